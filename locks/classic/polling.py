@@ -1,0 +1,65 @@
+"""What the articles' locks share: try, sleep, try again until the wait is over."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+
+import redis
+
+from locks.errors import LockBackendError, LockTimeout
+from locks.lease import Lease, Release, new_token
+from locks.lock import Lock
+
+
+class PollingLock(Lock):
+    """A lock that is asked for again every `retry` seconds (A1: 0.1).
+
+    The queue has no order: whoever asks first after the release has the lock.
+    """
+
+    def __init__(self, client: redis.Redis, name: str, *, ttl: float, retry: float = 0.1) -> None:
+        super().__init__(name, ttl=ttl)
+        self.client = client
+        self.key = f"lock:{name}"
+        self.retry = retry
+
+    @property
+    def ttl_ms(self) -> int:
+        return max(1, round(self.ttl * 1000))
+
+    @abstractmethod
+    def try_lock(self, token: str) -> bool:
+        """Ask once."""
+
+    @abstractmethod
+    def unlock(self, token: str) -> bool:
+        """Release; False when the lock was no longer ours (as far as this lock can tell)."""
+
+    def acquire(self, wait: float | None) -> Lease:
+        token = new_token()
+        started = time.monotonic()
+        while True:
+            asked = time.monotonic()
+            try:
+                taken = self.try_lock(token)
+            except redis.RedisError as error:
+                raise LockBackendError(name=self.name) from error
+            if taken:
+                return Lease(
+                    name=self.name,
+                    token=token,
+                    deadline=asked + self.ttl,
+                    release=self._release,
+                    waited=time.monotonic() - started,
+                )
+            left = self.retry if wait is None else min(self.retry, started + wait - asked)
+            if left <= 0:
+                raise LockTimeout(name=self.name)
+            time.sleep(left)
+
+    def _release(self, lease: Lease) -> Release:
+        try:
+            return Release.RELEASED if self.unlock(lease.token) else Release.EXPIRED
+        except redis.RedisError:
+            return Release.UNKNOWN

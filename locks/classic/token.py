@@ -1,0 +1,28 @@
+"""FLAW: a holder slower than the ttl loses the lock and is not told.
+
+A1's own lock (also A0, A4): SET NX PX with a value that only the owner knows, and a script that
+deletes the key only if it still has that value.
+
+    time 0.0   A takes the lock for 3 s and reads a stock of 1
+    time 3.0   A is still at it; the key expires
+    time 3.1   B takes the lock and reads a stock of 1 too
+    time 3.2   B sells the unit
+    time 3.5   A sells the same unit; its release finds B's token and, rightly, deletes nothing
+
+The faults `slow` and `pause` show it. `locks.RedisLock` renews, and gives the storage a fence.
+"""
+
+from __future__ import annotations
+
+from locks.classic.polling import PollingLock
+from locks.scripts import script
+
+
+class TokenLock(PollingLock):
+    """SET NX PX, compare-and-delete."""
+
+    def try_lock(self, token: str) -> bool:
+        return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
+
+    def unlock(self, token: str) -> bool:
+        return bool(script("compare_and_delete")(self.client, [self.key], [token]))

@@ -1,0 +1,107 @@
+"""One acquisition of a lock: its token, its fence and how long it can be trusted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+from locks.errors import LockLost, LockNotHeld
+
+logger = logging.getLogger("locks.lease")
+
+
+class Release(StrEnum):
+    """What a release found."""
+
+    RELEASED = "released"  # the lock was ours, and is free now
+    EXPIRED = "expired"  # the lock was no longer ours; nothing was touched
+    UNKNOWN = "unknown"  # the server did not answer; the lock is free at the latest after its ttl
+
+
+def new_token() -> str:
+    """A value that no other acquisition has: 128 random bits behind the process's id."""
+    return f"{os.getpid()}-{secrets.token_hex(16)}"
+
+
+class Lease:
+    """One acquisition. Belongs to no thread; whoever has it may check or release it.
+
+    token     names this acquisition, and no other one ever made
+    fence     strictly rising integer for the storage to check, or None where the lock has none
+    waited    seconds from asking for the lock to having it
+    deadline  monotonic second at which the lease can no longer be trusted
+    outcome   what the release found (`Release`), None while the lease is held
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        token: str,
+        deadline: float,
+        release: Callable[[Lease], Release],
+        fence: int | None = None,
+        waited: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.token = token
+        self.fence = fence
+        self.waited = waited
+        self.deadline = deadline
+        self.lost = threading.Event()
+        self.outcome: Release | None = None
+        self._release = release
+        self._pid = os.getpid()
+        self._acquired = time.monotonic()
+        self._held: float | None = None
+
+    @property
+    def held(self) -> float:
+        """Seconds that the lease was held, or has been held so far."""
+        return time.monotonic() - self._acquired if self._held is None else self._held
+
+    def remaining(self) -> float:
+        """Seconds for which the lease can still be trusted; 0 when it cannot.
+
+        Read from the monotonic clock of this process, not from the server: right even in a
+        process that was paused.
+        """
+        if self.lost.is_set() or self.outcome is not None:
+            return 0.0
+        return max(0.0, self.deadline - time.monotonic())
+
+    def check(self) -> None:
+        """Raise LockLost when the lease can no longer be trusted. Costs no round trip."""
+        self._check_process()
+        if self.remaining() <= 0.0:
+            self.lost.set()
+            raise LockLost(name=self.name)
+
+    def release(self) -> Release:
+        """Give the lock back and say what was found; see `Release`.
+
+        Raises LockNotHeld when the lease was released before or belongs to another process.
+        After UNKNOWN it may be called again.
+        """
+        self._check_process()
+        if self.outcome not in (None, Release.UNKNOWN):
+            raise LockNotHeld(name=self.name)
+        if self._held is None:
+            self._held = time.monotonic() - self._acquired
+        self.outcome = self._release(self)
+        if self.outcome is not Release.RELEASED:
+            logger.warning(
+                "%s: release after %.3f s: %s", self.name, self._held, self.outcome.value
+            )
+        return self.outcome
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise LockNotHeld(
+                "the lease was acquired in another process; acquire one here", name=self.name
+            )

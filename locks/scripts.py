@@ -1,0 +1,34 @@
+"""The Lua scripts, each a file of its own in locks/lua/ with its KEYS, ARGV and returns."""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha1
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import redis
+from redis.exceptions import NoScriptError
+
+FOLDER = Path(__file__).parent / "lua"
+
+
+class Script(NamedTuple):
+    """A script's text and the SHA-1 by which a server knows it."""
+
+    text: str
+    sha: str
+
+    def __call__(self, client: redis.Redis, keys: list[str], args: list[str | int]) -> Any:
+        """Run it with one EVALSHA; a server that has not seen it yet gets the text (EVAL)."""
+        try:
+            return client.evalsha(self.sha, len(keys), *keys, *args)
+        except NoScriptError:
+            return client.eval(self.text, len(keys), *keys, *args)
+
+
+@cache
+def script(name: str) -> Script:
+    """The script in locks/lua/<name>.lua."""
+    text = (FOLDER / f"{name}.lua").read_text()
+    return Script(text, sha1(text.encode()).hexdigest())
