@@ -1,0 +1,158 @@
+"""Requests in, JSON out: parsing, the bounds of every parameter, and errors as status codes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.multipartparser import MultiPartParserError
+from django.http.request import UnreadablePostError
+
+from shop.errors import BadInput, ShopError
+from shop.purchase import Attempt
+from shop.strategies import STRATEGIES
+
+logger = logging.getLogger("shop.api")
+
+#: The product that a request means when it names none: A1's own.
+DEMO_PRODUCT = "apple"
+PRODUCT_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
+LARGEST_STOCK = 1_000_000
+
+View = Callable[..., HttpResponse]
+
+
+def endpoint(method: str) -> Callable[[View], View]:
+    """A view for one method; every ShopError that it raises becomes the answer."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            allowed = ("GET", "HEAD") if method == "GET" else (method,)
+            if request.method not in allowed:
+                body = {"outcome": "error", "error": f"use {method}", "allowed": list(allowed)}
+                return JsonResponse(body, status=405, headers={"Allow": ", ".join(allowed)})
+            try:
+                return view(request, *args, **kwargs)
+            except ShopError as error:
+                return refusal(error)
+
+        return answer
+
+    return decorate
+
+
+def refusal(error: ShopError) -> JsonResponse:
+    """The one place where an error becomes a status code."""
+    body: dict[str, Any] = {"outcome": error.outcome, "error": str(error)}
+    if error.allowed is not None:
+        body["allowed"] = error.allowed
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return JsonResponse(body, status=error.status, headers=headers)
+
+
+def parse_attempt(request: HttpRequest) -> Attempt:
+    """The purchase that the request asks for. Raises BadInput, naming what is allowed."""
+    given = _parameters(request, {"product", "lock", "buyer", "hold_ms"})
+    lock = _text(given, "lock", default="none")
+    if lock not in STRATEGIES:
+        raise BadInput(f"unknown lock {lock[:64]!r}", allowed=STRATEGIES)
+    buyer = _text(given, "buyer", default="")
+    if not 1 <= len(buyer) <= 255 or not buyer.isprintable():
+        raise BadInput("buyer is missing: say who buys", allowed=["1 to 255 printable characters"])
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not KEY.match(key):
+        raise BadInput("bad Idempotency-Key", allowed=["1 to 255 printable ASCII characters"])
+    return Attempt(
+        product=parse_product(given),
+        buyer=buyer,
+        lock=lock,
+        hold=_hold_ms(given) / 1000,
+        key=key,
+    )
+
+
+def parse_restock(request: HttpRequest) -> tuple[str, int]:
+    """The product and the stock of a new sale."""
+    given = _parameters(request, {"product", "stock"})
+    stock = _integer(given, "stock", default=None, least=0, most=LARGEST_STOCK)
+    return parse_product(given), stock
+
+
+def parse_product(given: Mapping[str, Any]) -> str:
+    name = _text(given, "product", default=DEMO_PRODUCT)
+    if not PRODUCT_NAME.match(name):
+        raise BadInput("bad product name", allowed=["1 to 64 letters, digits, - and _"])
+    return name
+
+
+def parse_buyers(request: HttpRequest) -> int | None:
+    """How many buyers a report should count with, if it was asked to."""
+    given = _parameters(request, {"buyers", "product"})
+    if "buyers" not in given:
+        return None
+    return _integer(given, "buyers", default=None, least=0, most=LARGEST_STOCK)
+
+
+def _parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
+    """Query and body together, the body first. An unknown name is refused, not ignored: with
+    `lok=redis` the sale would run unlocked."""
+    given: dict[str, Any] = dict(request.GET.items())
+    try:
+        if request.content_type == "application/json":
+            body = json.loads(request.body)
+            if not isinstance(body, dict):
+                raise BadInput("the JSON body is not an object", allowed=sorted(allowed))
+            given.update(body)
+        else:
+            given.update(request.POST.items())
+    except RequestDataTooBig as error:
+        most = f"{settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes"
+        raise BadInput("the body is too large", allowed=[most]) from error
+    except (ValueError, RecursionError, MultiPartParserError) as error:
+        raise BadInput(f"the body cannot be read: {error}", allowed=sorted(allowed)) from error
+    except UnreadablePostError as error:
+        raise BadInput("the body broke off") from error
+    if unknown := set(given) - allowed:
+        names = ", ".join(sorted(name[:64] for name in unknown))
+        raise BadInput(f"unknown parameter: {names}", allowed=sorted(allowed))
+    return given
+
+
+def _text(given: Mapping[str, Any], name: str, *, default: str) -> str:
+    value = given.get(name, default)
+    if not isinstance(value, str):
+        raise BadInput(f"{name} is not a text: {_short(value)}", allowed=["a text"])
+    return value
+
+
+def _integer(
+    given: Mapping[str, Any], name: str, *, default: int | None, least: int, most: int
+) -> int:
+    value = given.get(name, default)
+    bounds = [f"a whole number from {least} to {most}"]
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,12}", value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise BadInput(f"bad {name}: {_short(value)}", allowed=bounds)
+    return value
+
+
+def _hold_ms(given: Mapping[str, Any]) -> int:
+    hold = _integer(given, "hold_ms", default=0, least=0, most=settings.SHOP_LONGEST_HOLD_MS)
+    if "hold_ms" in given and not settings.SHOP_DEMO:
+        raise BadInput("hold_ms works in a demo only: start the shop with SHOP_DEMO=1")
+    return hold
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 64 else f"{text[:61]}..."

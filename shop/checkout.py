@@ -1,0 +1,100 @@
+"""One purchase from the outside: run the strategy, replay a key that has bought, name what failed.
+
+The one place where an error of a backend becomes an error of the shop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from django.db import DatabaseError, InterfaceError, connection
+
+from locks import LockBackendError, LockLost, LockTimeout
+from shop.errors import Busy, CommitUnknown, KeyReused, Lost, ShopError, SoldOut, Unavailable
+from shop.models import PurchaseHistory
+from shop.purchase import Attempt, KeyHasBought, Receipt
+from shop.strategies import STRATEGIES
+
+logger = logging.getLogger("shop.checkout")
+
+#: PostgreSQL: lock_not_available, query_canceled (statement_timeout), idle in transaction.
+TOOK_TOO_LONG = {"55P03", "57014", "25P03"}
+
+
+def check_out(attempt: Attempt) -> Receipt:
+    """Sell one unit to one buyer, or say why not.
+
+    A key that has bought gets its order again. Raises a ShopError; after any of them but
+    CommitUnknown nothing was sold.
+    """
+    with _named_errors(attempt):
+        try:
+            return STRATEGIES[attempt.lock].buy(attempt)
+        except (KeyHasBought, SoldOut) as refusal:
+            # Sold out may be what a buyer is told who has the last unit already.
+            receipt = _order_again(attempt)
+            if receipt is None:
+                raise refusal
+            return receipt
+
+
+def _order_again(attempt: Attempt) -> Receipt | None:
+    """The order that this attempt's key has bought before, if it has."""
+    if attempt.key is None:
+        return None
+    order = PurchaseHistory.objects.filter(idempotency_key=attempt.key).first()
+    if order is None:
+        return None
+    if order.fingerprint != attempt.fingerprint:
+        raise KeyReused
+    return Receipt(
+        order_id=order.pk, sale_id=order.sale_id, stock_seen=order.stock_seen, replayed=True
+    )
+
+
+@contextmanager
+def _named_errors(attempt: Attempt) -> Iterator[None]:
+    try:
+        yield
+    except LockTimeout as error:
+        raise Busy from error
+    except LockLost as error:
+        raise Lost from error
+    except (LockBackendError, redis.RedisError) as error:
+        logger.warning("%s: the lock's server: %s", attempt.lock, error.__cause__ or error)
+        raise Unavailable("the lock's server does not answer; nothing was sold") from error
+    except (DatabaseError, InterfaceError) as error:
+        named = _named(error, attempt)
+        if named is None:
+            raise
+        raise named from error
+
+
+def _named(error: DatabaseError | InterfaceError, attempt: Attempt) -> ShopError | None:
+    sqlstate = getattr(error.__cause__, "sqlstate", None)
+    if sqlstate in TOOK_TOO_LONG:
+        return Busy("the database was busy for too long; nothing was sold")
+    if not _connection_is_gone(sqlstate):
+        return None
+    logger.warning("%s: PostgreSQL: %s", attempt.lock, error)
+    discard_dead_connections()
+    if attempt.committing:
+        return CommitUnknown()
+    return Unavailable("the database does not answer; nothing was sold")
+
+
+def _connection_is_gone(sqlstate: str | None) -> bool:
+    """No SQLSTATE: nobody answered. 08: connection; 53: no room; 57P: shutting down, killed."""
+    return sqlstate is None or sqlstate.startswith(("08", "53", "57P"))
+
+
+def discard_dead_connections() -> None:
+    """After a restart of the database every pooled connection is dead: throw them out at once,
+    not one per buyer."""
+    connection.close()
+    pool = getattr(connection, "pool", None)
+    if pool is not None:
+        pool.check()

@@ -1,0 +1,91 @@
+"""System checks: what makes a shop oversell or lose its locks, seen before it opens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+
+
+@register(Tags.database)
+def the_database_is_postgresql(**kwargs: Any) -> list[CheckMessage]:
+    engine = settings.DATABASES["default"].get("ENGINE", "")
+    if engine == "django.db.backends.postgresql":
+        return []
+    return [
+        Error(
+            f"The database is {engine or 'not set'}, not PostgreSQL.",
+            hint="Set DATABASE_URL=postgresql://..., or run through manage.py, which brings one.",
+            id="shop.E001",
+        )
+    ]
+
+
+@register()
+def a_lock_encloses_the_commit(**kwargs: Any) -> list[CheckMessage]:
+    if not settings.DATABASES["default"].get("ATOMIC_REQUESTS"):
+        return []
+    return [
+        Error(
+            "ATOMIC_REQUESTS opens the transaction before the lock and commits after it.",
+            hint="Remove it: every strategy opens its own transaction inside its lock.",
+            id="shop.E002",
+        )
+    ]
+
+
+@register()
+def the_locks_have_a_redis_database_of_their_own(**kwargs: Any) -> list[CheckMessage]:
+    if settings.CACHES["locks"]["LOCATION"] != settings.CACHES["default"]["LOCATION"]:
+        return []
+    return [
+        Error(
+            "The cache aliases `default` and `locks` have the same URL: cache.clear() would drop "
+            "every lock, and both would share one connection pool.",
+            hint="Give REDIS_LOCKS_URL another database number or server.",
+            id="shop.E003",
+        )
+    ]
+
+
+@register()
+def a_statement_ends_before_its_lock(**kwargs: Any) -> list[CheckMessage]:
+    statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
+    if statement < settings.SHOP_LOCK_TTL:
+        return []
+    return [
+        Warning(
+            f"SHOP_LOCK_TTL is {settings.SHOP_LOCK_TTL} s, a statement may take {statement} s: "
+            "a stuck holder outlives its lock.",
+            hint="Keep idle-in-transaction < lock < statement timeout < SHOP_LOCK_TTL.",
+            id="shop.W001",
+        )
+    ]
+
+
+@register(Tags.security, deploy=True)
+def no_demo_in_production(**kwargs: Any) -> list[CheckMessage]:
+    if not settings.SHOP_DEMO:
+        return []
+    return [
+        Error(
+            "SHOP_DEMO is on: any buyer can hold the lock and inject faults.",
+            hint="Unset SHOP_DEMO.",
+            id="shop.E004",
+        )
+    ]
+
+
+@register(Tags.security, deploy=True)
+def the_restock_token_is_long(**kwargs: Any) -> list[CheckMessage]:
+    if not settings.SHOP_RESTOCK_TOKEN or len(settings.SHOP_RESTOCK_TOKEN) >= 24:
+        return []
+    return [
+        Warning(
+            "SHOP_RESTOCK_TOKEN is short enough to be guessed.",
+            hint='Use 24 characters or more: python -c "import secrets; '
+            'print(secrets.token_urlsafe(32))".',
+            id="shop.W002",
+        )
+    ]

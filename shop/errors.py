@@ -1,0 +1,84 @@
+"""Every refusal of the shop, with the status and the outcome that a buyer is told.
+
+Nothing is sold where one of these is raised, except CommitUnknown: there it may have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class ShopError(Exception):
+    """The shop could not do what was asked."""
+
+    status = 500
+    outcome = "error"
+    #: Seconds after which asking again makes sense; None where it does not.
+    retry_after: int | None = None
+
+    def __init__(self, message: str | None = None, *, allowed: Iterable[str] | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").splitlines()[0])
+        self.allowed = None if allowed is None else list(allowed)
+
+
+class BadInput(ShopError):
+    """The request is not one that the shop understands."""
+
+    status = 400
+
+
+class UnknownProduct(ShopError):
+    """There is no such product. Open a sale for it with POST /restock."""
+
+    status = 404
+
+
+class KeyReused(ShopError):
+    """This Idempotency-Key came with another request before. Use a new key for a new purchase."""
+
+    status = 422
+
+
+class SoldOut(ShopError):
+    """No unit is left."""
+
+    status = 409
+    outcome = "sold_out"
+
+
+class Busy(ShopError):
+    """The lock was not free in time; nothing was sold. Ask again with the same key."""
+
+    status = 503
+    outcome = "busy"
+    retry_after = 1
+
+
+class Lost(ShopError):
+    """The right to write was lost before the write; nothing was sold. Ask again, same key."""
+
+    status = 503
+    outcome = "lost"
+    retry_after = 1
+
+
+class Unavailable(ShopError):
+    """A server that the sale needs does not answer; nothing was sold. Ask again, same key."""
+
+    status = 503
+    outcome = "unavailable"
+    retry_after = 1
+
+
+class CommitUnknown(ShopError):
+    """The connection broke while committing; the order may exist. Ask again with the same key."""
+
+    status = 503
+    outcome = "unknown"
+    retry_after = 1
+
+
+class Forbidden(ShopError):
+    """The bearer token is missing or wrong. Set SHOP_RESTOCK_TOKEN and send it along."""
+
+    status = 403

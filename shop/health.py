@@ -1,0 +1,65 @@
+"""Whether everything that a sale needs answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import redis
+from django.core.cache import caches
+from django.db import DatabaseError, InterfaceError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from shop.strategies.locked import locks_client
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the stack: its name, whether it answers, and what it says or what to do."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def stack() -> list[Part]:
+    """PostgreSQL, its migrations, the Redis of the locks and that of the cache."""
+    return [
+        _part("PostgreSQL", _postgres),
+        _part("migrations", _migrations),
+        _part("Redis (locks)", _redis),
+        _part("Redis (cache)", _cache),
+    ]
+
+
+def _part(name: str, ask: Callable[[], str]) -> Part:
+    try:
+        return Part(name, True, ask())
+    except (DatabaseError, InterfaceError, redis.RedisError, LookupError) as error:
+        return Part(name, False, str(error).strip() or type(error).__name__)
+
+
+def _postgres() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('server_version'), current_setting('fsync')")
+        version, fsync = cursor.fetchone()
+    return f"version {version}, fsync {fsync}"
+
+
+def _migrations() -> str:
+    executor = MigrationExecutor(connection)
+    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        raise LookupError("not all applied: run manage.py migrate")
+    return "all applied"
+
+
+def _redis() -> str:
+    info = locks_client().info()
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    version = info.get("valkey_version", info["redis_version"])
+    return f"{name} {version}, maxmemory-policy {info['maxmemory_policy']}"
+
+
+def _cache() -> str:
+    caches["default"].get("shop:readyz")
+    return "answers"

@@ -1,0 +1,29 @@
+"""manage.py restock: open a new sale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from shop.api import DEMO_PRODUCT, LARGEST_STOCK, parse_product
+from shop.errors import BadInput
+from shop.stock import restock as open_sale
+
+
+class Command(BaseCommand):
+    help = "Open a new sale of a product. Sales and orders of before stay as they are."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--product", default=DEMO_PRODUCT, help="default: %(default)s")
+        parser.add_argument("--stock", type=int, default=100, help="units; default: %(default)s")
+
+    def handle(self, *args: Any, product: str, stock: int, **options: Any) -> None:
+        try:
+            parse_product({"product": product})
+        except BadInput as error:
+            raise CommandError(f"{error}: use {error.allowed}") from error
+        if not 0 <= stock <= LARGEST_STOCK:
+            raise CommandError(f"--stock is {stock}: use 0 to {LARGEST_STOCK}")
+        sale = open_sale(product=product, amount=stock)
+        self.stdout.write(self.style.SUCCESS(f"sale {sale.pk} is open: {stock} units of {product}"))

@@ -1,0 +1,45 @@
+"""manage.py sale_report: what a sale came to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from shop import reports
+from shop.api import DEMO_PRODUCT
+
+
+class Command(BaseCommand):
+    help = "Say what a sale came to: orders, stock left, oversold, lost updates."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("sale", nargs="?", type=int, help="its number; default: the latest")
+        parser.add_argument("--product", default=DEMO_PRODUCT, help="default: %(default)s")
+        parser.add_argument("--buyers", type=int, help="how many came, to count the undersold")
+        parser.add_argument("--json", action="store_true", help="as JSON")
+
+    def handle(
+        self,
+        *args: Any,
+        sale: int | None,
+        product: str,
+        buyers: int | None,
+        json: bool,
+        **options: Any,
+    ) -> None:
+        try:
+            number = reports.latest_sale_id(product=product) if sale is None else sale
+            report = reports.sale_report(number, buyers=buyers).as_dict()
+        except reports.UnknownSale as error:
+            raise CommandError(f"{error} Open one with: manage.py restock") from error
+        if json:
+            self.stdout.write(as_json(report))
+            return
+        for name, value in report.items():
+            self.stdout.write(f"{name:14} {'-' if value is None else value}")
+
+
+def as_json(report: dict[str, Any]) -> str:
+    return json.dumps(report, indent=2)

@@ -1,0 +1,85 @@
+"""A1's two tables, product and purchase_history, and the sale that ties orders to a stock."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+
+class Product(models.Model):
+    """One article of the shop, and its stock left.
+
+    CHECK (amount >= 0) is the last line, and it does not catch the oversell of this shop: with
+    read-modify-write the last writer writes 99, 98, ..., never a negative number.
+    """
+
+    name = models.SlugField(max_length=64, unique=True)
+    amount = models.IntegerField(default=0)
+    sale = models.ForeignKey(
+        "Sale", on_delete=models.PROTECT, null=True, editable=False, related_name="+"
+    )
+    #: The highest fence that a lock's holder has shown; an older holder is refused.
+    fence = models.BigIntegerField(default=0, editable=False)
+
+    class Meta:
+        db_table = "product"
+        constraints = [
+            models.CheckConstraint(condition=Q(amount__gte=0), name="product_amount_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Sale(models.Model):
+    """One opening of the shop for one product with an initial stock."""
+
+    product = models.ForeignKey(Product, on_delete=models.PROTECT, related_name="sales")
+    initial_stock = models.IntegerField()
+    opened_at = models.DateTimeField(default=timezone.now)
+    closed_at = models.DateTimeField(null=True, blank=True)
+    #: Stock left when the next sale was opened; null while this one is open.
+    final_stock = models.IntegerField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(initial_stock__gte=0), name="sale_initial_stock_not_negative"
+            ),
+            models.CheckConstraint(
+                condition=Q(closed_at__isnull=True, final_stock__isnull=True)
+                | Q(closed_at__isnull=False, final_stock__isnull=False),
+                name="sale_closed_with_its_final_stock",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"sale {self.pk} of {self.product.name}"
+
+
+class PurchaseHistory(models.Model):
+    """One order: one unit, sold to one buyer."""
+
+    sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="orders")
+    product_name = models.CharField(max_length=255)
+    purchaser = models.CharField(max_length=255)
+    purchase_time = models.DateTimeField(default=timezone.now)
+    amount = models.IntegerField(default=1)
+    #: A key that has bought gets its order again, never a second unit.
+    idempotency_key = models.CharField(max_length=255, unique=True, null=True)  # noqa: DJ001
+    #: Digest of the request that came with the key: the same key must bring the same request.
+    fingerprint = models.CharField(max_length=64)
+    lock = models.CharField(max_length=64)
+    stock_seen = models.IntegerField()
+    fence = models.BigIntegerField(null=True)
+
+    class Meta:
+        db_table = "purchase_history"
+        verbose_name_plural = "purchase history"
+        constraints = [
+            models.CheckConstraint(condition=Q(amount__gt=0), name="order_amount_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return f"order {self.pk}: {self.product_name} for {self.purchaser}"

@@ -1,0 +1,151 @@
+"""The critical section: check, hold, decrement, record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+from django.db import IntegrityError
+
+from locks import Lease
+from locks.points import point
+from shop.errors import Lost, SoldOut, UnknownProduct
+from shop.models import Product, PurchaseHistory
+
+#: The constraint that PostgreSQL names when a key has bought already.
+KEY_CONSTRAINT = "idempotency_key"
+
+
+class KeyHasBought(Exception):
+    """An order with this Idempotency-Key exists; whatever this attempt did is rolled back."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One buyer's wish for one unit.
+
+    product  name of the product
+    buyer    who buys
+    lock     name of the strategy
+    hold     seconds spent between the check and the decrement
+    key      Idempotency-Key, or None
+    """
+
+    product: str
+    buyer: str
+    lock: str = "none"
+    hold: float = 0.0
+    key: str | None = None
+    #: True from the last statement on: an error after it leaves the commit in doubt.
+    committing: bool = False
+
+    @property
+    def lock_name(self) -> str:
+        return f"product:{self.product}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what was asked for, to tell a repeated request from another one."""
+        asked = f"{self.product}\0{self.buyer}\0{self.lock}\0{self.hold}"
+        return sha256(asked.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What the check saw: the product's row as one read found it."""
+
+    product_id: int
+    sale_id: int
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A sold unit. `lock` is what is told of the lock: name, waited, held, fence, released."""
+
+    order_id: int
+    sale_id: int
+    stock_seen: int
+    replayed: bool = False
+    lock: dict[str, Any] = field(default_factory=dict)
+
+    def under(self, lease: Lease) -> Receipt:
+        """This receipt with what became of the lease it was sold under. Times in milliseconds."""
+        told = {
+            "waited_ms": round(lease.waited * 1000, 1),
+            "held_ms": round(lease.held * 1000, 1),
+            "fence": lease.fence,
+            "released": lease.outcome.value if lease.outcome else None,
+        }
+        return replace(self, lock={**self.lock, **told})
+
+
+def read_stock(attempt: Attempt) -> Stock:
+    """Look at the stock. It may be another one a moment later."""
+    row = (
+        Product.objects.filter(name=attempt.product, sale__isnull=False)
+        .values_list("pk", "sale_id", "amount")
+        .first()
+    )
+    if row is None:
+        raise UnknownProduct
+    return Stock(*row)
+
+
+def write_stock(attempt: Attempt, stock: Stock) -> None:
+    """Write back what was read, less one: A1's own decrement, blind to what others wrote since.
+
+    A restock in between is the one thing that it does see: the sale that was read is over.
+    """
+    same_sale = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
+    if not same_sale.update(amount=stock.amount - 1):
+        raise Lost("the sale was closed meanwhile; nothing was sold")
+
+
+def sell_one(
+    attempt: Attempt,
+    *,
+    read: Callable[[Attempt], Stock] = read_stock,
+    write: Callable[[Attempt, Stock], None] = write_stock,
+    fence: int | None = None,
+) -> Receipt:
+    """Check, hold, decrement, record: the same in every strategy but for how it reads and writes.
+
+    Runs inside the transaction that its strategy opens. Raises SoldOut, UnknownProduct, Lost, or
+    KeyHasBought when the attempt's key has an order already.
+    """
+    attempt.committing = False
+    stock = read(attempt)
+    point("after_read")
+    if stock.amount < 1:
+        raise SoldOut
+    if attempt.hold:
+        time.sleep(attempt.hold)
+    write(attempt, stock)
+    order = _record(attempt, stock, fence)
+    point("before_commit")
+    attempt.committing = True
+    return Receipt(order_id=order.pk, sale_id=stock.sale_id, stock_seen=stock.amount)
+
+
+def _record(attempt: Attempt, stock: Stock, fence: int | None) -> PurchaseHistory:
+    """Insert the order. A second insert with the same key waits for the first and then fails."""
+    try:
+        return PurchaseHistory.objects.create(
+            sale_id=stock.sale_id,
+            product_name=attempt.product,
+            purchaser=attempt.buyer,
+            idempotency_key=attempt.key,
+            fingerprint=attempt.fingerprint,
+            lock=attempt.lock,
+            stock_seen=stock.amount,
+            fence=fence,
+        )
+    except IntegrityError as error:
+        diagnosis = getattr(error.__cause__, "diag", None)
+        if KEY_CONSTRAINT in (getattr(diagnosis, "constraint_name", None) or ""):
+            raise KeyHasBought from error
+        raise

@@ -1,0 +1,160 @@
+"""Everything from the environment; .env.example lists the names.
+
+No server is started from here: workers import this file. manage.py, pytest and the load test
+set DATABASE_URL and REDIS_URL first (shop.embedded); without them the shop says so and sells
+nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import environ
+from django.core.management.utils import get_random_secret_key
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.Env()
+environ.Env.read_env(BASE_DIR / ".env")
+
+# --- The shop -----------------------------------------------------------------------------------
+
+#: Allows hold_ms and everything that injects a fault. Never in production.
+SHOP_DEMO: bool = env.bool("SHOP_DEMO", default=False)
+#: Bearer token of POST /restock; empty closes it.
+SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
+#: Seconds that a lock survives a holder that stopped answering.
+SHOP_LOCK_TTL: float = env.float("SHOP_LOCK_TTL", default=10.0)
+#: The same for the strategy `token`: A1's own 3 s.
+SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
+#: Seconds that a buyer queues for a lock before the answer is `busy`.
+SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
+#: Longest hold that a demo may ask for, milliseconds. Shorter than the database's patience.
+SHOP_LONGEST_HOLD_MS = 5_000
+
+# --- Django -------------------------------------------------------------------------------------
+
+DEBUG: bool = env.bool("DEBUG", default=False)
+#: Unset, every process makes up its own: good enough for one, not for several workers with logins.
+SECRET_KEY: str = env.str("SECRET_KEY", default="") or get_random_secret_key()
+ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+
+#: True where the shop is served over HTTPS alone.
+HTTPS: bool = env.bool("HTTPS", default=False)
+SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SECURE_HSTS_SECONDS = 3600 if HTTPS else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+
+ROOT_URLCONF = "shop.urls"
+WSGI_APPLICATION = "shop.wsgi.application"
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "shop.apps.ShopConfig",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+WHITENOISE_USE_FINDERS = True  # no collectstatic needed to look at the admin
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+#: A purchase is a few hundred bytes; more is refused before it is read.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
+
+# --- PostgreSQL ---------------------------------------------------------------------------------
+
+#: Connections per process; 0 for one per thread. Four workers of 20 fit a server of 100.
+SHOP_DB_POOL: int = env.int("SHOP_DB_POOL", default=20)
+#: Milliseconds, in the order that keeps a stuck buyer from outliving its lock:
+#: idle in transaction < lock < statement < ttl < the client's timeout < gunicorn's.
+DB_TIMEOUTS_MS = {
+    "idle_in_transaction_session_timeout": 6_000,
+    "lock_timeout": 7_000,
+    "statement_timeout": 8_000,
+}
+DATABASES: dict[str, Any] = {"default": {}}  # DATABASE_URL is unset: any query says so
+if env.str("DATABASE_URL", default=""):
+    DATABASES["default"] = env.db_url("DATABASE_URL")
+    DATABASES["default"].setdefault("OPTIONS", {}).update(
+        options=" ".join(f"-c {name}={value}" for name, value in DB_TIMEOUTS_MS.items()),
+        connect_timeout=3,
+    )
+    if SHOP_DB_POOL:
+        DATABASES["default"]["OPTIONS"]["pool"] = {
+            "min_size": SHOP_DB_POOL,
+            "max_size": SHOP_DB_POOL,
+            "timeout": 5,
+            "reconnect_timeout": 5,  # its pauses double: longer, and it sleeps through the recovery
+        }
+
+# --- Redis --------------------------------------------------------------------------------------
+
+
+def next_database(url: str) -> str:
+    """`url` with its database number one higher: redis://host/0 becomes redis://host/1."""
+    parts = urlsplit(url)
+    number = int(parts.path.strip("/") or 0) + 1
+    return urlunsplit(parts._replace(path=f"/{number}"))
+
+
+REDIS_URL: str = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+#: The locks live in a database of their own: cache.clear() is FLUSHDB. And django-redis keys its
+#: pools by URL, so that two aliases with one URL would share the first one's timeouts.
+REDIS_LOCKS_URL: str = env.str("REDIS_LOCKS_URL", default="") or next_database(REDIS_URL)
+CACHES: dict[str, Any] = {
+    "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": REDIS_URL},
+    "locks": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": REDIS_LOCKS_URL,
+        "OPTIONS": {
+            "CONNECTION_POOL_KWARGS": {
+                # redis-py retries ten times by default; a lost reply then makes SET NX lie.
+                "retry": Retry(NoBackoff(), 0),
+                "socket_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
+                "socket_connect_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
+                "max_connections": env.int("SHOP_REDIS_POOL", default=250),
+            },
+        },
+    },
+}
+
+# --- Logging ------------------------------------------------------------------------------------
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.str("LOG_LEVEL", default="WARNING")},
+}

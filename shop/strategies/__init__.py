@@ -1,0 +1,13 @@
+"""Every value of `lock`, one idea per file."""
+
+from __future__ import annotations
+
+from shop.strategies import none, redis, token
+from shop.strategies.registry import Strategy
+
+__all__ = ["STRATEGIES", "Strategy"]
+
+#: In the order in which they are shown: from the first try to the one to use.
+STRATEGIES: dict[str, Strategy] = {
+    module.STRATEGY.name: module.STRATEGY for module in (none, token, redis)
+}

@@ -1,0 +1,30 @@
+"""FLAW: two buyers read the same stock, and both sell it.
+
+    A reads 1          B reads 1
+    A writes 0         B writes 0
+    A records an order B records an order: two orders for one unit
+
+Right as long as buyers come one after another; any rush breaks it (A1).
+"""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from shop.purchase import Attempt, Receipt, sell_one
+from shop.strategies.registry import Strategy
+
+
+def buy(attempt: Attempt) -> Receipt:
+    with transaction.atomic(durable=True):
+        return sell_one(attempt)
+
+
+STRATEGY = Strategy(
+    name="none",
+    title="No lock",
+    article="A1",
+    summary="Read, check, write back: two buyers who read the same stock both sell it.",
+    buy=buy,
+    expected={"rush": "oversold"},
+)

@@ -1,0 +1,28 @@
+"""A1's own lock: SET NX PX with a token for 3 s, asked for again every 100 ms.
+
+Exact in the rush. FLAW: a holder slower than the ttl (locks/classic/token.py tells how).
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from locks import Lock
+from locks.classic.token import TokenLock
+from shop.purchase import Attempt
+from shop.strategies.locked import locks_client, sell_under
+from shop.strategies.registry import Strategy
+
+
+def lock_for(attempt: Attempt) -> Lock:
+    return TokenLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_TOKEN_TTL, retry=0.1)
+
+
+STRATEGY = Strategy(
+    name="token",
+    title="SET NX PX with a token",
+    article="A0 A1 A4",
+    summary="The lock has an owner and an end; a holder slower than its ttl loses it unawares.",
+    buy=sell_under(lock_for),
+    expected={"rush": "exact"},
+)

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import path
+
+from shop import views
+
+urlpatterns = [
+    path("buy", views.buy),
+    path("restock", views.restock),
+    path("strategies", views.strategies),
+    path("sales/latest", views.latest_sale),
+    path("sales/<int:sale_id>", views.sale),
+    path("sales/<int:sale_id>/orders", views.orders),
+    path("healthz", views.healthz),
+    path("readyz", views.readyz),
+    path("admin/", admin.site.urls),
+]
+handler404 = "shop.views.not_found"
+handler500 = "shop.views.failed"

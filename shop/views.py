@@ -1,0 +1,108 @@
+"""Thin views: parse, call, answer."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from shop import health, reports, stock
+from shop.api import endpoint, parse_attempt, parse_buyers, parse_product, parse_restock
+from shop.checkout import check_out
+from shop.errors import Forbidden
+from shop.strategies import STRATEGIES
+
+
+# No cookie gives any right here, so there is nothing that a forged request could borrow.
+@csrf_exempt
+@endpoint("POST")
+def buy(request: HttpRequest) -> HttpResponse:
+    attempt = parse_attempt(request)
+    receipt = check_out(attempt)
+    body = {
+        "outcome": "sold",
+        "order": receipt.order_id,
+        "sale": receipt.sale_id,
+        "stock_seen": receipt.stock_seen,
+        "replayed": receipt.replayed,
+        "lock": {"name": attempt.lock, **receipt.lock},
+    }
+    return JsonResponse(body, status=200 if receipt.replayed else 201)
+
+
+@csrf_exempt
+@endpoint("POST")
+def restock(request: HttpRequest) -> HttpResponse:
+    given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    wanted = settings.SHOP_RESTOCK_TOKEN
+    if not wanted or not secrets.compare_digest(given.encode(), wanted.encode()):
+        raise Forbidden
+    product, amount = parse_restock(request)
+    sale = stock.restock(product=product, amount=amount)
+    return JsonResponse(reports.sale_report(sale.pk).as_dict(), status=201)
+
+
+@endpoint("GET")
+def strategies(request: HttpRequest) -> HttpResponse:
+    told = [
+        {
+            "name": strategy.name,
+            "title": strategy.title,
+            "article": strategy.article,
+            "summary": strategy.summary,
+            "expected": dict(strategy.expected),
+        }
+        for strategy in STRATEGIES.values()
+    ]
+    return JsonResponse({"strategies": told})
+
+
+@endpoint("GET")
+def sale(request: HttpRequest, sale_id: int) -> HttpResponse:
+    report = reports.sale_report(sale_id, buyers=parse_buyers(request))
+    return JsonResponse(report.as_dict())
+
+
+@endpoint("GET")
+def latest_sale(request: HttpRequest) -> HttpResponse:
+    buyers = parse_buyers(request)
+    sale_id = reports.latest_sale_id(product=parse_product(request.GET))
+    return JsonResponse(reports.sale_report(sale_id, buyers=buyers).as_dict())
+
+
+@endpoint("GET")
+def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
+    return JsonResponse({"sale": sale_id, "orders": reports.sale_orders(sale_id)})
+
+
+@endpoint("GET")
+def healthz(request: HttpRequest) -> HttpResponse:
+    """Alive: this process answers. Touches no backend."""
+    return JsonResponse({"status": "ok"})
+
+
+@endpoint("GET")
+def readyz(request: HttpRequest) -> HttpResponse:
+    """Ready: everything that a sale needs answers."""
+    parts = [asdict(part) for part in health.stack()]
+    ready = all(part["ok"] for part in parts)
+    body = {"status": "ready" if ready else "not ready", "parts": parts}
+    return JsonResponse(body, status=200 if ready else 503)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    body = {
+        "outcome": "error",
+        "error": "no such page",
+        "allowed": ["POST /buy", "GET /strategies"],
+    }
+    return JsonResponse(body, status=404)
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """An error that nobody foresaw. What it did is not known, so neither is the sale."""
+    body = {"outcome": "error", "error": "the shop failed; its log says why"}
+    return JsonResponse(body, status=500)

@@ -1,0 +1,11 @@
+"""The shop as a WSGI application: gunicorn shop.wsgi"""
+
+from __future__ import annotations
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+
+application = get_wsgi_application()
