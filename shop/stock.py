@@ -17,7 +17,7 @@ def restock(*, product: str, amount: int) -> Sale:
     Product.objects.get_or_create(name=product)
     article = Product.objects.select_for_update().get(name=product)
     now = timezone.now()
-    Sale.objects.filter(pk=article.sale_id).update(closed_at=now, final_stock=article.amount)
+    article.sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)
     sale = Sale.objects.create(product=article, initial_stock=amount, opened_at=now)
     article.sale = sale
     article.amount = amount
