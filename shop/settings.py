@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -85,7 +86,8 @@ TEMPLATES: list[dict[str, Any]] = [
 ]
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
-WHITENOISE_USE_FINDERS = True  # no collectstatic needed to look at the admin
+WHITENOISE_USE_FINDERS = True  # no collectstatic needed to look at the admin,
+warnings.filterwarnings("ignore", "No directory at", UserWarning)  # so its folder may be missing
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"

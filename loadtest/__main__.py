@@ -1,0 +1,67 @@
+"""python -m loadtest: show the oversell, then the locks that stop it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.console import Console
+
+from loadtest.demo import CONTRAST, Setting, run
+from loadtest.stack import StackError
+from shop.embedded import EmbeddedError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m loadtest", description=__doc__)
+    parser.add_argument(
+        "--lock",
+        default=",".join(CONTRAST),
+        help="strategies, comma-separated; default: %(default)s",
+    )
+    parser.add_argument("--buyers", type=_at_least(1), default=200, help="default: %(default)s")
+    parser.add_argument("--stock", type=_at_least(0), default=100, help="default: %(default)s")
+    parser.add_argument(
+        "--hold-ms",
+        type=_at_least(0),
+        default=0,
+        help="milliseconds between check and decrement; default: %(default)s",
+    )
+    parser.add_argument("--nodes", type=_at_least(1), default=2, help="default: %(default)s")
+    parser.add_argument(
+        "--workers", type=_at_least(1), default=2, help="processes per node; default: %(default)s"
+    )
+    parser.add_argument("--verbose", action="store_true", help="show where the time goes")
+    given = parser.parse_args()
+    setting = Setting(
+        locks=[lock.strip() for lock in given.lock.split(",")],
+        buyers=given.buyers,
+        stock=given.stock,
+        hold_ms=given.hold_ms,
+        nodes=given.nodes,
+        workers=given.workers,
+        verbose=given.verbose,
+    )
+    console = Console()
+    try:
+        return run(setting, console)
+    except (StackError, EmbeddedError) as error:
+        console.print(f"[red]{error}[/]", highlight=False, soft_wrap=True)
+        return 2
+    except KeyboardInterrupt:
+        console.print("stopped; everything that was started is stopped too")
+        return 130
+
+
+def _at_least(least: int):  # type: ignore[no-untyped-def]
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return value
+
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The contrast: the same rush without a lock and with one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from loadtest import report
+from loadtest.buyers import Buyers
+from loadtest.stack import Stack, StackError
+
+#: Without a lock, with A1's, with the one to copy.
+CONTRAST = ("none", "token", "redis")
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds."""
+
+    locks: Sequence[str] = CONTRAST
+    buyers: int = 200
+    stock: int = 100
+    hold_ms: int = 0
+    nodes: int = 2
+    workers: int = 2
+    product: str = "apple"
+    deadline: float = 60.0
+    verbose: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Enough in each worker for its node's buyers: accepts do not split evenly."""
+        return max(1, ceil(self.buyers / self.nodes))
+
+
+class Progress:
+    """One line that says what is being done, and with --verbose how long each step took."""
+
+    def __init__(self, console: Console, *, verbose: bool) -> None:
+        self.console = console
+        self.verbose = verbose
+        self._status = console.status("starting")
+        self._step = ""
+        self._since = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self("")
+        self._status.stop()
+
+    def __call__(self, step: str) -> None:
+        now = time.monotonic()
+        if self._step and self.verbose:
+            self.console.print(f"[dim]{now - self._since:6.2f} s  {self._step}[/]")
+        elif step and not self.console.is_terminal:
+            self.console.print(f"[dim]{step}[/]")
+        self._step, self._since = step, now
+        self._status.update(step)
+
+
+def run(setting: Setting, console: Console) -> int:
+    """Run the rush under each lock, print the table, keep the results. 0 if all came as expected.
+
+    Raises StackError, with what to do, when a part does not start.
+    """
+    started = report.now()
+    with ExitStack() as everything:
+        progress = everything.enter_context(Progress(console, verbose=setting.verbose))
+        folder = everything.enter_context(report.result_folder(RESULTS, started))
+        stack = everything.enter_context(
+            Stack(
+                nodes=setting.nodes,
+                workers=setting.workers,
+                threads=setting.threads,
+                log=folder.log,
+                progress=progress,
+            )
+        )
+        buyers = everything.enter_context(Buyers(stack, log=folder.log))
+        expected = _expectations(stack, setting)
+        runs = []
+        for lock in setting.locks:
+            progress(f"{setting.buyers} buyers, {setting.stock} units, lock: {lock}")
+            runs.append(_one(buyers, setting, lock, expected[lock]))
+            buyers.save(folder.path, lock)
+            console.print(f"{lock:8} {report.verdict_cell(runs[-1])}", highlight=False)
+        summary = {
+            "started": started.isoformat(timespec="seconds"),
+            "machine": report.machine(stack.shop().ready()["parts"]),
+            "nodes": setting.nodes,
+            "workers": setting.workers,
+            "threads": setting.threads,
+            "runs": runs,
+        }
+        report.write_summary(folder.path / "summary.json", summary)
+        (folder.path / "table.md").write_text(report.markdown(summary))
+        progress("stopping")
+        kept = folder.finish()
+    console.print()
+    console.print(report.table(runs))
+    console.print(f"\n{kept.relative_to(RESULTS.parent)}/summary.json", highlight=False)
+    return 0 if all(one["as_expected"] for one in runs) else 1
+
+
+def _expectations(stack: Stack, setting: Setting) -> dict[str, str]:
+    """Each lock's expected verdict under the rush, as the shop's registry has it."""
+    known = {one["name"]: one["expected"] for one in stack.shop().strategies()}
+    if unknown := [lock for lock in setting.locks if lock not in known]:
+        raise StackError(f"unknown lock: {', '.join(unknown)}; there are {', '.join(known)}")
+    return {lock: known[lock]["rush"] for lock in setting.locks}
+
+
+def _one(buyers: Buyers, setting: Setting, lock: str, expected: str) -> dict[str, Any]:
+    run = buyers.rush(
+        lock=lock,
+        buyers=setting.buyers,
+        stock=setting.stock,
+        hold_ms=setting.hold_ms,
+        product=setting.product,
+        deadline=setting.deadline,
+    )
+    if "error" in run:
+        raise StackError(run["error"])
+    return {**run, "expected": expected, "as_expected": run["verdict"] == expected}

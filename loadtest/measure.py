@@ -1,0 +1,61 @@
+"""Figures of a rush, from when each buyer sent its request and had its answer. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """From sending a purchase to its last answer, in monotonic seconds.
+
+    answered  when the first answer came, for requests in flight
+    """
+
+    sent: float
+    answered: float
+    done: float
+
+
+def spread_ms(intervals: Sequence[Interval]) -> float:
+    """Milliseconds from the first request sent to the last one."""
+    if not intervals:
+        return 0.0
+    sent = [interval.sent for interval in intervals]
+    return round((max(sent) - min(sent)) * 1000, 1)
+
+
+def in_flight(intervals: Sequence[Interval]) -> int:
+    """The most requests that were sent and not yet answered at one instant."""
+    steps = [(i.sent, 1) for i in intervals] + [(i.answered, -1) for i in intervals]
+    most = now = 0
+    for _, step in sorted(steps):
+        now += step
+        most = max(most, now)
+    return most
+
+
+def duration_s(intervals: Sequence[Interval]) -> float:
+    """Seconds from the first request sent to the last answer."""
+    if not intervals:
+        return 0.0
+    return round(max(i.done for i in intervals) - min(i.sent for i in intervals), 3)
+
+
+def latency_ms(intervals: Sequence[Interval]) -> dict[str, float]:
+    """How long buyers waited for their last answer: median, 95th percentile, longest."""
+    waited = sorted((i.done - i.sent) * 1000 for i in intervals)
+    return {
+        "p50": percentile(waited, 50),
+        "p95": percentile(waited, 95),
+        "max": percentile(waited, 100),
+    }
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The smallest value that at least `percent` of them do not exceed (nearest rank)."""
+    if not ordered:
+        return 0.0
+    return round(ordered[max(0, ceil(len(ordered) * percent / 100) - 1)], 1)

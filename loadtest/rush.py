@@ -1,0 +1,102 @@
+"""One rush: buyers meet at a barrier, the last one to arrive releases all of them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from gevent.event import Event
+
+from loadtest import measure
+from loadtest.client import Shop
+from loadtest.measure import Interval
+from loadtest.verdict import Judgement, Told, judge
+
+
+@dataclass
+class Rush:
+    """The buyers of one sale, where they are and what they were told.
+
+    Counting arrivals gives a spread of some ten milliseconds; waiting for Locust's
+    `spawning_complete` lets buyers in who are still warming up.
+    """
+
+    shop: Shop
+    lock: str
+    buyers: int
+    stock: int
+    hold_ms: int
+    product: str
+    deadline_s: float
+    sale: int = 0
+    joined: int = 0
+    arrived: int = 0
+    gate: Event = field(default_factory=Event)
+    finished: Event = field(default_factory=Event)
+    released_at: float = 0.0
+    told: dict[str, Told] = field(default_factory=dict)
+    intervals: list[Interval] = field(default_factory=list)
+
+    def open_sale(self) -> None:
+        """A new sale with a full shelf. Raises ShopUnreachable."""
+        self.sale = int(self.shop.restock(product=self.product, stock=self.stock)["sale"])
+
+    def join(self) -> tuple[int, str]:
+        """A new buyer's number, from 0, and its key."""
+        number = self.joined
+        self.joined += 1
+        return number, f"{uuid.uuid4().hex}-{number}"
+
+    def arrive(self) -> None:
+        """Wait at the barrier until every buyer is there."""
+        self.arrived += 1
+        if self.arrived == self.buyers:
+            self.released_at = time.monotonic()
+            self.gate.set()
+        self.gate.wait()
+
+    def over(self) -> bool:
+        """Whether it is too late to ask again."""
+        return time.monotonic() > self.released_at + self.deadline_s
+
+    def leave(self, told: Told, interval: Interval) -> None:
+        """A buyer has its last answer."""
+        self.told[told.key] = told
+        self.intervals.append(interval)
+        if len(self.told) == self.buyers:
+            self.finished.set()
+
+    def result(self) -> dict[str, Any]:
+        """What `summary.json` says of this run (design section 4), from the shop's own record."""
+        report = self.shop.sale(self.sale)
+        judgement = judge(
+            initial_stock=int(report["initial_stock"]),
+            stock_left=int(report["stock_left"]),
+            orders=self.shop.orders(self.sale),
+            told=list(self.told.values()),
+        )
+        return self._as_run(judgement)
+
+    def _as_run(self, judgement: Judgement) -> dict[str, Any]:
+        return {
+            "lock": self.lock,
+            "fault": "rush",
+            "sale": self.sale,
+            "buyers": self.buyers,
+            "initial_stock": self.stock,
+            "hold_ms": self.hold_ms,
+            "orders": judgement.orders,
+            "stock_left": judgement.stock_left,
+            "oversold": judgement.oversold,
+            "undersold": judgement.undersold,
+            "lost_updates": judgement.lost_updates,
+            "outcomes": dict(judgement.outcomes),
+            "violations": list(judgement.violations),
+            "verdict": judgement.verdict,
+            "duration_s": measure.duration_s(self.intervals),
+            "buy_ms": measure.latency_ms(self.intervals),
+            "arrival_spread_ms": measure.spread_ms(self.intervals),
+            "in_flight": measure.in_flight(self.intervals),
+        }

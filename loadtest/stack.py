@@ -1,0 +1,209 @@
+"""Two nodes of the shop and what they need, started for one run and stopped after it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from loadtest.client import Shop, ShopUnreachable
+from shop import embedded
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Seconds for a node to answer after its start.
+START_TIMEOUT = 30.0
+
+
+class StackError(RuntimeError):
+    """A part of the stack did not start. The message names its log."""
+
+
+class Node:
+    """One application server: a gunicorn master with its workers, in a session of its own.
+
+    Its own session keeps the terminal's Ctrl-C away from it, and makes its process group one that
+    can be killed as a whole.
+    """
+
+    def __init__(self, name: str, *, environment: dict[str, str], log: IO[bytes]) -> None:
+        self.name = name
+        self.port = free_port()
+        self.environment = environment
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "gunicorn"),
+                *("-c", "python:shop.gunicorn_conf"),
+                *("--bind", f"127.0.0.1:{self.port}"),
+                "shop.wsgi",
+            ],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        embedded.adopt(self.process.pid)
+
+    def wait_until_ready(self, shop: Shop) -> None:
+        """Wait for /readyz. Raises StackError."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while True:
+            try:
+                shop.ready()
+                return
+            except ShopUnreachable as error:
+                assert self.process is not None
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise StackError(
+                        f"node {self.name} did not start ({error}); see {self.log.name}"
+                    ) from error
+                time.sleep(0.05)
+
+    def stop(self, patience: float = 5.0) -> None:
+        """SIGTERM, and SIGKILL for the whole group when that is not enough."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.process = None
+
+
+class Stack:
+    """PostgreSQL, Valkey and the nodes of one run. Use it as a context manager.
+
+    With DATABASE_URL or REDIS_URL set, those servers are used and nothing of them is started or
+    stopped; else the run has a database of its own in the checkout's PostgreSQL, and a Valkey of
+    its own.
+
+    nodes, workers, threads  application servers, processes in each, threads in each process
+    log                      where the output of everything goes
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: int,
+        workers: int,
+        threads: int,
+        log: IO[bytes],
+        progress: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        self.workers = workers
+        self.threads = threads
+        self.log = log
+        self.progress = progress
+        self.token = secrets.token_urlsafe(24)
+        self.valkey: embedded.Valkey | None = None
+        self.nodes: list[Node] = []
+        self._count = nodes
+        self._folder = tempfile.TemporaryDirectory(prefix="oversold-")
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def shop(self, node: int = 0) -> Shop:
+        """A client of one node."""
+        return Shop(self.nodes[node].url, token=self.token)
+
+    def stop(self) -> None:
+        """Stop everything that was started, nodes first."""
+        self.progress("stopping")
+        for node in self.nodes:
+            if node.process is not None:
+                node.process.terminate()  # all at once; stop() waits for each
+        for node in self.nodes:
+            node.stop()
+        if self.valkey is not None:
+            self.valkey.stop()
+        self._folder.cleanup()
+
+    def _start(self) -> None:
+        self.progress("starting PostgreSQL and Valkey")
+        embedded.attach()
+        environment = self._environment()
+        self.progress("starting the nodes")
+        for number in range(self._count):
+            node = Node("ABCDEFGH"[number], environment=environment, log=self.log)
+            self.nodes.append(node)
+            node.start()
+        self.progress("migrating")
+        self._migrate(environment)
+        for number, node in enumerate(self.nodes):
+            node.wait_until_ready(self.shop(number))
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database(),
+            "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
+            "DJANGO_SETTINGS_MODULE": "shop.settings",
+            "SHOP_DEMO": "1",
+            "SHOP_RESTOCK_TOKEN": self.token,
+            "SECRET_KEY": secrets.token_urlsafe(48),
+            "WEB_WORKERS": str(self.workers),
+            "WEB_THREADS": str(self.threads),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _own_database(self) -> str:
+        return embedded.create_database(f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}")
+
+    def _own_valkey(self) -> str:
+        self.valkey = embedded.Valkey(Path(self._folder.name))
+        embedded.adopt(self.valkey.start())
+        return self.valkey.url
+
+    def _migrate(self, environment: dict[str, str]) -> None:
+        done = subprocess.run(
+            [sys.executable, "manage.py", "migrate", "--no-input", "--verbosity", "0"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        if done.returncode:
+            raise StackError(f"manage.py migrate failed; see {self.log.name}")
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
