@@ -66,6 +66,7 @@ def attach() -> None:
         if valkey is None or not _is_alive(valkey):
             server = Valkey(VAR / "valkey")
             registry["valkey"] = {**_identity(server.start()), "port": server.port}
+            server.leave_running()
         registry["users"].append({**_identity(os.getpid()), "children": [], "databases": []})
     _attached_by = os.getpid()
     atexit.register(_detach)

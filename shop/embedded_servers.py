@@ -136,6 +136,12 @@ class Valkey:
         self._wait_until_it_answers(log)
         return self._process.pid
 
+    def leave_running(self) -> None:
+        """Let it outlive this process: others use it, the last of them ends it by its pid."""
+        if self._process is not None:
+            self._process.returncode = 0  # or Popen would complain that it still runs
+            self._process = None
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End it, by SIGKILL if it does not go; nothing happens if it is gone."""
         if self._process is None:

@@ -7,7 +7,6 @@ nothing.
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -85,9 +84,9 @@ TEMPLATES: list[dict[str, Any]] = [
     },
 ]
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
-WHITENOISE_USE_FINDERS = True  # no collectstatic needed to look at the admin,
-warnings.filterwarnings("ignore", "No directory at", UserWarning)  # so its folder may be missing
+#: Where collectstatic puts the files; unset, they are served from where they are.
+STATIC_ROOT: str | None = env.str("STATIC_ROOT", default="") or None
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"

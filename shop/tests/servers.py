@@ -1,0 +1,32 @@
+"""Real servers for every test: PostgreSQL from the checkout's own, a Valkey for this run alone.
+
+A plugin (`-p shop.tests.servers`) and not a conftest: pytest-django reads the settings first.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from shop import embedded
+
+RESTOCK_TOKEN = "a-token-for-the-tests-alone"
+
+_folder = tempfile.TemporaryDirectory(prefix="oversold-test-")
+valkey = embedded.Valkey(Path(_folder.name))
+
+embedded.attach()
+embedded.adopt(valkey.start())
+os.environ.update(
+    REDIS_URL=valkey.url,
+    SHOP_DB_POOL="0",
+    SHOP_DEMO="1",
+    SHOP_RESTOCK_TOKEN=RESTOCK_TOKEN,
+)
+embedded.provide_urls()
+
+
+def pytest_unconfigure() -> None:
+    valkey.stop()
+    _folder.cleanup()
