@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from rich.console import Console
 
@@ -53,7 +54,7 @@ def main() -> int:
         return 130
 
 
-def _at_least(least: int):  # type: ignore[no-untyped-def]
+def _at_least(least: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         value = int(text)
         if value < least:

@@ -96,6 +96,7 @@ class Buyer(FastHttpUser):
         assert rush is not None
         self.number, self.key = rush.join()
         options = environment.parsed_options
+        assert options is not None
         nodes = [environment.host, *filter(None, str(options.nodes).split(","))]
         self.host = nodes[self.number % len(nodes)]
         super().__init__(environment)
@@ -152,10 +153,9 @@ class Buyer(FastHttpUser):
 @events.init.add_listener
 def add_route(environment: Environment, **_: Any) -> None:
     """GET /rush of the web UI: what the last rush came to, as JSON."""
-    if environment.web_ui:
-        environment.web_ui.app.add_url_rule(
-            "/rush", "rush", environment.web_ui.auth_required_if_enabled(lambda: last_run)
-        )
+    ui = environment.web_ui
+    if ui and ui.app:
+        ui.app.add_url_rule("/rush", "rush", ui.auth_required_if_enabled(lambda: last_run))
 
 
 @events.test_start.add_listener
