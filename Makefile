@@ -2,6 +2,7 @@
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make serve  the shop, left running
 # make lint   ruff, mypy, import-linter, Django's checks
+# make readme put the table of the latest demo into README.md
 # make clean  remove .venv, var and results
 #
 # Needs Python 3.11 or newer, make and a shell. PYTHON=python3.12 chooses another one.
@@ -11,13 +12,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo serve test lint install install-dev clean
+.PHONY: demo serve readme test lint install install-dev clean
 
 demo: install
 	@exec $(BIN)/python -m loadtest $(ARGS)
 
 serve: install
 	@exec $(BIN)/python -m loadtest serve $(ARGS)
+
+readme: install
+	@$(BIN)/python -m loadtest.readme
 
 test: install-dev
 	@exec $(BIN)/python -m pytest $(ARGS)

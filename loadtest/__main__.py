@@ -1,4 +1,8 @@
-"""python -m loadtest: show the oversell, then the locks that stop it."""
+"""python -m loadtest: show the oversell, then the locks that stop it.
+
+demo   the same rush under each lock, and what came of it (the default)
+serve  the shop and Locust's web UI, left running until Ctrl-C
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,21 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from loadtest.demo import CONTRAST, Setting, run
+from loadtest import demo, serve
+from loadtest.demo import CONTRAST, Setting
 from loadtest.stack import StackError
 from shop.embedded import EmbeddedError
 
+COMMANDS = {"demo": demo.run, "serve": serve.run}
+
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m loadtest", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", nargs="?", choices=COMMANDS, default="demo")
     parser.add_argument(
         "--lock",
         default=",".join(CONTRAST),
@@ -45,7 +57,7 @@ def main() -> int:
     )
     console = Console()
     try:
-        return run(setting, console)
+        return COMMANDS[given.command](setting, console)
     except (StackError, EmbeddedError) as error:
         console.print(f"[red]{error}[/]", highlight=False, soft_wrap=True)
         return 2

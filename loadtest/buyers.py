@@ -28,10 +28,10 @@ START_TIMEOUT = 30.0
 class Buyers:
     """A Locust that waits for rushes to run. Use it as a context manager."""
 
-    def __init__(self, stack: Stack, *, log: IO[bytes]) -> None:
+    def __init__(self, stack: Stack, *, log: IO[bytes], port: int = 0) -> None:
         self.stack = stack
         self.log = log
-        self.port = free_port()
+        self.port = free_port(port)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -75,7 +75,7 @@ class Buyers:
         self, *, lock: str, buyers: int, stock: int, hold_ms: int, product: str, deadline: float
     ) -> dict[str, Any]:
         """One rush; what it came to, as in `summary.json`. Raises StackError."""
-        self._wait_until_it_answers()
+        self.wait_until_ready()
         before = self._ask("/rush")["number"]
         started = self._ask(
             "/swarm",
@@ -109,7 +109,8 @@ class Buyers:
     def _is_stopped(self) -> bool:
         return bool(self._ask("/stats/requests")["state"] == "stopped")
 
-    def _wait_until_it_answers(self) -> None:
+    def wait_until_ready(self) -> None:
+        """Wait until Locust answers. Raises StackError."""
         deadline = time.monotonic() + START_TIMEOUT
         while True:
             try:

@@ -67,7 +67,7 @@ def add_arguments(parser: LocustArgumentParser) -> None:
         "--restock-token",
         env_var="SHOP_RESTOCK_TOKEN",
         default="",
-        is_secret=True,
+        include_in_web_ui=False,
         help="The shop's SHOP_RESTOCK_TOKEN",
     )
     parser.add_argument(

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.table import Table
 
 from shop.embedded import VAR
@@ -30,6 +31,9 @@ class ResultFolder:
         self.final = base / started.strftime("%Y-%m-%dT%H-%M-%S")
         while self.final.exists():
             self.final = self.final.with_name(f"{self.final.name}-{os.getpid()}")
+        for stale in base.glob(".partial-*"):  # of runs that were killed
+            if not psutil.pid_exists(int(stale.name.rpartition("-")[2])):
+                shutil.rmtree(stale, ignore_errors=True)
         self.path = base / f".partial-{self.final.name}-{os.getpid()}"
         self.path.mkdir(parents=True)
         VAR.mkdir(exist_ok=True)

@@ -34,9 +34,11 @@ class Node:
     can be killed as a whole.
     """
 
-    def __init__(self, name: str, *, environment: dict[str, str], log: IO[bytes]) -> None:
+    def __init__(
+        self, name: str, *, environment: dict[str, str], log: IO[bytes], port: int = 0
+    ) -> None:
         self.name = name
-        self.port = free_port()
+        self.port = free_port(port)
         self.environment = environment
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
@@ -99,6 +101,7 @@ class Stack:
 
     nodes, workers, threads  application servers, processes in each, threads in each process
     log                      where the output of everything goes
+    port                     where the first node should listen, if that port is free
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class Stack:
         threads: int,
         log: IO[bytes],
         progress: Callable[[str], None] = lambda step: None,
+        port: int = 0,
     ) -> None:
         self.workers = workers
         self.threads = threads
@@ -118,6 +122,7 @@ class Stack:
         self.valkey: embedded.Valkey | None = None
         self.nodes: list[Node] = []
         self._count = nodes
+        self._port = port
         self._folder = tempfile.TemporaryDirectory(prefix="oversold-")
 
     def __enter__(self) -> Self:
@@ -158,7 +163,8 @@ class Stack:
         environment = self._environment()
         self.progress("starting the nodes")
         for number in range(self._count):
-            node = Node("ABCDEFGH"[number], environment=environment, log=self.log)
+            name, port = "ABCDEFGH"[number], self._port if number == 0 else 0
+            node = Node(name, environment=environment, log=self.log, port=port)
             self.nodes.append(node)
             node.start()
         self.progress("migrating")
@@ -202,8 +208,14 @@ class Stack:
             raise StackError(f"manage.py migrate failed; see {self.log.name}")
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+def free_port(wanted: int = 0) -> int:
+    """A port of 127.0.0.1 that nobody listens on: `wanted` if it is free, else any."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            if not wanted:
+                raise
+            return free_port()
         return int(probe.getsockname()[1])

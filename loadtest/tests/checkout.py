@@ -1,0 +1,67 @@
+"""A copy of the project in a folder of its own: a fresh clone with nothing left over."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def fresh_copy(folder: Path) -> Path:
+    """Every file that git knows or would add, nothing that it ignores."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def start(folder: Path, *command: str) -> subprocess.Popen[str]:
+    """Start a command of ours there, in a process group of its own as a terminal would."""
+    return subprocess.Popen(
+        [sys.executable, *command],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Every living process that works in the folder or names it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            if process.status() != psutil.STATUS_ZOMBIE and (
+                str(folder) in process.cwd() or any(str(folder) in word for word in words)
+            ):
+                found.append(f"{process.pid} {' '.join(words)[:120]}")
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def assert_nothing_is_left(folder: Path) -> None:
+    """No process, and in results/ nothing half-written."""
+    deadline = time.monotonic() + 5  # Valkey ends a moment after it was told to
+    while (left := processes_of(folder)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+    results = folder / "results"
+    assert [path.name for path in results.glob(".*")] == []

@@ -1,0 +1,93 @@
+"""The front door, as somebody uses it who has just cloned the repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, processes_of, start
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    return fresh_copy(tmp_path)
+
+
+def finish(demo: subprocess.Popen[str]) -> str:
+    said, _ = demo.communicate(timeout=120)
+    return said
+
+
+def wait_for_the_rush(demo: subprocess.Popen[str]) -> None:
+    assert demo.stdout is not None
+    assert any("lock: none" in line for line in demo.stdout)
+
+
+def test_two_demos_side_by_side_both_show_the_contrast(clone: Path) -> None:
+    demos = [start(clone, "-m", "loadtest"), start(clone, "-m", "loadtest", "--lock", "none,redis")]
+    said = [finish(demo) for demo in demos]
+
+    assert [demo.returncode for demo in demos] == [0, 0], said
+    assert_nothing_is_left(clone)
+    results = [path for path in (clone / "results").iterdir() if not path.is_symlink()]
+    assert len(results) == 2
+    for folder in results:
+        summary = json.loads((folder / "summary.json").read_text())
+        for run in summary["runs"]:
+            assert_contrast(run)
+            assert (folder / f"{run['lock']}.html").stat().st_size > 10_000
+            assert f"/buy [{run['lock']}]" in (folder / f"{run['lock']}.csv").read_text()
+        assert (folder / "run.log").is_file()
+    assert (clone / "results" / "latest" / "summary.json").is_file()
+
+
+def assert_contrast(run: dict[str, Any]) -> None:
+    assert run["as_expected"], run
+    assert run["hold_ms"] == 0
+    if run["lock"] == "none":
+        assert run["verdict"] == "oversold"
+        assert run["orders"] >= 150
+        assert run["stock_left"] > 0
+        assert run["violations"] == ["lost_update"]
+    else:
+        assert (run["verdict"], run["orders"], run["stock_left"]) == ("exact", 100, 0)
+        told = {outcome: count for outcome, count in run["outcomes"].items() if count}
+        assert told == {"sold": 100, "sold_out": 100}
+        assert run["violations"] == []
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:
+    demo = start(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
+    wait_for_the_rush(demo)
+    os.killpg(demo.pid, signal.SIGINT)  # what a terminal does
+
+    assert "stopped" in finish(demo)
+    assert demo.returncode == 130
+    assert_nothing_is_left(clone)
+    assert not list((clone / "results").iterdir())
+
+
+def test_what_a_killed_demo_left_is_cleaned_up_by_the_next_one(clone: Path) -> None:
+    demo = start(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
+    wait_for_the_rush(demo)
+    demo.kill()
+    demo.communicate()
+    assert processes_of(clone) != []
+
+    again = start(clone, "-m", "loadtest", "--lock", "redis", "--buyers", "20", "--stock", "10")
+    assert (finish(again), again.returncode)[1] == 0
+    assert_nothing_is_left(clone)
+
+
+def test_an_unknown_lock_is_refused_with_the_names_that_there_are(clone: Path) -> None:
+    demo = start(clone, "-m", "loadtest", "--lock", "nonsense")
+    said = finish(demo)
+    assert demo.returncode == 2
+    assert "unknown lock: nonsense; there are none, " in said
+    assert_nothing_is_left(clone)

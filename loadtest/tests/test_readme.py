@@ -1,0 +1,76 @@
+"""The README is true: its commands run, its table is a result, it is short."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtest import readme
+from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_copy
+
+TEXT = (ROOT / "README.md").read_text()
+COMMANDS = [
+    shlex.split(line, comments=True)
+    for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+    for line in block.splitlines()
+]
+#: Run by .ci/run itself; a test cannot run the test suite.
+IN_CI = [["make", "test"], ["make", "lint"]]
+#: Runs until Ctrl-C: test_serve.py.
+UNTIL_CTRL_C = [["make", "serve"]]
+
+
+def test_the_commands_that_ci_runs_are_those_of_the_readme() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    for command in IN_CI:
+        assert command in COMMANDS
+        assert f"\n{' '.join(command)}\n" in script
+
+
+def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(tmp_path: Path) -> None:
+    clone = fresh_copy(tmp_path)
+    venv = Path(sys.executable).parent.parent  # installed already; CI's first step installs it
+    (clone / ".venv").symlink_to(venv)
+    (venv / ".installed").touch()
+    commands = [command for command in COMMANDS if command not in IN_CI + UNTIL_CTRL_C]
+    assert len(commands) >= 6
+    for command in commands:
+        done = subprocess.run(
+            command,
+            cwd=clone,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        expected = 0 if "none" not in " ".join(command) or "make" in command else 1
+        assert done.returncode == expected, (command, done.stdout, done.stderr)
+    assert readme.BEGIN + "\n| `lock` |" in (clone / "README.md").read_text()
+    assert_nothing_is_left(clone)
+
+
+def test_the_table_is_one_that_a_demo_wrote() -> None:
+    table = TEXT.partition(readme.BEGIN)[2].partition(readme.END)[0]
+    assert re.search(r"\| `none` \| \*\*OVERSOLD\*\* \| 200 \|", table)
+    for lock in ("token", "redis"):
+        assert re.search(rf"\| `{lock}` \| \*\*EXACT\*\* \| 100 \| 0 \| 0 \| 0 \|", table)
+    assert re.search(r"\d+ CPUs, Python 3\.\d+\.\d+, PostgreSQL \d+", table)
+
+
+def test_a_readme_without_its_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="lacks the lines"):
+        readme.with_table("# no markers", "| table |\n")
+
+
+def test_it_is_short() -> None:
+    assert len(TEXT.splitlines()) < 150
+
+
+def test_its_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", TEXT):
+        assert (ROOT / target).exists(), target

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+from urllib.request import urlopen
+
+from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, start
+
+
+def test_serve_says_where_it_listens_and_ends_cleanly_on_ctrl_c(tmp_path: Path) -> None:
+    clone = fresh_copy(tmp_path)
+    serving = start(clone, "-m", "loadtest", "serve")
+    assert serving.stdout is not None
+    said = ""
+    for line in serving.stdout:
+        said += line
+        if "Ctrl-C" in line:
+            break
+    urls = re.findall(r"http://127\.0\.0\.1:\d+", said)
+    assert len(urls) == 3, said  # two nodes and Locust
+    for url, page in zip(urls, ("/readyz", "/healthz", "/"), strict=True):
+        with urlopen(url + page, timeout=10) as answer:
+            assert answer.status == 200
+
+    os.killpg(serving.pid, signal.SIGINT)
+    serving.communicate(timeout=30)
+    assert serving.returncode == 130
+    assert_nothing_is_left(clone)

@@ -1,0 +1,123 @@
+"""Every rule of the judge finds what is planted for it, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from loadtest.verdict import EXIT_CODES, Judgement, Told, judge
+
+
+def order(number: int, *, fence: int | None = None) -> dict[str, Any]:
+    return {"order": number, "key": f"key-{number}", "fence": fence}
+
+
+def sold(number: int) -> Told:
+    return Told(f"key-{number}", "sold", number)
+
+
+def refused(number: int, outcome: str = "sold_out") -> Told:
+    return Told(f"key-{number}", outcome)
+
+
+def exact_sale(**changes: Any) -> Judgement:
+    """Two units, three buyers: two orders, one sold out. `changes` plants a violation."""
+    sale: dict[str, Any] = {
+        "initial_stock": 2,
+        "stock_left": 0,
+        "orders": [order(1, fence=10), order(2, fence=11)],
+        "told": [sold(1), sold(2), refused(3)],
+    }
+    return judge(**{**sale, **changes})
+
+
+def test_an_exact_sale_is_exact() -> None:
+    judged = exact_sale()
+    assert (judged.verdict, judged.violations) == ("exact", ())
+    assert (judged.orders, judged.oversold, judged.undersold, judged.lost_updates) == (2, 0, 0, 0)
+    assert judged.outcomes["sold"] == 2
+    assert judged.outcomes["sold_out"] == 1
+    assert judged.outcomes["busy"] == 0
+
+
+def test_more_orders_than_units_are_oversold_though_stock_is_positive() -> None:
+    judged = exact_sale(
+        stock_left=1,
+        orders=[order(1), order(2), order(3)],
+        told=[sold(1), sold(2), sold(3)],
+    )
+    assert (judged.verdict, judged.oversold, judged.lost_updates) == ("oversold", 1, 2)
+    assert judged.violations == ("lost_update",)
+
+
+def test_a_negative_stock_is_oversold_without_a_lost_update() -> None:
+    judged = exact_sale(
+        stock_left=-1, orders=[order(1), order(2), order(3)], told=[sold(1), sold(2), sold(3)]
+    )
+    assert (judged.verdict, judged.oversold, judged.violations) == ("oversold", 1, ())
+
+
+def test_units_refused_while_there_were_some_are_undersold() -> None:
+    judged = exact_sale(stock_left=1, orders=[order(1)], told=[sold(1), refused(2), refused(3)])
+    assert (judged.verdict, judged.undersold) == ("undersold", 1)
+    assert judged.violations == ("false_sold_out",)
+
+
+def test_fewer_buyers_than_units_can_be_exact() -> None:
+    judged = exact_sale(initial_stock=5, stock_left=3, told=[sold(1), sold(2)])
+    assert (judged.verdict, judged.undersold) == ("exact", 0)
+
+
+def test_a_lost_update_that_no_buyer_met_is_not_called_exact() -> None:
+    judged = exact_sale(initial_stock=5, stock_left=4, told=[sold(1), sold(2)])
+    assert (judged.verdict, judged.violations) == ("unknown", ("lost_update",))
+
+
+def test_an_acknowledged_order_that_is_not_there_is_a_lost_ack() -> None:
+    judged = exact_sale(told=[sold(1), Told("key-9", "sold", 9), refused(3)])
+    assert judged.violations == ("lost_ack",)
+    assert judged.verdict == "unknown"
+
+
+def test_an_acknowledgement_of_somebody_elses_order_is_a_lost_ack() -> None:
+    judged = exact_sale(told=[sold(1), Told("key-2", "sold", 1), refused(3)])
+    assert "lost_ack" in judged.violations
+
+
+def test_a_buyer_told_sold_out_who_has_an_order_is_a_false_sold_out() -> None:
+    judged = exact_sale(told=[sold(1), refused(2), refused(3)])
+    assert judged.violations == ("false_sold_out",)
+
+
+@pytest.mark.parametrize("fences", [(11, 10), (10, 10)])
+def test_a_fence_that_does_not_rise_is_found(fences: tuple[int, int]) -> None:
+    orders = [order(number, fence=fence) for number, fence in enumerate(fences, start=1)]
+    assert exact_sale(orders=orders).violations == ("fence_fell",)
+
+
+@pytest.mark.parametrize("outcome", ["busy", "lost", "unavailable", "unknown", "error"])
+def test_a_sale_with_an_open_question_is_unknown(outcome: str) -> None:
+    judged = exact_sale(told=[sold(1), sold(2), refused(3, outcome)])
+    assert judged.verdict == "unknown"
+    assert judged.outcomes[outcome] == 1
+
+
+def test_an_oversell_stays_one_though_a_buyer_was_not_answered() -> None:
+    orders = [order(1), order(2), order(3)]
+    judged = exact_sale(orders=orders, told=[sold(1), sold(2), refused(3, "unknown")])
+    assert judged.verdict == "oversold"
+
+
+def test_a_sale_that_nobody_bought_at_is_unknown() -> None:
+    assert exact_sale(stock_left=2, orders=[], told=[refused(1)]).verdict == "unknown"
+    assert exact_sale(stock_left=2, orders=[], told=[]).verdict == "unknown"
+
+
+def test_an_empty_shelf_that_sells_nothing_is_exact() -> None:
+    assert exact_sale(initial_stock=0, orders=[], told=[refused(1)]).verdict == "exact"
+
+
+def test_only_exact_exits_with_zero() -> None:
+    assert [verdict for verdict, code in EXIT_CODES.items() if code == 0] == ["exact"]
+    assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
