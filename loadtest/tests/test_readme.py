@@ -48,8 +48,7 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(tmp_path: Path)
             text=True,
             timeout=120,
         )
-        expected = 0 if "none" not in " ".join(command) or "make" in command else 1
-        assert done.returncode == expected, (command, done.stdout, done.stderr)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
     assert readme.BEGIN + "\n| `lock` |" in (clone / "README.md").read_text()
     assert_nothing_is_left(clone)
 
