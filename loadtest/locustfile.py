@@ -17,6 +17,7 @@ import random
 import sys
 import time
 from typing import Any
+from urllib.parse import urlencode
 
 import gevent
 from locust import FastHttpUser, events, task
@@ -32,6 +33,7 @@ logger = logging.getLogger("loadtest")
 
 #: Answers that a correct shop gives: successes, whatever their status code.
 CORRECT = {"sold", "sold_out", "busy", "lost", "throttled"}
+FORM = "application/x-www-form-urlencoded"
 #: Seconds that a buyer waits before asking again; not all of them at once.
 PAUSE = (0.2, 0.6)
 
@@ -95,6 +97,7 @@ class Buyer(FastHttpUser):
     def __init__(self, environment: Environment) -> None:
         assert rush is not None
         self.number, self.key = rush.join()
+        self.body = _body(rush, self.number)  # now: at the barrier every microsecond is spread
         options = environment.parsed_options
         assert options is not None
         nodes = [environment.host, *filter(None, str(options.nodes).split(","))]
@@ -121,14 +124,11 @@ class Buyer(FastHttpUser):
 
     def _ask(self, rush: Rush) -> Told:
         """Send the purchase once."""
-        wanted = {"product": rush.product, "lock": rush.lock, "buyer": f"buyer-{self.number}"}
-        if rush.hold_ms:
-            wanted["hold_ms"] = str(rush.hold_ms)
         with self.client.post(
             "/buy",
             name=f"POST /buy [{rush.lock}]",
-            data=wanted,
-            headers={"Idempotency-Key": self.key},
+            data=self.body,
+            headers={"Idempotency-Key": self.key, "Content-Type": FORM},
             catch_response=True,
         ) as response:
             told = self._understand(response)
@@ -148,6 +148,13 @@ class Buyer(FastHttpUser):
         if outcome not in OUTCOMES or response.status_code == 500:
             return Told(self.key, "unknown")
         return Told(self.key, outcome, body.get("order"))
+
+
+def _body(rush: Rush, number: int) -> str:
+    wanted = {"product": rush.product, "lock": rush.lock, "buyer": f"buyer-{number}"}
+    if rush.hold_ms:
+        wanted["hold_ms"] = str(rush.hold_ms)
+    return urlencode(wanted)
 
 
 @events.init.add_listener
