@@ -21,6 +21,8 @@ class Product(models.Model):
     )
     #: The highest fence that a lock's holder has shown; an older holder is refused.
     fence = models.BigIntegerField(default=0, editable=False)
+    #: Counts the writes of the strategy `version`.
+    version = models.BigIntegerField(default=0, editable=False)
 
     class Meta:
         db_table = "product"

@@ -60,6 +60,7 @@ class Stock:
     product_id: int
     sale_id: int
     amount: int
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,12 @@ class Receipt:
         return replace(self, lock={**self.lock, **told})
 
 
-def read_stock(attempt: Attempt) -> Stock:
-    """Look at the stock. It may be another one a moment later."""
+def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
+    """Look at the stock. It may be another one a moment later, unless it is read `for_update`."""
+    products = Product.objects.select_for_update() if for_update else Product.objects
     row = (
-        Product.objects.filter(name=attempt.product, sale__isnull=False)
-        .values_list("pk", "sale_id", "amount")
+        products.filter(name=attempt.product, sale__isnull=False)
+        .values_list("pk", "sale_id", "amount", "version")
         .first()
     )
     if row is None:

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from shop.strategies import none, redis, token
+from shop.strategies import (
+    advisory,
+    conditional,
+    none,
+    redis,
+    rollback,
+    row_lock,
+    serializable,
+    token,
+    version,
+)
 from shop.strategies.registry import Strategy
 
 __all__ = ["STRATEGIES", "Strategy"]
 
 #: In the order in which they are shown: from the first try to the one to use.
 STRATEGIES: dict[str, Strategy] = {
-    module.STRATEGY.name: module.STRATEGY for module in (none, token, redis)
+    module.STRATEGY.name: module.STRATEGY
+    for module in (
+        none,
+        token,
+        redis,
+        advisory,
+        row_lock,
+        version,
+        rollback,
+        conditional,
+        serializable,
+    )
 }

@@ -1,0 +1,43 @@
+"""FLAW: the fence is checked at the write only, so a stale read still erases an update.
+
+RedisLock and its fence, as many would add it. It stops a holder that comes after a later one has
+written. It does not stop this schedule:
+
+    A (fence 1) reads 10, is paused, its lease ends
+    B (fence 2) reads 10
+    A writes 9: fence 1 > 0, accepted
+    B writes 9: fence 2 > 1, accepted        two orders, one unit less
+
+The fault `pause` shows it. `redis` claims the fence at the read instead.
+"""
+
+from __future__ import annotations
+
+from locks import Lease
+from shop.errors import Lost
+from shop.models import Product
+from shop.purchase import Attempt, Receipt, Stock, sell_one
+from shop.strategies.locked import sell_under
+from shop.strategies.redis import lock_for
+from shop.strategies.registry import Strategy
+
+
+def sell(attempt: Attempt, lease: Lease) -> Receipt:
+    def write_unless_fenced_off(attempt: Attempt, stock: Stock) -> None:
+        not_fenced_off = Product.objects.filter(
+            pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence
+        )
+        if not not_fenced_off.update(amount=stock.amount - 1, fence=lease.fence):
+            raise Lost("a later holder of the lock has written; nothing was sold")
+
+    return sell_one(attempt, write=write_unless_fenced_off, fence=lease.fence)
+
+
+STRATEGY = Strategy(
+    name="fence-at-write",
+    title="Fence checked at the write",
+    article="beyond",
+    summary="Looks right: a stale write is refused, but what was read before is not.",
+    buy=sell_under(lock_for, sell),
+    expected={"rush": "exact"},
+)

@@ -1,0 +1,39 @@
+"""FLAW: the lock is inside the transaction, so it is free before the commit.
+
+    A begins, locks, reads 1, writes 0, unlocks ... and has not committed yet
+    B begins, locks, reads 1: what A wrote is not to be seen
+    A commits; B writes 0, commits: two orders for one unit
+
+ATOMIC_REQUESTS around a view that takes a perfect lock does the same. Left to luck a rush sells
+100 to 102; the demo holds the commit back for a moment (point `released`) so that it always shows.
+The remedy is the order in `locked.py`: the lock outside, the transaction inside.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import transaction
+
+from locks.points import point
+from shop.purchase import Attempt, Receipt
+from shop.strategies.locked import sell_plainly
+from shop.strategies.redis import lock_for
+from shop.strategies.registry import Strategy
+
+
+def buy(attempt: Attempt) -> Receipt:
+    with transaction.atomic(durable=True):
+        with lock_for(attempt).hold(wait=settings.SHOP_LOCK_WAIT) as lease:
+            receipt = sell_plainly(attempt, lease)
+        point("released")
+    return receipt.under(lease)
+
+
+STRATEGY = Strategy(
+    name="redis-in-transaction",
+    title="RedisLock inside the transaction",
+    article="beyond",
+    summary="Looks right: the lock is perfect, and released before the commit.",
+    buy=buy,
+    expected={"rush": "oversold"},
+)

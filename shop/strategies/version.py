@@ -1,0 +1,41 @@
+"""A version column: write only if nobody has written since the read, else read again.
+
+A1's optimistic lock.
+
+    A reads amount 1, version 7        B reads amount 1, version 7
+    A writes WHERE version = 7: 1 row  B writes WHERE version = 7: 0 rows; B reads again: 0 left
+"""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.db.models import F
+
+from shop.models import Product
+from shop.purchase import Attempt, Receipt, Stock, sell_one
+from shop.strategies.registry import Strategy
+from shop.strategies.retrying import Conflict, until_it_fits
+
+
+def write_if_unchanged(attempt: Attempt, stock: Stock) -> None:
+    as_read = Product.objects.filter(
+        pk=stock.product_id, sale_id=stock.sale_id, version=stock.version
+    )
+    if not as_read.update(amount=stock.amount - 1, version=F("version") + 1):
+        raise Conflict
+
+
+@until_it_fits
+def buy(attempt: Attempt) -> Receipt:
+    with transaction.atomic(durable=True):
+        return sell_one(attempt, write=write_if_unchanged)
+
+
+STRATEGY = Strategy(
+    name="version",
+    title="Version column",
+    article="A1 optimistic",
+    summary="Write only if nobody wrote since the read; whoever is second reads again.",
+    buy=buy,
+    expected={"rush": "exact"},
+)
