@@ -23,6 +23,15 @@ class Release(StrEnum):
     UNKNOWN = "unknown"  # the server did not answer; the lock is free at the latest after its ttl
 
 
+class Loss(StrEnum):
+    """How a lease was lost."""
+
+    GONE = "gone"  # the server has no such lock any more: deleted, evicted, restarted empty
+    TAKEN = "taken"  # the server says that somebody else holds the lock
+    EXPIRED = "expired"  # the deadline passed: the server was not reached, or we were paused
+    MAX_HOLD = "max_hold"  # held for longer than allowed, and not renewed any more
+
+
 def new_token() -> str:
     """A value that no other acquisition has: 128 random bits behind the process's id."""
     return f"{os.getpid()}-{secrets.token_hex(16)}"
@@ -34,7 +43,9 @@ class Lease:
     token     names this acquisition, and no other one ever made
     fence     strictly rising integer for the storage to check, or None where the lock has none
     waited    seconds from asking for the lock to having it
-    deadline  monotonic second at which the lease can no longer be trusted
+    deadline  monotonic second at which the lease can no longer be trusted; renewing moves it
+    lost      event, set once the lease cannot be trusted any more
+    loss      how it was lost (`Loss`), None while it is not
     outcome   what the release found (`Release`), None while the lease is held
     """
 
@@ -47,6 +58,7 @@ class Lease:
         release: Callable[[Lease], Release],
         fence: int | None = None,
         waited: float = 0.0,
+        on_lost: Callable[[Lease, Loss], None] | None = None,
     ) -> None:
         self.name = name
         self.token = token
@@ -54,8 +66,11 @@ class Lease:
         self.waited = waited
         self.deadline = deadline
         self.lost = threading.Event()
+        self.loss: Loss | None = None
         self.outcome: Release | None = None
         self._release = release
+        self._on_lost = on_lost
+        self._losing = threading.Lock()
         self._pid = os.getpid()
         self._acquired = time.monotonic()
         self._held: float | None = None
@@ -65,22 +80,54 @@ class Lease:
         """Seconds that the lease was held, or has been held so far."""
         return time.monotonic() - self._acquired if self._held is None else self._held
 
+    @property
+    def foreign(self) -> bool:
+        """Whether the lease was acquired by another process, from which this one was forked."""
+        return os.getpid() != self._pid
+
     def remaining(self) -> float:
         """Seconds for which the lease can still be trusted; 0 when it cannot.
 
         Read from the monotonic clock of this process, not from the server: right even in a
         process that was paused.
         """
-        if self.lost.is_set() or self.outcome is not None:
+        if self.outcome is not None or self.lost.is_set():
             return 0.0
         return max(0.0, self.deadline - time.monotonic())
 
     def check(self) -> None:
-        """Raise LockLost when the lease can no longer be trusted. Costs no round trip."""
-        self._check_process()
+        """Raise LockLost when the lease can no longer be trusted. Costs no round trip.
+
+        Raises LockNotHeld when the lease was released before or belongs to another process.
+        """
+        self._check_ours()
+        if self.outcome is not None:
+            raise LockNotHeld("the lease was released; acquire a new one", name=self.name)
         if self.remaining() <= 0.0:
-            self.lost.set()
+            self.lose(Loss.EXPIRED)
             raise LockLost(name=self.name)
+
+    def lose(self, loss: Loss) -> None:
+        """Say that the lease is lost: to `lost`, to the log, and to on_lost in a thread of its own.
+
+        Only the first time counts.
+        """
+        with self._losing:
+            if self.loss is not None:
+                return
+            self.loss = loss
+        self.lost.set()
+        logger.warning("%s: lease lost after %.3f s: %s", self.name, self.held, loss.value)
+        if self._on_lost is not None:
+            threading.Thread(
+                target=self._tell, args=(self._on_lost, loss), name="locks.on_lost", daemon=True
+            ).start()
+
+    def _tell(self, on_lost: Callable[[Lease, Loss], None], loss: Loss) -> None:
+        try:
+            on_lost(self, loss)
+        except Exception:
+            logger.exception("%s: on_lost failed", self.name)
 
     def release(self) -> Release:
         """Give the lock back and say what was found; see `Release`.
@@ -88,9 +135,9 @@ class Lease:
         Raises LockNotHeld when the lease was released before or belongs to another process.
         After UNKNOWN it may be called again.
         """
-        self._check_process()
+        self._check_ours()
         if self.outcome not in (None, Release.UNKNOWN):
-            raise LockNotHeld(name=self.name)
+            raise LockNotHeld("the lease was released before; release it once", name=self.name)
         if self._held is None:
             self._held = time.monotonic() - self._acquired
         self.outcome = self._release(self)
@@ -100,8 +147,8 @@ class Lease:
             )
         return self.outcome
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._pid:
+    def _check_ours(self) -> None:
+        if self.foreign:
             raise LockNotHeld(
                 "the lease was acquired in another process; acquire one here", name=self.name
             )

@@ -45,15 +45,22 @@ class Lock(ABC):
 
     @contextmanager
     def hold(self, wait: float | None) -> Iterator[Lease]:
-        """Hold the lock for the block. Leaving it never hides the block's own exception.
+        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a function.
 
-        A lease that expired meanwhile is told by `lease.outcome` and a warning in the log, not by
-        an exception: what the block did, a committed sale say, did happen. Call `lease.check()`
-        in the block before a step that must not run without the lock.
+        Leaving it never hides the block's own exception. A lease that expired meanwhile is told
+        by `lease.outcome` and a warning in the log, not by an exception: what the block did, a
+        committed sale say, did happen. Call `lease.check()` in the block before a step that must
+        not run without the lock. An exception that leaves the block after the lease was lost has
+        a note that says so.
         """
         lease = self.acquire(wait)
         try:
             yield lease
+        except BaseException as error:
+            if lease.loss is not None:
+                error.add_note(f"{self.name}: the lease was lost in this block: {lease.loss.value}")
+            raise
         finally:
-            if lease.outcome is None:  # the block may have released it itself
+            # The block may have released it itself, or have forked, and this be the child.
+            if lease.outcome is None and not lease.foreign:
                 lease.release()

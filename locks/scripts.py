@@ -11,6 +11,7 @@ import redis
 from redis.exceptions import NoScriptError
 
 FOLDER = Path(__file__).parent / "lua"
+INCLUDE = "-- include "
 
 
 class Script(NamedTuple):
@@ -27,8 +28,16 @@ class Script(NamedTuple):
             return client.eval(self.text, len(keys), *keys, *args)
 
 
+def _read(name: str) -> str:
+    text = (FOLDER / f"{name}.lua").read_text()
+    first, _, rest = text.partition("\n")
+    if not first.startswith(INCLUDE):
+        return text
+    return _read(first.removeprefix(INCLUDE)) + rest
+
+
 @cache
 def script(name: str) -> Script:
-    """The script in locks/lua/<name>.lua."""
-    text = (FOLDER / f"{name}.lua").read_text()
+    """The script in locks/lua/<name>.lua, after the one that its first line may include."""
+    text = _read(name)
     return Script(text, sha1(text.encode()).hexdigest())

@@ -1,0 +1,10 @@
+-- Look, and change nothing.
+-- KEYS     see hand_over.lua
+-- returns  {token of the holder or false, milliseconds left (-2 free), last fence or false,
+--          tokens of the waiters in order of arrival}
+return {
+    redis.call('get', KEYS[1]),
+    redis.call('pttl', KEYS[1]),
+    redis.call('get', KEYS[4]),
+    redis.call('lrange', KEYS[2], 0, -1),
+}

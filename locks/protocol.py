@@ -1,0 +1,97 @@
+"""What is said to the server and what its answers mean. No I/O: every kind of client shares it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+#: Seconds for which the last fence outlives its lock; longer than any stale holder sleeps.
+FENCE_MEMORY = 7 * 24 * 3600
+FENCE_MEMORY_MS = FENCE_MEMORY * 1000
+
+# What acquire.lua does when the lock is taken.
+STAY, QUEUE, LEAVE = b"stay", b"queue", b"leave"
+
+
+def keys_of(name: str) -> tuple[bytes, ...]:
+    """The keys of hand_over.lua for a lock's name: lock, queue, waiters, fence.
+
+    The name is the hash tag, so all four share a cluster slot; braces in it are escaped, so that
+    no name can end the tag early.
+    """
+    escaped = name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+    lock = b"lock:{%b}" % escaped.encode()
+    return lock, lock + b":queue", lock + b":waiters", lock + b":fence"
+
+
+def milliseconds(seconds: float) -> int:
+    """At least one: PX 0 is an error."""
+    return max(1, round(seconds * 1000))
+
+
+def drift(seconds: float) -> float:
+    """By how much two clocks may disagree on a span: 1 % and 2 ms, as Redlock has it."""
+    return 0.01 * seconds + 0.002
+
+
+def queue_args(channel: bytes, wait: float) -> tuple[bytes, bytes, int]:
+    """The arguments of acquire.lua that put a waiter into the queue; wait in seconds, or inf."""
+    return QUEUE, channel, -1 if wait == math.inf else max(0, math.ceil(wait * 1000))
+
+
+class Answer(NamedTuple):
+    """Reply of acquire.lua.
+
+    asked  monotonic second before the question was sent
+    clock  the server's clock when it answered, microseconds
+    fence  the fence if the lock is ours, else None
+    left   seconds until the holder's lease ends; 0 or less if the server does not know
+    """
+
+    asked: float
+    clock: int
+    fence: int | None
+    left: float
+
+    @classmethod
+    def parse(cls, asked: float, reply: Any) -> Answer:
+        ours, value, clock = reply
+        if ours == 1:
+            return cls(asked, clock, value, 0.0)
+        return cls(asked, clock, None, value / 1000)
+
+    def deadline(self, ttl: float) -> float:
+        """Monotonic second until which a lease given by this answer can be trusted."""
+        return self.asked + ttl - drift(ttl)
+
+
+class Wake(NamedTuple):
+    """A hint that the lock was handed to a waiter: its fence, and the server's microsecond."""
+
+    fence: int
+    clock: int
+
+    @classmethod
+    def parse(cls, message: bytes) -> tuple[bytes, Wake]:
+        """The token that the message of hand_over.lua names, and what it says."""
+        token, fence, clock = message.split(b" ")
+        return token, cls(int(fence), int(clock))
+
+    def deadline(self, queued: Answer, ttl: float, now: float) -> float | None:
+        """Monotonic second until which the lease can be trusted; None: ask the server.
+
+        queued is the answer that said that we are in the queue. Both of its clocks were read at
+        that moment (ours a little earlier), so the server's clock now tells how long ago, on our
+        clock, the lock became ours: no round trip is needed to know that.
+
+        None when the wake is older than the answer, when the server's clock jumped, or when a
+        third of the lease is over, as in a process that was paused: then the lock may have passed
+        on, and if it has not, asking renews it.
+        """
+        span = (self.clock - queued.clock) / 1_000_000
+        given = queued.asked + span
+        age = now - given
+        slack = drift(now - queued.asked)
+        if span < 0 or age < -slack or age > ttl / 3:
+            return None
+        return min(given, now) + ttl - drift(ttl) - slack
