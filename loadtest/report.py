@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 from rich.table import Table
@@ -93,7 +93,8 @@ def table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """One line per run."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in COLUMNS:
-        shown.add_column(column, justify="left" if column in ("lock", "verdict") else "right")
+        side: Literal["left", "right"] = "left" if column in ("lock", "verdict") else "right"
+        shown.add_column(column, justify=side, no_wrap=True)
     for run in runs:
         shown.add_row(run["lock"], verdict_cell(run), *figures(run))
     return shown
