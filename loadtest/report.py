@@ -29,8 +29,6 @@ class ResultFolder:
 
     def __init__(self, base: Path, started: datetime) -> None:
         self.final = base / started.strftime("%Y-%m-%dT%H-%M-%S")
-        while self.final.exists():
-            self.final = self.final.with_name(f"{self.final.name}-{os.getpid()}")
         for stale in base.glob(".partial-*"):  # of runs that were killed
             if not psutil.pid_exists(int(stale.name.rpartition("-")[2])):
                 shutil.rmtree(stale, ignore_errors=True)
@@ -42,7 +40,11 @@ class ResultFolder:
     def finish(self) -> Path:
         """Give it its name and point `latest` at it."""
         shutil.move(self.log.name, self.path / "run.log")
-        self.path.rename(self.final)
+        try:
+            self.path.rename(self.final)
+        except OSError:  # another run began in the same second
+            self.final = self.final.with_name(f"{self.final.name}-{os.getpid()}")
+            self.path.rename(self.final)
         link = self.final.with_name("latest")
         fresh = link.with_name(f".latest-{os.getpid()}")
         fresh.symlink_to(self.final.name)

@@ -33,6 +33,9 @@ ROOT = Path(__file__).resolve().parent.parent
 VAR = ROOT / "var"
 #: The database of `manage.py`; every demo has one of its own beside it.
 DATABASE = "oversold"
+#: Seconds by which two readings of one process's start may differ: they are derived from the
+#: machine's boot time, which moves with every correction of its clock.
+SAME_START = 30.0
 
 _attached_by: int | None = None
 
@@ -196,7 +199,7 @@ def _is_alive(identity: dict[str, Any]) -> bool:
     try:
         process = psutil.Process(identity["pid"])
         return (
-            abs(process.create_time() - identity["created"]) < 1.0
+            abs(process.create_time() - float(identity["created"])) < SAME_START
             and process.status() != psutil.STATUS_ZOMBIE
         )
     except psutil.NoSuchProcess:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -29,11 +30,18 @@ def fresh_copy(folder: Path) -> Path:
     return folder
 
 
+def fresh_environment() -> dict[str, str]:
+    """The environment without what this test run has set for itself."""
+    ours = ("DATABASE_URL", "REDIS_", "SHOP_", "DJANGO_", "PYTEST_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
 def start(folder: Path, *command: str) -> subprocess.Popen[str]:
     """Start a command of ours there, in a process group of its own as a terminal would."""
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=folder,
+        env=fresh_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -9,14 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, processes_of, start
-
-
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    return fresh_copy(tmp_path)
+from loadtest.tests.checkout import assert_nothing_is_left, processes_of, start
 
 
 def finish(demo: subprocess.Popen[str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loadtest import readme
-from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_copy
+from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_environment
 
 TEXT = (ROOT / "README.md").read_text()
 COMMANDS = [
@@ -32,8 +32,7 @@ def test_the_commands_that_ci_runs_are_those_of_the_readme() -> None:
         assert f"\n{' '.join(command)}\n" in script
 
 
-def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(tmp_path: Path) -> None:
-    clone = fresh_copy(tmp_path)
+def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) -> None:
     venv = Path(sys.executable).parent.parent  # installed already; CI's first step installs it
     (clone / ".venv").symlink_to(venv)
     (venv / ".installed").touch()
@@ -43,6 +42,7 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(tmp_path: Path)
         done = subprocess.run(
             command,
             cwd=clone,
+            env=fresh_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

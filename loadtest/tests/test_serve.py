@@ -6,11 +6,10 @@ import signal
 from pathlib import Path
 from urllib.request import urlopen
 
-from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, start
+from loadtest.tests.checkout import assert_nothing_is_left, start
 
 
-def test_serve_says_where_it_listens_and_ends_cleanly_on_ctrl_c(tmp_path: Path) -> None:
-    clone = fresh_copy(tmp_path)
+def test_serve_says_where_it_listens_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
     serving = start(clone, "-m", "loadtest", "serve")
     assert serving.stdout is not None
     said = ""
