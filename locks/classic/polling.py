@@ -12,21 +12,11 @@ from locks.lease import Lease, Release, new_token
 from locks.lock import Lock
 
 
-class PollingLock(Lock):
-    """A lock that is asked for again every `retry` seconds (A1: 0.1).
+class Polling(Lock):
+    """A lock that is asked for again and again.
 
     The queue has no order: whoever asks first after the release has the lock.
     """
-
-    def __init__(self, client: redis.Redis, name: str, *, ttl: float, retry: float = 0.1) -> None:
-        super().__init__(name, ttl=ttl)
-        self.client = client
-        self.key = f"lock:{name}"
-        self.retry = retry
-
-    @property
-    def ttl_ms(self) -> int:
-        return max(1, round(self.ttl * 1000))
 
     @abstractmethod
     def try_lock(self, token: str) -> bool:
@@ -35,6 +25,14 @@ class PollingLock(Lock):
     @abstractmethod
     def unlock(self, token: str) -> bool:
         """Release; False when the lock was no longer ours (as far as this lock can tell)."""
+
+    @abstractmethod
+    def pause(self) -> float:
+        """Seconds to sleep before asking again."""
+
+    def trusted(self) -> float:
+        """Seconds from asking for the lock for which it can be trusted."""
+        return self.ttl
 
     def acquire(self, wait: float | None) -> Lease:
         token = new_token()
@@ -49,11 +47,12 @@ class PollingLock(Lock):
                 return Lease(
                     name=self.name,
                     token=token,
-                    deadline=asked + self.ttl,
+                    deadline=asked + self.trusted(),
                     release=self._release,
                     waited=time.monotonic() - started,
                 )
-            left = self.retry if wait is None else min(self.retry, started + wait - asked)
+            pause = self.pause()
+            left = pause if wait is None else min(pause, started + wait - asked)
             if left <= 0:
                 raise LockTimeout(name=self.name)
             time.sleep(left)
@@ -63,3 +62,23 @@ class PollingLock(Lock):
             return Release.RELEASED if self.unlock(lease.token) else Release.EXPIRED
         except redis.RedisError:
             return Release.UNKNOWN
+
+
+class PollingLock(Polling):
+    """One key on one server, asked for every `retry` seconds (A1: 0.1).
+
+    client  a redis.Redis that does not retry commands by itself, with a socket timeout
+    """
+
+    def __init__(self, client: redis.Redis, name: str, *, ttl: float, retry: float = 0.1) -> None:
+        super().__init__(name, ttl=ttl)
+        self.client = client
+        self.key = f"lock:{name}"
+        self.retry = retry
+
+    @property
+    def ttl_ms(self) -> int:
+        return max(1, round(self.ttl * 1000))
+
+    def pause(self) -> float:
+        return self.retry

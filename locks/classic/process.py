@@ -1,0 +1,50 @@
+"""FLAW: it locks out the threads of one process, and nobody else.
+
+A1's `synchronized`: right "if it is a single process", of no use to a shop that runs in two.
+
+    time 0.0   A, in one worker, takes the lock and reads a stock of 1
+    time 0.1   B, in another worker, takes its own lock of the same name and reads a stock of 1
+    time 0.2   both sell the unit
+
+The rush shows it as soon as there is more than one worker; with one node of one worker it is exact.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+
+from locks.errors import LockTimeout
+from locks.lease import Lease, Release, new_token
+from locks.lock import Lock
+
+#: One per name that was ever asked for; a shop has as many as it has products.
+_locks: dict[str, threading.Lock] = {}
+os.register_at_fork(after_in_child=_locks.clear)  # the holders stayed in the parent
+
+
+class ProcessLock(Lock):
+    """A threading.Lock per name. It ends with its process, so the `ttl` is not used."""
+
+    def __init__(self, name: str, *, ttl: float = 10.0) -> None:
+        super().__init__(name, ttl=ttl)
+
+    def acquire(self, wait: float | None) -> Lease:
+        lock = _locks.setdefault(self.name, threading.Lock())
+        started = time.monotonic()
+        if not lock.acquire(timeout=-1 if wait is None else max(0.0, wait)):
+            raise LockTimeout(name=self.name)
+
+        def release(lease: Lease) -> Release:
+            lock.release()
+            return Release.RELEASED
+
+        return Lease(
+            name=self.name,
+            token=new_token(),
+            deadline=math.inf,
+            release=release,
+            waited=time.monotonic() - started,
+        )

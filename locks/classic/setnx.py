@@ -1,0 +1,30 @@
+"""FLAW: a holder that dies locks everybody out for ever.
+
+A0's first lock (also A2, A4): SETNX takes it, DEL gives it back, and nothing else ever does.
+
+    time 0.0   A takes the lock
+    time 0.1   A's process is killed, or its DEL never arrives
+    time 0.2   B finds the key and waits
+    ...        B waits; the key has no ttl, so somebody has to delete it by hand
+
+The fault `crash` shows it. The rush does not: as long as nobody dies, this lock is exact.
+"""
+
+from __future__ import annotations
+
+import math
+
+from locks.classic.polling import PollingLock
+
+
+class SetnxLock(PollingLock):
+    """SETNX, DEL. The `ttl` is not used."""
+
+    def try_lock(self, token: str) -> bool:
+        return bool(self.client.setnx(self.key, token))
+
+    def unlock(self, token: str) -> bool:
+        return bool(self.client.delete(self.key))
+
+    def trusted(self) -> float:
+        return math.inf

@@ -1,0 +1,30 @@
+"""FLAW: a holder that dies between SETNX and EXPIRE locks everybody out for ever.
+
+The lock that A2 and A4 warn of: SETNX cannot set a ttl, so a second command does.
+
+    time 0.00   A sends SETNX and has the lock
+    time 0.01   A's process is killed before it sends EXPIRE
+    ...         the key has no ttl: as with `setnx`, nobody gets in any more
+
+The fault `crash`, with the kill at the point setnx:before_expire, shows it. `late-release` shows
+its second flaw, the plain DEL, for which see setpx_del.py. A4's EXPIRE counts whole seconds;
+PEXPIRE, as in A0, takes the milliseconds of a short ttl.
+"""
+
+from __future__ import annotations
+
+from locks.classic.polling import PollingLock
+from locks.points import point
+
+
+class SetnxExpireLock(PollingLock):
+    """SETNX, then EXPIRE; DEL."""
+
+    def try_lock(self, token: str) -> bool:
+        if not self.client.setnx(self.key, token):
+            return False
+        point("setnx:before_expire")
+        return bool(self.client.pexpire(self.key, self.ttl_ms))
+
+    def unlock(self, token: str) -> bool:
+        return bool(self.client.delete(self.key))

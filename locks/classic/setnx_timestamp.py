@@ -1,0 +1,65 @@
+"""FLAW: the clients' clocks decide when the lock is free, and it has no owner.
+
+A1's lock that is "not recommended" (A4 shows it as a way around the missing ttl): the value is the
+time at which the lock ends, by the clock of whoever took it. Who finds a time that has passed
+sends GETSET, and has the lock if what comes back is what it had read.
+
+    time 0.0   A takes the lock until 3.0
+    time 0.1   B, whose clock is 5 s ahead, reads 3.0, believes it past and takes the lock over
+    time 0.2   both are in
+
+A1's own list: every client's clock must be right; of many that take over at once one has the
+lock, but the last one's time stands; and anyone's DEL unlocks. A fourth follows from its code: a
+GETSET that comes after the holder's DEL gets nothing back, so that nobody has the lock, and
+nobody gets it until the time just written has passed.
+
+A4's version takes the old value that is still past, not only the one that it read, for success;
+counts in seconds, plus one; and asks the holder to look at the time before DEL, which would end
+the third flaw where clocks agree. The faults `clock` and `late-release` show this one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+from locks.classic.polling import PollingLock
+from locks.points import point
+
+
+class SetnxTimestampLock(PollingLock):
+    """SETNX of the time at which it ends; GETSET when that has passed; DEL.
+
+    clock  seconds since 1970 by this node's clock, which may be wrong
+    """
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        name: str,
+        *,
+        ttl: float,
+        retry: float = 0.1,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(client, name, ttl=ttl, retry=retry)
+        self.clock = clock
+
+    def try_lock(self, token: str) -> bool:
+        expires = round(self.clock() * 1000) + self.ttl_ms
+        if self.client.setnx(self.key, expires):
+            return True
+        current: Any = self.client.get(self.key)
+        if current is None or int(current) >= self.clock() * 1000:
+            return False
+        point("setnx-timestamp:before_takeover")
+        return self.take_over(current, expires)
+
+    def take_over(self, current: Any, expires: int) -> bool:
+        return bool(self.client.getset(self.key, expires) == current)
+
+    def unlock(self, token: str) -> bool:
+        return bool(self.client.delete(self.key))

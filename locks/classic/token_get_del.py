@@ -1,0 +1,32 @@
+"""FLAW: the lock may change hands between the check and the delete.
+
+A0's unlock, which A1 (3.2) and A2 warn of: the client GETs the value, compares it with its own
+and then sends DEL, two commands with a gap between them.
+
+    time 2.99   A is done and sends GET: the token is its own
+    time 3.00   the key expires
+    time 3.01   B takes the lock
+    time 3.02   A's DEL arrives: B's lock is gone
+    time 3.03   C takes the lock beside B, and both sell the last unit
+
+The fault `late-release`, with the delay at the point token-get-del:before_del, shows it. token.py
+does both in one script.
+"""
+
+from __future__ import annotations
+
+from locks.classic.polling import PollingLock
+from locks.points import point
+
+
+class TokenGetDelLock(PollingLock):
+    """SET NX PX; GET, compare here, DEL."""
+
+    def try_lock(self, token: str) -> bool:
+        return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
+
+    def unlock(self, token: str) -> bool:
+        if self.client.get(self.key) not in (token, token.encode()):
+            return False
+        point("token-get-del:before_del")
+        return bool(self.client.delete(self.key))
