@@ -1,0 +1,183 @@
+"""FLAW: a holder that is paused for longer than the session timeout loses the lock; it is told,
+but maybe too late.
+
+A1's alternative to Redis: every contender makes an ephemeral sequential node; the lowest number
+has the lock, and each of the others watches the one before it, so that a release wakes one. The
+node goes when its session ends.
+
+    time 0.0   A has the lowest node, reads a stock of 1, and its whole process is stopped
+    time 1.0   the server, without a sign of life for the session timeout, ends A's session
+    time 1.1   B is next, reads a stock of 1 too and sells it
+    time 9.0   A's process goes on, and sells the same unit before its client has heard the news
+
+The fault `pause` shows it. The node's czxid rises with every acquisition: it is offered as
+`lease.fence`, and a storage that checked it would refuse A's write; A1 does without, and so does
+this strategy. A1 says that the lock is free "as long as the client hangs up": only a client that
+says goodbye is gone at once. For one that was killed the session timeout has to pass.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from locks.errors import LockBackendError, LockTimeout
+from locks.lease import Lease, Release, new_token
+from locks.lock import Lock
+from locks.points import point
+
+
+def connect(hosts: str, *, ttl: float, wait: float = 5.0) -> Any:
+    """A started KazooClient with `ttl` seconds of session timeout; one per process, after fork.
+
+    Raises LockBackendError when kazoo is not installed or no server answers within `wait` seconds.
+    The server keeps the session timeout between 2 and 20 of its ticks.
+    """
+    try:
+        from kazoo.client import KazooClient
+    except ImportError as error:
+        raise LockBackendError("kazoo is not installed; pip install kazoo") from error
+    client = KazooClient(hosts=hosts, timeout=ttl)
+    try:
+        client.start(timeout=wait)
+    except client.handler.timeout_exception as error:
+        client.close()
+        raise LockBackendError(f"no ZooKeeper answers at {hosts}; start it") from error
+    return client
+
+
+class ZookeeperLock(Lock):
+    """Ephemeral sequential node, watch on the predecessor. First come, first served.
+
+    client  from connect(); its session carries the locks of the whole process
+    ttl     the session timeout that `client` was started with; also the longest that one request
+            may take
+
+    `lease.check()` raises while the connection is down, for the session may have ended, and for
+    good once it has: `lease.lost` is then set.
+    """
+
+    def __init__(self, client: Any, name: str, *, ttl: float) -> None:
+        super().__init__(name, ttl=ttl)
+        self.client = client
+        self.path = f"/locks/lock:{quote(name, safe='')}"
+
+    def acquire(self, wait: float | None) -> Lease:
+        token = new_token()
+        started = time.monotonic()
+        try:
+            node, stat = self._get(
+                self.client.create_async(
+                    f"{self.path}/{token}-",
+                    ephemeral=True,
+                    sequence=True,
+                    makepath=True,
+                    include_data=True,
+                )
+            )
+            self._queue(node, math.inf if wait is None else started + wait)
+        except BaseException as error:
+            self._withdraw(token)
+            if isinstance(error, self._errors()):
+                raise LockBackendError(name=self.name) from error
+            raise
+        return self._lease(node, stat, time.monotonic() - started)
+
+    def _lease(self, node: str, stat: Any, waited: float) -> Lease:
+        def changed(state: str) -> bool:
+            """Kazoo's own thread tells what became of the session; True: tell no more."""
+            lease.deadline = math.inf if state == "CONNECTED" else 0.0
+            if state == "LOST":
+                lease.lost.set()
+            return state == "LOST"
+
+        lease = Lease(
+            name=self.name,
+            token=node,
+            fence=stat.czxid,
+            deadline=math.inf,
+            release=partial(self._release, changed),
+            waited=waited,
+        )
+        self.client.add_listener(changed)
+        session = self.client.client_id  # None while the connection is down
+        if session is None or session[0] != stat.ephemeralOwner:
+            lease.deadline = 0.0
+        return lease
+
+    def _queue(self, node: str, until: float) -> None:
+        """Until `node` is the first. Raises LockTimeout."""
+        while predecessor := self._predecessor(node):
+            point("zookeeper:before_watch")
+            gone = threading.Event()
+            watch = self.client.exists_async(predecessor, watch=lambda event, e=gone: e.set())
+            if self._get(watch) is None:
+                continue  # it went before we watched it
+            left = until - time.monotonic()
+            if left <= 0 or not gone.wait(None if left == math.inf else left):
+                raise LockTimeout(name=self.name)
+
+    def _predecessor(self, node: str) -> str | None:
+        """The node before ours; None when ours is the first."""
+        nodes = sorted(self._children(), key=lambda child: child[-10:])
+        ours = node.rpartition("/")[2]
+        if ours not in nodes:
+            raise LockBackendError("the session ended while waiting; ask again", name=self.name)
+        place = nodes.index(ours)
+        return f"{self.path}/{nodes[place - 1]}" if place else None
+
+    def _release(self, listener: Callable[[str], bool], lease: Lease) -> Release:
+        from kazoo.exceptions import NoNodeError
+
+        self.client.remove_listener(listener)
+        try:
+            self._get(self.client.delete_async(lease.token))
+        except NoNodeError:
+            return Release.EXPIRED
+        except self._errors():
+            self._withdraw(lease.token.rpartition("/")[2])
+            return Release.UNKNOWN
+        return Release.RELEASED
+
+    def _withdraw(self, prefix: str) -> None:
+        """Take our node out of the queue: now or, if the server is away, when it is back.
+
+        The session lives on with the process; a node left behind would stop the queue for as long.
+        """
+        from kazoo.retry import KazooRetry
+
+        def delete() -> None:
+            for child in self._children():
+                if child.startswith(prefix):
+                    self.client.delete(f"{self.path}/{child}")
+
+        def persist() -> None:
+            with suppress(Exception):  # closed, or a new session: the node is gone either way
+                KazooRetry(max_tries=-1, max_delay=1.0, ignore_expire=False)(delete)
+
+        try:
+            delete()
+        except self._errors():
+            self.client.handler.spawn(persist)
+
+    def _children(self) -> list[str]:
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            return list(self._get(self.client.get_children_async(self.path)))
+        except NoNodeError:
+            return []
+
+    def _get(self, reply: Any) -> Any:
+        return reply.get(timeout=self.ttl)
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        from kazoo.exceptions import KazooException
+
+        return KazooException, self.client.handler.timeout_exception
