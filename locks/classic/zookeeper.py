@@ -125,7 +125,7 @@ class ZookeeperLock(Lock):
 
     def _predecessor(self, node: str) -> str | None:
         """The node before ours; None when ours is the first."""
-        nodes = sorted(self._children(), key=lambda child: child[-10:])
+        nodes = sorted(self._children(self.ttl), key=lambda child: child[-10:])
         ours = node.rpartition("/")[2]
         if ours not in nodes:
             raise LockBackendError("the session ended while waiting; ask again", name=self.name)
@@ -133,12 +133,12 @@ class ZookeeperLock(Lock):
         return f"{self.path}/{nodes[place - 1]}" if place else None
 
     def _release(self, listener: Callable[[str], bool], lease: Lease) -> Release:
-        from kazoo.exceptions import NoNodeError
+        from kazoo.exceptions import NoNodeError, SessionExpiredError
 
         self.client.remove_listener(listener)
         try:
             self._get(self.client.delete_async(lease.token))
-        except NoNodeError:
+        except (NoNodeError, SessionExpiredError):
             return Release.EXPIRED
         except self._errors():
             self._withdraw(lease.token.rpartition("/")[2])
@@ -152,25 +152,26 @@ class ZookeeperLock(Lock):
         """
         from kazoo.retry import KazooRetry
 
-        def delete() -> None:
-            for child in self._children():
+        def delete(timeout: float | None) -> None:
+            for child in self._children(timeout):
                 if child.startswith(prefix):
-                    self.client.delete(f"{self.path}/{child}")
+                    self.client.delete_async(f"{self.path}/{child}").get(timeout=timeout)
 
         def persist() -> None:
-            with suppress(Exception):  # closed, or a new session: the node is gone either way
-                KazooRetry(max_tries=-1, max_delay=1.0, ignore_expire=False)(delete)
+            retry = KazooRetry(max_tries=-1, max_delay=1.0, ignore_expire=False)
+            with suppress(Exception):  # closed, or the session has ended and the node with it
+                retry(delete, None)
 
         try:
-            delete()
+            delete(self.ttl)
         except self._errors():
             self.client.handler.spawn(persist)
 
-    def _children(self) -> list[str]:
+    def _children(self, timeout: float | None) -> list[str]:
         from kazoo.exceptions import NoNodeError
 
         try:
-            return list(self._get(self.client.get_children_async(self.path)))
+            return list(self.client.get_children_async(self.path).get(timeout=timeout))
         except NoNodeError:
             return []
 

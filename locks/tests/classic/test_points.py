@@ -1,0 +1,30 @@
+"""The points: a name that nobody passes would make a fault that never fires."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import locks
+from locks import points
+
+
+def test_the_points_that_are_documented_are_those_in_the_code() -> None:
+    sources = Path(locks.__file__).parent.glob("**/*.py")
+    called = {
+        name
+        for source in sources
+        if "tests" not in source.parts
+        for name in re.findall(r'^\s+point\("([^"]+)"\)', source.read_text(), re.MULTILINE)
+    }
+    documented = set(re.findall(r"^([a-z-]+:[a-z_]+) +\S", points.__doc__ or "", re.MULTILINE))
+    assert called == documented != set()
+
+
+def test_a_hook_hears_every_point_until_it_is_taken_away() -> None:
+    heard: list[str] = []
+    points.install(heard.append)
+    points.point("here")
+    points.install(None)
+    points.point("there")
+    assert heard == ["here"]

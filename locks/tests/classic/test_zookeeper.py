@@ -1,0 +1,199 @@
+"""The ZooKeeper lock on a real server: the queue, sessions that end, and holders that die."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from locks.classic.zookeeper import ZookeeperLock, connect
+from locks.errors import LockBackendError, LockLost, LockTimeout
+from locks.lease import Lease, Release
+from locks.points import Hook
+from locks.tests.classic.holder import holder
+from locks.tests.classic.kinds import KINDS, SESSION, Backends
+from locks.tests.classic.servers import ZooKeeper, eventually, free_port
+from locks.tests.classic.test_flaws import gets_in
+
+
+@pytest.fixture
+def backends(zookeeper: ZooKeeper) -> Iterator[Backends]:
+    backends = Backends(0, [], zookeeper.port)
+    yield backends
+    backends.close()
+
+
+@pytest.fixture
+def lock(backends: Backends, request: pytest.FixtureRequest) -> ZookeeperLock:
+    return ZookeeperLock(backends.zookeeper, request.node.name, ttl=SESSION)
+
+
+def queue(lock: ZookeeperLock) -> list[str]:
+    return lock._children(SESSION)
+
+
+def test_the_lock_is_given_in_the_order_of_asking_and_each_waits_for_the_one_before(
+    lock: ZookeeperLock,
+) -> None:
+    served: list[int] = []
+
+    def buy(number: int) -> None:
+        with lock.hold(10):
+            served.append(number)
+
+    with ThreadPoolExecutor(4) as buyers:
+        with lock.hold(1):
+            waiting = []
+            for number in range(4):
+                waiting.append(buyers.submit(buy, number))
+                eventually(lambda: len(queue(lock)) == len(waiting) + 1)
+            watched = [
+                f"{lock.path}/{node}"
+                for node in sorted(queue(lock), key=lambda node: node[-10:])[:-1]
+            ]
+            eventually(lambda: set(lock.client._data_watchers) >= set(watched))
+            assert all(len(lock.client._data_watchers[node]) == 1 for node in watched)
+        for bought in waiting:
+            bought.result(timeout=10)
+    assert served == [0, 1, 2, 3]
+    assert queue(lock) == []
+
+
+def test_the_fence_rises_with_every_acquisition(lock: ZookeeperLock) -> None:
+    fences = []
+    for _ in range(3):
+        with lock.hold(1) as lease:
+            assert lease.fence is not None
+            fences.append(lease.fence)
+    assert fences == sorted(set(fences))
+
+
+def test_who_gives_up_leaves_the_queue(lock: ZookeeperLock) -> None:
+    with lock.hold(1):
+        with pytest.raises(LockTimeout):
+            lock.acquire(0.1)
+        assert lock.try_acquire() is None
+        assert len(queue(lock)) == 1
+
+
+def test_a_predecessor_that_goes_before_it_is_watched_is_not_waited_for(
+    lock: ZookeeperLock, hook: Callable[[Hook | None], None]
+) -> None:
+    lease = lock.acquire(1)
+
+    def release(name: str) -> None:
+        assert name == "zookeeper:before_watch"
+        lease.release()
+        hook(None)
+
+    hook(release)
+    assert lock.acquire(5).waited < 5
+
+
+def end_session(client: Any) -> None:
+    """As if the server had heard nothing of the client for the session timeout."""
+    from kazoo.client import KazooClient
+
+    twin = KazooClient(
+        hosts=",".join(f"{h}:{p}" for h, p in client.hosts), client_id=client.client_id
+    )
+    twin.start()
+    twin.stop()
+    twin.close()
+
+
+def test_a_holder_whose_session_ends_is_told(lock: ZookeeperLock) -> None:
+    lease = lock.acquire(1)
+    lease.check()
+    end_session(lock.client)
+    assert lease.lost.wait(10)
+    with pytest.raises(LockLost):
+        lease.check()
+    eventually(lambda: lock.client.connected)
+    assert lease.release() is Release.EXPIRED
+    assert gets_in(lock)
+
+
+def test_a_waiter_whose_session_ends_is_told_and_does_not_hold(
+    lock: ZookeeperLock, backends: Backends
+) -> None:
+    other = connect(f"127.0.0.1:{backends.zookeeper_port}", ttl=SESSION)
+    try:
+        waiter = ZookeeperLock(other, lock.name, ttl=SESSION)
+        with lock.hold(1), ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(waiter.acquire, 20)
+            eventually(lambda: len(queue(lock)) == 2)
+            end_session(other)
+            with pytest.raises(LockBackendError):
+                waiting.result(timeout=10)
+            eventually(lambda: len(queue(lock)) == 1)
+    finally:
+        other.stop()
+        other.close()
+
+
+def test_a_killed_holder_is_waited_for_until_its_session_times_out(
+    lock: ZookeeperLock, backends: Backends
+) -> None:
+    """A1 has it free as soon as the client hangs up: a closed socket does not end a session."""
+    with holder(backends, ["zookeeper"], ttl=SESSION) as held:
+        held.process.kill()
+        held.process.wait()
+        rival = KINDS["zookeeper"](backends, "held:zookeeper", SESSION)
+        with rival.hold(10) as lease:
+            assert lease.waited > SESSION / 2
+
+
+def test_a_slow_holder_keeps_the_lock_a_paused_one_loses_it_and_is_told(
+    backends: Backends,
+) -> None:
+    rival = KINDS["zookeeper"](backends, "held:zookeeper", SESSION)
+    with holder(backends, ["zookeeper"], ttl=SESSION) as held:
+        assert not gets_in(rival, within=1.5 * SESSION)
+        held.process.send_signal(signal.SIGSTOP)
+        assert gets_in(rival, within=10)
+        held.process.send_signal(signal.SIGCONT)
+        found = held.release()["zookeeper"]
+    assert found == {"lost": True, "trusted": False, "release": Release.EXPIRED}
+
+
+def test_while_the_server_is_away_nothing_is_trusted_and_a_withdrawal_is_made_up_for(
+    tmp_path: Path,
+) -> None:
+    server = ZooKeeper(tmp_path)
+    client = None
+    try:
+        server.start()
+        client = connect(f"127.0.0.1:{server.port}", ttl=3.0)
+        lock = ZookeeperLock(client, "apple", ttl=0.3)
+        lease = lock.acquire(1)
+        session = client.client_id
+        server.send(signal.SIGSTOP)
+        with pytest.raises(LockBackendError):
+            lock.acquire(0.1)
+        assert lease.release() is Release.UNKNOWN
+        server.send(signal.SIGCONT)
+        eventually(lambda: queue(lock) == [])
+        taken: Lease = lock.acquire(1)
+        assert client.client_id == session  # else it was the session's end that took the nodes
+        server.kill()
+        eventually(lambda: taken.remaining() == 0.0)
+        started = time.monotonic()
+        with pytest.raises(LockBackendError):
+            lock.acquire(5)
+        assert time.monotonic() - started < 5
+    finally:
+        if client is not None:
+            client.stop()
+            client.close()
+        server.kill()
+
+
+def test_without_a_server_the_error_says_what_to_do() -> None:
+    with pytest.raises(LockBackendError, match=r"no ZooKeeper answers at .*; start it"):
+        connect(f"127.0.0.1:{free_port()}", ttl=SESSION, wait=0.2)
