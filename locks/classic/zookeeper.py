@@ -72,15 +72,7 @@ class ZookeeperLock(Lock):
         token = new_token()
         started = time.monotonic()
         try:
-            node, stat = self._get(
-                self.client.create_async(
-                    f"{self.path}/{token}-",
-                    ephemeral=True,
-                    sequence=True,
-                    makepath=True,
-                    include_data=True,
-                )
-            )
+            node, stat = self._enter(token)
             self._queue(node, math.inf if wait is None else started + wait)
         except BaseException as error:
             self._withdraw(token)
@@ -107,17 +99,35 @@ class ZookeeperLock(Lock):
         )
         self.client.add_listener(changed)
         session = self.client.client_id  # None while the connection is down
-        if session is None or session[0] != stat.ephemeralOwner:
+        if session is None:
             lease.deadline = 0.0
+        elif session[0] != stat.ephemeralOwner:
+            lease.lost.set()
         return lease
+
+    def _enter(self, token: str) -> tuple[str, Any]:
+        """Make our node. If the connection is lost on the way it may be there: find it."""
+        from kazoo.exceptions import ConnectionLoss
+
+        how = {"ephemeral": True, "sequence": True, "makepath": True, "include_data": True}
+        try:
+            made = self.client.create_async(f"{self.path}/{token}-", **how)
+            node, stat = made.get(timeout=self.ttl)
+        except ConnectionLoss:
+            ours = [child for child in self._children(self.ttl) if child.startswith(token)]
+            if not ours:
+                raise
+            node = f"{self.path}/{ours[0]}"
+            stat = self._ask(lambda: self.client.exists_async(node), self.ttl)
+        return node, stat
 
     def _queue(self, node: str, until: float) -> None:
         """Until `node` is the first. Raises LockTimeout."""
         while predecessor := self._predecessor(node):
             point("zookeeper:before_watch")
             gone = threading.Event()
-            watch = self.client.exists_async(predecessor, watch=lambda event, e=gone: e.set())
-            if self._get(watch) is None:
+            watch = partial(self.client.exists_async, predecessor, lambda event, e=gone: e.set())
+            if self._ask(watch, self.ttl) is None:
                 continue  # it went before we watched it
             left = until - time.monotonic()
             if left <= 0 or not gone.wait(None if left == math.inf else left):
@@ -128,7 +138,7 @@ class ZookeeperLock(Lock):
         nodes = sorted(self._children(self.ttl), key=lambda child: child[-10:])
         ours = node.rpartition("/")[2]
         if ours not in nodes:
-            raise LockBackendError("the session ended while waiting; ask again", name=self.name)
+            raise LockBackendError("our node is gone with its session; ask again", name=self.name)
         place = nodes.index(ours)
         return f"{self.path}/{nodes[place - 1]}" if place else None
 
@@ -137,7 +147,7 @@ class ZookeeperLock(Lock):
 
         self.client.remove_listener(listener)
         try:
-            self._get(self.client.delete_async(lease.token))
+            self.client.delete_async(lease.token).get(timeout=self.ttl)
         except (NoNodeError, SessionExpiredError):
             return Release.EXPIRED
         except self._errors():
@@ -150,33 +160,37 @@ class ZookeeperLock(Lock):
 
         The session lives on with the process; a node left behind would stop the queue for as long.
         """
-        from kazoo.retry import KazooRetry
 
-        def delete(timeout: float | None) -> None:
-            for child in self._children(timeout):
+        def delete(within: float | None) -> None:
+            for child in self._children(within):
                 if child.startswith(prefix):
-                    self.client.delete_async(f"{self.path}/{child}").get(timeout=timeout)
+                    self._ask(partial(self.client.delete_async, f"{self.path}/{child}"), within)
 
         def persist() -> None:
-            retry = KazooRetry(max_tries=-1, max_delay=1.0, ignore_expire=False)
             with suppress(Exception):  # closed, or the session has ended and the node with it
-                retry(delete, None)
+                delete(None)
 
         try:
             delete(self.ttl)
         except self._errors():
             self.client.handler.spawn(persist)
 
-    def _children(self, timeout: float | None) -> list[str]:
+    def _children(self, within: float | None) -> list[str]:
         from kazoo.exceptions import NoNodeError
 
         try:
-            return list(self.client.get_children_async(self.path).get(timeout=timeout))
+            return list(self._ask(partial(self.client.get_children_async, self.path), within))
         except NoNodeError:
             return []
 
-    def _get(self, reply: Any) -> Any:
-        return reply.get(timeout=self.ttl)
+    def _ask(self, request: Callable[[], Any], within: float | None) -> Any:
+        """The reply; asked again when the connection is lost on the way and the session is not."""
+        from kazoo.retry import KazooRetry
+
+        retry = KazooRetry(
+            max_tries=-1, delay=0.05, max_delay=1.0, deadline=within, ignore_expire=False
+        )
+        return retry(lambda: request().get(timeout=within))
 
     def _errors(self) -> tuple[type[Exception], ...]:
         from kazoo.exceptions import KazooException

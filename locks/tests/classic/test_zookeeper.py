@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,15 @@ def backends(zookeeper: ZooKeeper) -> Iterator[Backends]:
 @pytest.fixture
 def lock(backends: Backends, request: pytest.FixtureRequest) -> ZookeeperLock:
     return ZookeeperLock(backends.zookeeper, request.node.name, ttl=SESSION)
+
+
+@pytest.fixture
+def other(backends: Backends) -> Iterator[Any]:
+    """Another process's client."""
+    other = connect(f"127.0.0.1:{backends.zookeeper_port}", ttl=SESSION)
+    yield other
+    other.stop()
+    other.close()
 
 
 def queue(lock: ZookeeperLock) -> list[str]:
@@ -120,21 +130,71 @@ def test_a_holder_whose_session_ends_is_told(lock: ZookeeperLock) -> None:
 
 
 def test_a_waiter_whose_session_ends_is_told_and_does_not_hold(
-    lock: ZookeeperLock, backends: Backends
+    lock: ZookeeperLock, other: Any
 ) -> None:
-    other = connect(f"127.0.0.1:{backends.zookeeper_port}", ttl=SESSION)
-    try:
-        waiter = ZookeeperLock(other, lock.name, ttl=SESSION)
-        with lock.hold(1), ThreadPoolExecutor(1) as pool:
+    waiter = ZookeeperLock(other, lock.name, ttl=SESSION)
+    with lock.hold(1), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(waiter.acquire, 20)
+        eventually(lambda: len(queue(lock)) == 2)
+        end_session(other)
+        with pytest.raises(LockBackendError):
+            waiting.result(timeout=10)
+        eventually(lambda: len(queue(lock)) == 1)
+
+
+def test_a_waiter_keeps_its_place_when_only_the_connection_is_cut(
+    lock: ZookeeperLock, other: Any
+) -> None:
+    waiter = ZookeeperLock(other, lock.name, ttl=SESSION)
+    with ThreadPoolExecutor(1) as pool:
+        with lock.hold(1):
             waiting = pool.submit(waiter.acquire, 20)
             eventually(lambda: len(queue(lock)) == 2)
-            end_session(other)
-            with pytest.raises(LockBackendError):
-                waiting.result(timeout=10)
-            eventually(lambda: len(queue(lock)) == 1)
-    finally:
-        other.stop()
-        other.close()
+            place = set(queue(lock))
+            session = other.client_id
+            other._connection._socket.shutdown(socket.SHUT_RDWR)
+            eventually(lambda: not other.connected)
+            eventually(lambda: other.client_id == session)
+            assert set(queue(lock)) == place
+        lease = waiting.result(timeout=5)
+        lease.check()
+        assert lease.release() is Release.RELEASED
+
+
+def test_a_node_whose_making_was_not_confirmed_is_found_again(
+    lock: ZookeeperLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kazoo.exceptions import ConnectionLoss
+
+    lock.client.ensure_path(lock.path)
+    create = lock.client.create_async
+
+    class Unconfirmed:
+        def __init__(self, *args: Any, **options: Any) -> None:
+            create(*args, **options).get()
+
+        def get(self, timeout: float) -> Any:
+            raise ConnectionLoss
+
+    monkeypatch.setattr(lock.client, "create_async", Unconfirmed)
+    with lock.hold(1) as lease:
+        assert lease.fence
+        assert queue(lock) == [lease.token.rpartition("/")[2]]
+    assert queue(lock) == []
+
+
+def test_a_waiter_whose_node_is_gone_does_not_take_anothers_turn_for_its_own(
+    lock: ZookeeperLock,
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with lock.hold(1) as lease:
+            waiting = pool.submit(lock.acquire, 20)
+            eventually(lambda: len(queue(lock)) == 2)
+            (waiter,) = set(queue(lock)) - {lease.token.rpartition("/")[2]}
+            eventually(lambda: lease.token in lock.client._data_watchers)
+            lock.client.delete(f"{lock.path}/{waiter}")
+        with pytest.raises(LockBackendError, match="our node is gone"):
+            waiting.result(timeout=5)
 
 
 def test_a_killed_holder_is_waited_for_until_its_session_times_out(
