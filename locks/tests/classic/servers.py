@@ -69,8 +69,8 @@ class Server:
         return True
 
     def send(self, signum: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(signum)
+        if self._process is not None:
+            self._process.send_signal(signum)
 
     def kill(self) -> None:
         """End it at once; its data is lost. A second time does nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -22,6 +23,7 @@ def servers(five: list[Valkey]) -> Iterator[list[Valkey]]:
     """Five empty ones, which the test may kill."""
     yield five
     for server in five:
+        server.resume()
         server.ensure()
         with client_of(server.port) as client:
             client.flushall()
@@ -87,6 +89,21 @@ def test_two_that_do_not_answer_cost_one_timeout_and_not_two(
     for server in servers[3:]:
         server.resume()
     assert lease.release() is Release.RELEASED
+
+
+def test_all_are_asked_before_the_first_has_answered(
+    backends: Backends, servers: list[Valkey]
+) -> None:
+    lock = RedlockLock(backends.clients, "apple", ttl=TTL, timeout=2.0)
+    with lock.hold(1):
+        pass  # connected to all
+    servers[0].pause()
+    with ThreadPoolExecutor(1) as pool:
+        acquiring = pool.submit(lock.acquire, 1)
+        eventually(lambda: all(votes(lock, 1, 2, 3, 4)))
+        assert not acquiring.done()
+        servers[0].resume()
+        assert acquiring.result().release() is Release.RELEASED
 
 
 def test_the_majority_dies_while_the_lock_is_held_and_the_release_says_unknown(

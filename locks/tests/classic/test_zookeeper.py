@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -222,6 +223,7 @@ def test_a_slow_holder_keeps_the_lock_a_paused_one_loses_it_and_is_told(
     assert found == {"lost": True, "trusted": False, "release": Release.EXPIRED}
 
 
+@pytest.mark.usefixtures("zookeeper")  # skips or fails where there is none
 def test_while_the_server_is_away_nothing_is_trusted_and_a_withdrawal_is_made_up_for(
     tmp_path: Path,
 ) -> None:
@@ -257,3 +259,9 @@ def test_while_the_server_is_away_nothing_is_trusted_and_a_withdrawal_is_made_up
 def test_without_a_server_the_error_says_what_to_do() -> None:
     with pytest.raises(LockBackendError, match=r"no ZooKeeper answers at .*; start it"):
         connect(f"127.0.0.1:{free_port()}", ttl=SESSION, wait=0.2)
+
+
+def test_without_kazoo_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kazoo.client", None)
+    with pytest.raises(LockBackendError, match="pip install kazoo"):
+        connect("127.0.0.1:2181", ttl=SESSION)
