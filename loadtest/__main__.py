@@ -1,6 +1,7 @@
 """python -m loadtest: show the oversell, then the locks that stop it.
 
 demo   the same rush under each lock, and what came of it (the default)
+matrix every strategy under the rush, each held against its expected verdict
 serve  the shop and Locust's web UI, left running until Ctrl-C
 """
 
@@ -12,12 +13,12 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from loadtest import demo, serve
+from loadtest import demo, matrix, serve
 from loadtest.demo import CONTRAST, Setting
 from loadtest.stack import StackError
 from shop.embedded import EmbeddedError
 
-COMMANDS = {"demo": demo.run, "serve": serve.run}
+COMMANDS = {"demo": demo.run, "matrix": matrix.run, "serve": serve.run}
 
 
 def main() -> int:
@@ -29,8 +30,7 @@ def main() -> int:
     parser.add_argument("command", nargs="?", choices=COMMANDS, default="demo")
     parser.add_argument(
         "--lock",
-        default=",".join(CONTRAST),
-        help="strategies, comma-separated; default: %(default)s",
+        help=f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all (matrix)",
     )
     parser.add_argument("--buyers", type=_at_least(1), default=200, help="default: %(default)s")
     parser.add_argument("--stock", type=_at_least(0), default=100, help="default: %(default)s")
@@ -44,10 +44,14 @@ def main() -> int:
     parser.add_argument(
         "--workers", type=_at_least(1), default=2, help="processes per node; default: %(default)s"
     )
+    parser.add_argument(
+        "--repeat", type=_at_least(1), default=1, help="runs of each (matrix); default: %(default)s"
+    )
     parser.add_argument("--verbose", action="store_true", help="show where the time goes")
     given = parser.parse_args()
     setting = Setting(
-        locks=[lock.strip() for lock in given.lock.split(",")],
+        locks=_locks(given.lock, given.command),
+        repeat=given.repeat,
         buyers=given.buyers,
         stock=given.stock,
         hold_ms=given.hold_ms,
@@ -64,6 +68,12 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("stopped; everything that was started is stopped too")
         return 130
+
+
+def _locks(given: str | None, command: str) -> list[str]:
+    if given is None:
+        return list(CONTRAST) if command == "demo" else []
+    return [lock.strip() for lock in given.split(",")]
 
 
 def _at_least(least: int) -> Callable[[str], int]:

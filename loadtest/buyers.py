@@ -17,7 +17,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from loadtest.stack import ROOT, Stack, StackError, free_port
+from loadtest.ports import free_port
+from loadtest.stack import ROOT, Stack, StackError
 from shop import embedded
 
 #: Buyers started per second; above 100 Locust warns that it will be unreliable.

@@ -34,6 +34,7 @@ class Setting:
     product: str = "apple"
     deadline: float = 60.0
     verbose: bool = False
+    repeat: int = 1
 
     @property
     def threads(self) -> int:
@@ -92,15 +93,12 @@ def run(setting: Setting, console: Console) -> int:
         runs = []
         for lock in setting.locks:
             progress(f"{setting.buyers} buyers, {setting.stock} units, lock: {lock}")
-            runs.append(_one(buyers, setting, lock, expected[lock]))
+            runs.append(rush(buyers, setting, lock, expected[lock]))
             buyers.save(folder.path, lock)
             console.print(f"{lock:8} {report.verdict_cell(runs[-1])}", highlight=False)
         summary = {
             "started": started.isoformat(timespec="seconds"),
-            "machine": report.machine(stack.shop().ready()["parts"]),
-            "nodes": setting.nodes,
-            "workers": setting.workers,
-            "threads": setting.threads,
+            **summary_of(stack, setting),
             "runs": runs,
         }
         report.write_summary(folder.path / "summary.json", summary)
@@ -121,7 +119,18 @@ def _expectations(stack: Stack, setting: Setting) -> dict[str, str]:
     return {lock: known[lock]["rush"] for lock in setting.locks}
 
 
-def _one(buyers: Buyers, setting: Setting, lock: str, expected: str) -> dict[str, Any]:
+def summary_of(stack: Stack, setting: Setting) -> dict[str, Any]:
+    """Where a run took place, as `summary.json` says it."""
+    return {
+        "machine": report.machine(stack.shop().ready()["parts"]),
+        "nodes": setting.nodes,
+        "workers": setting.workers,
+        "threads": setting.threads,
+    }
+
+
+def rush(buyers: Buyers, setting: Setting, lock: str, expected: str) -> dict[str, Any]:
+    """One rush under one lock, with what was expected of it. Raises StackError."""
     run = buyers.rush(
         lock=lock,
         buyers=setting.buyers,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import psutil
@@ -17,6 +18,17 @@ from rich.table import Table
 
 from shop.embedded import VAR
 
+MATRIX_COLUMNS = (
+    "lock",
+    "verdict",
+    "orders",
+    "stock left",
+    "lost updates",
+    "p50 ms",
+    "p95 ms",
+    "seconds",
+    "x row-lock",
+)
 COLUMNS = ("lock", "verdict", "orders", "stock left", "oversold", "lost updates", "p50", "seconds")
 
 
@@ -123,16 +135,79 @@ def markdown(summary: Mapping[str, Any]) -> str:
     for run in summary["runs"]:
         cells = [f"`{run['lock']}`", f"**{run['verdict'].upper()}**", *figures(run)]
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _where(summary)]) + "\n"
+
+
+def not_run(strategy: Mapping[str, Any], setting: Any) -> dict[str, Any]:
+    """The run of a strategy whose server is missing: said, not passed over."""
+    return {
+        "lock": strategy["name"],
+        "fault": "rush",
+        "buyers": setting.buyers,
+        "initial_stock": setting.stock,
+        "hold_ms": setting.hold_ms,
+        "verdict": "not_run",
+        "expected": strategy["expected"]["rush"],
+        "as_expected": True,
+        "why": f"{strategy['needs']} is not set, and no such server is installed",
+    }
+
+
+def matrix_table(runs: Sequence[Mapping[str, Any]]) -> Table:
+    """One line per strategy, durations beside that of `row-lock`."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for column in MATRIX_COLUMNS:
+        left = column in ("lock", "verdict")
+        shown.add_column(column, justify="left" if left else "right", no_wrap=True)
+    for run in runs:
+        shown.add_row(_row_name(run), verdict_cell(run), *matrix_figures(run, runs))
+    return shown
+
+
+def matrix_figures(run: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The numbers of a run, in the order of MATRIX_COLUMNS behind the verdict."""
+    if run["verdict"] == "not_run":
+        return [""] * (len(MATRIX_COLUMNS) - 2)
+    yardstick = [one["duration_s"] for one in runs if one["lock"] == "row-lock"]
+    relative = f"{run['duration_s'] / median(yardstick):.2f}" if yardstick else "-"
+    return [
+        str(run["orders"]),
+        str(run["stock_left"]),
+        str(run["lost_updates"]),
+        f"{run['buy_ms']['p50']:.0f}",
+        f"{run['buy_ms']['p95']:.0f}",
+        f"{run['duration_s']:.2f}",
+        relative,
+    ]
+
+
+def matrix_markdown(summary: Mapping[str, Any]) -> str:
+    """The matrix for the README."""
+    runs = summary["runs"]
+    lines = [
+        f"| {' | '.join(MATRIX_COLUMNS)} |",
+        f"|---|---|{'--:|' * (len(MATRIX_COLUMNS) - 2)}",
+    ]
+    for run in runs:
+        cells = [f"`{_row_name(run)}`", run["verdict"], *matrix_figures(run, runs)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _where(summary)]) + "\n"
+
+
+def _row_name(run: Mapping[str, Any]) -> str:
+    return str(run["lock"]) + (" (one process)" if run["fault"] == "rush-one-process" else "")
+
+
+def _where(summary: Mapping[str, Any]) -> str:
+    """One sentence: what was run, where and when."""
     where = summary["machine"]
     first = summary["runs"][0]
-    lines += [
-        "",
+    return (
         f"{first['buyers']} buyers, {first['initial_stock']} units, hold {first['hold_ms']} ms; "
         f"{summary['nodes']} nodes of {summary['workers']} workers and {summary['threads']} "
         f"threads; {where['cpus']} CPUs, Python {where['python']}, PostgreSQL "
-        f"{where['postgres']}, {where['redis']}; {summary['started'][:10]}.",
-    ]
-    return "\n".join(lines) + "\n"
+        f"{where['postgres']}, {where['redis']}; {summary['started'][:10]}."
+    )
 
 
 def now() -> datetime:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,10 +14,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from loadtest import zookeeper
 from loadtest.client import Shop, ShopUnreachable
+from loadtest.ports import free_port
 from shop import embedded
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Independent servers for Redlock.
+REDLOCK_SERVERS = 5
+#: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
+#: left to luck.
+PAUSES = "released=30"
 #: Seconds for a node to answer after its start.
 START_TIMEOUT = 30.0
 
@@ -102,6 +108,7 @@ class Stack:
     nodes, workers, threads  application servers, processes in each, threads in each process
     log                      where the output of everything goes
     port                     where the first node should listen, if that port is free
+    extras                   also five servers for Redlock, and ZooKeeper where it is installed
     """
 
     def __init__(
@@ -113,16 +120,19 @@ class Stack:
         log: IO[bytes],
         progress: Callable[[str], None] = lambda step: None,
         port: int = 0,
+        extras: bool = False,
     ) -> None:
         self.workers = workers
         self.threads = threads
         self.log = log
         self.progress = progress
         self.token = secrets.token_urlsafe(24)
-        self.valkey: embedded.Valkey | None = None
+        self.valkeys: list[embedded.Valkey] = []
+        self.zookeeper: zookeeper.ZooKeeper | None = None
         self.nodes: list[Node] = []
         self._count = nodes
         self._port = port
+        self._extras = extras
         self._folder = tempfile.TemporaryDirectory(prefix="oversold-")
 
     def __enter__(self) -> Self:
@@ -153,8 +163,10 @@ class Stack:
                 node.process.terminate()  # all at once; stop() waits for each
         for node in self.nodes:
             node.stop()
-        if self.valkey is not None:
-            self.valkey.stop()
+        for valkey in self.valkeys:
+            valkey.stop()
+        if self.zookeeper is not None:
+            self.zookeeper.stop()
         self._folder.cleanup()
 
     def _start(self) -> None:
@@ -171,14 +183,18 @@ class Stack:
         self._migrate(environment)
         for number, node in enumerate(self.nodes):
             node.wait_until_ready(self.shop(number))
+        if self.zookeeper is not None:
+            self.zookeeper.wait_until_ready()
 
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
             "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database(),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
+            **(self._own_extras() if self._extras else {}),
             "DJANGO_SETTINGS_MODULE": "shop.settings",
             "SHOP_DEMO": "1",
+            "SHOP_DEMO_PAUSES": PAUSES,
             "SHOP_RESTOCK_TOKEN": self.token,
             "SECRET_KEY": secrets.token_urlsafe(48),
             "WEB_WORKERS": str(self.workers),
@@ -190,9 +206,18 @@ class Stack:
         return embedded.create_database(f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}")
 
     def _own_valkey(self) -> str:
-        self.valkey = embedded.Valkey(Path(self._folder.name))
-        embedded.adopt(self.valkey.start())
-        return self.valkey.url
+        valkey = embedded.Valkey(Path(self._folder.name))
+        self.valkeys.append(valkey)
+        embedded.adopt(valkey.start())
+        return valkey.url
+
+    def _own_extras(self) -> dict[str, str]:
+        extras = {"REDLOCK_URLS": ",".join(self._own_valkey() for _ in range(REDLOCK_SERVERS))}
+        if zookeeper.is_installed():
+            self.zookeeper = zookeeper.ZooKeeper(Path(self._folder.name), log=self.log)
+            embedded.adopt(self.zookeeper.start())
+            extras["ZOOKEEPER_HOSTS"] = self.zookeeper.hosts
+        return extras
 
     def _migrate(self, environment: dict[str, str]) -> None:
         done = subprocess.run(
@@ -206,16 +231,3 @@ class Stack:
         )
         if done.returncode:
             raise StackError(f"manage.py migrate failed; see {self.log.name}")
-
-
-def free_port(wanted: int = 0) -> int:
-    """A port of 127.0.0.1 that nobody listens on: `wanted` if it is free, else any."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError:
-            if not wanted:
-                raise
-            return free_port()
-        return int(probe.getsockname()[1])

@@ -8,13 +8,16 @@ reentrant:before_subscribe      the lock was found taken, the channel is not sub
 redlock:before_validity         the votes are in, the time they took has not been looked at
 zookeeper:before_watch          the predecessor is known, it is not watched yet
 
+The shop has points of its own beside these (shop/purchase.py).
+
 The hook is called with the point's name in the thread that is there. There is none unless
 somebody installs one, and then a point costs one comparison.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 Hook = Callable[[str], None]
 
@@ -31,3 +34,14 @@ def point(name: str) -> None:
     """Tell the hook, if there is one, that this thread is at the point `name`."""
     if _hook is not None:
         _hook(name)
+
+
+@contextmanager
+def installed(hook: Hook) -> Iterator[None]:
+    """Call `hook` at every point inside the block."""
+    before = _hook
+    install(hook)
+    try:
+        yield
+    finally:
+        install(before)

@@ -28,16 +28,16 @@ class Script(NamedTuple):
             return client.eval(self.text, len(keys), *keys, *args)
 
 
-def _read(name: str) -> str:
-    text = (FOLDER / f"{name}.lua").read_text()
+def _read(name: str, folder: Path) -> str:
+    text = (folder / f"{name}.lua").read_text()
     first, _, rest = text.partition("\n")
     if not first.startswith(INCLUDE):
         return text
-    return _read(first.removeprefix(INCLUDE)) + rest
+    return _read(first.removeprefix(INCLUDE), folder) + rest
 
 
 @cache
-def script(name: str) -> Script:
-    """The script in locks/lua/<name>.lua, after the one that its first line may include."""
-    text = _read(name)
+def script(name: str, folder: Path = FOLDER) -> Script:
+    """The script in <folder>/<name>.lua, after the one that its first line may include."""
+    text = _read(name, folder)
     return Script(text, sha1(text.encode()).hexdigest())

@@ -17,6 +17,7 @@ from shop.errors import Busy, CommitUnknown, KeyReused, Lost, ShopError, SoldOut
 from shop.models import PurchaseHistory
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES
+from shop.throttle import admit
 
 logger = logging.getLogger("shop.checkout")
 
@@ -24,13 +25,14 @@ logger = logging.getLogger("shop.checkout")
 TOOK_TOO_LONG = {"55P03", "57014", "25P03"}
 
 
-def check_out(attempt: Attempt) -> Receipt:
-    """Sell one unit to one buyer, or say why not.
+def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
+    """Sell one unit to one buyer, who asks from `address`, or say why not.
 
     A key that has bought gets its order again. Raises a ShopError; after any of them but
     CommitUnknown nothing was sold.
     """
     with _named_errors(attempt):
+        admit(buyer=attempt.buyer, address=address)
         try:
             return STRATEGIES[attempt.lock].buy(attempt)
         except (KeyHasBought, SoldOut) as refusal:

@@ -78,6 +78,17 @@ class CommitUnknown(ShopError):
     retry_after = 1
 
 
+class Throttled(ShopError):
+    """Too many attempts. Come back when the window is over."""
+
+    status = 429
+    outcome = "throttled"
+
+    def __init__(self, *, seconds: int) -> None:
+        super().__init__()
+        self.retry_after = seconds
+
+
 class Forbidden(ShopError):
     """The bearer token is missing or wrong. Set SHOP_RESTOCK_TOKEN and send it along."""
 

@@ -44,7 +44,9 @@ class Attempt:
 
     @property
     def lock_name(self) -> str:
-        return f"product:{self.product}"
+        """What its lock is called. Strategies do not share one: what one left behind is not
+        another's to trip over."""
+        return f"{self.lock}:{self.product}"
 
     @property
     def fingerprint(self) -> str:

@@ -7,16 +7,30 @@ nothing.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import environ
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def parse_rate(text: str) -> tuple[int, float] | None:
+    """`3/10s` as (3, 10.0); None for an empty text. Raises ImproperlyConfigured."""
+    if not text:
+        return None
+    parts = re.fullmatch(r"([1-9][0-9]*)/([0-9.]+)s", text)
+    if parts is None or not 0.001 <= float(parts[2]) <= 86_400:
+        raise ImproperlyConfigured(f"BUY_RATE_LIMIT is {text!r}: write attempts/seconds, as 3/10s")
+    return int(parts[1]), float(parts[2])
+
+
 env = environ.Env()
 environ.Env.read_env(BASE_DIR / ".env")
 
@@ -24,6 +38,8 @@ environ.Env.read_env(BASE_DIR / ".env")
 
 #: Allows hold_ms and everything that injects a fault. Never in production.
 SHOP_DEMO: bool = env.bool("SHOP_DEMO", default=False)
+#: For a demo: milliseconds to pause at named points, as in released=30,after_read=5.
+SHOP_DEMO_PAUSES: dict[str, str] = env.dict("SHOP_DEMO_PAUSES", default={})
 #: Bearer token of POST /restock; empty closes it.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
 #: Seconds that a lock survives a holder that stopped answering.
@@ -34,6 +50,11 @@ SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
 SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
 #: Longest hold that a demo may ask for, milliseconds. Shorter than the database's patience.
 SHOP_LONGEST_HOLD_MS = 5_000
+
+#: The shop's own Lua scripts.
+SHOP_LUA = Path(__file__).resolve().parent / "lua"
+#: At most (attempts, in seconds) per buyer and per address; None lets everybody in.
+BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
 
 # --- Django -------------------------------------------------------------------------------------
 
@@ -130,6 +151,8 @@ def next_database(url: str) -> str:
 
 
 REDIS_URL: str = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+#: Connections to a Redis per process: at least one per thread.
+SHOP_REDIS_POOL: int = env.int("SHOP_REDIS_POOL", default=250)
 #: The locks live in a database of their own: cache.clear() is FLUSHDB. And django-redis keys its
 #: pools by URL, so that two aliases with one URL would share the first one's timeouts.
 REDIS_LOCKS_URL: str = env.str("REDIS_LOCKS_URL", default="") or next_database(REDIS_URL)
@@ -144,11 +167,16 @@ CACHES: dict[str, Any] = {
                 "retry": Retry(NoBackoff(), 0),
                 "socket_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
                 "socket_connect_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
-                "max_connections": env.int("SHOP_REDIS_POOL", default=250),
+                "max_connections": SHOP_REDIS_POOL,
             },
         },
     },
 }
+
+#: Five independent servers for the strategy `redlock`, and ZooKeeper for the one of its name;
+#: unset, they answer `unavailable`.
+REDLOCK_URLS: list[str] = env.list("REDLOCK_URLS", default=[])
+ZOOKEEPER_HOSTS: str = env.str("ZOOKEEPER_HOSTS", default="")
 
 # --- Logging ------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from shop.strategies import STRATEGIES
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
-    receipt = check_out(attempt)
+    receipt = check_out(attempt, address=request.META["REMOTE_ADDR"])
     body = {
         "outcome": "sold",
         "order": receipt.order_id,
@@ -54,6 +54,9 @@ def strategies(request: HttpRequest) -> HttpResponse:
             "article": strategy.article,
             "summary": strategy.summary,
             "expected": dict(strategy.expected),
+            "file": f"shop/strategies/{strategy.name.replace('-', '_')}.py",
+            "needs": strategy.needs,
+            "available": not strategy.needs or bool(getattr(settings, strategy.needs)),
         }
         for strategy in STRATEGIES.values()
     ]

@@ -5,26 +5,54 @@ from __future__ import annotations
 from shop.strategies import (
     advisory,
     conditional,
+    counter,
     fence_at_write,
     none,
+    process,
     redis,
     redis_in_transaction,
+    redlock,
+    reentrant,
     rollback,
     row_lock,
     serializable,
+    setnx,
+    setnx_expire,
+    setnx_expire_lua,
+    setnx_expire_repair,
+    setnx_timestamp,
+    setnx_timestamp_del,
+    setpx_del,
     token,
+    token_get_del,
+    token_watchdog,
     version,
+    zookeeper,
 )
 from shop.strategies.registry import Strategy
 
 __all__ = ["STRATEGIES", "Strategy"]
 
-#: In the order in which they are shown: from the first try to the one to use.
+#: In the order in which they are shown: the articles', the one to copy, the two that only look
+#: right, the database's own.
 STRATEGIES: dict[str, Strategy] = {
     module.STRATEGY.name: module.STRATEGY
     for module in (
         none,
+        process,
+        setnx,
+        setnx_expire,
+        setnx_expire_repair,
+        setnx_expire_lua,
+        setnx_timestamp,
+        setnx_timestamp_del,
+        setpx_del,
+        token_get_del,
         token,
+        token_watchdog,
+        reentrant,
+        redlock,
+        zookeeper,
         redis,
         fence_at_write,
         redis_in_transaction,
@@ -34,5 +62,6 @@ STRATEGIES: dict[str, Strategy] = {
         rollback,
         conditional,
         serializable,
+        counter,
     )
 }

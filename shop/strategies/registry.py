@@ -18,6 +18,7 @@ class Strategy:
     summary   one sentence: what it does, and what breaks it
     buy       sells one unit to one buyer, or raises a ShopError
     expected  fault -> the verdict that the judge must come to
+    needs     a setting without which it answers `unavailable`; empty if it needs none
     """
 
     name: str
@@ -26,3 +27,4 @@ class Strategy:
     summary: str
     buy: Callable[[Attempt], Receipt]
     expected: Mapping[str, str]
+    needs: str = ""

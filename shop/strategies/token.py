@@ -1,6 +1,6 @@
 """A1's own lock: SET NX PX with a token for 3 s, asked for again every 100 ms.
 
-Exact in the rush. FLAW: a holder slower than the ttl (locks/classic/token.py tells how).
+FLAW: a holder slower than the ttl loses it (locks/classic/token.py tells how).
 """
 
 from __future__ import annotations

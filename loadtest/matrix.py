@@ -1,0 +1,97 @@
+"""Every strategy under the rush, each held against its expected verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+
+from loadtest import demo, report
+from loadtest.buyers import Buyers
+from loadtest.demo import Progress, Setting
+from loadtest.report import ResultFolder
+from loadtest.stack import Stack, StackError
+
+#: `process` in a single process, where A1 says that it is enough.
+ONE_PROCESS = "rush-one-process"
+#: What the durations are compared with.
+YARDSTICK = "row-lock"
+
+
+def run(setting: Setting, console: Console) -> int:
+    """Run them all, print one table, keep the results. 0 if every verdict was the expected one.
+
+    A part that is missing (ZooKeeper) is said as `not_run`. Raises StackError.
+    """
+    started = report.now()
+    with ExitStack() as everything:
+        progress = everything.enter_context(Progress(console, verbose=setting.verbose))
+        folder = everything.enter_context(report.result_folder(demo.RESULTS, started))
+        runs, summary = _two_nodes(setting, folder, progress)
+        if any(ONE_PROCESS in run["faults"] for run in runs):
+            runs += _one_process(setting, folder, progress)
+        for one in runs:
+            del one["faults"]
+        summary = {"started": started.isoformat(timespec="seconds"), **summary, "runs": runs}
+        report.write_summary(folder.path / "summary.json", summary)
+        (folder.path / "table.md").write_text(report.matrix_markdown(summary))
+        kept = folder.finish()
+    console.print(report.matrix_table(runs))
+    off = [one for one in runs if not one["as_expected"]]
+    console.print(f"\n{len(runs)} runs, {len(off)} verdicts off", style="bold")
+    console.print(f"{kept.relative_to(demo.RESULTS.parent)}/summary.json", highlight=False)
+    return 1 if off else 0
+
+
+def _two_nodes(
+    setting: Setting, folder: ResultFolder, progress: Callable[[str], None]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    with _stack(setting, folder, progress) as stack, Buyers(stack, log=folder.log) as buyers:
+        known = {one["name"]: one for one in stack.shop().strategies()}
+        if unknown := [lock for lock in setting.locks if lock not in known]:
+            raise StackError(f"unknown lock: {', '.join(unknown)}; there are {', '.join(known)}")
+        chosen = [known[lock] for lock in setting.locks or known]
+        runs: list[dict[str, Any]] = []
+        for one in [one for one in chosen for _ in range(setting.repeat)]:
+            progress(f"{len(runs) + 1}/{len(chosen) * setting.repeat}  {one['name']}")
+            runs.append(_rush(buyers, setting, one, "rush"))
+        summary = demo.summary_of(stack, setting)
+    return runs, summary
+
+
+def _one_process(
+    setting: Setting, folder: ResultFolder, progress: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """The strategies that expect another verdict of a single process."""
+    alone = replace(setting, nodes=1, workers=1)
+    with _stack(alone, folder, progress) as stack, Buyers(stack, log=folder.log) as buyers:
+        return [
+            _rush(buyers, alone, one, ONE_PROCESS)
+            for one in stack.shop().strategies()
+            if ONE_PROCESS in one["expected"] and one["name"] in (setting.locks or one["name"])
+        ]
+
+
+def _stack(setting: Setting, folder: ResultFolder, progress: Callable[[str], None]) -> Stack:
+    return Stack(
+        nodes=setting.nodes,
+        workers=setting.workers,
+        threads=setting.threads,
+        log=folder.log,
+        progress=progress,
+        extras=True,
+    )
+
+
+def _rush(
+    buyers: Buyers, setting: Setting, strategy: Mapping[str, Any], fault: str
+) -> dict[str, Any]:
+    expected = strategy["expected"][fault]
+    faults: Sequence[str] = list(strategy["expected"])
+    if not strategy["available"]:
+        return {**report.not_run(strategy, setting), "faults": []}
+    run = demo.rush(buyers, setting, strategy["name"], expected)
+    return {**run, "fault": fault, "faults": faults}

@@ -1,0 +1,18 @@
+"""Ports of 127.0.0.1 that nobody listens on."""
+
+from __future__ import annotations
+
+import socket
+
+
+def free_port(wanted: int = 0) -> int:
+    """`wanted` if it is free, else any."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            if not wanted:
+                raise
+            return free_port()
+        return int(probe.getsockname()[1])

@@ -1,0 +1,27 @@
+"""A lock inside one process: A1's `synchronized`.
+
+FLAW: it knows nothing of other processes (locks/classic/process.py tells how). With one node of
+one worker it is exact, as A1 says.
+"""
+
+from __future__ import annotations
+
+from locks import Lock
+from locks.classic.process import ProcessLock
+from shop.purchase import Attempt
+from shop.strategies.locked import sell_under
+from shop.strategies.registry import Strategy
+
+
+def lock_for(attempt: Attempt) -> Lock:
+    return ProcessLock(attempt.lock_name)
+
+
+STRATEGY = Strategy(
+    name="process",
+    title="Lock in one process",
+    article="A1 synchronized",
+    summary="Exact in a single process; a second one has a lock of its own.",
+    buy=sell_under(lock_for),
+    expected={"rush": "oversold", "rush-one-process": "exact"},
+)
