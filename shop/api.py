@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
@@ -26,6 +26,11 @@ DEMO_PRODUCT = "apple"
 PRODUCT_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
 LARGEST_STOCK = 1_000_000
+#: What JSON raises, and what forms and queries do.
+UNREADABLE = (
+    *(ValueError, RecursionError),
+    *(MultiPartParserError, BadRequest, SuspiciousOperation),
+)
 
 View = Callable[..., HttpResponse]
 
@@ -67,7 +72,8 @@ def parse_attempt(request: HttpRequest) -> Attempt:
         raise BadInput(f"unknown lock {lock[:64]!r}", allowed=STRATEGIES)
     buyer = _text(given, "buyer", default="")
     if not 1 <= len(buyer) <= 255 or not buyer.isprintable():
-        raise BadInput("buyer is missing: say who buys", allowed=["1 to 255 printable characters"])
+        wrong = "bad buyer" if buyer else "buyer is missing: say who buys"
+        raise BadInput(wrong, allowed=["1 to 255 printable characters"])
     key = request.headers.get("Idempotency-Key")
     if key is not None and not KEY.match(key):
         raise BadInput("bad Idempotency-Key", allowed=["1 to 255 printable ASCII characters"])
@@ -105,8 +111,9 @@ def parse_buyers(request: HttpRequest) -> int | None:
 def _parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     """Query and body together, the body first. An unknown name is refused, not ignored: with
     `lok=redis` the sale would run unlocked."""
-    given: dict[str, Any] = dict(request.GET.items())
+    given: dict[str, Any] = {}
     try:
+        given.update(request.GET.items())
         if request.method == "GET":
             pass  # a GET has no body, whatever its Content-Type says
         elif request.content_type == "application/json":
@@ -115,12 +122,14 @@ def _parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
                 raise BadInput("the JSON body is not an object", allowed=sorted(allowed))
             given.update(body)
         else:
+            _ = request.body  # bounded; what request.POST reads of a multipart body is not
             given.update(request.POST.items())
+            given.update(request.FILES.items())
     except RequestDataTooBig as error:
         most = f"{settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes"
         raise BadInput("the body is too large", allowed=[most]) from error
-    except (ValueError, RecursionError, MultiPartParserError) as error:
-        raise BadInput(f"the body cannot be read: {error}", allowed=sorted(allowed)) from error
+    except UNREADABLE as error:
+        raise BadInput(f"the request cannot be read: {error}", allowed=sorted(allowed)) from error
     except UnreadablePostError as error:
         raise BadInput("the body broke off") from error
     if unknown := set(given) - allowed:

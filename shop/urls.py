@@ -16,5 +16,6 @@ urlpatterns = [
     path("readyz", views.readyz),
     path("admin/", admin.site.urls),
 ]
+handler400 = "shop.views.not_taken"
 handler404 = "shop.views.not_found"
 handler500 = "shop.views.failed"

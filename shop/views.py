@@ -96,6 +96,12 @@ def readyz(request: HttpRequest) -> HttpResponse:
     return JsonResponse(body, status=200 if ready else 503)
 
 
+def not_taken(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Refused by Django before any view: a host that is not in ALLOWED_HOSTS, say."""
+    body = {"outcome": "error", "error": "the shop does not take this request; its log says why"}
+    return JsonResponse(body, status=400)
+
+
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     body = {
         "outcome": "error",

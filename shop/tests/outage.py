@@ -1,0 +1,26 @@
+"""Servers that go away and come back, for one test."""
+
+from __future__ import annotations
+
+import signal
+
+from shop import embedded
+from shop.embedded_servers import Valkey
+
+
+class Outage:
+    """One Valkey that can be killed and started again, empty, on its old port."""
+
+    def __init__(self, server: Valkey) -> None:
+        self.server = server
+        self._down = False
+
+    def begin(self) -> None:
+        if not self._down:
+            self._down = True
+            self.server.stop(signal.SIGKILL)
+
+    def end(self) -> None:
+        if self._down:
+            embedded.adopt(self.server.start(self.server.port))
+            self._down = False

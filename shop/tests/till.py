@@ -1,0 +1,83 @@
+"""What a test asks at the till: POST /buy, and what the shop's books say afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from shop import stock
+from shop.models import Product, PurchaseHistory, Sale
+
+APPLE = "apple"
+LOCKED = ["token", "redis"]
+EVERY = ["none", *LOCKED]
+
+#: For a test whose transactions are real ones, seen by other threads. Naming the app that has data
+#: leaves the tables of the others alone afterwards: five times faster.
+committed = pytest.mark.django_db(transaction=True, available_apps=["shop"])
+#: For a test of refusals: nothing is committed, and what was set up is rolled back.
+rolled_back = pytest.mark.django_db
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of the shop: status, JSON body, headers."""
+
+    status: int
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+
+
+def open_sale(units: int, *, product: str = APPLE) -> Sale:
+    return stock.restock(product=product, amount=units)
+
+
+def buy(*, key: str | None = None, lock: str = "redis", buyer: str = "ada", **more: Any) -> Answer:
+    """POST /buy as JSON. An exception of the view is the test's."""
+    return ask({"lock": lock, "buyer": buyer, **more}, key=key)
+
+
+def ask(body: Any, *, key: str | None = None) -> Answer:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return answer_of(Client().post("/buy", body, content_type="application/json", headers=headers))
+
+
+def answer_of(response: Any) -> Answer:
+    assert response.headers["Content-Type"] == "application/json", response.content
+    return Answer(response.status_code, response.json(), response.headers)
+
+
+def books(product: str = APPLE) -> tuple[int, int]:
+    """Orders that exist for a product, and its stock left."""
+    orders = PurchaseHistory.objects.filter(product_name=product).count()
+    return orders, Product.objects.get(name=product).amount
+
+
+def eventually(true: Callable[[], bool], *, what: str, patience: float = 15.0) -> None:
+    """Poll until `true()`; fail with `what` after `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < deadline, f"not within {patience} s: {what}"
+        time.sleep(0.01)
+
+
+def at(place: str, happens: Callable[[], object]) -> Callable[[str], None]:
+    """A hook: `happens`, once, when a buyer reaches `place`."""
+    left = [happens]
+
+    def hook(reached: str) -> None:
+        if reached == place and left:
+            left.pop()()
+
+    return hook
+
+
+def assert_asks_to_come_back(answer: Answer, outcome: str, error: str) -> None:
+    assert answer.status == 503
+    assert answer.headers["Retry-After"] == "1"
+    assert answer.body == {"outcome": outcome, "error": error}
