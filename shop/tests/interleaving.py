@@ -1,0 +1,136 @@
+"""Buyers in threads of their own that stop at every point and go on when the test says so.
+
+    with Interleaving() as stage:
+        a = stage.enter("A", buy_the_last_one)
+        a.runs_to("after_read")      # A has read, and stands there
+        b = stage.enter("B", buy_the_last_one)
+        b.finishes()                 # all of B happens now
+        a.finishes()
+
+No sleep, no luck: which step follows which is the test's own text.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, Queue
+from types import TracebackType
+from typing import Any, Self
+
+from django.db import connections
+
+from locks import points
+
+#: Seconds until a thread that should have moved is given up.
+PATIENCE = 15.0
+
+
+class Actor:
+    """One thread, standing at a point or at its end, or on its way to one."""
+
+    def __init__(self, name: str, call: Callable[[], Any], stage: Interleaving) -> None:
+        self.name = name
+        self.result: Any = None
+        self.error: Exception | None = None
+        self._call = call
+        self._stage = stage
+        self._reached: Queue[str | None] = Queue()
+        self._go: Queue[None] = Queue()
+        self._stands = False
+        self._ended = False
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def runs_to(self, place: str) -> Self:
+        """Go on until `place` is reached, and stand there."""
+        while (reached := self._next()) != place:
+            if reached is None:
+                raise AssertionError(f"{self.name} ended before {place}: {self.error!r}")
+        return self
+
+    def finishes(self) -> Any:
+        """Go on to the end. What the thread returned, or raises what it raised."""
+        while not self._ended:
+            self._next()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    def stands_nowhere(self) -> bool:
+        """It was told to go on, and has reached no point since."""
+        return self._reached.empty()
+
+    def starts(self) -> Self:
+        """Go on, without waiting for the next point."""
+        if self._stands:
+            self._stands = False
+            self._go.put(None)
+        return self
+
+    def _next(self) -> str | None:
+        self.starts()
+        try:
+            reached = self._reached.get(timeout=PATIENCE)
+        except Empty:
+            raise AssertionError(f"{self.name} is stuck; so far: {self._stage.log}") from None
+        self._stands = reached is not None
+        self._ended = reached is None
+        return reached
+
+    def _run(self) -> None:
+        try:
+            self.result = self._call()
+        except Exception as error:
+            self.error = error
+        finally:
+            connections.close_all()
+            self._reached.put(None)
+
+    def stop_at(self, place: str) -> None:
+        """Called in the actor's own thread."""
+        self._stage.log.append(f"{self.name} {place}")
+        self._reached.put(place)
+        if not self._stage.over.is_set():
+            self._go.get(timeout=2 * PATIENCE)
+
+    def set_free(self) -> None:
+        self._go.put(None)
+
+
+class Interleaving:
+    """A stage for actors. `log` tells which point was reached by whom, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.over = threading.Event()
+        self._actors: dict[threading.Thread, Actor] = {}
+
+    def enter(self, name: str, call: Callable[[], Any]) -> Actor:
+        """Start a thread. It stops at its first point."""
+        actor = Actor(name, call, self)
+        self._actors[actor.thread] = actor
+        actor.thread.start()
+        return actor
+
+    def __enter__(self) -> Self:
+        self._before = points.installed(self._hook)
+        self._before.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.over.set()
+        for actor in self._actors.values():
+            actor.set_free()
+        for thread in self._actors:
+            thread.join(PATIENCE)
+        self._before.__exit__(kind, error, trace)
+
+    def _hook(self, place: str) -> None:
+        actor = self._actors.get(threading.current_thread())
+        if actor is not None:
+            actor.stop_at(place)
