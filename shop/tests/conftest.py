@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from shop import urls, wsgi  # noqa: F401  (loaded before a test hides apps from them)
 from shop.strategies.locked import locks_client
 from shop.tests import servers
 from shop.tests.outage import Outage

@@ -126,3 +126,13 @@ def _to_postgres() -> socket.socket:
     server = socket.socket(socket.AF_UNIX)
     server.connect(f"{host}/.s.PGSQL.{port}")
     return server
+
+
+def somebody_waits_for_a_row() -> bool:
+    """Whether a statement stands in PostgreSQL's queue for a lock."""
+    with beside_django() as beside:
+        waiting = beside.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'",
+            [connection.settings_dict["NAME"]],
+        ).fetchone()
+    return waiting is not None and waiting[0] > 0

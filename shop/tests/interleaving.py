@@ -36,7 +36,7 @@ class Actor:
         self._call = call
         self._stage = stage
         self._reached: Queue[str | None] = Queue()
-        self._go: Queue[None] = Queue()
+        self._go: Queue[Exception | None] = Queue()
         self._stands = False
         self._ended = False
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -55,6 +55,12 @@ class Actor:
         if self.error is not None:
             raise self.error
         return self.result
+
+    def fails(self, error: Exception) -> Any:
+        """Raise `error` where it stands, and go on to the end."""
+        self._stands = False
+        self._go.put(error)
+        return self.finishes()
 
     def stands_nowhere(self) -> bool:
         """It was told to go on, and has reached no point since."""
@@ -91,7 +97,9 @@ class Actor:
         self._stage.log.append(f"{self.name} {place}")
         self._reached.put(place)
         if not self._stage.over.is_set():
-            self._go.get(timeout=2 * PATIENCE)
+            error = self._go.get(timeout=2 * PATIENCE)
+            if error is not None:
+                raise error
 
     def set_free(self) -> None:
         self._go.put(None)

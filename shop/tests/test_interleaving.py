@@ -1,0 +1,237 @@
+"""Two buyers and the last unit, step by step: how `none` oversells, and why a lock cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from locks.points import installed, point
+from shop.checkout import check_out
+from shop.errors import Lost, SoldOut
+from shop.models import PurchaseHistory
+from shop.purchase import Attempt, Receipt, sell_one
+from shop.strategies import STRATEGIES
+from shop.strategies.locked import locks_client
+from shop.strategies.token import lock_for
+from shop.tests.database import somebody_waits_for_a_row
+from shop.tests.interleaving import Actor, Interleaving
+from shop.tests.till import APPLE, EVERY, LOCKED, books, buy, committed, eventually, open_sale
+
+pytestmark = committed
+
+
+def buyer(name: str, lock: str) -> Callable[[], Receipt]:
+    return partial(check_out, Attempt(product=APPLE, buyer=name, lock=lock))
+
+
+def enter_and_ask_for_the_lock(stage: Interleaving, name: str, call: Callable[[], Any]) -> Actor:
+    """A buyer of whom Redis has heard, and who stands nowhere yet."""
+    before = commands()
+    actor = stage.enter(name, call)
+    eventually(lambda: commands() > before, what=f"{name} asks for the lock")
+    return actor
+
+
+def commands() -> int:
+    """How many commands Redis was given, ours to count them aside."""
+    stats = locks_client().info("commandstats")
+    return sum(stat["calls"] for name, stat in stats.items() if name != "cmdstat_info")
+
+
+# --- without a lock -----------------------------------------------------------------------------
+
+
+def test_without_a_lock_buyers_who_come_one_after_another_get_what_there_is() -> None:
+    open_sale(3)
+    answers = [buy(lock="none", buyer=f"b{number}").status for number in range(5)]
+    assert answers == [201, 201, 201, 409, 409]
+    assert books() == (3, 0)
+
+
+def test_without_a_lock_two_buyers_who_read_the_last_unit_both_get_it() -> None:
+    open_sale(1)
+    with Interleaving() as stage:
+        a = stage.enter("A", buyer("A", "none")).runs_to("after_read")
+        b = stage.enter("B", buyer("B", "none")).runs_to("after_read")
+        assert a.finishes().stock_seen == 1
+        assert b.finishes().stock_seen == 1
+    assert books() == (2, 0), "two orders for one unit, and a stock that looks right"
+
+
+def test_without_a_lock_the_last_writer_erases_the_others_decrements() -> None:
+    """And CHECK (amount >= 0) has nothing to catch: 200 orders would leave 99."""
+    open_sale(100)
+    with Interleaving() as stage:
+        slow = stage.enter("slow", buyer("slow", "none")).runs_to("after_read")
+        for number in range(5):
+            buy(lock="none", buyer=f"b{number}")
+        assert books() == (5, 95)
+        slow.finishes()
+    assert books() == (6, 99)
+
+
+# --- under a lock -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock", LOCKED)
+def test_under_a_lock_the_second_buyer_waits_and_finds_the_last_unit_sold(lock: str) -> None:
+    open_sale(1)
+    with Interleaving() as stage:
+        a = stage.enter("A", buyer("A", lock)).runs_to("after_read")
+        b = enter_and_ask_for_the_lock(stage, "B", buyer("B", lock))
+        assert b.stands_nowhere(), "B is in the critical section together with A"
+        assert a.finishes().stock_seen == 1
+        with pytest.raises(SoldOut):
+            b.finishes()
+    assert books() == (1, 0)
+
+
+@pytest.mark.parametrize("lock", LOCKED)
+def test_under_a_lock_nobody_reads_before_the_holder_has_committed(lock: str) -> None:
+    open_sale(2)
+    with Interleaving() as stage:
+        a = stage.enter("A", buyer("A", lock)).runs_to("before_commit")
+        b = enter_and_ask_for_the_lock(stage, "B", buyer("B", lock))
+        a.runs_to("after_commit")
+        assert books() == (1, 1), "A's sale is there for all to see, and A still has the lock"
+        assert b.stands_nowhere()
+        a.finishes()
+        assert b.finishes().stock_seen == 1
+    assert stage.log == [
+        *("A acquired", "A after_read", "A before_commit", "A after_commit"),
+        *("B acquired", "B after_read", "B before_commit", "B after_commit"),
+    ]
+
+
+def test_a_lock_that_is_released_before_the_commit_oversells() -> None:
+    """What the order of lock and transaction is for: here they are the wrong way round."""
+
+    def buy_with_the_lock_inside(name: str) -> Receipt:
+        attempt = Attempt(product=APPLE, buyer=name, lock="token")
+        with transaction.atomic(durable=True):
+            with lock_for(attempt).hold(wait=10):
+                receipt = sell_one(attempt)
+            point("released")
+        return receipt
+
+    open_sale(1)
+    with Interleaving() as stage:
+        a = stage.enter("A", partial(buy_with_the_lock_inside, "A")).runs_to("released")
+        b = stage.enter("B", partial(buy_with_the_lock_inside, "B")).runs_to("after_read")
+        assert a.finishes().stock_seen == 1
+        assert b.finishes().stock_seen == 1
+    assert books() == (2, 0)
+
+
+@pytest.mark.parametrize("lock", EVERY)
+def test_a_purchase_inside_somebody_elses_transaction_raises(lock: str) -> None:
+    """Its commit would come after the release, whatever the strategy does."""
+    open_sale(1)
+    attempt = Attempt(product=APPLE, buyer="ada", lock=lock)
+    with (
+        transaction.atomic(),
+        pytest.raises(RuntimeError, match="durable atomic block cannot be nested"),
+    ):
+        STRATEGIES[lock].buy(attempt)
+    assert books() == (0, 1)
+    assert buy(lock=lock).status == 201, "the lock is free again"
+
+
+# --- a holder that lost its lock ----------------------------------------------------------------
+
+
+def the_lock_is_gone() -> None:
+    """Expired, evicted, or its server restarted empty: the holder is not told."""
+    assert locks_client().dbsize() > 0, "there is no lock to lose: the fault would not fire"
+    locks_client().flushdb()
+
+
+def test_a_holder_that_lost_its_lock_oversells_where_only_the_lock_is_trusted() -> None:
+    open_sale(1)
+    with Interleaving() as stage:
+        a = stage.enter("A", buyer("A", "token")).runs_to("after_read")
+        the_lock_is_gone()
+        b = stage.enter("B", buyer("B", "token"))
+        assert b.finishes().stock_seen == 1
+        assert a.finishes().lock["released"] == "expired"
+    assert books() == (2, 0)
+
+
+def test_a_holder_that_lost_its_lock_before_its_claim_is_refused_and_sells_nothing() -> None:
+    open_sale(2)
+    with Interleaving() as stage:
+        a = stage.enter("A", buyer("A", "redis")).runs_to("acquired")
+        the_lock_is_gone()
+        rival = stage.enter("B", buyer("B", "redis"))
+        assert rival.finishes().stock_seen == 2
+        with pytest.raises(Lost):
+            a.finishes()
+    assert books() == (1, 1)
+    assert [order.purchaser for order in PurchaseHistory.objects.all()] == ["B"]
+
+
+def test_a_holder_that_lost_its_lock_after_its_claim_is_waited_for_by_the_next_ones_claim() -> None:
+    """The claim takes the row: from there on it is the database that keeps B out."""
+    open_sale(1)
+    with Interleaving() as stage:
+        a = stage.enter("A", buyer("A", "redis")).runs_to("after_read")
+        the_lock_is_gone()
+        b = stage.enter("B", buyer("B", "redis")).runs_to("acquired").starts()
+        eventually(somebody_waits_for_a_row, what="B's claim waits for A's row")
+        assert a.finishes().lock["released"] == "expired"
+        with pytest.raises(SoldOut):
+            b.finishes()
+    assert books() == (1, 0)
+
+
+def test_fences_rise_with_every_order_even_when_redis_forgot_the_last_one() -> None:
+    open_sale(4)
+    for number in range(4):
+        if number == 2:
+            the_lock_is_gone()
+        assert buy(lock="redis", buyer=f"b{number}").status == 201
+    fences = [order.fence or 0 for order in PurchaseHistory.objects.order_by("pk")]
+    assert fences == sorted(set(fences))
+    assert len(fences) == 4
+
+
+# --- what the database is asked, and when -------------------------------------------------------
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """Every statement and every point that this thread comes by, in order."""
+    seen: list[str] = []
+
+    def record(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        seen.append(" ".join(sql.split()))
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(record), installed(lambda place: seen.append(f"-- {place}")):
+        yield seen
+
+
+@pytest.mark.parametrize("lock", LOCKED)
+def test_no_statement_runs_before_the_lock_is_held(lock: str) -> None:
+    """It would pin a pooled connection for as long as the buyer waits, and starve the holder."""
+    open_sale(1)
+    connection.close()
+    with statements() as seen:
+        assert buy(lock=lock, key="k1").status == 201
+    assert seen[0] == "-- acquired", seen
+
+
+def test_the_first_statement_under_redis_shows_the_fence() -> None:
+    open_sale(1)
+    with statements() as seen:
+        buy(lock="redis")
+    assert seen[:2] == [
+        "-- acquired",
+        "UPDATE product SET fence = %s WHERE name = %s AND fence < %s AND sale_id IS NOT NULL "
+        "RETURNING id, sale_id, amount",
+    ]
