@@ -6,6 +6,9 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from redis.connection import parse_url
+
+CACHE_ALIASES = ("default", "locks")
 
 
 @register(Tags.database)
@@ -37,16 +40,33 @@ def a_lock_encloses_the_commit(**kwargs: Any) -> list[CheckMessage]:
 
 @register()
 def the_locks_have_a_redis_database_of_their_own(**kwargs: Any) -> list[CheckMessage]:
-    if settings.CACHES["locks"]["LOCATION"] != settings.CACHES["default"]["LOCATION"]:
+    try:
+        places = {alias: _place(settings.CACHES[alias]["LOCATION"]) for alias in CACHE_ALIASES}
+    except ValueError as error:
+        return [
+            Error(
+                f"REDIS_URL or REDIS_LOCKS_URL cannot be read: {error}.",
+                hint="Use redis://host:6379/0, rediss://... or unix:///path/to/socket?db=0.",
+                id="shop.E005",
+            )
+        ]
+    if places["locks"] != places["default"]:
         return []
     return [
         Error(
-            "The cache aliases `default` and `locks` have the same URL: cache.clear() would drop "
-            "every lock, and both would share one connection pool.",
+            "The cache aliases `default` and `locks` are one Redis database: cache.clear() would "
+            "drop every lock, and with one URL both would share one connection pool.",
             hint="Give REDIS_LOCKS_URL another database number or server.",
             id="shop.E003",
         )
     ]
+
+
+def _place(url: str) -> tuple[Any, ...]:
+    """Which database of which server a URL means, however it is spelled."""
+    given: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+    server = given.get("path") or (given.get("host", "localhost"), given.get("port", 6379))
+    return server, given.get("db", 0)
 
 
 @register()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -144,8 +144,15 @@ if env.str("DATABASE_URL", default=""):
 
 
 def next_database(url: str) -> str:
-    """`url` with its database number one higher: redis://host/0 becomes redis://host/1."""
+    """`url` with its database number one higher: redis://host/0 becomes redis://host/1.
+
+    A Unix socket's number is a parameter, unix:///run/redis.sock?db=0, and any URL's may be.
+    """
     parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    if parts.scheme == "unix" or "db" in query:
+        query["db"] = str(int(query.get("db", 0)) + 1)
+        return f"{url.partition('?')[0]}?{urlencode(query)}"
     number = int(parts.path.strip("/") or 0) + 1
     return urlunsplit(parts._replace(path=f"/{number}"))
 

@@ -1,0 +1,130 @@
+"""Every system check fires on the bad setting, says what to do, and is silent on the good one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.conf import settings as live
+from django.core.checks import run_checks
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from pytest_django import Settings
+
+from shop.tests.till import rolled_back
+
+pytestmark = rolled_back
+
+
+def ids(*, deploy: bool = False) -> list[str | None]:
+    """The shop's own messages that `manage.py check [--deploy]` would show."""
+    messages = run_checks(include_deployment_checks=deploy, databases=["default"])
+    shown = [message for message in messages if str(message.id).startswith("shop.")]
+    assert all(message.hint for message in shown), "every message says what to do"
+    return [message.id for message in shown]
+
+
+def set_urls(monkeypatch: pytest.MonkeyPatch, default: str, locks: str) -> None:
+    monkeypatch.setitem(live.CACHES["default"], "LOCATION", default)
+    monkeypatch.setitem(live.CACHES["locks"], "LOCATION", locks)
+
+
+def test_the_settings_as_they_are_pass_every_check() -> None:
+    assert ids() == []
+
+
+@pytest.mark.parametrize("engine", ["django.db.backends.sqlite3", "django.db.backends.mysql", ""])
+def test_a_database_other_than_postgresql_is_an_error(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(live.DATABASES["default"], "ENGINE", engine)
+    assert ids() == ["shop.E001"]
+
+
+def test_atomic_requests_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(live.DATABASES["default"], "ATOMIC_REQUESTS", True)
+    assert ids() == ["shop.E002"]
+
+
+@pytest.mark.parametrize(
+    ("default", "locks"),
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+        ("redis://localhost:6379/0", "redis://localhost"),
+        ("redis://localhost:6379/1", "redis://localhost/5?db=1"),
+        ("redis://:one@localhost/0", "redis://:one@localhost:6379"),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock?db=0"),
+    ],
+)
+def test_locks_in_the_caches_database_are_an_error_however_it_is_spelled(
+    default: str, locks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_urls(monkeypatch, default, locks)
+    assert ids() == ["shop.E003"]
+
+
+@pytest.mark.parametrize(
+    ("default", "locks"),
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/1"),
+        ("redis://localhost:6379/0", "redis://localhost:6380/0"),
+        ("redis://localhost/0", "redis://elsewhere/0"),
+        ("unix:///run/redis.sock?db=0", "unix:///run/redis.sock?db=1"),
+    ],
+)
+def test_locks_in_a_database_of_their_own_are_not(
+    default: str, locks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_urls(monkeypatch, default, locks)
+    assert ids() == []
+
+
+def test_a_redis_url_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_urls(monkeypatch, "http://localhost", "redis://localhost/1")
+    assert ids() == ["shop.E005"]
+
+
+@pytest.mark.parametrize(("ttl", "shown"), [(0, True), (7.9, True), (8.0, True), (8.1, False)])
+def test_a_statement_that_may_outlive_its_lock_is_a_warning(
+    ttl: float, shown: bool, settings: Settings
+) -> None:
+    settings.SHOP_LOCK_TTL = ttl
+    assert ids() == (["shop.W001"] if shown else [])
+
+
+@pytest.mark.parametrize(("demo", "shown"), [(True, ["shop.E004"]), (False, [])])
+def test_a_demo_is_an_error_in_production_alone(
+    demo: bool, shown: list[str], settings: Settings
+) -> None:
+    settings.SHOP_DEMO = demo
+    assert ids() == []
+    assert ids(deploy=True) == shown
+
+
+def test_check_deploy_ends_with_an_error_in_a_demo(settings: Settings) -> None:
+    with pytest.raises(SystemCheckError, match=r"\(shop\.E004\) SHOP_DEMO is on"):
+        call_command("check", "--deploy")
+    settings.SHOP_DEMO = False
+    call_command("check", "--deploy")
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"), [("", []), ("t", ["shop.W002"]), ("t" * 23, ["shop.W002"]), ("t" * 24, [])]
+)
+def test_a_short_restock_token_is_a_warning_in_production(
+    token: str, shown: list[str], settings: Settings
+) -> None:
+    settings.SHOP_DEMO = False
+    settings.SHOP_RESTOCK_TOKEN = token
+    assert ids(deploy=True) == shown
+
+
+def test_the_timeouts_are_in_the_order_that_keeps_a_stuck_buyer_from_outliving_its_lock() -> None:
+    timeouts: dict[str, Any] = live.DB_TIMEOUTS_MS
+    assert (
+        timeouts["idle_in_transaction_session_timeout"]
+        < timeouts["lock_timeout"]
+        < timeouts["statement_timeout"]
+        < live.SHOP_LOCK_TTL * 1000
+    )
+    assert timeouts["idle_in_transaction_session_timeout"] > live.SHOP_LONGEST_HOLD_MS

@@ -1,0 +1,176 @@
+"""Settings from the environment, each read by a Python of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from shop.settings import next_database
+
+SHOW = """
+import json
+from shop import settings as s
+pool = s.DATABASES["default"].get("OPTIONS", {}).get("pool")
+locks = s.CACHES["locks"]["OPTIONS"]["CONNECTION_POOL_KWARGS"]
+print(json.dumps({
+    "demo": s.SHOP_DEMO, "token": s.SHOP_RESTOCK_TOKEN, "ttl": s.SHOP_LOCK_TTL,
+    "token_ttl": s.SHOP_TOKEN_TTL, "wait": s.SHOP_LOCK_WAIT,
+    "default": s.CACHES["default"]["LOCATION"], "locks": s.CACHES["locks"]["LOCATION"],
+    "retries": locks["retry"].get_retries(), "timeout": locks["socket_timeout"],
+    "connect": locks["socket_connect_timeout"], "connections": locks["max_connections"],
+    "pool": pool and [pool["min_size"], pool["max_size"]],
+    "options": s.DATABASES["default"].get("OPTIONS", {}).get("options"),
+    "debug": s.DEBUG, "key": len(s.SECRET_KEY) >= 50, "https": s.SECURE_SSL_REDIRECT,
+}))
+"""
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Python in the project's folder, with nothing of ours in its environment but `environment`."""
+    plain = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=settings.BASE_DIR,
+        env={"DJANGO_SETTINGS_MODULE": "shop.settings", **plain, **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def shown(**environment: str) -> dict[str, Any]:
+    done = run("-c", SHOW, **environment)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_with_nothing_set_the_shop_is_closed_to_faults_and_restocks() -> None:
+    assert shown() == {
+        "demo": False,
+        "token": "",
+        "ttl": 10.0,
+        "token_ttl": 3.0,
+        "wait": 30.0,
+        "default": "redis://127.0.0.1:6379/0",
+        "locks": "redis://127.0.0.1:6379/1",
+        "retries": 0,
+        "timeout": 2.0,
+        "connect": 2.0,
+        "connections": 250,
+        "pool": None,
+        "options": None,
+        "debug": False,
+        "key": True,
+        "https": False,
+    }
+
+
+def test_everything_can_be_set_from_the_environment() -> None:
+    assert shown(
+        DATABASE_URL="postgresql://u:p@db:5433/shop",
+        REDIS_URL="redis://cache:6379/4",
+        SHOP_DEMO="1",
+        SHOP_RESTOCK_TOKEN="t",
+        SHOP_LOCK_TTL="1.5",
+        SHOP_TOKEN_TTL="2.5",
+        SHOP_LOCK_WAIT="0.5",
+        SHOP_DB_POOL="7",
+        SHOP_REDIS_POOL="9",
+        SHOP_REDIS_TIMEOUT="0.25",
+        SECRET_KEY="k" * 50,
+        HTTPS="1",
+        DEBUG="1",
+    ) == {
+        "demo": True,
+        "token": "t",
+        "ttl": 1.5,
+        "token_ttl": 2.5,
+        "wait": 0.5,
+        "default": "redis://cache:6379/4",
+        "locks": "redis://cache:6379/5",
+        "retries": 0,
+        "timeout": 0.25,
+        "connect": 0.25,
+        "connections": 9,
+        "pool": [7, 7],
+        "options": "-c idle_in_transaction_session_timeout=6000 "
+        "-c lock_timeout=7000 -c statement_timeout=8000",
+        "debug": True,
+        "key": True,
+        "https": True,
+    }
+
+
+def test_the_locks_may_have_a_server_of_their_own_and_the_database_no_pool() -> None:
+    given = shown(
+        DATABASE_URL="postgresql://u:p@db/shop",
+        REDIS_LOCKS_URL="rediss://:secret@locks:6380/3",
+        SHOP_DB_POOL="0",
+    )
+    assert given["default"] == "redis://127.0.0.1:6379/0"
+    assert given["locks"] == "rediss://:secret@locks:6380/3"
+    assert given["pool"] is None
+    assert given["options"] is not None
+
+
+@pytest.mark.parametrize(
+    ("url", "following"),
+    [
+        ("redis://host", "redis://host/1"),
+        ("redis://host/", "redis://host/1"),
+        ("redis://host:6379/0", "redis://host:6379/1"),
+        ("rediss://u:p@host:1/9", "rediss://u:p@host:1/10"),
+        ("redis://host?db=2", "redis://host?db=3"),
+        ("redis://host/7?db=2&timeout=1", "redis://host/7?db=3&timeout=1"),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock?db=1"),
+        ("unix:///run/redis.sock?db=3", "unix:///run/redis.sock?db=4"),
+    ],
+)
+def test_the_locks_take_the_next_database_however_the_url_is_written(
+    url: str, following: str
+) -> None:
+    assert next_database(url) == following
+
+
+@pytest.mark.parametrize(
+    ("environment", "database"),
+    [
+        ({}, "django.db.backends.dummy"),
+        ({"DATABASE_URL": "sqlite:///:memory:"}, "django.db.backends.sqlite3"),
+    ],
+    ids=["none", "sqlite"],
+)
+def test_without_postgresql_the_check_says_what_to_do_instead_of_a_traceback(
+    environment: dict[str, str], database: str
+) -> None:
+    done = run("-m", "django", "check", "--no-color", **environment)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "SystemCheckError: System check identified some issues:\n"
+        "\n"
+        "ERRORS:\n"
+        f"?: (shop.E001) The database is {database}, not PostgreSQL.\n"
+        "\tHINT: Set DATABASE_URL=postgresql://..., or run through manage.py, which brings one.\n"
+        "\n"
+        "System check identified 1 issue (0 silenced).\n"
+    )
+
+
+def test_without_any_url_check_stack_says_so_instead_of_a_traceback() -> None:
+    done = run("-m", "django", "check_stack", "--no-color", "--skip-checks")
+    assert done.returncode == 1
+    assert "FAIL PostgreSQL: settings.DATABASES is improperly configured." in done.stdout
+    assert done.stderr.startswith("CommandError: not ready: PostgreSQL, migrations, ")
+    assert "Traceback" not in done.stderr
+
+
+def test_no_server_is_started_by_reading_the_settings() -> None:
+    """A worker does it, and a worker must never own the servers."""
+    done = run("-c", "import sys, shop.settings; print('shop.embedded' in sys.modules)")
+    assert done.stdout == "False\n"
