@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 import redis
 from django.core.cache import caches
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from shop.strategies.locked import locks_client
+
+#: What a part that is not ready raises; without DATABASE_URL it is Django that says so.
+NOT_READY = (DatabaseError, InterfaceError, ImproperlyConfigured, redis.RedisError, LookupError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ def stack() -> list[Part]:
 def _part(name: str, ask: Callable[[], str]) -> Part:
     try:
         return Part(name, True, ask())
-    except (DatabaseError, InterfaceError, redis.RedisError, LookupError) as error:
+    except NOT_READY as error:
         return Part(name, False, str(error).strip() or type(error).__name__)
 
 

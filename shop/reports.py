@@ -13,7 +13,7 @@ from shop.models import PurchaseHistory, Sale
 
 
 class UnknownSale(ShopError):
-    """There is no such sale."""
+    """There is no such sale. Open one with POST /restock or manage.py restock."""
 
     status = 404
 
@@ -94,7 +94,9 @@ def latest_sale_id(*, product: str) -> int:
         Sale.objects.filter(product__name=product).order_by("-pk").values_list("pk", flat=True)
     ).first()
     if sale_id is None:
-        raise UnknownSale(f"{product} was never on sale: open a sale with POST /restock")
+        raise UnknownSale(
+            f"{product} was never on sale. Open one with POST /restock or manage.py restock."
+        )
     return sale_id
 
 

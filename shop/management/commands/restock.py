@@ -22,7 +22,7 @@ class Command(BaseCommand):
         try:
             parse_product({"product": product})
         except BadInput as error:
-            raise CommandError(f"{error}: use {error.allowed}") from error
+            raise CommandError(f"{error}: use {', '.join(error.allowed or [])}") from error
         if not 0 <= stock <= LARGEST_STOCK:
             raise CommandError(f"--stock is {stock}: use 0 to {LARGEST_STOCK}")
         sale = open_sale(product=product, amount=stock)

@@ -33,7 +33,7 @@ class Command(BaseCommand):
             number = reports.latest_sale_id(product=product) if sale is None else sale
             report = reports.sale_report(number, buyers=buyers).as_dict()
         except reports.UnknownSale as error:
-            raise CommandError(f"{error} Open one with: manage.py restock") from error
+            raise CommandError(str(error)) from error
         if json:
             self.stdout.write(as_json(report))
             return
