@@ -13,15 +13,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import redis
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError
-from redis.retry import Retry
 
 from locks.scripts import Script
 
 Arg = bytes | str | int
 
-#: What a connection of our own does not take over from the client's.
+#: What a connection of our own does not take over from the client's, and what it has instead.
+#: RESP2, in which a subscription's messages are plain replies.
 NOT_OURS = {
     "event_dispatcher",
     "health_check_interval",
@@ -32,7 +31,10 @@ NOT_OURS = {
     "parser_class",
     "retry_on_error",
     "retry_on_timeout",
+    "socket_connect_timeout",
+    "socket_timeout",
 }
+OURS = {"retry": None, "decode_responses": False, "protocol": 2}
 
 
 def send(connection: Any, script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> Any:
@@ -98,23 +100,18 @@ class Server:
 
     def __init__(self, pool: Any) -> None:
         self._class = pool.connection_class
-        self._kwargs = {k: v for k, v in pool.connection_kwargs.items() if k not in NOT_OURS}
+        kwargs = {k: v for k, v in pool.connection_kwargs.items() if k not in NOT_OURS}
+        self._kwargs: dict[str, Any] = kwargs | OURS
+
+    @property
+    def address(self) -> Any:
+        """What makes two clients' servers the same: connection class, host, port, database, ..."""
+        plain = (str, int, float, bool)
+        return self._class, frozenset((k, v) for k, v in self._kwargs.items() if type(v) in plain)
 
     def connection(self, timeout: float) -> Any:
-        """A connection of our own, not yet connected: no retries, `timeout` in seconds.
-
-        RESP2, in which a subscription's messages are plain replies.
-        """
-        return self._class(
-            **self._kwargs
-            | {
-                "retry": Retry(NoBackoff(), 0),
-                "socket_timeout": timeout,
-                "socket_connect_timeout": timeout,
-                "decode_responses": False,
-                "protocol": 2,
-            }
-        )
+        """A connection of our own, not yet connected: no retries, `timeout` in seconds."""
+        return self._class(**self._kwargs, socket_timeout=timeout, socket_connect_timeout=timeout)
 
 
 _servers: dict[Any, Server] = {}
@@ -126,8 +123,7 @@ def server_of(client: redis.Redis) -> Server:
     pool = client.connection_pool
     server = _server_of_pool.get(pool)
     if server is None:
-        plain = (str, int, float, bool, type(None))
-        address = frozenset((k, v) for k, v in pool.connection_kwargs.items() if type(v) in plain)
-        key = (pool.connection_class, getattr(pool, "service_name", None), address)
-        server = _server_of_pool[pool] = _servers.setdefault(key, Server(pool))
+        server = Server(pool)
+        place = (server.address, getattr(pool, "service_name", None))
+        server = _server_of_pool[pool] = _servers.setdefault(place, server)
     return server

@@ -1,0 +1,62 @@
+"""Fixtures: a server, clients, a proxy, processes. Each test leaves no key without a ttl."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from locks.tests.backend import Proxy, Server, Worker
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(shared_server: Server) -> Iterator[Server]:
+    """A server for tests that do it no harm: empty before, no key without a ttl after."""
+    with redis.Redis(port=shared_server.port) as client:
+        client.flushall()
+        yield shared_server
+        eternal = [key for key in client.scan_iter() if client.pttl(key) == -1]
+    assert eternal == []
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A server for tests that kill, pause or restart it."""
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[redis.Redis]:
+    with redis.Redis(port=server.port) as client:
+        yield client
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    proxy = Proxy(server.port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def worker(server: Server) -> Iterator[Callable[[], Worker]]:
+    """Starts a process on the server; call it for each one."""
+    workers: list[Worker] = []
+
+    def start() -> Worker:
+        workers.append(Worker(server.port))
+        return workers[-1]
+
+    yield start
+    for each in workers:
+        each.kill()

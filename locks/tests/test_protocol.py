@@ -1,0 +1,92 @@
+"""The decisions that need no server: keys, and how long a wake-up lets a waiter trust its lease."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+
+from locks import RedisLock
+from locks.protocol import Answer, Wake, keys_of, milliseconds, queue_args
+from locks.tests.waiting import held, waiter
+
+TTL = 10.0
+QUEUED = Answer(asked=1000.0, clock=5_000_000, fence=None, left=9.0)
+
+NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
+
+
+def slot(key: bytes) -> int:
+    """The cluster slot of a key, as the Redis cluster specification computes it."""
+    start = key.find(b"{")
+    if start >= 0:
+        end = key.find(b"}", start + 1)
+        if end > start + 1:
+            key = key[start + 1 : end]
+    crc = 0
+    for byte in key:
+        crc ^= byte << 8
+        for _ in range(8):
+            crc = (crc << 1 ^ 0x1021 if crc & 0x8000 else crc << 1) & 0xFFFF
+    return crc % 16384
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_keys_of_a_lock_share_a_slot_whatever_its_name(client: redis.Redis, name: str) -> None:
+    assert len({slot(key) for key in keys_of(name)}) == 1
+    with held(RedisLock(client, name, ttl=10)):
+        other = waiter(RedisLock(client, name, ttl=10))
+        assert set(client.keys()) == set(keys_of(name))
+    other.result(5).release()
+
+
+def test_the_slot_arithmetic_is_that_of_the_specification() -> None:
+    assert (slot(b"123456789"), slot(b"foo{hash_tag}"), slot(b"hash_tag")) == (12739, 2515, 2515)
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_different_names_have_different_keys(one: str, other: str) -> None:
+    try:
+        keys = keys_of(one), keys_of(other)
+    except UnicodeEncodeError:  # a lone surrogate is no text
+        return
+    assert (one == other) == (keys[0] == keys[1])
+    assert len({slot(key) for key in keys[0]}) == 1
+
+
+def test_no_time_is_rounded_to_zero_or_to_an_earlier_end() -> None:
+    assert milliseconds(0.0004) == 1
+    assert queue_args(b"c", 0.0004)[2] == 1
+    assert queue_args(b"c", float("inf"))[2] == -1
+
+
+@given(st.floats(0, 600), st.floats(0, 60), st.floats(0, 0.2))
+def test_a_trusted_wake_up_never_outlives_the_server_s_lease(
+    waited: float, delay: float, sending: float
+) -> None:
+    """The lock is handed over `waited` after the server queued us, which was `sending` after we
+    asked; the wake-up is read `delay` later. On our clock the key expires at `ends`."""
+    given_at = QUEUED.asked + sending + waited
+    ends = given_at + TTL
+    wake = Wake(1, QUEUED.clock + int(waited * 1e6))
+    deadline = wake.deadline(QUEUED, TTL, given_at + delay)
+    if deadline is not None:
+        assert deadline <= ends
+    if delay > TTL / 3:
+        assert deadline is None
+    if delay + sending < TTL / 3 - 0.001 and waited < 60:
+        assert deadline is not None
+        assert deadline > ends - sending - 0.011 * TTL - 0.02 * (waited + 1)
+
+
+@pytest.mark.parametrize(
+    ("clock", "now"),
+    [
+        (QUEUED.clock - 1, 1001.0),  # granted before we queued: of an earlier turn
+        (QUEUED.clock + 60_000_000, 1001.0),  # the server's clock jumped ahead
+        (QUEUED.clock + 1_000_000, 1061.0),  # it jumped back, or we were paused
+    ],
+)
+def test_a_wake_up_that_the_clocks_cannot_explain_is_asked_about(clock: int, now: float) -> None:
+    assert Wake(1, clock).deadline(QUEUED, TTL, now) is None

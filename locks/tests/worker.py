@@ -1,0 +1,89 @@
+"""A process for the tests to pause and to kill: one JSON object per line in, one answer per line.
+
+acquire  name ttl wait [more options of RedisLock]   {"fence", "token", "waited", "remaining"}
+release                                              what it found
+check                                                "held" or the error
+remaining                                            seconds
+fork                                                 what a forked child finds in the same lease
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+from locks import Lease, LockError, RedisLock
+
+
+class Hand:
+    """What this process holds: one lease at a time."""
+
+    def __init__(self, port: int) -> None:
+        self.client = redis.Redis(port=port)
+        self.lease: Lease | None = None
+
+    def acquire(self, name: str, wait: float | None, **options: Any) -> dict[str, Any]:
+        self.lease = lease = RedisLock(self.client, name, **options).acquire(wait)
+        return {
+            "fence": lease.fence,
+            "token": lease.token,
+            "waited": lease.waited,
+            "remaining": lease.remaining(),
+        }
+
+    def release(self) -> str:
+        assert self.lease is not None
+        return self.lease.release().value
+
+    def check(self) -> str:
+        assert self.lease is not None
+        self.lease.check()
+        return "held"
+
+    def remaining(self) -> float:
+        assert self.lease is not None
+        return self.lease.remaining()
+
+    def fork(self, name: str) -> dict[str, Any]:
+        """A child tries the inherited lease, then holds a lock of its own for three leases."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            found: dict[str, Any] = {}
+            for use in (self.check, self.release):
+                try:
+                    found[use.__name__] = use()
+                except LockError as error:
+                    found[use.__name__] = type(error).__name__
+            own = RedisLock(self.client, name, ttl=0.3).acquire(5)
+            found["kept"] = not own.lost.wait(0.9) and own.remaining() > 0
+            found["own"] = own.release().value
+            os.write(writing, json.dumps(found).encode())
+            os._exit(0)
+        os.close(writing)
+        with open(reading) as pipe:
+            found = json.loads(pipe.read())
+        os.waitpid(child, 0)
+        return found
+
+
+def main(port: int) -> None:
+    hand = Hand(port)
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        do: Callable[..., Any] = getattr(hand, command.pop("do"))
+        try:
+            answer = do(**command)
+        except LockError as error:
+            answer = type(error).__name__
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
