@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from locks.errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTimeout
-from locks.lease import Lease, Release
+from locks.lease import Lease, Loss, Release
 from locks.lock import Lock
-from locks.redis_lock import RedisLock
+from locks.metrics import Metrics
+from locks.redis_lock import Inspection, RedisLock
 
 __all__ = [
+    "Inspection",
     "Lease",
     "Lock",
     "LockBackendError",
@@ -15,6 +17,8 @@ __all__ = [
     "LockLost",
     "LockNotHeld",
     "LockTimeout",
+    "Loss",
+    "Metrics",
     "RedisLock",
     "Release",
 ]

@@ -45,7 +45,7 @@ class Answer(NamedTuple):
     asked  monotonic second before the question was sent
     clock  the server's clock when it answered, microseconds
     fence  the fence if the lock is ours, else None
-    left   seconds until the holder's lease ends; 0 or less if the server does not know
+    left   seconds until the holder's lease ends; negative for a key that was set without an expiry
     """
 
     asked: float

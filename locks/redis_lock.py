@@ -42,13 +42,15 @@ from locks.protocol import (
 from locks.scripts import script
 from locks.wakeups import Watch, wakeups_of
 from locks.watchdog import Renewal, watchdog
-from locks.wire import Arg, call, server_of
+from locks.wire import Arg, server_of
 
 if TYPE_CHECKING:
     from locks.wakeups import Mailbox
 
 acquire_log = logging.getLogger("locks.acquire")
 release_log = logging.getLogger("locks.release")
+
+_UNKNOWN = "the server was not reached or refused, nothing is known about the lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class Inspection:
 class RedisLock(Lock):
     """Mutual exclusion by name on one Redis, with a fence for the storage to check.
 
-    client    a redis.Redis with a socket timeout; its retries are not used
+    client    a redis.Redis, which says where the server is and how long a silent one is waited for;
+              the lock opens connections of its own
     name      what is locked, any non-empty text
     ttl       seconds that the lock survives a holder that stopped answering
     renew     whether a living holder's lease is renewed each ttl / 3
@@ -133,7 +136,7 @@ class RedisLock(Lock):
             lease = self._lease(token, self._obtain(token.encode(), end, once=wait == 0), started)
         except redis.RedisError as error:
             self._cancel(token)
-            raise LockBackendError(_advice(error), name=self.name) from error
+            raise LockBackendError(f"{_UNKNOWN}: {error}", name=self.name) from error
         except BaseException:
             self._cancel(token)
             raise
@@ -153,7 +156,7 @@ class RedisLock(Lock):
         try:
             owner, left, fence, waiters = self._call("inspect")
         except redis.RedisError as error:
-            raise LockBackendError(_advice(error), name=self.name) from error
+            raise LockBackendError(f"{_UNKNOWN}: {error}", name=self.name) from error
         return Inspection(
             owner=owner.decode() if owner else None,
             left=max(0, left) / 1000,
@@ -184,7 +187,7 @@ class RedisLock(Lock):
             answer = self._ask(token, *queue_args(self._wakeups.channel, left))
             if answer.fence is not None:
                 return self._granted(answer)
-            watch.until = answer.asked + (answer.left if answer.left > 0 else self.ttl)
+            watch.until = answer.asked + (answer.left if answer.left >= 0 else self.ttl)
             wake = _sleep(token, end, mailbox, watch)
             if wake is not None:
                 now = time.monotonic()
@@ -244,7 +247,7 @@ class RedisLock(Lock):
             elif not asked_before:  # else it may have been the release before that freed it
                 outcome = Release.EXPIRED
         except redis.RedisError as error:
-            release_log.warning("%s: %s", self.name, _advice(error))
+            release_log.warning("%s: not released, its ttl ends it: %s", self.name, error)
         tell(self.metrics, "held", self.name, lease.held, outcome)
         return outcome
 
@@ -259,7 +262,7 @@ class RedisLock(Lock):
             self._wakeups.settled(token.encode())
 
     def _call(self, name: str, *args: Arg) -> Any:
-        return call(self.client, script(name), self._keys, args)
+        return self._server.call(script(name), self._keys, args)
 
 
 def _sleep(token: bytes, end: float, mailbox: Mailbox, watch: Watch) -> Wake | None:
@@ -274,12 +277,3 @@ def _sleep(token: bytes, end: float, mailbox: Mailbox, watch: Watch) -> Wake | N
             return mailbox.get(timeout=left)
         except queue.Empty:
             continue
-
-
-def _advice(error: redis.RedisError) -> str:
-    if isinstance(error, redis.exceptions.MaxConnectionsError):
-        return (
-            "the client's pool has fewer connections than threads that use it at once: raise "
-            "max_connections, or use a BlockingConnectionPool"
-        )
-    return f"the server was not reached or refused, nothing is known about the lock: {error}"

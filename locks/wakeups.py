@@ -25,14 +25,12 @@ import redis
 
 from locks.protocol import FENCE_MEMORY_MS, Wake
 from locks.scripts import script
-from locks.wire import Server, send
+from locks.wire import Server
 
 logger = logging.getLogger("locks.wakeups")
 
 #: Seconds without a message after which the connection is probed, and again until it is given up.
 PROBE = 5.0
-#: Seconds for which a waiter's cancel may take in the listening thread.
-GIVE_BACK = 1.0
 #: Seconds by which the waiters behind a process's first one look later for an expired holder.
 STAGGER = 0.05
 
@@ -173,19 +171,17 @@ class WakeUps:
         mailbox = self._mailboxes.get(token)
         if mailbox is not None:
             mailbox.put(wake)
-        elif token in self._abandoned:
+        elif token in self._abandoned:  # not for one that got it by asking, and holds it
             self._give_back(token)
 
     def _give_back(self, token: bytes) -> None:
-        connection = self._server.connection(GIVE_BACK)
+        keys = self._abandoned[token]
         try:
-            send(connection, script("release"), self._abandoned[token], [token, FENCE_MEMORY_MS, 1])
-        except (redis.RedisError, OSError, KeyError) as error:
-            logger.warning("a waiter that gave up may be handed the lock: %s", error)
+            self._server.call(script("release"), keys, [token, FENCE_MEMORY_MS, 1])
+        except redis.RedisError as error:
+            logger.warning("a waiter that gave up was handed the lock: %s", error)
         else:
             self.settled(token)
-        finally:
-            connection.disconnect()
 
 
 _wakeups: dict[Server, WakeUps] = {}

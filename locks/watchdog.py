@@ -25,7 +25,7 @@ from locks.lease import Lease, Loss
 from locks.metrics import Metrics, tell
 from locks.protocol import drift, milliseconds
 from locks.scripts import script
-from locks.wire import Server, send_all
+from locks.wire import Server, call_all
 
 logger = logging.getLogger("locks.renew")
 
@@ -147,7 +147,7 @@ class Watchdog:
     def _renew(self, server: Server, batch: Sequence[tuple[Renewal, Lease]]) -> None:
         sent = time.monotonic()
         try:
-            replies = send_all(
+            replies = call_all(
                 self._connection(server),
                 script("renew"),
                 [([r.key], [r.token, milliseconds(r.ttl)]) for r, _ in batch],

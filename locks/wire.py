@@ -1,13 +1,16 @@
-"""How commands reach the server: each is sent once, whatever the client was told about retries.
+"""How commands reach the server: on connections of the lock's own, each sent once.
 
-redis-py 8 repeats a failed command ten times. A release whose reply was lost would be repeated and
-find the lock gone, a wait of one second would last until the last retry. So the lock takes a
-connection from the client's pool and sends for itself. Replies are bytes, whether or not the
-client decodes them.
+redis-py 8 repeats a failed command ten times, and a failed connect as well. A release whose reply
+was lost would be repeated and find the lock gone; a wait of one second would last until the last
+retry. So the lock takes from the client where and how to connect, and leaves its retries, its
+decoding and its pool alone. A waiter holds no connection, so there are never more of them than
+threads that talk to the server at one moment.
 """
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,9 +21,9 @@ from redis.exceptions import NoScriptError, ResponseError
 from locks.scripts import Script
 
 Arg = bytes | str | int
+Call = tuple[Sequence[bytes], Sequence[Arg]]  # the KEYS and ARGV of a script
 
-#: What a connection of our own does not take over from the client's, and what it has instead.
-#: RESP2, in which a subscription's messages are plain replies.
+#: What our connections do not take over from the client's ...
 NOT_OURS = {
     "event_dispatcher",
     "health_check_interval",
@@ -34,47 +37,87 @@ NOT_OURS = {
     "socket_connect_timeout",
     "socket_timeout",
 }
+#: ... what they have instead (RESP2, in which a subscription's messages are plain replies) ...
 OURS = {"retry": None, "decode_responses": False, "protocol": 2}
+#: ... and what makes two clients' connections go to the same place.
+PLACE = ("host", "port", "path", "db", "username", "password", "socket_timeout")
 
 
-def send(connection: Any, script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> Any:
-    """Run the script on this connection, by name; with its text where the server has not got it.
+class Server:
+    """Where a client's commands go. Clients of one process for one place share one Server."""
 
-    Raises redis.RedisError, after closing a connection whose next reply would be anybody's.
-    """
-    try:
+    def __init__(self, pool: Any) -> None:
+        self._class = pool.connection_class
+        given = pool.connection_kwargs
+        self._kwargs: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
+        self._timeout = given.get("socket_timeout", 5.0)
+        self._idle: deque[Any] = deque(maxlen=pool.max_connections)
+
+    def connection(self, timeout: float) -> Any:
+        """A connection for a thread of ours, not yet connected; timeout in seconds."""
+        return self._class(**self._kwargs, socket_timeout=timeout, socket_connect_timeout=timeout)
+
+    def call(self, script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> Any:
+        """Run the script, by its SHA-1, or its text where the server has not got it.
+
+        Raises redis.RedisError; whether the script ran is then unknown.
+        """
         try:
-            connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)
-            return connection.read_response(disable_decoding=True)
-        except NoScriptError:
-            connection.send_command("EVAL", script.text, len(keys), *keys, *args)
-            return connection.read_response(disable_decoding=True)
-    except ResponseError:
-        raise
-    except BaseException:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self.connection(self._timeout)
+        else:
+            _reset_if_stale(connection)
+        try:
+            connection.connect()
+            try:
+                connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)
+                return connection.read_response(disable_decoding=True)
+            except NoScriptError:
+                connection.send_command("EVAL", script.text, len(keys), *keys, *args)
+                return connection.read_response(disable_decoding=True)
+        except ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()  # its next reply would be anybody's
+            raise
+        finally:
+            self._idle.append(connection)
+
+    def after_fork(self) -> None:
+        """In the child: leave the parent's connections alone."""
+        for connection in self._idle:
+            connection.disconnect()
+        self._idle.clear()
+
+
+def _reset_if_stale(connection: Any) -> None:
+    """Close a connection that the server closed while it was idle; it will be opened anew."""
+    try:
+        fresh = not connection.can_read()
+    except (redis.RedisError, OSError):
+        fresh = False
+    if not fresh:
         connection.disconnect()
-        raise
 
 
-def send_all(
-    connection: Any, script: Script, calls: Sequence[tuple[Sequence[bytes], Sequence[Arg]]]
-) -> list[Any]:
-    """Run the script once for each (keys, args), all sent before the first reply is read.
+def call_all(connection: Any, script: Script, calls: Sequence[Call]) -> list[Any]:
+    """Run the script once for each of `calls`, all sent before the first reply is read.
 
     Returns replies, with the exception in the place of one that is an error. Raises
     redis.RedisError when the server was not reached.
     """
-    by_name = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls]
-    replies = _exchange(connection, by_name)
+    by_sha = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls]
+    connection.connect()
+    replies = _exchange(connection, by_sha)
     if any(isinstance(reply, NoScriptError) for reply in replies):
         connection.send_command("SCRIPT LOAD", script.text)
         connection.read_response()
-        replies = _exchange(connection, by_name)
+        replies = _exchange(connection, by_sha)
     return replies
 
 
 def _exchange(connection: Any, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
-    connection.connect()
     connection.send_packed_command(connection.pack_commands(commands))
     replies: list[Any] = []
     for _ in commands:
@@ -85,45 +128,24 @@ def _exchange(connection: Any, commands: Sequence[tuple[Arg, ...]]) -> list[Any]
     return replies
 
 
-def call(client: redis.Redis, script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> Any:
-    """Run the script on a connection of the client's pool. Raises redis.RedisError."""
-    pool = client.connection_pool
-    connection = pool.get_connection()
-    try:
-        return send(connection, script, keys, args)
-    finally:
-        pool.release(connection)
-
-
-class Server:
-    """Where a client's commands go. Clients of one process for one place share one Server."""
-
-    def __init__(self, pool: Any) -> None:
-        self._class = pool.connection_class
-        kwargs = {k: v for k, v in pool.connection_kwargs.items() if k not in NOT_OURS}
-        self._kwargs: dict[str, Any] = kwargs | OURS
-
-    @property
-    def address(self) -> Any:
-        """What makes two clients' servers the same: connection class, host, port, database, ..."""
-        plain = (str, int, float, bool)
-        return self._class, frozenset((k, v) for k, v in self._kwargs.items() if type(v) in plain)
-
-    def connection(self, timeout: float) -> Any:
-        """A connection of our own, not yet connected: no retries, `timeout` in seconds."""
-        return self._class(**self._kwargs, socket_timeout=timeout, socket_connect_timeout=timeout)
-
-
 _servers: dict[Any, Server] = {}
 _server_of_pool: WeakKeyDictionary[Any, Server] = WeakKeyDictionary()
 
 
 def server_of(client: redis.Redis) -> Server:
-    """The Server of this client; clients with the same address and database have the same one."""
+    """The Server of this client; clients with equal address, database and timeout share one."""
     pool = client.connection_pool
     server = _server_of_pool.get(pool)
     if server is None:
-        server = Server(pool)
-        place = (server.address, getattr(pool, "service_name", None))
-        server = _server_of_pool[pool] = _servers.setdefault(place, server)
+        given = [pool.connection_kwargs.get(part) for part in PLACE]
+        place = (pool.connection_class, getattr(pool, "service_name", None), *given)
+        server = _server_of_pool[pool] = _servers.setdefault(place, Server(pool))
     return server
+
+
+def _after_fork() -> None:
+    for server in _servers.values():
+        server.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -128,8 +128,6 @@ class Proxy:
     def close(self) -> None:
         self._alive = False
         _shut(self._listener)
-        self._listener.close()
-        self.cut()
         self._thread.join(5)
 
     def _serve(self) -> None:
@@ -141,9 +139,8 @@ class Proxy:
                         self._accept(selector)
                     else:
                         self._pass(selector, key)
-            for client, server in self._pairs:
-                client.close()
-                server.close()
+        for end in (self._listener, *(end for pair in self._pairs for end in pair)):
+            end.close()
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
         try:

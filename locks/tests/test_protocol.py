@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from itertools import product
+
 import pytest
 import redis
-from hypothesis import given
-from hypothesis import strategies as st
 
 from locks import RedisLock
-from locks.protocol import Answer, Wake, keys_of, milliseconds, queue_args
+from locks.protocol import Answer, Wake, drift, keys_of, milliseconds, queue_args
 from locks.tests.waiting import held, waiter
 
 TTL = 10.0
@@ -45,14 +46,11 @@ def test_the_slot_arithmetic_is_that_of_the_specification() -> None:
     assert (slot(b"123456789"), slot(b"foo{hash_tag}"), slot(b"hash_tag")) == (12739, 2515, 2515)
 
 
-@given(st.text(min_size=1), st.text(min_size=1))
-def test_different_names_have_different_keys(one: str, other: str) -> None:
-    try:
-        keys = keys_of(one), keys_of(other)
-    except UnicodeEncodeError:  # a lone surrogate is no text
-        return
-    assert (one == other) == (keys[0] == keys[1])
-    assert len({slot(key) for key in keys[0]}) == 1
+def test_different_names_have_different_keys() -> None:
+    names = ["".join(letters) for n in (1, 2, 3, 4) for letters in product("{}%7Ba", repeat=n)]
+    locks = {keys_of(name)[0] for name in names}
+    assert len(locks) == len(names)
+    assert all(len({slot(key) for key in keys_of(name)}) == 1 for name in names)
 
 
 def test_no_time_is_rounded_to_zero_or_to_an_earlier_end() -> None:
@@ -61,23 +59,24 @@ def test_no_time_is_rounded_to_zero_or_to_an_earlier_end() -> None:
     assert queue_args(b"c", float("inf"))[2] == -1
 
 
-@given(st.floats(0, 600), st.floats(0, 60), st.floats(0, 0.2))
-def test_a_trusted_wake_up_never_outlives_the_server_s_lease(
-    waited: float, delay: float, sending: float
-) -> None:
+def test_a_trusted_wake_up_never_outlives_the_server_s_lease() -> None:
     """The lock is handed over `waited` after the server queued us, which was `sending` after we
     asked; the wake-up is read `delay` later. On our clock the key expires at `ends`."""
-    given_at = QUEUED.asked + sending + waited
-    ends = given_at + TTL
-    wake = Wake(1, QUEUED.clock + int(waited * 1e6))
-    deadline = wake.deadline(QUEUED, TTL, given_at + delay)
-    if deadline is not None:
-        assert deadline <= ends
-    if delay > TTL / 3:
-        assert deadline is None
-    if delay + sending < TTL / 3 - 0.001 and waited < 60:
-        assert deadline is not None
-        assert deadline > ends - sending - 0.011 * TTL - 0.02 * (waited + 1)
+    chance = random.Random(7)
+    for _ in range(5000):
+        waited = chance.choice([0, chance.uniform(0, 1), chance.uniform(0, 600)])
+        delay, sending = chance.uniform(0, 2 * TTL), chance.uniform(0, 0.2)
+        given = QUEUED.asked + sending + waited
+        ends = given + TTL
+        wake = Wake(1, QUEUED.clock + int(waited * 1e6))
+        deadline = wake.deadline(QUEUED, TTL, given + delay)
+        if delay > TTL / 3:
+            assert deadline is None
+        elif delay + sending < TTL / 3 - 0.001:
+            assert deadline is not None
+            cautious = sending + drift(TTL) + drift(waited + delay + sending)
+            assert deadline > ends - cautious - 0.0001
+        assert deadline is None or deadline <= ends
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A process for the tests to pause and to kill: one JSON object per line in, one answer per line.
 
 acquire  name ttl wait [more options of RedisLock]   {"fence", "token", "waited", "remaining"}
+         leave_a_child: fork while it waits
 release                                              what it found
 check                                                "held" or the error
 remaining                                            seconds
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +30,11 @@ class Hand:
         self.client = redis.Redis(port=port)
         self.lease: Lease | None = None
 
-    def acquire(self, name: str, wait: float | None, **options: Any) -> dict[str, Any]:
+    def acquire(
+        self, name: str, wait: float | None, leave_a_child: bool = False, **options: Any
+    ) -> dict[str, Any]:
+        if leave_a_child:
+            threading.Thread(target=self._leave_a_child, args=(name,), daemon=True).start()
         self.lease = lease = RedisLock(self.client, name, **options).acquire(wait)
         return {
             "fence": lease.fence,
@@ -48,6 +55,17 @@ class Hand:
     def remaining(self) -> float:
         assert self.lease is not None
         return self.lease.remaining()
+
+    def _leave_a_child(self, name: str) -> None:
+        """Fork once we wait for the lock; the child outlives us for a while and does nothing."""
+        lock = RedisLock(self.client, name, ttl=1)
+        while not lock.inspect().waiters:
+            pass
+        if os.fork() == 0:
+            sys.stdout.close()
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            signal.sigtimedwait([], 3)
+            os._exit(0)
 
     def fork(self, name: str) -> dict[str, Any]:
         """A child tries the inherited lease, then holds a lock of its own for three leases."""

@@ -1,0 +1,54 @@
+"""Runs in a process of its own: locks imported before gevent patches, then used by greenlets."""
+
+from __future__ import annotations
+
+import sys
+
+import redis
+from gevent import monkey
+
+import locks  # as gunicorn --preload does, before its worker patches
+
+monkey.patch_all()
+
+import gevent  # noqa: E402
+
+
+def main(port: int) -> None:
+    client = redis.Redis(port=port)
+    lock = locks.RedisLock(client, "greenlets", ttl=0.6)
+    order: list[int] = []
+
+    def work(n: int) -> None:
+        with lock.hold(wait=30) as lease:
+            order.append(n)
+            gevent.sleep(0.002)
+            lease.check()
+
+    with lock.hold(wait=5) as lease:
+        greenlets = []
+        for n in range(20):
+            greenlets.append(gevent.spawn(work, n))
+            while len(lock.inspect().waiters) <= n:
+                gevent.sleep(0.001)
+        before = lease.deadline
+        while lease.deadline == before:  # renewed, and the hub is not blocked meanwhile
+            gevent.sleep(0.01)
+        assert order == []
+    gevent.joinall(greenlets, timeout=20, raise_error=True)
+    assert order == list(range(20)), order
+
+    with lock.hold(wait=5):
+        quitter = gevent.spawn(lock.acquire, 30)
+        while not lock.inspect().waiters:
+            gevent.sleep(0.001)
+        quitter.kill()
+        assert lock.inspect().waiters == ()
+        hasty = gevent.spawn(lambda: gevent.with_timeout(0.1, lock.acquire, 30, timeout_value=None))
+        assert hasty.get(timeout=5) is None
+        assert lock.inspect().waiters == ()
+    print("fine")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,337 @@
+"""The watchdog: it renews what lives, says what is lost, and costs one thread."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from locks import Lease, LockBackendError, LockLost, Metrics, RedisLock, Release, wire
+from locks.lease import Loss
+from locks.tests.backend import Server, Worker, eventually
+from locks.tests.waiting import held, in_thread, queued, waiter
+from locks.watchdog import Renewal, watchdog
+
+
+def test_a_lock_is_kept_for_more_than_three_leases_while_its_holder_lives(
+    client: redis.Redis,
+) -> None:
+    lock = RedisLock(client, "kept", ttl=0.3)
+    with held(lock) as lease:
+        assert not lease.lost.wait(1.0)
+        lease.check()
+        assert lock.inspect().owner == lease.token
+
+
+def test_a_lease_is_not_renewed_past_max_hold(client: redis.Redis) -> None:
+    lock = RedisLock(client, "bounded", ttl=0.2, max_hold=0.5)
+    lease = lock.acquire(1)
+    assert lease.lost.wait(2)
+    assert lease.loss is Loss.MAX_HOLD
+    assert 0.5 <= lease.held < 0.8
+    assert in_thread(lambda: lock.acquire(1)).result(2).release() is Release.RELEASED
+    assert lease.release() is Release.EXPIRED
+
+
+def test_a_lease_that_is_not_to_be_renewed_ends_with_its_ttl(client: redis.Redis) -> None:
+    lease = RedisLock(client, "once", ttl=0.3, renew=False).acquire(1)
+    assert lease.lost.wait(2)
+    assert lease.loss is Loss.EXPIRED
+    assert 0.28 <= lease.held < 0.45
+    lease.release()
+
+
+def test_an_outage_shorter_than_the_lease_loses_nothing(own_server: Server) -> None:
+    lock = RedisLock(own_server.client(), "short outage", ttl=1.0)
+    lease = lock.acquire(1)
+    own_server.signal(signal.SIGSTOP)
+    assert not lease.lost.wait(0.5)  # the first renewal, at a third, is in vain
+    own_server.signal(signal.SIGCONT)
+    first = lease.deadline
+    eventually(lambda: lease.deadline > first)
+    assert lease.release() is Release.RELEASED
+
+
+def test_an_outage_longer_than_the_lease_is_told_before_its_deadline_and_is_survived(
+    own_server: Server,
+) -> None:
+    told: list[float] = []
+    lock = RedisLock(
+        own_server.client(),
+        "long outage",
+        ttl=0.6,
+        on_lost=lambda lease, loss: told.append(time.monotonic()),
+    )
+    lease = lock.acquire(1)
+    expires = time.monotonic() + 0.6
+    own_server.signal(signal.SIGSTOP)
+    assert lease.lost.wait(2)
+    assert time.monotonic() < expires + 0.2
+    eventually(lambda: told)
+    assert lease.loss is Loss.EXPIRED
+    with pytest.raises(LockLost):
+        lease.check()
+    own_server.signal(signal.SIGCONT)
+    lease.release()
+    again = lock.acquire(5)
+    assert not again.lost.wait(1.0)  # the watchdog renews later leases
+    assert again.release() is Release.RELEASED
+
+
+def test_a_server_that_is_down_is_told_at_once_and_costs_no_retries(own_server: Server) -> None:
+    lock = RedisLock(own_server.client(), "down", ttl=10)  # redis-py would retry ten times
+    lock.acquire(1).release()
+    own_server.kill()
+    started = time.monotonic()
+    with pytest.raises(LockBackendError, match="was not reached"):
+        lock.acquire(10)
+    assert time.monotonic() - started < 0.5
+    own_server.start()
+    lock.acquire(1).release()
+
+
+def test_waiters_learn_at_once_that_the_server_died(own_server: Server) -> None:
+    lock = RedisLock(own_server.client(), "died", ttl=30)
+    lease = lock.acquire(1)
+    other = waiter(lock)
+    own_server.kill()
+    with pytest.raises(LockBackendError):
+        other.result(2)
+    assert lease.release() is Release.UNKNOWN
+
+
+@pytest.mark.parametrize("loss", [Loss.GONE, Loss.TAKEN])
+def test_a_lock_that_an_administrator_took_away_is_lost_within_a_third_of_the_ttl(
+    client: redis.Redis, loss: Loss
+) -> None:
+    lease = RedisLock(client, "deleted", ttl=0.6).acquire(1)
+    if loss is Loss.GONE:
+        client.delete("lock:{deleted}")
+    else:
+        client.set("lock:{deleted}", "somebody", px=1000)
+    started = time.monotonic()
+    assert lease.lost.wait(2)
+    assert time.monotonic() - started < 0.3
+    assert lease.loss is loss
+    assert lease.release() is Release.EXPIRED
+
+
+def test_nothing_is_renewed_after_its_release(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import locks.redis_lock as module
+
+    class Eager(Renewal):
+        """Due at once, so that the watchdog renews while we release."""
+
+        def __init__(self, lease: Lease, **rest: Any) -> None:
+            super().__init__(lease, **rest)
+            self.due = 0.0
+
+    monkeypatch.setattr(module, "Renewal", Eager)
+    lock = RedisLock(client, "loop", ttl=10)
+    for turn in range(1500):
+        try:
+            with lock.hold(wait=1) as lease:
+                if turn % 3 == 0:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        assert (lease.outcome, lease.loss) == (Release.RELEASED, None)
+    assert watchdog._renewals == {}
+    assert not lock.locked()
+
+
+def test_a_renewal_that_meets_its_release_loses_no_lease(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import locks.watchdog as module
+
+    lock = RedisLock(client, "crossing", ttl=0.3)
+    lease = lock.acquire(1)
+    crossed = threading.Event()
+    call_all = wire.call_all
+
+    def release_first(*args: object) -> list[object]:
+        if not crossed.is_set():
+            assert lease.release() is Release.RELEASED
+            crossed.set()
+        return call_all(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "call_all", release_first)
+    assert crossed.wait(2)
+    with held(lock):  # a round of the watchdog later
+        assert not lease.lost.wait(0.2)
+    assert lease.loss is None
+
+
+def test_a_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
+    eventually(lambda: not [t for t in threading.enumerate() if t.name == "locks.on_lost"])
+    others = [t for t in threading.enumerate() if t.name != "locks.watchdog"]
+    leases = [RedisLock(client, f"one of many {n}", ttl=3).acquire(1) for n in range(1000)]
+    assert not leases[-1].lost.wait(1.5)  # all have been renewed once
+    now = [t for t in threading.enumerate() if t.name == "locks.watchdog"]
+    assert len(now) == 1
+    assert len(threading.enumerate()) <= len(others) + 1
+    assert all(lease.remaining() > 1.6 for lease in leases)
+    for lease in leases:
+        assert lease.release() is Release.RELEASED
+
+
+def test_a_silent_server_does_not_starve_the_renewals_on_another(
+    own_server: Server, client: redis.Redis
+) -> None:
+    silent = RedisLock(own_server.client(), "silent", ttl=3).acquire(1)
+    lease = RedisLock(client, "spoken", ttl=0.6).acquire(1)
+    own_server.signal(signal.SIGSTOP)
+    assert silent.lost.wait(5)
+    assert not lease.lost.is_set()
+    lease.check()
+    assert lease.release() is Release.RELEASED
+    own_server.signal(signal.SIGCONT)
+    silent.release()
+
+
+def test_a_forgotten_lease_is_not_renewed(
+    client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = RedisLock(client, "forgotten", ttl=0.3)
+    with caplog.at_level(logging.WARNING):
+        lock.acquire(1)
+        gc.collect()
+        started = time.monotonic()
+        with held(lock):
+            assert time.monotonic() - started < 0.6
+    assert "dropped without release" in caplog.text
+
+
+def test_a_forked_child_neither_renews_nor_releases_and_renews_its_own(
+    client: redis.Redis, worker: Callable[[], Worker]
+) -> None:
+    parent = worker()
+    lease = parent.ask("acquire", name="parent's", ttl=0.3, wait=1)
+    found = parent.ask("fork", name="child's")
+    assert found == {
+        "check": "LockNotHeld",
+        "release": "LockNotHeld",
+        "kept": True,
+        "own": "released",
+    }
+    assert RedisLock(client, "parent's", ttl=10).inspect().owner == lease["token"]
+    assert parent.ask("check") == "held"
+    assert parent.ask("release") == "released"
+
+
+def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
+    client: redis.Redis, worker: Callable[[], Worker]
+) -> None:
+    lock = RedisLock(client, "orphan", ttl=10)
+    head = worker()
+    with held(lock) as lease:
+        head.tell("acquire", name="orphan", ttl=10, wait=30, leave_a_child=True)
+        queued(lock, 1)
+        second = waiter(lock)
+        head.kill()
+        started = time.monotonic()
+        lease.release()
+        second.result(5)
+        assert time.monotonic() - started < 0.05
+    second.result().release()
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_the_next_waiter_follows_a_killed_holder_within_its_ttl(
+    client: redis.Redis, worker: Callable[[], Worker], both: bool
+) -> None:
+    lock = RedisLock(client, "killed", ttl=0.5)
+    holder, head = worker(), worker()
+    holder.ask("acquire", name="killed", ttl=0.5, wait=1)
+    if both:
+        head.tell("acquire", name="killed", ttl=0.5, wait=30)
+        queued(lock, 1)
+    other = waiter(lock)
+    killed = time.monotonic()
+    holder.kill()
+    if both:
+        head.kill()
+    lease = other.result(5)
+    assert time.monotonic() - killed < 0.5 + 0.15
+    lease.release()
+
+
+def test_an_error_of_its_own_does_not_end_the_watchdog(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = threading.Event()
+    look = watchdog._look
+
+    def fail() -> None:
+        if not broken.is_set():
+            broken.set()
+            raise ZeroDivisionError
+        look()
+
+    monkeypatch.setattr(watchdog, "_look", fail)
+    lock = RedisLock(client, "survived", ttl=0.3)
+    with held(lock) as lease:
+        assert broken.wait(2)
+        assert not lease.lost.wait(0.6)
+        lease.check()
+    assert "goes on" in caplog.text
+
+
+class Counting(Metrics):
+    def __init__(self) -> None:
+        self.seen: list[tuple[object, ...]] = []
+
+    def waited(self, name: str, seconds: float, acquired: bool) -> None:
+        self.seen.append(("waited", name, acquired))
+
+    def held(self, name: str, seconds: float, outcome: Release) -> None:
+        self.seen.append(("held", name, outcome))
+
+    def renewed(self, name: str, seconds: float) -> None:
+        self.seen.append(("renewed", name))
+
+    def lost(self, name: str, loss: Loss) -> None:
+        self.seen.append(("lost", name, loss))
+        raise ZeroDivisionError
+
+
+def test_the_hooks_hear_of_every_phase_and_may_fail(client: redis.Redis) -> None:
+    hooks = Counting()
+    lock = RedisLock(client, "counted", ttl=0.3, metrics=hooks)
+    with held(lock):
+        assert lock.try_acquire() is None
+        eventually(lambda: ("renewed", "counted") in hooks.seen)
+        client.delete("lock:{counted}")
+        eventually(lambda: ("lost", "counted", Loss.GONE) in hooks.seen)
+    assert hooks.seen[0] == ("waited", "counted", True)
+    assert hooks.seen[1] == ("waited", "counted", False)
+    assert hooks.seen[-1] == ("held", "counted", Release.EXPIRED)
+
+
+def test_a_stream_of_short_holds_does_not_wake_the_watchdog(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[int] = []
+    wake = watchdog._wake
+
+    def count() -> None:
+        woken.append(1)
+        wake()
+
+    monkeypatch.setattr(watchdog, "_tick", 1.0)  # whatever ttl the tests before this one used
+    monkeypatch.setattr(watchdog, "_wake", count)
+    lock = RedisLock(client, "stream", ttl=10)
+    for _ in range(500):
+        with lock.hold(wait=1):
+            pass
+    assert len(woken) <= 2

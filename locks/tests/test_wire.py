@@ -1,0 +1,178 @@
+"""Between the lock and the server: lost replies, forgotten scripts, any client."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+
+from locks import LockBackendError, RedisLock, Release, wire
+from locks.scripts import script
+from locks.tests.backend import Proxy, Server, eventually
+from locks.tests.waiting import held, in_thread, queued, waiter
+
+
+def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_fence(
+    client: redis.Redis,
+) -> None:
+    lock = RedisLock(client, "asked twice", ttl=10)
+    first, second = lock._ask(b"token", b"stay"), lock._ask(b"token", b"stay")
+    assert first.fence is not None
+    assert second.fence == first.fence
+    assert lock.inspect().owner == "token"
+
+
+def test_a_client_that_retries_can_neither_lose_the_lock_nor_report_a_wrong_release(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    lock = RedisLock(server.client(port=proxy.port), "retried", ttl=10)  # ten retries by default
+    proxy.cut_reply_to(b"EVALSHA")
+    with pytest.raises(LockBackendError):
+        lock.acquire(5)
+    assert not lock.locked()  # what the server had taken was given back
+    lease = lock.acquire(5)
+    proxy.cut_reply_to(b"EVALSHA")
+    assert lease.release() is Release.UNKNOWN  # a retry would find it gone, and say expired
+    assert not lock.locked()
+
+
+def test_a_lost_reply_to_a_waiter_leaves_nothing_in_the_queue(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    near = RedisLock(client, "waiter cut", ttl=10)
+    far = RedisLock(server.client(port=proxy.port), "waiter cut", ttl=10)
+    with held(near):
+        far._wakeups.listen(time.monotonic() + 5)  # the next reply is the one to its enqueuing
+        proxy.cut_reply_to(b"EVALSHA")
+        with pytest.raises(LockBackendError):
+            far.acquire(5)
+        assert near.inspect().waiters == ()
+
+
+def test_cut_connections_are_replaced_while_waiters_wait(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    near = RedisLock(client, "all cut", ttl=10)
+    far = RedisLock(server.client(port=proxy.port), "all cut", ttl=10)
+    with held(near) as lease:
+        other = waiter(far)
+        proxy.cut()
+        eventually(lambda: far._wakeups.listening)
+        lease.release()
+    assert other.result(5).release() is Release.RELEASED
+
+
+def test_a_connection_that_broke_while_idle_is_noticed_before_it_is_used(
+    server: Server, proxy: Proxy
+) -> None:
+    lock = RedisLock(server.client(port=proxy.port), "idle", ttl=10)
+    with held(lock):
+        proxy.cut()
+        eventually(lambda: _is_dead(lock._server._idle[-1]))
+        assert lock.locked()
+
+
+def test_scripts_that_the_server_forgot_are_sent_again(client: redis.Redis) -> None:
+    lock = RedisLock(client, "forgotten scripts", ttl=0.6)
+    client.script_flush()
+    lease = lock.acquire(1)
+    client.script_flush()
+    before = lease.deadline
+    eventually(lambda: lease.deadline > before)  # renewed
+    client.script_flush()
+    assert lease.release() is Release.RELEASED
+
+
+def test_a_replica_refuses_and_that_is_an_error_of_the_backend(own_server: Server) -> None:
+    client = own_server.client()
+    lock = RedisLock(client, "demoted", ttl=0.6)
+    lease = lock.acquire(1)
+    client.replicaof("127.0.0.1", "1")
+    with pytest.raises(LockBackendError, match="read only replica"):
+        RedisLock(client, "another", ttl=10).acquire(5)
+    assert lease.lost.wait(2)
+    assert lease.release() is Release.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"decode_responses": True},
+        {"protocol": 2},
+        {"protocol": 3},
+        {"encoding": "latin-1"},
+        {"client_name": "named"},
+        {"single_connection_client": True},
+        {"health_check_interval": 1},
+        {"db": 5},
+    ],
+)
+def test_any_client_will_do(server: Server, options: dict[str, Any]) -> None:
+    client = server.client(**options)
+    lock = RedisLock(client, "蘋果 größe", ttl=10)
+    with held(lock) as lease:
+        assert isinstance(lease.fence, int)
+        assert lock.inspect().owner == lease.token
+        other = waiter(lock)
+    assert other.result(5).release() is Release.RELEASED
+    client.flushdb()
+
+
+def test_clients_of_one_place_share_their_subscription(server: Server) -> None:
+    one, other = server.client(), server.client(decode_responses=True, client_name="other")
+    assert wire.server_of(one) is wire.server_of(other)
+    assert wire.server_of(one) is not wire.server_of(server.client(db=1))
+
+
+def test_a_key_that_something_else_made_is_told_and_left_alone(client: redis.Redis) -> None:
+    client.hset("lock:{other}", "field", "value")
+    with pytest.raises(LockBackendError, match="WRONGTYPE"):
+        RedisLock(client, "other", ttl=10).acquire(1)
+    assert client.hgetall("lock:{other}") == {b"field": b"value"}
+    client.delete("lock:{other}")
+
+
+def test_a_lock_without_an_expiry_is_asked_about_again(client: redis.Redis) -> None:
+    lock = RedisLock(client, "eternal", ttl=0.3)
+    client.set("lock:{eternal}", "somebody")
+    other = in_thread(lambda: lock.acquire(5))
+    queued(lock, 1)
+    client.delete("lock:{eternal}")
+    assert other.result(1).release() is Release.RELEASED
+
+
+def test_a_contended_acquisition_is_two_commands_however_many_wait(client: redis.Redis) -> None:
+    lock = RedisLock(client, "counted", ttl=30)
+    lock._wakeups.listen(time.monotonic() + 5)
+    for waiters in (5, 50):
+        with held(lock) as lease:
+            client.config_resetstat()
+            threads = [in_thread(lambda: lock.acquire(30).release()) for _ in range(waiters)]
+            eventually(partial(_has_length, client, "lock:{counted}:queue", waiters))
+            lease.release()
+            for each in threads:
+                each.result(10)
+        calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+        assert calls == 2 * waiters + 1
+
+
+def test_every_script_says_what_it_takes_and_returns() -> None:
+    for name in ("acquire", "release", "renew", "inspect", "compare_and_delete"):
+        text = script(name).text
+        assert "-- KEYS" in text
+        assert "-- returns" in text
+        assert not text.startswith("-- include")
+
+
+def _has_length(client: redis.Redis, key: str, length: int) -> bool:
+    return bool(client.llen(key) == length)
+
+
+def _is_dead(connection: Any) -> bool:
+    try:
+        return bool(connection.can_read())
+    except redis.ConnectionError:
+        return True
