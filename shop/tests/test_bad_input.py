@@ -86,8 +86,8 @@ def test_a_wish_that_cannot_be_is_refused_by_name_with_what_is_allowed(
 def test_a_product_that_was_never_on_sale_is_404_without_a_lock_too() -> None:
     open_sale(1)
     Product.objects.create(name="pear", amount=5)  # no sale
-    for lock in STRATEGIES:
-        assert buy(lock=lock, product="pear").status == 404
+    for lock in (name for name, strategy in STRATEGIES.items() if not strategy.needs):
+        assert buy(lock=lock, product="pear").status == 404, lock
     assert books("pear") == (0, 5)
 
 

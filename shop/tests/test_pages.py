@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.test import Client
 
 from shop.strategies import STRATEGIES
@@ -17,8 +18,11 @@ def test_every_strategy_is_told_with_what_is_expected_of_it() -> None:
     told = answer_of(Client().get("/strategies")).body["strategies"]
     assert [strategy["name"] for strategy in told] == list(STRATEGIES)
     for strategy in told:
-        assert set(strategy) == {"name", "title", "article", "summary", "expected"}
         assert strategy["expected"]["rush"] in {"exact", "oversold"}
+        assert strategy["available"] is not bool(strategy.pop("needs")), strategy
+        assert (settings.BASE_DIR / strategy.pop("file")).is_file()
+        strategy.pop("available")
+        assert set(strategy) == {"name", "title", "article", "summary", "expected"}
         assert all(strategy.values()), strategy
 
 
