@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from shop.models import Product
 from shop.strategies import STRATEGIES
-from shop.tests.till import ask, books, buy, open_sale, rolled_back
+from shop.tests.till import ask, books, buy, committed, open_sale, rolled_back
 
 pytestmark = rolled_back
 
@@ -83,6 +83,7 @@ def test_a_wish_that_cannot_be_is_refused_by_name_with_what_is_allowed(
     assert books() == (0, 1)
 
 
+@committed
 def test_a_product_that_was_never_on_sale_is_404_without_a_lock_too() -> None:
     open_sale(1)
     Product.objects.create(name="pear", amount=5)  # no sale
