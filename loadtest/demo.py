@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from loadtest import report
 from loadtest.buyers import Buyers
+from loadtest.results import RESULTS, now, result_folder
 from loadtest.stack import Stack, StackError
 
 #: Without a lock, with A1's, with the one to copy.
 CONTRAST = ("none", "token", "redis")
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +74,10 @@ def run(setting: Setting, console: Console) -> int:
 
     Raises StackError, with what to do, when a part does not start.
     """
-    started = report.now()
+    started = now()
     with ExitStack() as everything:
         progress = everything.enter_context(Progress(console, verbose=setting.verbose))
-        folder = everything.enter_context(report.result_folder(RESULTS, started))
+        folder = everything.enter_context(result_folder(started))
         stack = everything.enter_context(
             Stack(
                 nodes=setting.nodes,
@@ -102,11 +101,11 @@ def run(setting: Setting, console: Console) -> int:
             "runs": runs,
         }
         report.write_summary(folder.path / "summary.json", summary)
-        (folder.path / "table.md").write_text(report.markdown(summary))
+        (folder.path / "demo.md").write_text(report.markdown(summary, report.DEMO))
         progress("stopping")
         kept = folder.finish()
     console.print()
-    console.print(report.table(runs))
+    console.print(report.table(runs, report.DEMO))
     console.print(f"\n{kept.relative_to(RESULTS.parent)}/summary.json", highlight=False)
     return 0 if all(one["as_expected"] for one in runs) else 1
 

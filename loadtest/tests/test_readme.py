@@ -49,21 +49,32 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) ->
             timeout=120,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
-    assert readme.BEGIN + "\n| `lock` |" in (clone / "README.md").read_text()
+    assert readme.begin("demo") + "\n| lock |" in (clone / "README.md").read_text()
     assert_nothing_is_left(clone)
 
 
-def test_the_table_is_one_that_a_demo_wrote() -> None:
-    table = TEXT.partition(readme.BEGIN)[2].partition(readme.END)[0]
-    assert re.search(r"\| `none` \| \*\*OVERSOLD\*\* \| 200 \|", table)
+def table(name: str) -> str:
+    return TEXT.partition(readme.begin(name))[2].partition(readme.end(name))[0]
+
+
+def test_the_table_of_the_demo_is_one_that_a_demo_wrote() -> None:
+    assert re.search(r"\| `none` \| \*\*OVERSOLD\*\* \| 200 \|", table("demo"))
     for lock in ("token", "redis"):
-        assert re.search(rf"\| `{lock}` \| \*\*EXACT\*\* \| 100 \| 0 \| 0 \| 0 \|", table)
-    assert re.search(r"\d+ CPUs, Python 3\.\d+\.\d+, PostgreSQL \d+", table)
+        assert re.search(rf"\| `{lock}` \| \*\*EXACT\*\* \| 100 \| 0 \| 0 \| 0 \|", table("demo"))
+    assert re.search(r"\d+ CPUs, Python 3\.\d+\.\d+, PostgreSQL \d+", table("demo"))
 
 
-def test_a_readme_without_its_markers_is_refused() -> None:
-    with pytest.raises(ValueError, match="lacks the lines"):
-        readme.with_table("# no markers", "| table |\n")
+def test_the_table_of_the_matrix_names_every_strategy_that_there_is() -> None:
+    named = re.findall(r"^\| `([a-z-]+)` \|", table("matrix"), re.MULTILINE)
+    files = {path.stem for path in (ROOT / "shop" / "strategies").glob("*.py")}
+    assert {name.replace("-", "_") for name in named} <= files
+    assert len(named) == 25
+
+
+@pytest.mark.parametrize("name", readme.TABLES)
+def test_a_readme_without_its_markers_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"lacks the lines '<!-- {name}: begin"):
+        readme.with_table("# no markers", name, "| table |\n")
 
 
 def test_it_is_short() -> None:

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from shop.tests.test_bad_input import BUYER, PARAMETERS
-from shop.tests.till import answer_of, books, open_sale, rolled_back
+from shop.tests.till import answer_of, books, committed, open_sale, rolled_back
 
 pytestmark = rolled_back
 
@@ -58,6 +58,7 @@ def test_a_body_that_cannot_be_read_is_400_in_json(name: str) -> None:
     assert books() == (0, 1)
 
 
+@committed  # it takes longer than a transaction may idle
 def test_json_of_any_depth_is_answered_with_400() -> None:
     """Somewhere there is a depth that can be read but not be shown."""
     open_sale(1)
