@@ -31,7 +31,8 @@ def parse_rate(text: str) -> tuple[int, float] | None:
     return int(parts[1]), float(parts[2])
 
 
-env = environ.Env()
+#: SECRET_KEY_FILE names a file that holds SECRET_KEY; the same for every other name.
+env = environ.FileAwareEnv()
 environ.Env.read_env(BASE_DIR / ".env")
 
 # --- The shop -----------------------------------------------------------------------------------
