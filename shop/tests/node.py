@@ -1,0 +1,181 @@
+"""A real gunicorn node before real servers, and buyers who ask it over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+from django.conf import settings
+
+from shop import embedded
+from shop.tests import servers
+from shop.tests.till import eventually
+
+
+class Node:
+    """One gunicorn with one worker. Use it as a context manager."""
+
+    def __init__(self, log: Path, *, database_url: str, redis_url: str, threads: int = 32) -> None:
+        self.log = log
+        self.port = _free_port()
+        self.environment = {
+            **os.environ,
+            "DATABASE_URL": database_url,
+            "REDIS_URL": redis_url,
+            "SHOP_DEMO": "1",
+            "SHOP_DB_POOL": "8",
+            "SHOP_RESTOCK_TOKEN": servers.RESTOCK_TOKEN,
+            "WEB_WORKERS": "1",
+            "WEB_THREADS": str(threads),
+        }
+        self.process: subprocess.Popen[bytes]
+
+    def __enter__(self) -> Self:
+        migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
+        subprocess.run(migrate, cwd=settings.BASE_DIR, env=self.environment, check=True)
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf"),
+                    *("--bind", f"127.0.0.1:{self.port}", "shop.wsgi"),
+                ],
+                cwd=settings.BASE_DIR,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        embedded.adopt(self.process.pid)
+        eventually(self.is_ready, what=f"the node is ready; see {self.log}")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            for process in self.processes():
+                process.kill()
+            self.process.wait()
+
+    def processes(self) -> list[psutil.Process]:
+        """The master and its workers; equal to those of before if none was restarted."""
+        master = psutil.Process(self.process.pid)
+        return [master, *master.children(recursive=True)]
+
+    def is_ready(self) -> bool:
+        try:
+            return self.get("/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def get(self, path: str) -> tuple[int, dict[str, Any]]:
+        return self.ask("GET", path)
+
+    def restock(self, stock: int) -> int:
+        """Open a sale of apples; its number."""
+        body = json.dumps({"stock": stock}).encode()
+        headers = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
+        status, report = self.ask("POST", "/restock", body, headers)
+        assert status == 201, report
+        return int(report["sale"])
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Status and JSON body of one request on a connection of its own."""
+        asked = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            given = {"Content-Type": "application/json", **(headers or {})}
+            asked.request(method, path, body, given)
+            response = asked.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            asked.close()
+
+
+@dataclass
+class Crowd:
+    """Buyers in threads who buy and buy, asking again with the same key until it has bought."""
+
+    node: Node
+    lock: str
+    size: int = 8
+    name: str = field(default_factory=secrets.token_hex)  # keys are for ever
+    told: list[str] = field(default_factory=list)  # every outcome, in order
+    bought: list[tuple[str, int]] = field(default_factory=list)  # key, order
+    failed: list[str] = field(default_factory=list)
+    enough: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        self._threads = [
+            threading.Thread(target=self._buy, args=(number,)) for number in range(self.size)
+        ]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.enough.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def wait_for(self, outcome: str, more: int) -> None:
+        """Until `more` buyers beyond those so far were told `outcome`."""
+        wanted = self.told.count(outcome) + more
+        eventually(
+            lambda: self.told.count(outcome) >= wanted or bool(self.failed),
+            what=f"{more} more are told {outcome}; so far {set(self.told)}",
+            patience=30,
+        )
+        assert not self.failed
+
+    def _buy(self, number: int) -> None:
+        purchase, in_doubt = 0, False
+        body = json.dumps({"buyer": f"b{number}", "lock": self.lock}).encode()
+        while not (self.enough.is_set() or self.failed):
+            key = f"{self.name}-{number}-{purchase}"
+            try:
+                status, answer = self.node.ask("POST", "/buy", body, {"Idempotency-Key": key})
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                self.failed.append(repr(error))
+                return
+            self.told.append(answer["outcome"])
+            in_doubt = in_doubt or answer["outcome"] == "unknown"
+            if status == 200 and not in_doubt:
+                self.failed.append(f"{key} has bought, and was told that nothing was sold")
+                return
+            if status in (200, 201):
+                self.bought.append((key, answer["order"]))
+                purchase, in_doubt = purchase + 1, False
+            elif status != 503:
+                self.failed.append(f"{status} {answer}")
+                return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,144 @@
+"""A real gunicorn node: bodies of any size, and servers that go away in mid-rush and come back."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from shop import embedded
+from shop.embedded_servers import Postgres, Valkey
+from shop.tests.node import Crowd, Node
+from shop.tests.outage import Outage
+
+STOCK = 100_000
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Short enough for a Unix socket, whatever pytest's own folders are called."""
+    with tempfile.TemporaryDirectory(prefix="oversold-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def postgres(folder: Path) -> Iterator[Postgres]:
+    """A PostgreSQL to throw away: nobody else's is stopped here."""
+    server = Postgres(folder / "postgres", runtime=folder)
+    server.start()
+    embedded.adopt(int((server.data / "postmaster.pid").read_text().split()[0]))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def valkey(folder: Path) -> Iterator[Valkey]:
+    server = Valkey(folder / "valkey")
+    embedded.adopt(server.start())
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
+    socket_folder = quote(str(postgres.socket_folder()), safe="")
+    with Node(
+        folder / "node.log",
+        database_url=f"postgresql://postgres@/postgres?host={socket_folder}",
+        redis_url=valkey.url,
+    ) as node:
+        yield node
+
+
+def assert_every_key_has_one_order(node: Node, sale: int, crowd: Crowd) -> None:
+    """What the shop told, what it wrote, and what it took from the shelf are the same."""
+    _, report = node.get(f"/sales/{sale}")
+    _, listed = node.get(f"/sales/{sale}/orders")
+    written = {order["key"]: order["order"] for order in listed["orders"]}
+    assert len(written) == report["orders"]
+    assert report["lost_updates"] == 0
+    assert dict(crowd.bought).items() <= written.items(), "an order that was told is not there"
+    in_doubt = written.keys() - dict(crowd.bought)
+    assert len(in_doubt) <= crowd.told.count("unknown"), "a refused buyer has an order"
+
+
+def test_redis_gone_in_mid_rush_stops_the_sale_until_it_is_back(node: Node, valkey: Valkey) -> None:
+    """Without the refusal the rush would go on unlocked, and oversell."""
+    sale = node.restock(STOCK)
+    processes = node.processes()
+    outage = Outage(valkey)
+    with Crowd(node, "redis") as crowd:
+        crowd.wait_for("sold", 20)
+        outage.begin()
+        crowd.wait_for("unavailable", 2 * crowd.size)  # whoever was inside is out by now
+        _, at_first = node.get(f"/sales/{sale}")
+        crowd.wait_for("unavailable", 2 * crowd.size)
+        _, later = node.get(f"/sales/{sale}")
+        assert later["orders"] == at_first["orders"], "sold without a lock"
+        outage.end()
+        crowd.wait_for("sold", 20)
+    assert set(crowd.told) == {"sold", "unavailable"}
+    assert crowd.failed == []
+    assert node.processes() == processes, "it sells again without a restart"
+    assert_every_key_has_one_order(node, sale, crowd)
+
+
+def test_postgresql_gone_in_mid_rush_stops_the_sale_until_it_is_back(
+    node: Node, postgres: Postgres
+) -> None:
+    sale = node.restock(STOCK)
+    processes = node.processes()
+    with Crowd(node, "redis") as crowd:
+        crowd.wait_for("sold", 20)
+        postgres.stop()
+        crowd.wait_for("unavailable", 1)  # one after another: who has the lock waits for the pool
+        assert node.get("/healthz") == (200, {"status": "ok"})
+        postgres.start()
+        crowd.wait_for("sold", 20)
+    assert {"sold", "unavailable"} <= set(crowd.told) <= {"sold", "unavailable", "unknown"}
+    assert crowd.failed == []
+    assert node.processes() == processes, "it sells again without a restart"
+    assert_every_key_has_one_order(node, sale, crowd)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "error"),
+    [
+        (b"", {}, "the request cannot be read"),
+        (b'{"buyer": "%s"}' % (b"a" * 10_000_000), {}, "the body is too large"),
+        (b"[" * 8000, {}, "the request cannot be read"),
+        (b'{"buyer": "\xff"}', {}, "the request cannot be read"),
+        (b'{"buyer": "a"}', {"Content-Type": "text/plain"}, "buyer is missing"),
+        (b'{"buyer": "a", "lock": "redlock9"}', {}, "unknown lock 'redlock9'"),
+        (b'{"buyer": "a"}', {"Idempotency-Key": "n\xe4h"}, "bad Idempotency-Key"),
+        (b'{"buyer": "a"}', {"Host": "elsewhere"}, "the shop does not take this request"),
+    ],
+    ids=["empty", "10 MB", "deep", "not utf-8", "text", "unknown lock", "key", "host"],
+)
+def test_a_bad_request_is_400_in_json_and_the_node_goes_on(
+    node: Node, body: bytes, headers: dict[str, str], error: str
+) -> None:
+    sale = node.restock(1)
+    status, told = node.ask("POST", "/buy", body, headers)
+    assert status == 400
+    assert told["outcome"] == "error"
+    assert told["error"].startswith(error)
+    assert orders(node, sale) == (0, 1)
+    assert node.ask("POST", "/buy", b'{"buyer": "ada", "lock": "redis"}')[0] == 201
+    assert orders(node, sale) == (1, 0)
+
+
+def test_a_get_sells_nothing(node: Node) -> None:
+    sale = node.restock(1)
+    status, told = node.get("/buy?buyer=ada&lock=none")
+    assert (status, told["allowed"]) == (405, ["POST"])
+    assert orders(node, sale) == (0, 1)
+
+
+def orders(node: Node, sale: int) -> tuple[Any, Any]:
+    _, report = node.get(f"/sales/{sale}")
+    return report["orders"], report["stock_left"]
