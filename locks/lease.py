@@ -32,9 +32,21 @@ class Loss(StrEnum):
     MAX_HOLD = "max_hold"  # held for longer than allowed, and not renewed any more
 
 
+#: This process, asked for once: a system call for each lease would be felt.
+_pid = os.getpid()
+
+
+def _after_fork() -> None:
+    global _pid
+    _pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def new_token() -> str:
     """A value that no other acquisition has: 128 random bits behind the process's id."""
-    return f"{os.getpid()}-{secrets.token_hex(16)}"
+    return f"{_pid}-{secrets.token_hex(16)}"
 
 
 class Lease:
@@ -44,7 +56,6 @@ class Lease:
     fence     strictly rising integer for the storage to check, or None where the lock has none
     waited    seconds from asking for the lock to having it
     deadline  monotonic second at which the lease can no longer be trusted; renewing moves it
-    lost      event, set once the lease cannot be trusted any more
     loss      how it was lost (`Loss`), None while it is not
     outcome   what the release found (`Release`), None while the lease is held
     """
@@ -65,15 +76,22 @@ class Lease:
         self.fence = fence
         self.waited = waited
         self.deadline = deadline
-        self.lost = threading.Event()
         self.loss: Loss | None = None
         self.outcome: Release | None = None
         self._release = release
         self._on_lost = on_lost
         self._losing = threading.Lock()
-        self._pid = os.getpid()
+        self._pid = _pid
         self._acquired = time.monotonic()
         self._held: float | None = None
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set once the lease cannot be trusted any more. Made when it is first asked for."""
+        event: threading.Event = vars(self).setdefault("_lost", threading.Event())
+        if self.loss is not None:
+            event.set()
+        return event
 
     @property
     def held(self) -> float:
@@ -83,7 +101,7 @@ class Lease:
     @property
     def foreign(self) -> bool:
         """Whether the lease was acquired by another process, from which this one was forked."""
-        return os.getpid() != self._pid
+        return _pid != self._pid
 
     def remaining(self) -> float:
         """Seconds for which the lease can still be trusted; 0 when it cannot.
@@ -91,7 +109,9 @@ class Lease:
         Read from the monotonic clock of this process, not from the server: right even in a
         process that was paused.
         """
-        if self.outcome is not None or self.lost.is_set():
+        if self.outcome is not None or self.loss is not None:
+            return 0.0
+        if "_lost" in vars(self) and self.lost.is_set():  # by a lock that tells it no other way
             return 0.0
         return max(0.0, self.deadline - time.monotonic())
 
@@ -116,7 +136,8 @@ class Lease:
             if self.loss is not None:
                 return
             self.loss = loss
-        self.lost.set()
+        if "_lost" in vars(self):
+            self.lost.set()
         logger.warning("%s: lease lost after %.3f s: %s", self.name, self.held, loss.value)
         if self._on_lost is not None:
             threading.Thread(

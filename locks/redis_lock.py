@@ -217,16 +217,14 @@ class RedisLock(Lock):
             waited=time.monotonic() - started,
             on_lost=self._lost if self.on_lost or self.metrics else None,
         )
-        stop = 0.0 if not self.renew else math.inf
-        if self.renew and self.max_hold is not None:
-            stop = time.monotonic() + self.max_hold
+        stop = math.inf if self.max_hold is None else time.monotonic() + self.max_hold
         watchdog.add(
             Renewal(
                 lease,
                 server=self._server,
                 key=self._keys[0],
                 ttl=self.ttl,
-                stop=stop,
+                stop=stop if self.renew else 0.0,
                 metrics=self.metrics,
             )
         )

@@ -134,7 +134,7 @@ class Watchdog:
             if lease is None:
                 if self.remove(renewal.token):
                     logger.warning("%s: a lease was dropped without release", renewal.name)
-            elif now >= lease.deadline or lease.lost.is_set():
+            elif now >= lease.deadline or lease.loss is not None:
                 if self.remove(renewal.token):
                     lease.lose(Loss.MAX_HOLD if 0 < renewal.stop <= now else Loss.EXPIRED)
             elif now >= renewal.stop:

@@ -66,10 +66,10 @@ class Server:
             connection = self._idle.pop()
         except IndexError:
             connection = self.connection(self._timeout)
-        else:
-            _reset_if_stale(connection)
         try:
-            connection.connect()
+            if _is_stale(connection):
+                connection.disconnect()
+                connection.connect()
             try:
                 connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)
                 return connection.read_response(disable_decoding=True)
@@ -91,14 +91,12 @@ class Server:
         self._idle.clear()
 
 
-def _reset_if_stale(connection: Any) -> None:
-    """Close a connection that the server closed while it was idle; it will be opened anew."""
+def _is_stale(connection: Any) -> bool:
+    """Whether it was never opened, or the server closed it while it was idle."""
     try:
-        fresh = not connection.can_read()
+        return bool(connection.can_read())
     except (redis.RedisError, OSError):
-        fresh = False
-    if not fresh:
-        connection.disconnect()
+        return True
 
 
 def call_all(connection: Any, script: Script, calls: Sequence[Call]) -> list[Any]:

@@ -185,9 +185,9 @@ def _shut(end: socket.socket) -> None:
 class Worker:
     """A process of its own with locks on a server; see worker.py for what it can be told."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, module: str = "locks.tests.worker") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "locks.tests.worker", str(port)],
+            [sys.executable, "-m", module, str(port)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,

@@ -1,0 +1,64 @@
+"""The locks that are compared, each as a context manager that is made anew for every acquisition.
+
+`floor` is what no lock on one Redis can undercut when nobody waits: SET NX PX and one
+compare-and-delete script, by the same client. It cannot wait, so it stands in the uncontended
+comparison only.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import redis
+import redis.lock
+import redis_lock  # type: ignore[import-untyped]  # python-redis-lock
+
+from locks import RedisLock
+from locks.scripts import script
+
+WAIT = 60.0
+Hold = Callable[[redis.Redis, str, int], AbstractContextManager[Any]]
+
+
+@contextmanager
+def floor(client: redis.Redis, name: str, ttl: int) -> Iterator[None]:
+    token = secrets.token_hex(16)
+    if not client.set(name, token, nx=True, px=ttl * 1000):
+        raise RuntimeError(f"{name} is taken, and the floor cannot wait")
+    try:
+        yield
+    finally:
+        script("compare_and_delete")(client, [name], [token])
+
+
+def ours(client: redis.Redis, name: str, ttl: int) -> AbstractContextManager[Any]:
+    return RedisLock(client, name, ttl=ttl).hold(wait=WAIT)
+
+
+def redis_py(client: redis.Redis, name: str, ttl: int) -> AbstractContextManager[Any]:
+    """Its defaults: asks again every 100 ms."""
+    return redis.lock.Lock(client, name, timeout=ttl, blocking_timeout=WAIT)
+
+
+@contextmanager
+def python_redis_lock(client: redis.Redis, name: str, ttl: int) -> Iterator[None]:
+    """Waits by BLPOP for at most its ttl; asked until it has the lock."""
+    lock = redis_lock.Lock(client, name, expire=ttl)
+    while not lock.acquire(timeout=ttl):
+        pass
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+UNCONTENDED: dict[str, Hold] = {
+    "floor": floor,
+    "RedisLock": ours,
+    "redis-py Lock": redis_py,
+    "python-redis-lock": python_redis_lock,
+}
+WAITING: dict[str, Hold] = {name: hold for name, hold in UNCONTENDED.items() if hold is not floor}
