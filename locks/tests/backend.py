@@ -35,9 +35,13 @@ def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free, and so is the one 10000 above it, which a cluster node takes as well."""
+    while True:
+        with socket.socket() as probe, socket.socket() as bus, suppress(OSError, OverflowError):
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            bus.bind(("127.0.0.1", port + 10000))
+            return port
 
 
 class Server:
@@ -58,8 +62,12 @@ class Server:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-        with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
-            eventually(lambda: _answers(client), within=10)
+        try:
+            with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
+                eventually(lambda: _answers(client), within=10)
+        except BaseException:
+            self.kill()
+            raise
 
     def client(self, **options: Any) -> redis.Redis:
         """A client of its own, closed with the server."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from locks import RedisLock
 from locks.protocol import Answer, Wake, drift, keys_of, milliseconds, queue_args
+from locks.tests.backend import Server, eventually
 from locks.tests.waiting import held, waiter
 
 TTL = 10.0
@@ -40,6 +43,23 @@ def test_all_keys_of_a_lock_share_a_slot_whatever_its_name(client: redis.Redis, 
         other = waiter(RedisLock(client, name, ttl=10))
         assert set(client.keys()) == set(keys_of(name))
     other.result(5).release()
+
+
+def test_a_server_in_cluster_mode_accepts_every_name(tmp_path: Path) -> None:
+    """It refuses a script whose keys are in different slots."""
+    server = Server("--cluster-enabled", "yes", "--dir", str(tmp_path))
+    try:
+        client = server.client()
+        run: Any = client.execute_command
+        run("CLUSTER ADDSLOTS", *range(16384))
+        eventually(lambda: run("CLUSTER INFO")["cluster_state"] == "ok")
+        for name in NAMES:
+            lock = RedisLock(client, name, ttl=10)
+            with held(lock):
+                other = waiter(lock)
+            other.result(5).release()
+    finally:
+        server.stop()
 
 
 def test_the_slot_arithmetic_is_that_of_the_specification() -> None:

@@ -1,0 +1,64 @@
+"""Takes a lock again and again, and writes down each moment at which its lease was good.
+
+    python -m locks.tests.chaos_worker <port> <ttl> <seed> <seconds> <history file>
+
+One JSON object per line: the fence, and the monotonic second just before a check that passed. A
+line is written before anything else happens, so that a killed holder's are there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import sys
+import threading
+import time
+
+import redis
+
+from locks import LockError, RedisLock
+
+THREADS = 2
+
+
+def work(port: int, ttl: float, seed: str, end: float, history: int) -> None:
+    chance = random.Random(seed)
+    lock = RedisLock(redis.Redis(port=port, socket_timeout=1), "chaos", ttl=ttl)
+    while time.monotonic() < end:
+        try:
+            lease = lock.acquire(chance.choice([0.0, 0.05, 0.5, 3.0]))
+        except LockError:
+            time.sleep(0.01)
+            continue
+        leave = time.monotonic() + chance.choice([0.0] * 6 + [0.005] * 3 + [0.02, 2 * ttl])
+        try:
+            while True:
+                at = time.monotonic()
+                lease.check()
+                os.write(history, b"%b\n" % json.dumps({"fence": lease.fence, "at": at}).encode())
+                if at >= leave:
+                    break
+                time.sleep(0.005)
+            lease.release()
+        except LockError:
+            continue
+
+
+def main(port: int, ttl: float, seed: str, seconds: float, path: str) -> None:
+    logging.disable(logging.WARNING)  # there is a lot to warn about
+    end = time.monotonic() + seconds
+    history = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    threads = [
+        threading.Thread(target=work, args=(port, ttl, f"{seed}-{n}", end, history))
+        for n in range(THREADS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], float(sys.argv[4]), sys.argv[5])

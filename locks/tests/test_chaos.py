@@ -1,0 +1,148 @@
+"""Holders and waiters are killed and paused, connections cut, replies lost; and what still holds.
+
+LOCKS_CHAOS_SECONDS=120 runs it longer, LOCKS_CHAOS_SEED=7 replays another plan of faults.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from locks import RedisLock
+from locks.tests.backend import ROOT, Proxy, Server, eventually
+
+SECONDS = float(os.environ.get("LOCKS_CHAOS_SECONDS", "6"))
+SEED = os.environ.get("LOCKS_CHAOS_SEED", "1")
+TTL = 0.4
+WORKERS = 5
+
+
+def overlaps(history: Iterable[dict[str, float]]) -> list[str]:
+    """What is wrong with a history: each fence is held from its first good moment to its last, no
+    two of them at once, and a later holder has a higher fence."""
+    spans: dict[int, tuple[float, float]] = {}
+    for event in history:
+        fence, at = int(event["fence"]), event["at"]
+        first, last = spans.get(fence, (at, at))
+        spans[fence] = min(first, at), max(last, at)
+    found = []
+    order = sorted(spans.items(), key=lambda item: item[1])
+    for (fence, (_, last)), (next_fence, (first, _)) in itertools.pairwise(order):
+        if first <= last:
+            found.append(f"{fence} was good until {last}, {next_fence} from {first}")
+        if next_fence <= fence:
+            found.append(f"the fence fell from {fence} to {next_fence}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("history", "wrong"),
+    [
+        ([(1, 0.0), (1, 1.0), (2, 1.5), (2, 2.0)], 0),
+        ([(1, 0.0), (1, 1.0), (2, 0.5), (2, 2.0)], 1),
+        ([(2, 0.0), (2, 1.0), (1, 1.5)], 1),
+        ([(1, 0.0), (2, 0.5), (1, 1.0)], 1),
+    ],
+)
+def test_the_checker_finds_a_planted_violation(
+    history: list[tuple[int, float]], wrong: int
+) -> None:
+    assert len(overlaps({"fence": fence, "at": at} for fence, at in history)) == wrong
+
+
+class Crowd:
+    """The processes that contend, and what befalls them."""
+
+    def __init__(self, port: int, history: Path) -> None:
+        self.port = port
+        self.history = history
+        self.end = time.monotonic() + SECONDS
+        self.started = 0
+        self.running: list[subprocess.Popen[bytes]] = []
+        self.paused: dict[subprocess.Popen[bytes], float] = {}
+        for _ in range(WORKERS):
+            self.start()
+
+    def start(self) -> None:
+        self.started += 1
+        left = max(0.5, self.end - time.monotonic())
+        arguments = [self.port, TTL, f"{SEED}-{self.started}", left, self.history]
+        self.running.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "locks.tests.chaos_worker", *map(str, arguments)], cwd=ROOT
+            )
+        )
+
+    def kill(self, victim: subprocess.Popen[bytes]) -> None:
+        victim.kill()
+        victim.wait(10)
+        self.running.remove(victim)
+        self.paused.pop(victim, None)
+        self.start()
+
+    def pause(self, victim: subprocess.Popen[bytes], seconds: float) -> None:
+        victim.send_signal(signal.SIGSTOP)
+        self.paused[victim] = time.monotonic() + seconds
+
+    def resume(self, everybody: bool = False) -> None:
+        for victim, until in list(self.paused.items()):
+            if everybody or until <= time.monotonic():
+                victim.send_signal(signal.SIGCONT)
+                del self.paused[victim]
+
+
+def test_whatever_happens_no_two_hold_the_lock_and_the_queue_drains(
+    own_server: Server, tmp_path: Path
+) -> None:
+    client = own_server.client()
+    lock = RedisLock(client, "chaos", ttl=TTL)
+    proxy = Proxy(own_server.port)
+    history = tmp_path / "history.jsonl"
+    chance, fired = random.Random(SEED), Counter[str]()
+    crowd = Crowd(proxy.port, history)
+    eventually(history.exists, within=20)
+    try:
+        while time.monotonic() < crowd.end:
+            fault = chance.choice(["kill", "pause", "pause", "cut", "reply", "pubsub", "none"])
+            victim = chance.choice(crowd.running)
+            fired[fault] += 1
+            if fault == "kill":
+                crowd.kill(victim)
+            elif fault == "pause":
+                crowd.pause(victim, chance.uniform(0.05, 3 * TTL))
+            elif fault == "cut":
+                proxy.cut()
+            elif fault == "reply":
+                proxy.cut_reply_to(b"EVALSHA")
+            elif fault == "pubsub":
+                client.client_kill_filter(_type="pubsub")
+            time.sleep(chance.uniform(0.05, 0.2))
+            crowd.resume()
+        crowd.resume(everybody=True)
+        for worker in crowd.running:
+            assert worker.wait(20) == 0
+    finally:
+        crowd.resume(everybody=True)
+        for worker in crowd.running:
+            worker.kill()
+            worker.wait(10)
+        proxy.close()
+    events = [json.loads(line) for line in history.read_text().splitlines()]
+    assert overlaps(events) == [], f"LOCKS_CHAOS_SEED={SEED}"
+    assert len({event["fence"] for event in events}) > 5 * SECONDS
+    assert len(fired) == 6
+    assert [key for key in client.scan_iter() if client.pttl(key) == -1] == []
+    with lock.hold(wait=2 * TTL):  # nobody that died or gave up is in the way
+        pass
+    assert lock.inspect().waiters == ()
