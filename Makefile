@@ -1,5 +1,6 @@
 # make demo   200 buyers, 100 units: without a lock, with A1's, with the one to copy
 # make matrix every strategy, each held against its expected verdict
+# make bench  RedisLock beside other locks and the floor
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make serve  the shop, left running
 # make lint   ruff, mypy, import-linter, Django's checks
@@ -13,13 +14,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo matrix serve readme test lint install install-dev clean
+.PHONY: demo matrix bench serve readme test lint install install-dev clean
 
 demo: install
 	@exec $(BIN)/python -m loadtest $(ARGS)
 
 matrix: install
 	@exec $(BIN)/python -m loadtest matrix $(ARGS)
+
+bench: install-dev
+	@exec $(BIN)/python -m locks.bench $(ARGS)
 
 serve: install
 	@exec $(BIN)/python -m loadtest serve $(ARGS)

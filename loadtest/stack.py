@@ -171,6 +171,7 @@ class Stack:
 
     def _start(self) -> None:
         self.progress("starting PostgreSQL and Valkey")
+        embedded.read_env()
         embedded.attach()
         environment = self._environment()
         self.progress("starting the nodes")

@@ -21,13 +21,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import environ
 import psutil
 import psycopg
 from psycopg import sql
 
 from shop.embedded_servers import EmbeddedError, Postgres, Valkey
 
-__all__ = ["EmbeddedError", "Valkey", "adopt", "attach", "create_database", "provide_urls"]
+__all__ = [
+    "EmbeddedError",
+    "Valkey",
+    "adopt",
+    "attach",
+    "create_database",
+    "provide_urls",
+    "read_env",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 VAR = ROOT / "var"
@@ -45,6 +54,7 @@ def provide_urls() -> None:
 
     Called by what a person starts (manage.py, pytest, the load test), never by a worker.
     """
+    read_env()
     if not os.environ.get("DATABASE_URL"):
         attach()
         os.environ["DATABASE_URL"] = create_database(DATABASE, keep=True)
@@ -52,6 +62,11 @@ def provide_urls() -> None:
         attach()
         with _registry() as registry:
             os.environ["REDIS_URL"] = f"redis://127.0.0.1:{registry['valkey']['port']}"
+
+
+def read_env() -> None:
+    """Take over what .env sets and the environment does not: a URL there is a URL, too."""
+    environ.Env.read_env(ROOT / ".env")
 
 
 def attach() -> None:
