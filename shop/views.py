@@ -21,7 +21,7 @@ from shop.strategies import STRATEGIES
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
-    receipt = check_out(attempt, address=request.META["REMOTE_ADDR"])
+    receipt = check_out(attempt, address=request.META.get("REMOTE_ADDR", ""))
     body = {
         "outcome": "sold",
         "order": receipt.order_id,
