@@ -27,12 +27,18 @@ START_TIMEOUT = 30.0
 
 
 class Buyers:
-    """A Locust that waits for rushes to run. Use it as a context manager."""
+    """A Locust that waits for rushes to run. Use it as a context manager.
 
-    def __init__(self, stack: Stack, *, log: IO[bytes], port: int = 0) -> None:
+    stay  keep the buyers from one rush to the next: no time is lost on starting them, but Locust's
+          report is then of all rushes together
+    """
+
+    def __init__(self, stack: Stack, *, log: IO[bytes], port: int = 0, stay: bool = False) -> None:
         self.stack = stack
         self.log = log
         self.port = free_port(port)
+        self.stay = stay
+        self._waiting = 0  # buyers that stayed
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -47,6 +53,7 @@ class Buyers:
                 *("--host", first, "--nodes", ",".join(others)),
                 *("--web-host", "127.0.0.1", "--web-port", str(self.port)),
                 *("--loglevel", "INFO"),
+                *(["--stay"] if self.stay else []),
             ],
             cwd=ROOT,
             env={**os.environ, "SHOP_RESTOCK_TOKEN": self.stack.token},
@@ -78,27 +85,33 @@ class Buyers:
         """One rush; what it came to, as in `summary.json`. Raises StackError."""
         self.wait_until_ready()
         before = self._ask("/rush")["number"]
-        started = self._ask(
-            "/swarm",
-            user_count=buyers,
-            spawn_rate=SPAWN_RATE,
-            host=self.stack.nodes[0].url,
-            lock=lock,
-            stock=stock,
-            hold_ms=hold_ms,
-            product=product,
-            deadline=deadline,
-        )
-        if not started.get("success"):
-            raise StackError(f"Locust did not start the rush: {started.get('message')}")
+        wanted = {
+            "lock": lock,
+            "stock": stock,
+            "hold_ms": hold_ms,
+            "product": product,
+            "deadline": deadline,
+        }
+        if self._waiting == buyers:
+            self._begin("/rush", wanted)
+        else:
+            host = self.stack.nodes[0].url
+            crowd = {"user_count": buyers, "spawn_rate": SPAWN_RATE, "host": host}
+            self._begin("/swarm", {**crowd, **wanted})
         patience = time.monotonic() + buyers / SPAWN_RATE + deadline + 120
         while True:
             run = self._ask("/rush")
-            if run.pop("number") > before and self._is_stopped():
+            if run.pop("number") > before and (self.stay or self._is_stopped()):
+                self._waiting = buyers if self.stay else 0
                 return run
             if time.monotonic() > patience:
                 raise StackError(f"the rush did not end; see {self.log.name}")
             time.sleep(0.05)
+
+    def _begin(self, path: str, form: dict[str, Any]) -> None:
+        started = self._ask(path, **form)
+        if not started.get("success"):
+            raise StackError(f"Locust did not start the rush: {started.get('message')}")
 
     def save(self, folder: Path, name: str) -> None:
         """Locust's own report and figures of the last rush."""

@@ -10,22 +10,21 @@ by itself. Exit code by verdict: 0 exact, 3 oversold, 4 undersold, 6 unknown.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import random
-import sys
 import time
 from typing import Any
 from urllib.parse import urlencode
 
+import flask
 import gevent
 from locust import FastHttpUser, events, task
-from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
 from loadtest.client import Shop, ShopUnreachable
 from loadtest.measure import Interval
+from loadtest.options import add_arguments
 from loadtest.rush import Rush
 from loadtest.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Told
 
@@ -43,49 +42,7 @@ rush: Rush | None = None
 last_run: dict[str, Any] = {"number": 0}
 
 
-@events.init_command_line_parser.add_listener
-def add_arguments(parser: LocustArgumentParser) -> None:
-    parser.add_argument(
-        "--lock",
-        env_var="LOCUST_LOCK",
-        default="none",
-        choices=_strategy_names(),
-        help="The strategy that guards the stock",
-    )
-    parser.add_argument("--stock", type=int, default=100, help="Units on the shelf")
-    parser.add_argument(
-        "--hold-ms", type=int, default=0, help="Milliseconds between check and decrement"
-    )
-    parser.add_argument("--product", default="apple", help="What they buy")
-    parser.add_argument(
-        "--nodes",
-        default="",
-        help="More addresses of the same shop, comma-separated: buyers alternate between them",
-    )
-    parser.add_argument(
-        "--deadline", type=float, default=60.0, help="Seconds after which buyers give up"
-    )
-    parser.add_argument(
-        "--restock-token",
-        env_var="SHOP_RESTOCK_TOKEN",
-        default="",
-        include_in_web_ui=False,
-        help="The shop's SHOP_RESTOCK_TOKEN",
-    )
-    parser.add_argument(
-        "--result", default="", include_in_web_ui=False, help="Write what it came to there, as JSON"
-    )
-
-
-def _strategy_names() -> list[str] | None:
-    """The shop's own list, for the drop-down; None (any text) while no shop answers."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("-H", "--host", default="http://127.0.0.1:8000")
-    host = parser.parse_known_args(sys.argv[1:])[0].host
-    try:
-        return [strategy["name"] for strategy in Shop(host, timeout=2).strategies()]
-    except ShopUnreachable:
-        return None
+events.init_command_line_parser.add_listener(add_arguments)
 
 
 class Buyer(FastHttpUser):
@@ -93,61 +50,66 @@ class Buyer(FastHttpUser):
 
     network_timeout = 45.0  # longer than the shop's own wait for a lock
     connection_timeout = 10.0
+    count = 0
 
     def __init__(self, environment: Environment) -> None:
-        assert rush is not None
-        self.number, self.key = rush.join()
-        self.body = _body(rush, self.number)  # now: at the barrier every microsecond is spread
+        self.number = Buyer.count
+        Buyer.count += 1
         options = environment.parsed_options
         assert options is not None
         nodes = [environment.host, *filter(None, str(options.nodes).split(","))]
         self.host = nodes[self.number % len(nodes)]
         super().__init__(environment)
 
-    def on_start(self) -> None:
+    @task
+    def take_part(self) -> None:
+        """One rush. The task ends with the next one: a user that ends would be replaced."""
         assert rush is not None
+        current = rush
+        body = _body(current, self.number)  # now: at the barrier every microsecond is spread
+        key = current.key(self.number)
         with self.client.get("/healthz", name="GET /healthz [warm-up]", catch_response=True) as _:
             pass
-        rush.arrive()
+        current.arrive()
+        self._buy(current, key, body)
+        current.replaced.wait()
 
-    @task
-    def buy(self) -> None:
-        assert rush is not None
+    def _buy(self, rush: Rush, key: str, body: str) -> None:
+        """Ask until there is an answer that stands."""
         sent = time.monotonic()
-        told = self._ask(rush)
+        told = self._ask(rush, key, body)
         answered = time.monotonic()
         while told.outcome in ASK_AGAIN and not rush.over():
             gevent.sleep(random.uniform(*PAUSE))
-            told = self._ask(rush)
+            told = self._ask(rush, key, body)
         rush.leave(told, Interval(sent, answered, time.monotonic()))
-        gevent.event.Event().wait()  # a user that ends would be replaced by a new one
 
-    def _ask(self, rush: Rush) -> Told:
+    def _ask(self, rush: Rush, key: str, body: str) -> Told:
         """Send the purchase once."""
         with self.client.post(
             "/buy",
             name=f"POST /buy [{rush.lock}]",
-            data=self.body,
-            headers={"Idempotency-Key": self.key, "Content-Type": FORM},
+            data=body,
+            headers={"Idempotency-Key": key, "Content-Type": FORM},
             catch_response=True,
         ) as response:
-            told = self._understand(response)
+            told = self._understand(key, response)
             if told.outcome in CORRECT:
                 response.success()
             else:
                 response.failure(f"{response.status_code} {told.outcome}")
         return told
 
-    def _understand(self, response: Any) -> Told:
+    def _understand(self, key: str, response: Any) -> Told:
         """No answer, and any that is not the shop's, leaves open what happened: `unknown`."""
         try:
             body = json.loads(response.text or "")
             outcome = body["outcome"]
         except (ValueError, TypeError, KeyError):
-            return Told(self.key, "unknown")
+            return Told(key, "unknown")
         if outcome not in OUTCOMES or response.status_code == 500:
-            return Told(self.key, "unknown")
-        return Told(self.key, outcome, body.get("order"))
+            return Told(key, "unknown")
+        return Told(key, outcome, body.get("order"))
 
 
 def _body(rush: Rush, number: int) -> str:
@@ -158,15 +120,39 @@ def _body(rush: Rush, number: int) -> str:
 
 
 @events.init.add_listener
-def add_route(environment: Environment, **_: Any) -> None:
-    """GET /rush of the web UI: what the last rush came to, as JSON."""
+def add_routes(environment: Environment, **_: Any) -> None:
+    """In the web UI: GET /rush says what the last rush came to, POST /rush begins another one with
+    the buyers that are there (after one that was started with stay=true)."""
     ui = environment.web_ui
-    if ui and ui.app:
-        ui.app.add_url_rule("/rush", "rush", ui.auth_required_if_enabled(lambda: last_run))
+    if ui is None or ui.app is None:
+        return
+
+    def begin_another() -> tuple[dict[str, Any], int]:
+        before = rush
+        if before is None or not before.finished.is_set():
+            return {"success": False, "message": "no buyers are free: start a rush first"}, 409
+        options = environment.parsed_options
+        assert options is not None
+        for name, value in flask.request.form.items():
+            if hasattr(options, name):
+                setattr(options, name, value)
+        begin(environment)
+        before.replaced.set()
+        return {"success": True}, 200
+
+    guarded = ui.auth_required_if_enabled
+    ui.app.add_url_rule("/rush", "rush", guarded(lambda: last_run))
+    ui.app.add_url_rule("/rush", "begin_another", guarded(begin_another), methods=["POST"])
 
 
 @events.test_start.add_listener
 def open_the_shop(environment: Environment, **_: Any) -> None:
+    Buyer.count = 0
+    begin(environment)
+
+
+def begin(environment: Environment) -> None:
+    """Open a sale for a rush, and watch over it."""
     global rush
     options = environment.parsed_options
     assert options is not None
@@ -221,6 +207,8 @@ def _end(environment: Environment, result: dict[str, Any]) -> None:
         result.get("stock_left"),
     )
     environment.process_exit_code = EXIT_CODES[result["verdict"]]
+    if options.stay:
+        return
     if options.headless:
         environment.runner.quit()
     else:

@@ -46,7 +46,10 @@ def run(setting: Setting, console: Console) -> int:
 def _two_nodes(
     setting: Setting, folder: ResultFolder, progress: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    with _stack(setting, folder, progress) as stack, Buyers(stack, log=folder.log) as buyers:
+    with (
+        _stack(setting, folder, progress) as stack,
+        Buyers(stack, log=folder.log, stay=True) as buyers,
+    ):
         known = {one["name"]: one for one in stack.shop().strategies()}
         if unknown := [lock for lock in setting.locks if lock not in known]:
             raise StackError(f"unknown lock: {', '.join(unknown)}; there are {', '.join(known)}")
@@ -55,6 +58,7 @@ def _two_nodes(
         for one in [one for one in chosen for _ in range(setting.repeat)]:
             progress(f"{len(runs) + 1}/{len(chosen) * setting.repeat}  {one['name']}")
             runs.append(_rush(buyers, setting, one, "rush"))
+        buyers.save(folder.path, "matrix")
         summary = demo.summary_of(stack, setting)
     return runs, summary
 
@@ -64,7 +68,10 @@ def _one_process(
 ) -> list[dict[str, Any]]:
     """The strategies that expect another verdict of a single process."""
     alone = replace(setting, nodes=1, workers=1)
-    with _stack(alone, folder, progress) as stack, Buyers(stack, log=folder.log) as buyers:
+    with (
+        _stack(alone, folder, progress, extras=False) as stack,
+        Buyers(stack, log=folder.log, stay=True) as buyers,
+    ):
         return [
             _rush(buyers, alone, one, ONE_PROCESS)
             for one in stack.shop().strategies()
@@ -72,14 +79,16 @@ def _one_process(
         ]
 
 
-def _stack(setting: Setting, folder: ResultFolder, progress: Callable[[str], None]) -> Stack:
+def _stack(
+    setting: Setting, folder: ResultFolder, progress: Callable[[str], None], *, extras: bool = True
+) -> Stack:
     return Stack(
         nodes=setting.nodes,
         workers=setting.workers,
         threads=setting.threads,
         log=folder.log,
         progress=progress,
-        extras=True,
+        extras=extras,
     )
 
 

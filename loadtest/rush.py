@@ -31,10 +31,11 @@ class Rush:
     product: str
     deadline_s: float
     sale: int = 0
-    joined: int = 0
     arrived: int = 0
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     gate: Event = field(default_factory=Event)
     finished: Event = field(default_factory=Event)
+    replaced: Event = field(default_factory=Event)
     released_at: float = 0.0
     told: dict[str, Told] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
@@ -43,11 +44,9 @@ class Rush:
         """A new sale with a full shelf. Raises ShopUnreachable."""
         self.sale = int(self.shop.restock(product=self.product, stock=self.stock)["sale"])
 
-    def join(self) -> tuple[int, str]:
-        """A new buyer's number, from 0, and its key."""
-        number = self.joined
-        self.joined += 1
-        return number, f"{uuid.uuid4().hex}-{number}"
+    def key(self, buyer: int) -> str:
+        """The Idempotency-Key of a buyer in this rush."""
+        return f"{self.id}-{buyer}"
 
     def arrive(self) -> None:
         """Wait at the barrier until every buyer is there."""

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REDLOCK_SERVERS = 5
 #: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
 #: left to luck.
-PAUSES = "released=30"
+PAUSES = "released=10"
 #: Seconds for a node to answer after its start.
 START_TIMEOUT = 30.0
 

@@ -67,6 +67,14 @@ def refusal(error: ShopError) -> JsonResponse:
     return JsonResponse(body, status=error.status, headers=headers)
 
 
+def address_of(request: HttpRequest) -> str:
+    """Where the request comes from; empty for a Unix socket."""
+    if settings.SHOP_BEHIND_PROXY:
+        # The last entry is our proxy's own; those before it are whatever the client claims.
+        return str(request.headers.get("X-Forwarded-For", "")).rpartition(",")[2].strip()
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
 def parse_attempt(request: HttpRequest) -> Attempt:
     """The purchase that the request asks for. Raises BadInput, naming what is allowed."""
     given = _parameters(request, {"product", "lock", "buyer", "hold_ms"})

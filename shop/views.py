@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from shop import health, reports, stock
-from shop.api import endpoint, parse_attempt, parse_buyers, parse_product, parse_restock
+from shop.api import address_of, endpoint, parse_attempt, parse_buyers, parse_product, parse_restock
 from shop.checkout import check_out
 from shop.errors import Forbidden
 from shop.strategies import STRATEGIES
@@ -21,7 +21,7 @@ from shop.strategies import STRATEGIES
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
-    receipt = check_out(attempt, address=request.META.get("REMOTE_ADDR", ""))
+    receipt = check_out(attempt, address=address_of(request))
     body = {
         "outcome": "sold",
         "order": receipt.order_id,
