@@ -16,7 +16,7 @@ from shop.purchase import Attempt, Receipt
 #: commit may have happened.
 CONFLICTS = {"40001", "40P01"}
 #: Seconds of the longest pause before the next try.
-LONGEST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
 
 
 class Conflict(Exception):
@@ -32,7 +32,7 @@ def until_it_fits(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt],
 
     def buy(attempt: Attempt) -> Receipt:
         deadline = time.monotonic() + settings.SHOP_LOCK_WAIT
-        pause = 0.001
+        pause = 0.02
         while True:
             try:
                 return buy_once(attempt)
@@ -45,6 +45,6 @@ def until_it_fits(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt],
             if time.monotonic() > deadline:
                 raise Busy("others were always first; nothing was sold") from cause
             time.sleep(random.uniform(0, pause))
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(3 * pause, LONGEST_PAUSE)
 
     return buy
