@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ class Postgres:
         if self._is_running():
             return
         server = self._server()
-        (self.data / "postmaster.pid").unlink(missing_ok=True)  # its process is gone
+        if (self.data / "postmaster.pid").exists():
+            self._wait_for_orphans()
+            self._remove_stale_locks()
         try:
             server.ensure_pgdata_inited()
             self._configure()
@@ -67,12 +70,41 @@ class Postgres:
         return Path((self.data / "postmaster.pid").read_text().splitlines()[4])
 
     def _is_running(self) -> bool:
-        """Whether the process in postmaster.pid is a PostgreSQL: pids are used again."""
+        """Whether the process in postmaster.pid is the PostgreSQL of this folder.
+
+        Pids are used again, by another program or by another PostgreSQL, whom we would stop; and
+        one that was killed may stay on as a zombie, which has no command line.
+        """
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
-            return psutil.Process(int(lines[0])).name() == "postgres" and len(lines) >= 8
-        except (FileNotFoundError, IndexError, ValueError, psutil.NoSuchProcess):
+            command = psutil.Process(int(lines[0])).cmdline()
+            return str(self.data.resolve()) in command and len(lines) >= 8
+        except (FileNotFoundError, IndexError, ValueError, psutil.Error):
             return False
+
+    def _remove_stale_locks(self) -> None:
+        """PostgreSQL itself stays away while any process has the pid that its files name."""
+        with suppress(IndexError):
+            for lock in self.socket_folder().glob(".s.PGSQL.*.lock"):
+                if str(self.data.resolve()) in lock.read_text().splitlines():
+                    lock.unlink()
+        (self.data / "postmaster.pid").unlink()
+
+    def _wait_for_orphans(self) -> None:
+        """The processes of a killed server notice and end; until then no other one can start."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while orphans := [
+            process.pid
+            for process in psutil.process_iter(["name", "cwd"])
+            if process.info["name"] == "postgres"
+            and process.info["cwd"] == str(self.data.resolve())
+        ]:
+            if time.monotonic() > deadline:
+                raise EmbeddedError(
+                    f"processes of an earlier PostgreSQL still work in {self.data}: end them "
+                    f"({', '.join(map(str, orphans))}) and start again"
+                )
+            time.sleep(0.02)
 
     def _configure(self) -> None:
         (self.data / "oversold.conf").write_text(POSTGRES_CONF)

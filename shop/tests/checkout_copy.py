@@ -1,0 +1,161 @@
+"""A copy of the project in a folder of its own: its servers, its data, and its users, who are
+processes. The embedded servers keep their data beside the code, so no test may use ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+import psycopg
+from django.conf import settings
+
+from shop.tests.till import eventually
+
+USER = """
+import json, os, subprocess, sys
+from shop import embedded
+
+def tell(**what):
+    print(json.dumps(what), flush=True)
+
+embedded.provide_urls()
+tell(database=os.environ["DATABASE_URL"], redis=os.environ["REDIS_URL"])
+for line in sys.stdin:
+    order, _, name = line.strip().partition(" ")
+    if order == "database":
+        tell(url=embedded.create_database(name))
+    elif order == "child":
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        embedded.adopt(child.pid)
+        tell(pid=child.pid)
+    elif order == "fork":
+        child = os.fork()
+        if not child:
+            sys.exit()
+        os.waitpid(child, 0)
+        tell(forked=True)
+"""
+
+
+class Copy:
+    """manage.py, shop and locks, copied; `prefix` is put before every command."""
+
+    def __init__(self, root: Path, *, temporary: Path, prefix: list[str] | None = None) -> None:
+        self.root = root
+        self.prefix = prefix or []
+        plain = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        self.environment = {
+            **plain,
+            "DJANGO_SETTINGS_MODULE": "shop.settings",
+            "HOME": str(temporary),
+            "TMPDIR": str(temporary),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        ours = Path(settings.BASE_DIR)
+        leave_out = shutil.ignore_patterns("__pycache__", "tests")
+        for folder in ("shop", "locks"):
+            shutil.copytree(ours / folder, root / folder, ignore=leave_out)
+        shutil.copy(ours / "manage.py", root)
+
+    @property
+    def data(self) -> Path:
+        return self.root / "var" / "postgres"
+
+    def manage(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.prefix, sys.executable, "manage.py", *command],
+            cwd=self.root,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def postgres(self) -> psutil.Process:
+        return psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
+
+    def valkey(self) -> psutil.Process:
+        registry = json.loads((self.root / "var" / "users.json").read_text())
+        return psutil.Process(registry["valkey"]["pid"])
+
+    def stop_whatever_runs(self) -> None:
+        """For a test that failed."""
+        for process in psutil.process_iter(["name", "cmdline"]):
+            if str(self.root) in " ".join(process.info["cmdline"] or []):
+                process.kill()
+
+
+class User:
+    """A process that uses the servers of a copy until it is told to leave, or is killed."""
+
+    def __init__(self, copy: Copy) -> None:
+        self.process = subprocess.Popen(
+            [*copy.prefix, sys.executable, "-c", USER],
+            cwd=copy.root,
+            env=copy.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            told = self._hear()
+        except AssertionError:
+            self.leave()
+            raise
+        self.database_url, self.redis_url = told["database"], told["redis"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.leave()
+
+    def say(self, order: str) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{order}\n")
+        self.process.stdin.flush()
+        return self._hear()
+
+    def leave(self) -> int:
+        """Close its input, and wait for its end. Its exit code."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        code = self.process.wait(30)
+        self.process.stdout.close()
+        return code
+
+    def is_killed(self) -> None:
+        self.process.kill()
+        self.leave()
+
+    def databases(self) -> set[str]:
+        with psycopg.connect(self.database_url) as connection:
+            return {name for (name,) in connection.execute("SELECT datname FROM pg_database")}
+
+    def _hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the user ended: {self.process.wait(5)}"
+        return dict(json.loads(line))
+
+
+def is_gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def assert_gone(*processes: psutil.Process) -> None:
+    eventually(lambda: all(map(is_gone, processes)), what=f"these are gone: {processes}")

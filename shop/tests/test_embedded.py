@@ -1,0 +1,240 @@
+"""The servers from the wheels: shared, stopped by the last one, and up again after any crash."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from shop.tests.checkout_copy import Copy, User, assert_gone, is_gone
+from shop.tests.database import beside_django
+
+
+@pytest.fixture(scope="module")
+def copy() -> Iterator[Copy]:
+    """One copy for all tests here: initdb takes its time."""
+    with tempfile.TemporaryDirectory(prefix="oversold-") as name:
+        temporary = Path(name) / "t"
+        temporary.mkdir()
+        copy = Copy(Path(name) / "copy", temporary=temporary)
+        try:
+            yield copy
+        finally:
+            copy.stop_whatever_runs()
+
+
+def test_two_processes_share_the_servers_and_the_last_one_stops_them(copy: Copy) -> None:
+    with User(copy) as last:
+        postgres, valkey = copy.postgres(), copy.valkey()
+        with User(copy) as first:
+            assert (first.database_url, first.redis_url) == (last.database_url, last.redis_url)
+        assert [is_gone(postgres), is_gone(valkey)] == [False, False]
+        assert last.databases() >= {"oversold"}
+    assert_gone(postgres, valkey)
+
+
+def test_a_fork_of_a_user_stops_nothing_when_it_ends(copy: Copy) -> None:
+    with User(copy) as user:
+        user.say("fork")
+        assert user.databases() >= {"oversold"}
+
+
+def test_a_user_that_is_terminated_stops_the_servers_too(copy: Copy) -> None:
+    user = User(copy)
+    servers = [copy.postgres(), copy.valkey()]
+    user.process.send_signal(signal.SIGTERM)
+    assert user.leave() == 128 + signal.SIGTERM
+    assert_gone(*servers)
+
+
+def test_what_is_written_is_there_after_a_restart(copy: Copy) -> None:
+    with User(copy) as user, psycopg.connect(user.database_url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 42 AS number")
+    assert value_kept(copy) == 42
+
+
+def value_kept(copy: Copy) -> int:
+    """Read the table and remove it."""
+    with User(copy) as user, psycopg.connect(user.database_url) as connection:
+        row = connection.execute("SELECT number FROM kept").fetchone()
+        connection.execute("DROP TABLE kept")
+        assert row is not None
+        return int(row[0])
+
+
+def test_a_run_s_own_database_is_dropped_at_its_end(copy: Copy) -> None:
+    with User(copy) as observer:
+        with User(copy) as run:
+            url = run.say("database run_1")["url"]
+            psycopg.connect(url).close()
+            assert "run_1" in observer.databases()
+        assert "run_1" not in observer.databases()
+
+
+def test_what_a_killed_user_left_behind_is_cleaned_up_by_the_next_one(copy: Copy) -> None:
+    killed = User(copy)
+    killed.say("database run_2")
+    child = psutil.Process(killed.say("child")["pid"])
+    servers = [copy.postgres(), copy.valkey()]
+    killed.is_killed()
+    assert [is_gone(process) for process in [child, *servers]] == [False] * 3
+    with User(copy) as user:
+        assert_gone(child)
+        assert "run_2" not in user.databases()
+        assert [copy.postgres(), copy.valkey()] == servers, "they are used on"
+    assert_gone(*servers)
+
+
+def test_a_killed_valkey_is_replaced_for_the_next_user(copy: Copy) -> None:
+    with User(copy):
+        copy.valkey().kill()
+        with User(copy):
+            assert not is_gone(copy.valkey())
+
+
+def test_postgresql_comes_up_with_its_data_after_sigkill(copy: Copy) -> None:
+    user = User(copy)
+    with psycopg.connect(user.database_url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 43 AS number")
+    postgres, valkey = copy.postgres(), copy.valkey()
+    postgres.kill()
+    user.is_killed()
+    assert (copy.data / "postmaster.pid").exists(), "it is stale: nobody took it away"
+    assert value_kept(copy) == 43
+    assert_gone(postgres, valkey)
+
+
+def test_a_stale_pid_that_belongs_to_another_program_now_is_no_obstacle(copy: Copy) -> None:
+    """After a reboot, or in a new container, small pids are soon used again."""
+    stale = stale_files(copy)
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        assert_starts_over(copy, stale, other.pid)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_stale_pid_that_belongs_to_another_postgresql_now_is_no_obstacle(copy: Copy) -> None:
+    """Taken for ours, its socket would be looked for where none is."""
+    with beside_django() as beside:
+        other = beside.info.backend_pid
+        assert psutil.Process(other).name() == "postgres"
+        assert_starts_over(copy, stale_files(copy), other)
+        assert beside.execute("SELECT 1").fetchone() == (1,), "and the other one goes on"
+
+
+def stale_files(copy: Copy) -> dict[Path, str]:
+    """The two files that name the pid of a server, which was stopped since."""
+    with User(copy):
+        names = ("postmaster.pid", ".s.PGSQL.5432.lock")
+        return {copy.data / name: (copy.data / name).read_text() for name in names}
+
+
+def assert_starts_over(copy: Copy, stale: dict[Path, str], pid: int) -> None:
+    for file, text in stale.items():
+        file.write_text("\n".join([str(pid), *text.splitlines()[1:]]) + "\n")
+        shutil.chown(file, copy.data.owner(), copy.data.group())
+    with User(copy) as user:
+        assert user.databases() >= {"oversold"}
+        assert copy.postgres().pid != pid
+    assert psutil.pid_exists(pid)
+
+
+def test_nothing_listens_beyond_loopback(copy: Copy) -> None:
+    with User(copy):
+        postgres, valkey = copy.postgres(), copy.valkey()
+        assert [listens(process) for process in (postgres, *postgres.children())] == [
+            set() for _ in (postgres, *postgres.children())
+        ]
+        assert listens(valkey) == {"127.0.0.1"}
+
+
+def listens(process: psutil.Process) -> set[str]:
+    connections = process.net_connections("inet")
+    return {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+
+
+def test_postgresql_keeps_its_promises_and_has_room_for_two_demos(copy: Copy) -> None:
+    wanted = {
+        "fsync": "on",
+        "full_page_writes": "on",
+        "synchronous_commit": "on",
+        "listen_addresses": "",
+        "unix_socket_permissions": "0700",
+        "max_connections": "400",
+    }
+    with User(copy) as user, psycopg.connect(user.database_url) as connection:
+        found = connection.execute(
+            "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [list(wanted)]
+        ).fetchall()
+    assert dict(found) == wanted
+
+
+# --- as an ordinary user, in a deep folder ------------------------------------------------------
+
+
+@pytest.fixture
+def deep_copy() -> Iterator[Copy]:
+    """A copy more than 100 characters down, owned by an ordinary user.
+
+    For root that is `nobody`, who may read what root's Python is made of and nothing else.
+    """
+    with tempfile.TemporaryDirectory(prefix="oversold-") as name:
+        folder = Path(name)
+        temporary = folder / "t"
+        temporary.mkdir()
+        deep = folder / ("d" * 60) / ("e" * 60)
+        prefix: list[str] = []
+        if os.getuid() == 0:
+            if shutil.which("setpriv") is None:
+                pytest.skip("root needs setpriv (util-linux) to become an ordinary user")
+            as_nobody = "setpriv --reuid nobody --regid nogroup --clear-groups"
+            reading = "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
+            prefix = [*as_nobody.split(), *reading.split()]
+        copy = Copy(deep, temporary=temporary, prefix=prefix)
+        if prefix:
+            folder.chmod(0o755)
+            for path in [temporary, deep, *deep.rglob("*")]:
+                shutil.chown(path, "nobody", "nogroup")
+        try:
+            yield copy
+        finally:
+            copy.stop_whatever_runs()
+
+
+def test_an_ordinary_user_in_a_deep_folder_migrates_and_sells(deep_copy: Copy) -> None:
+    assert len(str(deep_copy.data)) > 100, "a Unix socket's path would not fit"
+    with User(deep_copy):
+        owner = deep_copy.postgres().uids().real
+        assert owner != 0
+        migrated = deep_copy.manage("migrate", "--verbosity", "0")
+        assert (migrated.returncode, migrated.stderr) == (0, "")
+        restocked = deep_copy.manage("restock", "--stock", "7")
+        assert restocked.stdout == "sale 2 is open: 7 units of apple\n"
+        checked = deep_copy.manage("check_stack")
+        assert (checked.returncode, checked.stderr) == (0, "")
+        servers = [deep_copy.postgres(), deep_copy.valkey()]
+    assert_gone(*servers)
+
+
+def test_somebody_elses_servers_are_refused_with_what_to_do(deep_copy: Copy) -> None:
+    if os.getuid() != 0:
+        pytest.skip("an ordinary user cannot make files of somebody else")
+    var = deep_copy.root / "var"
+    var.mkdir(mode=0o755)
+    refused = deep_copy.manage("check_stack")
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"{var}/lock belongs to another user: work as that user, or remove {var}\n"
+    )
