@@ -105,6 +105,18 @@ def test_postgresql_gone_in_mid_rush_stops_the_sale_until_it_is_back(
     assert_every_key_has_one_order(node, sale, crowd)
 
 
+def test_a_restart_of_postgresql_between_two_buyers_costs_one_refusal_and_not_one_per_connection(
+    node: Node, postgres: Postgres
+) -> None:
+    """Every connection in the pool is dead then; the first one to meet one throws out all."""
+    node.restock(20)
+    postgres.stop()
+    postgres.start()
+    buy = b'{"buyer": "ada", "lock": "redis"}'
+    answers = [node.ask("POST", "/buy", buy)[0] for _ in range(10)]
+    assert answers == [503] + [201] * 9
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "error"),
     [
