@@ -81,3 +81,24 @@ def assert_asks_to_come_back(answer: Answer, outcome: str, error: str) -> None:
     assert answer.status == 503
     assert answer.headers["Retry-After"] == "1"
     assert answer.body == {"outcome": outcome, "error": error}
+
+
+def get(path: str) -> Answer:
+    return answer_of(Client().get(path))
+
+
+def report(sale: Sale, **numbers: Any) -> dict[str, Any]:
+    """The report of an open sale of 3 apples that nobody came to, but for what is named."""
+    untouched = {
+        "sale": sale.pk,
+        "product": APPLE,
+        "open": True,
+        "initial_stock": 3,
+        "orders": 0,
+        "stock_left": 3,
+        "buyers": None,
+        "oversold": 0,
+        "undersold": None,
+        "lost_updates": 0,
+    }
+    return untouched | numbers

@@ -1,0 +1,172 @@
+"""What a sale came to, read over HTTP; and what the database itself refuses to hold."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.test import Client
+
+from shop.models import Product, PurchaseHistory, Sale
+from shop.tests.till import (
+    APPLE,
+    buy,
+    get,
+    open_sale,
+    report,
+    rolled_back,
+)
+
+pytestmark = rolled_back
+
+
+def record(sale: Sale, *, orders: int, stock_left: int) -> None:
+    """Write a sale's outcome as a rush would have left it."""
+    PurchaseHistory.objects.bulk_create(
+        PurchaseHistory(
+            sale=sale, product_name=APPLE, purchaser=f"b{number}", lock="none", stock_seen=1
+        )
+        for number in range(orders)
+    )
+    Product.objects.filter(pk=sale.product_id).update(amount=stock_left)
+
+
+#: orders, stock left -> oversold, lost updates
+OUTCOMES = [
+    (0, 3, 0, 0),
+    (2, 1, 0, 0),
+    (3, 0, 0, 0),
+    (6, 0, 3, 3),
+    (6, 2, 3, 5),
+    (2, 2, 0, 1),  # not oversold, yet an update was lost
+]
+
+
+@pytest.mark.parametrize(("orders", "left", "oversold", "lost_updates"), OUTCOMES)
+def test_a_report_counts_oversold_and_lost_updates_from_orders(
+    orders: int, left: int, oversold: int, lost_updates: int
+) -> None:
+    sale = open_sale(3)
+    record(sale, orders=orders, stock_left=left)
+    assert get(f"/sales/{sale.pk}").body == report(
+        *(sale,), orders=orders, stock_left=left, oversold=oversold, lost_updates=lost_updates
+    )
+
+
+@pytest.mark.parametrize(
+    ("orders", "buyers", "undersold"), [(0, 0, 0), (0, 2, 2), (2, 9, 1), (2, 2, 0), (6, 9, 0)]
+)
+def test_a_report_counts_undersold_when_it_is_told_how_many_came(
+    orders: int, buyers: int, undersold: int
+) -> None:
+    sale = open_sale(3)
+    record(sale, orders=orders, stock_left=0)
+    answer = get(f"/sales/{sale.pk}?buyers={buyers}")
+    assert (answer.body["buyers"], answer.body["undersold"]) == (buyers, undersold)
+
+
+@pytest.mark.parametrize(
+    ("buyers", "shown"), [("-1", "-1"), ("many", "'many'"), ("", "''"), ("1000001", "1000001")]
+)
+def test_a_bad_number_of_buyers_is_400(buyers: str, shown: str) -> None:
+    answer = get(f"/sales/{open_sale(3).pk}?buyers={buyers}")
+    assert answer.status == 400
+    assert answer.body == {
+        "outcome": "error",
+        "error": f"bad buyers: {shown}",
+        "allowed": ["a whole number from 0 to 1000000"],
+    }
+
+
+def test_the_latest_sale_is_the_newest_of_its_product() -> None:
+    open_sale(1)
+    apples = open_sale(3)
+    pears = open_sale(3, product="pear")
+    assert get("/sales/latest").body == report(apples)
+    assert get("/sales/latest?product=pear&buyers=2").body == report(
+        pears, product="pear", buyers=2, undersold=2
+    )
+
+
+def test_a_product_that_was_never_on_sale_has_no_latest_sale() -> None:
+    answer = get("/sales/latest?product=plum")
+    assert answer.status == 404
+    assert answer.body == {
+        "outcome": "error",
+        "error": "plum was never on sale. Open one with POST /restock or manage.py restock.",
+    }
+
+
+def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
+    sale = open_sale(3)
+    first = buy(buyer="ada", lock="redis", key="k1").body["order"]
+    second = buy(buyer="bob", lock="none").body["order"]
+    open_sale(3)
+    orders = {order.pk: order for order in PurchaseHistory.objects.all()}
+    assert get(f"/sales/{sale.pk}/orders").body == {
+        "sale": sale.pk,
+        "orders": [
+            {
+                "order": first,
+                "buyer": "ada",
+                "key": "k1",
+                "lock": "redis",
+                "fence": orders[first].fence,
+                "stock_seen": 3,
+                "time": orders[first].purchase_time.isoformat(),
+            },
+            {
+                "order": second,
+                "buyer": "bob",
+                "key": None,
+                "lock": "none",
+                "fence": None,
+                "stock_seen": 2,
+                "time": orders[second].purchase_time.isoformat(),
+            },
+        ],
+    }
+
+
+@pytest.mark.parametrize("path", ["/sales/0", "/sales/0/orders", f"/sales/{'9' * 30}"])
+def test_a_sale_that_does_not_exist_is_404(path: str) -> None:
+    answer = get(path)
+    assert answer.status == 404
+    assert answer.body == {
+        "outcome": "error",
+        "error": "There is no such sale. Open one with POST /restock or manage.py restock.",
+    }
+
+
+@pytest.mark.parametrize("path", ["/sales/1", "/sales/latest", "/sales/1/orders", "/strategies"])
+def test_a_report_is_read_only(path: str) -> None:
+    response = Client().post(path)
+    assert response.status_code == 405
+    assert response.headers["Allow"] == "GET, HEAD"
+    assert response.json() == {"outcome": "error", "error": "use GET", "allowed": ["GET", "HEAD"]}
+
+
+# --- what the database itself refuses -----------------------------------------------------------
+
+
+def test_stock_cannot_be_written_below_zero() -> None:
+    open_sale(0)
+    with (
+        transaction.atomic(),
+        pytest.raises(IntegrityError, match="product_amount_not_negative"),
+    ):
+        Product.objects.filter(name=APPLE).update(amount=-1)
+
+
+def test_a_key_cannot_be_written_twice_and_no_key_can() -> None:
+    sale = open_sale(3)
+    record(sale, orders=2, stock_left=1)  # without keys
+    one, two = PurchaseHistory.objects.all()
+    PurchaseHistory.objects.filter(pk=one.pk).update(idempotency_key="k1")
+    with transaction.atomic(), pytest.raises(IntegrityError, match="idempotency_key"):
+        PurchaseHistory.objects.filter(pk=two.pk).update(idempotency_key="k1")
+
+
+def test_an_order_cannot_be_without_a_sale() -> None:
+    record(open_sale(3), orders=1, stock_left=2)
+    with transaction.atomic(), pytest.raises(IntegrityError, match="sale_id"):
+        PurchaseHistory.objects.update(sale=None)

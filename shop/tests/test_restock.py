@@ -1,0 +1,164 @@
+"""POST /restock: a new sale, while the old one and its orders stay."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from shop import stock
+from shop.checkout import check_out
+from shop.errors import Lost
+from shop.models import Product, PurchaseHistory, Sale
+from shop.purchase import Attempt
+from shop.tests import servers
+from shop.tests.database import somebody_waits_for_a_row
+from shop.tests.interleaving import Interleaving
+from shop.tests.till import (
+    APPLE,
+    Answer,
+    answer_of,
+    books,
+    buy,
+    committed,
+    eventually,
+    get,
+    open_sale,
+    report,
+    rolled_back,
+)
+
+pytestmark = rolled_back
+
+BEARER = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
+
+
+def restock(wish: dict[str, Any], headers: dict[str, str] = BEARER) -> Answer:
+    client = Client()
+    return answer_of(
+        client.post("/restock", wish, content_type="application/json", headers=headers)
+    )
+
+
+def test_a_restock_opens_a_sale_and_answers_201_with_its_report() -> None:
+    answer = restock({"product": "pear", "stock": 7})
+    sale = Sale.objects.get(product__name="pear")
+    assert answer.status == 201
+    assert answer.body == report(sale, product="pear", initial_stock=7, stock_left=7)
+    assert Product.objects.get(name="pear").sale == sale
+
+
+def test_a_restock_without_a_product_is_of_apples() -> None:
+    assert restock({"stock": "5"}).body["product"] == APPLE
+
+
+def test_sales_and_orders_survive_a_restock() -> None:
+    first = open_sale(3)
+    buy(buyer="ada")
+    order = PurchaseHistory.objects.get()
+    second = open_sale(8)
+    order.refresh_from_db()
+    first.refresh_from_db()
+    assert (order.sale, order.purchaser) == (first, "ada")
+    assert first.closed_at == second.opened_at
+    assert get(f"/sales/{first.pk}").body == report(first, open=False, orders=1, stock_left=2)
+    assert get(f"/sales/{second.pk}").body == report(second, initial_stock=8, stock_left=8)
+
+
+def test_a_restock_leaves_the_sales_of_other_products_open() -> None:
+    apples, pears = open_sale(3), open_sale(3, product="pear")
+    open_sale(9, product="pear")
+    apples.refresh_from_db()
+    pears.refresh_from_db()
+    assert apples.closed_at is None
+    assert pears.closed_at is not None
+
+
+@committed
+@pytest.mark.parametrize("lock", ["none", "token"])
+def test_a_buyer_who_read_before_a_restock_sells_nothing_of_the_next_sale(lock: str) -> None:
+    """Written blindly, the old stock less one would be the new sale's stock."""
+    first = open_sale(1)
+    with Interleaving() as stage:
+        late = stage.enter("late", partial(check_out, Attempt(APPLE, "ada", lock)))
+        late.runs_to("after_read")
+        open_sale(50)
+        with pytest.raises(Lost, match="the sale was closed meanwhile; nothing was sold"):
+            late.finishes()
+    first.refresh_from_db()
+    assert books() == (0, 50)
+    assert first.final_stock == 1
+
+
+@committed
+def test_a_restock_waits_for_a_buyer_who_is_about_to_commit() -> None:
+    first = open_sale(3)
+    with Interleaving() as stage:
+        a = stage.enter("A", partial(buy, lock="redis")).runs_to("before_commit")
+        clerk = stage.enter("clerk", partial(stock.restock, product=APPLE, amount=50))
+        eventually(somebody_waits_for_a_row, what="the restock waits for A's row")
+        assert a.finishes().status == 201
+        clerk.finishes()
+    first.refresh_from_db()
+    assert first.final_stock == 2, "A's unit is counted in the sale that it was sold in"
+    assert PurchaseHistory.objects.get().sale == first
+    assert Product.objects.get(name=APPLE).amount == 50
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer "},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}x"},
+        {"Authorization": f"Bearer {servers.RESTOCK_TOKEN[:-1]}"},
+        {"Authorization": "Bearer \xfc"},
+    ],
+    ids=["none", "empty", "wrong", "longer", "shorter", "not ascii"],
+)
+def test_a_restock_without_the_token_is_403_and_opens_nothing(headers: dict[str, str]) -> None:
+    answer = restock({"stock": 9}, headers)
+    assert answer.status == 403
+    assert answer.body == {
+        "outcome": "error",
+        "error": "The bearer token is missing or wrong. Set SHOP_RESTOCK_TOKEN and send it along.",
+    }
+    assert Sale.objects.filter(initial_stock=9).count() == 0
+
+
+@pytest.mark.parametrize("headers", [BEARER, {}, {"Authorization": "Bearer "}])
+def test_a_shop_without_a_token_is_never_restocked_over_http(
+    headers: dict[str, str], settings: Settings
+) -> None:
+    """An empty token must not match an empty header."""
+    settings.SHOP_RESTOCK_TOKEN = ""
+    assert restock({"stock": 9}, headers).status == 403
+
+
+@pytest.mark.parametrize("units", [0, 1, 1_000_000])
+def test_a_sale_may_open_with_none_to_a_million(units: int) -> None:
+    assert restock({"stock": units}).body["initial_stock"] == units
+
+
+@pytest.mark.parametrize("units", [-1, 1_000_001, 10**30, 1.5, "many", "", None, True, [1]])
+def test_any_other_stock_is_400_with_the_bounds(units: Any) -> None:
+    answer = restock({"stock": units})
+    assert answer.status == 400
+    assert answer.body == {
+        "outcome": "error",
+        "error": f"bad stock: {units!r}",
+        "allowed": ["a whole number from 0 to 1000000"],
+    }
+
+
+def test_a_restock_without_a_stock_or_with_an_unknown_parameter_is_400() -> None:
+    assert restock({}).body["error"] == "bad stock: None"
+    assert restock({"stock": 1, "amount": 2}).body == {
+        "outcome": "error",
+        "error": "unknown parameter: amount",
+        "allowed": ["product", "stock"],
+    }
