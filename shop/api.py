@@ -11,11 +11,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
 
-from shop.errors import BadInput, ShopError
+from shop.errors import BadInput, ShopError, Unavailable
 from shop.purchase import Attempt
 from shop.strategies import STRATEGIES
 
@@ -52,6 +53,9 @@ def endpoint(method: str) -> Callable[[View], View]:
                 return view(request, *args, **kwargs)
             except ShopError as error:
                 return refusal(error)
+            except (OperationalError, InterfaceError) as error:
+                logger.warning("%s: PostgreSQL: %s", request.path, error)
+                return refusal(Unavailable("the database does not answer; nothing was changed"))
 
         return answer
 
@@ -120,21 +124,21 @@ def parse_buyers(request: HttpRequest) -> int | None:
 
 
 def _parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
-    """Query and body together, the body first. An unknown name is refused, not ignored: with
-    `lok=redis` the sale would run unlocked."""
+    """Query and body together, the body first. A name that is unknown or given twice is refused,
+    not ignored: with `lok=redis`, or `lock=redis&lock=none`, the sale would run unlocked."""
     given: dict[str, Any] = {}
     try:
-        given.update(request.GET.items())
+        given.update(_once(request.GET))
         if request.method == "GET":
             pass  # a GET has no body, whatever its Content-Type says
         elif request.content_type == "application/json":
-            body = json.loads(request.body)
+            body = json.loads(request.body, object_pairs_hook=_once_in_json)
             if not isinstance(body, dict):
                 raise BadInput("the JSON body is not an object", allowed=sorted(allowed))
             given.update(body)
         else:
             _ = request.body  # bounded; what request.POST reads of a multipart body is not
-            given.update(request.POST.items())
+            given.update(_once(request.POST))
             given.update(request.FILES.items())
     except RequestDataTooBig as error:
         _drain(request)
@@ -156,6 +160,17 @@ def _drain(request: HttpRequest) -> None:
     for _ in range(0, LARGEST_DRAIN, DRAIN_CHUNK):
         if not request.read(DRAIN_CHUNK):
             return
+
+
+def _once(fields: QueryDict) -> dict[str, Any]:
+    return _once_in_json([(name, value) for name, many in fields.lists() for value in many])
+
+
+def _once_in_json(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise BadInput("a parameter is given twice", allowed=["each parameter once"])
+    return given
 
 
 def _text(given: Mapping[str, Any], name: str, *, default: str) -> str:

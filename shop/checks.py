@@ -84,6 +84,20 @@ def a_statement_ends_before_its_lock(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
+@register()
+def every_patience_is_positive(**kwargs: Any) -> list[CheckMessage]:
+    names = ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT")
+    return [
+        Error(
+            f"{name} is {getattr(settings, name)!r}: every purchase would fail.",
+            hint="Give seconds, more than 0.",
+            id="shop.E006",
+        )
+        for name in names
+        if not getattr(settings, name) > 0
+    ]
+
+
 @register(Tags.security, deploy=True)
 def no_demo_in_production(**kwargs: Any) -> list[CheckMessage]:
     if not settings.SHOP_DEMO:

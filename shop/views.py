@@ -36,9 +36,10 @@ def buy(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 @endpoint("POST")
 def restock(request: HttpRequest) -> HttpResponse:
-    given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    wanted = settings.SHOP_RESTOCK_TOKEN
-    if not wanted or not secrets.compare_digest(given.encode(), wanted.encode()):
+    given = request.headers.get("Authorization", "")
+    wanted = f"Bearer {settings.SHOP_RESTOCK_TOKEN}"
+    right = secrets.compare_digest(given.encode(), wanted.encode())
+    if not settings.SHOP_RESTOCK_TOKEN or not right:
         raise Forbidden
     product, amount = parse_restock(request)
     sale = stock.restock(product=product, amount=amount)

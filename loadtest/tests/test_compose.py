@@ -48,7 +48,7 @@ def test_the_load_runs_only_when_it_is_asked_for() -> None:
     assert asked_for == {
         "locust": ["load"],
         "locust-ui": ["ui"],
-        **dict.fromkeys(of_the_articles, ["articles"]),
+        **{name: ["articles"] for name in of_the_articles},
     }
 
 
@@ -95,7 +95,7 @@ def test_both_nodes_are_the_same() -> None:
     assert SERVICES["web-a"] == SERVICES["web-b"]
 
 
-@pytest.mark.parametrize("name", [*NODES, "nginx"])
+@pytest.mark.parametrize("name", [*sorted(NODES), "nginx"])
 def test_docker_waits_longer_than_a_node_takes_to_finish_its_purchases(name: str) -> None:
     assert seconds(SERVICES[name]["stop_grace_period"]) > gunicorn("graceful_timeout")
 

@@ -20,8 +20,8 @@ def option(name):
 verdict = json.loads(sys.argv[1]).get(option("--lock"))
 if verdict is None:
     sys.exit("nothing works today")
-run = {"lock": option("--lock"), "fault": "rush", "verdict": verdict, "orders": 100, "stock_left": 0,
-       "oversold": 0, "lost_updates": 0, "buy_ms": {"p50": 1}, "duration_s": 1}
+run = {"lock": option("--lock"), "fault": "rush", "verdict": verdict, "orders": 100,
+       "stock_left": 0, "oversold": 0, "lost_updates": 0, "buy_ms": {"p50": 1}, "duration_s": 1}
 with open(option("--result"), "w") as file:
     json.dump(run, file)
 sys.exit(3 if verdict == "oversold" else 0)

@@ -121,3 +121,22 @@ def test_an_error_that_nobody_foresaw_is_500_without_a_traceback(
     assert answer.status == 500
     assert answer.body == {"outcome": "error", "error": "the shop failed; its log says why"}
     assert books() == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "content_type"),
+    [
+        ("/buy?lock=redis&lock=none&buyer=ada", "", FORM),
+        ("/buy", "lock=redis&lock=none&buyer=ada", FORM),
+        ("/buy", '{"buyer": "ada", "lock": "redis", "lock": "none"}', JSON),
+    ],
+)
+def test_a_parameter_that_is_given_twice_is_refused(
+    path: str, body: str, content_type: str
+) -> None:
+    """The last one would win, and a sale asked for under a lock would run without one."""
+    open_sale(1)
+    answer = answer_of(Client().post(path, body, content_type=content_type))
+    assert answer.status == 400
+    assert answer.body["error"] == "a parameter is given twice"
+    assert books() == (0, 1)

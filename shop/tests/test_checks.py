@@ -33,6 +33,15 @@ def test_the_settings_as_they_are_pass_every_check() -> None:
     assert ids() == []
 
 
+@pytest.mark.parametrize("name", ["SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"])
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_a_patience_of_nothing_is_an_error(
+    name: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, name, seconds)
+    assert "shop.E006" in ids()
+
+
 @pytest.mark.parametrize("engine", ["django.db.backends.sqlite3", "django.db.backends.mysql", ""])
 def test_a_database_other_than_postgresql_is_an_error(
     engine: str, monkeypatch: pytest.MonkeyPatch
@@ -84,7 +93,7 @@ def test_a_redis_url_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     assert ids() == ["shop.E005"]
 
 
-@pytest.mark.parametrize(("ttl", "shown"), [(0, True), (7.9, True), (8.0, True), (8.1, False)])
+@pytest.mark.parametrize(("ttl", "shown"), [(0.1, True), (7.9, True), (8.0, True), (8.1, False)])
 def test_a_statement_that_may_outlive_its_lock_is_a_warning(
     ttl: float, shown: bool, settings: Settings
 ) -> None:
