@@ -109,7 +109,21 @@ def test_a_short_wait_still_tries_at_its_end(client: redis.Redis, wait: float) -
         with pytest.raises(LockTimeout):
             lock.acquire(wait)
         assert wait <= time.monotonic() - started < wait + 0.05
+        assert lock.inspect().waiters == ()
     lock.acquire(wait).release()
+
+
+def test_every_key_outlives_the_next_question_of_those_who_wait_and_no_longer(
+    client: redis.Redis,
+) -> None:
+    lock = RedisLock(client, "mortal", ttl=10)
+    with held(lock):
+        other = waiter(lock)
+        second = waiter(lock)
+        for key in ("lock:{mortal}:queue", "lock:{mortal}:waiters"):
+            assert 10_000 < client.pttl(key) <= 100_000
+    other.result(5).release()
+    second.result(5).release()
 
 
 def test_a_waiter_that_hears_nothing_finds_at_its_end_that_the_lock_is_free(
