@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import cast
 
 import redis
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django_redis import get_redis_connection
 
 from locks import Lease, Lock
@@ -20,6 +21,29 @@ from shop.purchase import Attempt, Receipt, sell_one
 def locks_client() -> redis.Redis:
     """The raw client of the alias `locks`: no pickling, no retries, one pool per process."""
     return cast(redis.Redis, get_redis_connection("locks"))
+
+
+class LockInsideTransaction(RuntimeError):
+    """A lock taken inside a transaction is released before the commit, and the next buyer reads
+    the old stock. Take the lock outside and open the transaction inside it: no ATOMIC_REQUESTS,
+    no atomic() around a purchase. To see it oversell, ask for lock=redis-in-transaction."""
+
+    def __init__(self) -> None:
+        super().__init__(" ".join((self.__doc__ or "").split()))
+
+
+@contextmanager
+def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lease]:
+    """Hold the lock, for as long as a buyer waits. Raises LockInsideTransaction before it is taken.
+
+    The transaction that a TestCase wraps around its test is not counted, nor is it by `durable`.
+    """
+    blocks = [b for b in connection.atomic_blocks if not getattr(b, "_from_testcase", False)]
+    if blocks and not even_inside_a_transaction:
+        raise LockInsideTransaction
+    with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
+        point("acquired")
+        yield lease
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:
@@ -34,13 +58,12 @@ def sell_under(
     """A `buy` that sells under the lock.
 
     The lock encloses the commit: released before it, the next buyer would read the old stock.
-    `durable` makes Django raise where somebody nests this in a transaction of their own. No query
-    runs before the lock is held: it would pin a pooled connection for as long as the buyer waits.
+    No query runs before the lock is held: it would pin a pooled connection for as long as the
+    buyer waits.
     """
 
     def buy(attempt: Attempt) -> Receipt:
-        with lock_for(attempt).hold(wait=settings.SHOP_LOCK_WAIT) as lease:
-            point("acquired")
+        with held(lock_for(attempt)) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell(attempt, lease)
             point("after_commit")

@@ -6,8 +6,15 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from pytest_django import Settings
 
-from shop import urls, wsgi  # noqa: F401  (loaded before a test hides apps from them)
+from locks.tests.classic.servers import ZooKeeper, in_ci
+from shop import (
+    embedded,
+    urls,  # noqa: F401  (loaded before a test hides apps from them)
+    wsgi,  # noqa: F401
+)
+from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.strategies.locked import locks_client
 from shop.tests import servers
 from shop.tests.outage import Outage
@@ -36,3 +43,65 @@ def redis_outage() -> Iterator[Outage]:
     outage = Outage(servers.valkey)
     yield outage
     outage.end()
+
+
+# --- every strategy, with what it needs ---------------------------------------------------------
+
+
+@pytest.fixture(params=STRATEGIES)
+def lock(request: pytest.FixtureRequest) -> str:
+    """The name of every strategy of the registry in turn; the servers that it needs are there."""
+    name = str(request.param)
+    if needs := STRATEGIES[name].needs:
+        request.getfixturevalue(needs.lower())
+    return name
+
+
+@pytest.fixture(scope="session")
+def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embedded.Valkey]]:
+    """Redlock's independent servers."""
+    servers = [embedded.Valkey(tmp_path_factory.mktemp("redlock")) for _ in range(5)]
+    try:
+        for server in servers:
+            embedded.adopt(server.start())
+        yield servers
+    finally:
+        for server in servers:
+            server.stop()
+
+
+@pytest.fixture
+def redlock_urls(five_valkeys: list[embedded.Valkey], settings: Settings) -> Iterator[None]:
+    """REDLOCK_URLS of five servers without a key."""
+    settings.REDLOCK_URLS = [server.url for server in five_valkeys]
+    redlock.clients.cache_clear()
+    for client in redlock.clients():
+        client.flushall()
+    yield
+    for client in redlock.clients():
+        client.close()
+    redlock.clients.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    if why := ZooKeeper.missing():
+        if in_ci():
+            pytest.fail(why)
+        pytest.skip(why)
+    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper"))
+    try:
+        server.start()
+        yield server
+        if zookeeper._connected.cache_info().currsize:
+            zookeeper.client().stop()
+            zookeeper.client().close()
+            zookeeper._connected.cache_clear()
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def zookeeper_hosts(zookeeper_server: ZooKeeper, settings: Settings) -> None:
+    """ZOOKEEPER_HOSTS; the session begins with the first buyer and serves every test."""
+    settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{zookeeper_server.port}"

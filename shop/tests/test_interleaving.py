@@ -15,12 +15,11 @@ from shop.checkout import check_out
 from shop.errors import Lost, SoldOut
 from shop.models import PurchaseHistory
 from shop.purchase import Attempt, Receipt, sell_one
-from shop.strategies import STRATEGIES
 from shop.strategies.locked import locks_client
 from shop.strategies.token import lock_for
 from shop.tests.database import somebody_waits_for_a_row
 from shop.tests.interleaving import Actor, Interleaving
-from shop.tests.till import APPLE, EVERY, LOCKED, books, buy, committed, eventually, open_sale
+from shop.tests.till import APPLE, LOCKED, books, buy, committed, eventually, open_sale
 
 pytestmark = committed
 
@@ -126,20 +125,6 @@ def test_a_lock_that_is_released_before_the_commit_oversells() -> None:
         assert a.finishes().stock_seen == 1
         assert b.finishes().stock_seen == 1
     assert books() == (2, 0)
-
-
-@pytest.mark.parametrize("lock", EVERY)
-def test_a_purchase_inside_somebody_elses_transaction_raises(lock: str) -> None:
-    """Its commit would come after the release, whatever the strategy does."""
-    open_sale(1)
-    attempt = Attempt(product=APPLE, buyer="ada", lock=lock)
-    with (
-        transaction.atomic(),
-        pytest.raises(RuntimeError, match="durable atomic block cannot be nested"),
-    ):
-        STRATEGIES[lock].buy(attempt)
-    assert books() == (0, 1)
-    assert buy(lock=lock).status == 201, "the lock is free again"
 
 
 # --- a holder that lost its lock ----------------------------------------------------------------
