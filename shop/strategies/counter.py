@@ -12,56 +12,34 @@ PostgreSQL is relative, under its CHECK, so that a counter that forgot cannot ov
 
 from __future__ import annotations
 
-import logging
 import uuid
 from dataclasses import replace
 
-import redis
-from django.conf import settings
 from django.db import transaction
 
 from locks.points import point
-from locks.scripts import script
 from shop.errors import SoldOut
 from shop.purchase import Attempt, Receipt, read_stock, sell_one
-from shop.strategies.locked import locks_client
+from shop.reservations import give_back, reserve
 from shop.strategies.registry import Strategy
 from shop.strategies.rollback import decrement_whatever_is_there
-
-logger = logging.getLogger("shop.strategies.counter")
-
-#: Milliseconds that a sale's counter is kept after its last buyer. A restock has a new one.
-KEEP = 24 * 3600 * 1000
 
 
 def buy(attempt: Attempt) -> Receipt:
     stock = read_stock(attempt)
-    keys = [f"stock:{{{stock.sale_id}}}", f"stock:{{{stock.sale_id}}}:held"]
     holder = attempt.key or uuid.uuid4().hex
-    reserved, left = script("reserve", settings.SHOP_LUA)(
-        locks_client(), keys, [holder, stock.amount, KEEP]
-    )
+    reserved, left = reserve(sale_id=stock.sale_id, holder=holder, stock=stock.amount)
     if reserved < 0:
         raise SoldOut
     point("reserved")
+    counted = replace(stock, amount=left + 1)
     try:
         with transaction.atomic(durable=True):
-            return sell_one(
-                attempt,
-                read=lambda _: replace(stock, amount=left + 1),
-                write=decrement_whatever_is_there,
-            )
+            return sell_one(attempt, read=lambda _: counted, write=decrement_whatever_is_there)
     except BaseException:
         if reserved and not attempt.committing:  # else the order may exist
-            _give_back(keys, holder)
+            give_back(sale_id=stock.sale_id, holder=holder)
         raise
-
-
-def _give_back(keys: list[str], holder: str) -> None:
-    try:
-        script("give_back", settings.SHOP_LUA)(locks_client(), keys, [holder])
-    except redis.RedisError as error:
-        logger.warning("a unit stays reserved until the next restock: %s", error)
 
 
 STRATEGY = Strategy(
