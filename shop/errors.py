@@ -62,6 +62,10 @@ class Lost(ShopError):
     retry_after = 1
 
 
+class SaleClosed(Lost):
+    """The sale was closed meanwhile; nothing was sold. Ask again with the same key."""
+
+
 class Unavailable(ShopError):
     """A server that the sale needs does not answer; nothing was sold. Ask again, same key."""
 

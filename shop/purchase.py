@@ -12,7 +12,7 @@ from django.db import IntegrityError
 
 from locks import Lease
 from locks.points import point
-from shop.errors import Lost, SoldOut, UnknownProduct
+from shop.errors import SaleClosed, SoldOut, UnknownProduct
 from shop.models import Product, PurchaseHistory
 
 #: The constraint that PostgreSQL names when a key has bought already.
@@ -106,7 +106,7 @@ def write_stock(attempt: Attempt, stock: Stock) -> None:
     """
     same_sale = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
     if not same_sale.update(amount=stock.amount - 1):
-        raise Lost("the sale was closed meanwhile; nothing was sold")
+        raise SaleClosed
 
 
 def sell_one(

@@ -9,16 +9,16 @@ from __future__ import annotations
 from django.db import transaction
 from django.db.models import F
 
-from shop.errors import SoldOut
+from shop.errors import SaleClosed, SoldOut
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
 from shop.strategies.registry import Strategy
 
 
 def decrement_if_there_is_one(attempt: Attempt, stock: Stock) -> None:
-    shelf = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id, amount__gt=0)
-    if not shelf.update(amount=F("amount") - 1):
-        raise SoldOut
+    shelf = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
+    if not shelf.filter(amount__gt=0).update(amount=F("amount") - 1):
+        raise SoldOut if shelf.exists() else SaleClosed
 
 
 def buy(attempt: Attempt) -> Receipt:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from shop.errors import Lost, SoldOut
+from shop.errors import SaleClosed, SoldOut
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
 from shop.strategies.registry import Strategy
@@ -20,7 +20,7 @@ def decrement_whatever_is_there(attempt: Attempt, stock: Stock) -> None:
     shelf = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
     try:
         if not shelf.update(amount=F("amount") - 1):
-            raise Lost("the sale was closed meanwhile; nothing was sold")
+            raise SaleClosed
     except IntegrityError as error:  # product_amount_not_negative
         raise SoldOut from error
 

@@ -159,7 +159,11 @@ def test_a_restock_between_read_and_write_is_503_lost_without_a_lock() -> None:
     old = open_sale(1)
     with installed(at("after_read", lambda: set_by_another_thread(5))):
         answer = buy(lock="none")
-    assert_asks_to_come_back(answer, "lost", "the sale was closed meanwhile; nothing was sold")
+    assert_asks_to_come_back(
+        answer,
+        "lost",
+        "The sale was closed meanwhile; nothing was sold. Ask again with the same key.",
+    )
     assert books() == (0, 5)
     old.refresh_from_db()
     assert old.final_stock == 1

@@ -86,7 +86,7 @@ def test_a_buyer_who_read_before_a_restock_sells_nothing_of_the_next_sale(lock: 
         late = stage.enter("late", partial(check_out, Attempt(APPLE, "ada", lock)))
         late.runs_to("after_read")
         open_sale(50)
-        with pytest.raises(Lost, match="the sale was closed meanwhile; nothing was sold"):
+        with pytest.raises(Lost, match="The sale was closed meanwhile; nothing was sold"):
             late.finishes()
     first.refresh_from_db()
     assert books() == (0, 50)
