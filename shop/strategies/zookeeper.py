@@ -18,18 +18,24 @@ from shop.purchase import Attempt
 from shop.strategies.locked import sell_under
 from shop.strategies.registry import Strategy
 
-_connecting = Mutex()
+#: Seconds for a session to begin. While a first buyer tries, others wait no longer than that.
+PATIENCE = 5.0
+_connecting = Mutex()  # or every thread of a rush would begin one
 
 
 @cache
 def _connected() -> Any:
-    return connect(settings.ZOOKEEPER_HOSTS, ttl=settings.SHOP_LOCK_TTL)
+    return connect(settings.ZOOKEEPER_HOSTS, ttl=settings.SHOP_LOCK_TTL, wait=PATIENCE)
 
 
 def client() -> Any:
     """The session of this process, begun by its first buyer."""
-    with _connecting:  # or every thread of a rush would begin one
+    if not _connecting.acquire(timeout=PATIENCE):
+        raise Unavailable("ZooKeeper does not answer; nothing was sold")
+    try:
         return _connected()
+    finally:
+        _connecting.release()
 
 
 def lock_for(attempt: Attempt) -> Lock:
