@@ -33,6 +33,8 @@ class Actor:
         self.name = name
         self.result: Any = None
         self.error: Exception | None = None
+        #: The point that it reached last; None before the first one and at its end.
+        self.place: str | None = None
         self._call = call
         self._stage = stage
         self._reached: Queue[str | None] = Queue()
@@ -73,15 +75,21 @@ class Actor:
             self._go.put(None)
         return self
 
+    def stops_within(self, seconds: float) -> bool:
+        """Whether it reaches its next point, `place`, or its end by then."""
+        try:
+            self.place = self._reached.get(timeout=seconds)
+        except Empty:
+            return False
+        self._stands = self.place is not None
+        self._ended = self.place is None
+        return True
+
     def _next(self) -> str | None:
         self.starts()
-        try:
-            reached = self._reached.get(timeout=PATIENCE)
-        except Empty:
-            raise AssertionError(f"{self.name} is stuck; so far: {self._stage.log}") from None
-        self._stands = reached is not None
-        self._ended = reached is None
-        return reached
+        if not self.stops_within(PATIENCE):
+            raise AssertionError(f"{self.name} is stuck; so far: {self._stage.log}")
+        return self.place
 
     def _run(self) -> None:
         try:

@@ -1,0 +1,195 @@
+"""Two buyers driven through one schedule, in the manner of PostgreSQL's isolation tester.
+
+A schedule is who moves in each turn: `AABABB`. A move goes from one stop to the next: the read, the
+write with its order, and the commit; a lock that is released before the commit has a stop there
+too. The last move ends only when the transaction has, and the lock's release: whoever moves next
+finds all of it done.
+
+A buyer who waits in the database or for the lock counts as blocked, and the turn is the other's.
+The database is asked whether it is so (pg_blocking_pids). A lock is asked for without a wait: who
+is refused stands still and asks again after each move of the other. What is blocked goes on as soon
+as it can, as it would in the rush.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import combinations
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from django.db import connection
+from pytest_django import Settings
+
+from locks.points import installed, point
+from shop.checkout import check_out
+from shop.errors import Busy, ShopError
+from shop.purchase import Attempt
+from shop.reports import SaleReport, sale_report
+from shop.tests.interleaving import PATIENCE, Interleaving
+from shop.tests.till import APPLE, open_sale
+
+STOPS = ("after_read", "before_commit", "released")
+#: Seconds after which a buyer who moves is looked at: has it reached a stop, or is it blocked?
+GLANCE = 0.003
+
+
+class Run(NamedTuple):
+    """What came of one schedule. `log`: who reached what, in the order in which it happened."""
+
+    schedule: str
+    log: list[str]
+    report: SaleReport
+
+    @property
+    def violates(self) -> bool:
+        return bool(self.report.oversold or self.report.lost_updates)
+
+    def __str__(self) -> str:
+        sold = f"{self.report.orders} of {self.report.initial_stock} sold"
+        return f"{self.schedule}: {', '.join(self.log)}; {sold}, {self.report.stock_left} left"
+
+
+def schedules(moves: int) -> list[str]:
+    """Every order in which two buyers can make so many moves each."""
+    return [
+        "".join("A" if turn in hers else "B" for turn in range(2 * moves))
+        for hers in combinations(range(2 * moves), moves)
+    ]
+
+
+class Buyer:
+    """A buyer in a thread and on a connection of its own, for one schedule after the other."""
+
+    def __init__(self, name: str, stage: Interleaving) -> None:
+        self.name = name
+        self.attempt = Attempt(APPLE, name)
+        self.blocked = False
+        self.backend = 0
+        self._stage = stage
+        self.actor = stage.enter(name, self._buy_again_and_again).runs_to("begin")
+
+    def waits_in_the_database(self) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_blocking_pids(%s) <> '{}'", [self.backend])
+            return bool(cursor.fetchone()[0])
+
+    def _buy_again_and_again(self) -> None:
+        fast_commits()
+        self.backend = connection.connection.info.backend_pid
+        while not self._stage.over.is_set():
+            point("begin")
+            self._buy()
+
+    def _buy(self) -> None:
+        while not self._stage.over.is_set():
+            try:
+                check_out(self.attempt)
+            except Busy:
+                point("refused")
+            except ShopError:
+                return
+            else:
+                return
+
+
+class Scheduler:
+    """Runs schedules of one strategy.
+
+    moves  how many moves one purchase is
+    """
+
+    def __init__(self, lock: str, settings: Settings) -> None:
+        self.lock = lock
+        reached = self._points_of_a_purchase()
+        self.moves = 1 + sum(place in STOPS for place in reached)
+        if "acquired" in reached:
+            settings.SHOP_LOCK_WAIT = 0.0
+        self._stage = Interleaving()
+
+    def __enter__(self) -> Self:
+        self._stage.__enter__()
+        self._buyers = {name: Buyer(name, self._stage) for name in "AB"}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stage.__exit__(kind, error, trace)
+
+    def every_run(self, units: int) -> Iterator[Run]:
+        """What comes of every schedule, each in a new sale of so many units."""
+        for schedule in schedules(self.moves):
+            yield self.run(schedule, units)
+
+    def run(self, schedule: str, units: int) -> Run:
+        """What comes of one schedule, in a new sale of so many units."""
+        sale = open_sale(units)
+        log: list[str] = []
+        for buyer in self._buyers.values():
+            buyer.attempt = Attempt(APPLE, buyer.name, self.lock)
+        for name in schedule:
+            self._turn(name, log)
+        # Whoever was blocked, or began anew after a conflict, has moves left.
+        deadline = time.monotonic() + PATIENCE
+        while left := [name for name in self._buyers if f"{name} end" not in log]:
+            assert time.monotonic() < deadline, f"{left} do not get on: {schedule}, {log}"
+            for name in left:
+                self._turn(name, log)
+        return Run(schedule, log, sale_report(sale.pk, buyers=2))
+
+    def _points_of_a_purchase(self) -> list[str]:
+        """What a buyer comes by who is alone."""
+        fast_commits()
+        open_sale(1)
+        reached: list[str] = []
+        with installed(reached.append):
+            check_out(Attempt(APPLE, "alone", self.lock))
+        return reached
+
+    def _turn(self, name: str, log: list[str]) -> None:
+        buyer = self._buyers[name]
+        if not buyer.blocked and f"{name} end" not in log:
+            buyer.actor.starts()
+            if not self._settles(buyer, log):
+                log.append(f"{name} waits")
+        for other in self._buyers.values():
+            if other.blocked and other is not buyer:
+                self._go_on(other, log)
+
+    def _go_on(self, buyer: Buyer, log: list[str]) -> None:
+        if buyer.actor.place == "refused":
+            buyer.actor.starts()
+        elif buyer.waits_in_the_database():
+            return
+        self._settles(buyer, log)
+
+    def _settles(self, buyer: Buyer, log: list[str]) -> bool:
+        """Let a buyer who moves come to the next stop. False: it is blocked on the way there."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            if buyer.actor.stops_within(GLANCE):
+                place = buyer.actor.place
+                if place is None:
+                    raise AssertionError(f"{buyer.name} broke off: {log}") from buyer.actor.error
+                buyer.blocked = place == "refused"
+                if buyer.blocked:
+                    return False
+                if place in STOPS or place == "begin":
+                    log.append(f"{buyer.name} {'end' if place == 'begin' else place}")
+                    return True
+                buyer.actor.starts()
+            elif buyer.waits_in_the_database():
+                buyer.blocked = True
+                return False
+            assert time.monotonic() < deadline, f"{buyer.name} is stuck: {log}"
+
+
+def fast_commits() -> None:
+    """Order and visibility stay what they are; only the disk is not waited for."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit = off")
