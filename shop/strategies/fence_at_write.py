@@ -13,12 +13,11 @@ The fault `pause` shows it. `redis` claims the fence at the read instead.
 
 from __future__ import annotations
 
-from locks import Lease
+from locks import Lease, RedisLock
 from shop.errors import Lost
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
-from shop.strategies.locked import sell_under
-from shop.strategies.redis import lock_for
+from shop.strategies.locked import on_redis, sell_under
 from shop.strategies.registry import Strategy
 
 
@@ -38,6 +37,6 @@ STRATEGY = Strategy(
     title="Fence checked at the write",
     article="beyond",
     summary="Looks right: a stale write is refused, but what was read before is not.",
-    buy=sell_under(lock_for, sell),
+    buy=sell_under(on_redis(RedisLock), sell),
     expected={"rush": "exact"},
 )

@@ -23,6 +23,15 @@ def locks_client() -> redis.Redis:
     return cast(redis.Redis, get_redis_connection("locks"))
 
 
+def on_redis(kind: Callable[..., Lock]) -> Callable[[Attempt], Lock]:
+    """What makes a lock of this kind for a purchase, on the locks' Redis."""
+
+    def lock_for(attempt: Attempt) -> Lock:
+        return kind(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+
+    return lock_for
+
+
 class LockInsideTransaction(RuntimeError):
     """A lock taken inside a transaction is released before the commit, and the next buyer reads
     the old stock. Take the lock outside and open the transaction inside it: no ATOMIC_REQUESTS,

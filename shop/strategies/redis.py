@@ -7,24 +7,19 @@ two holders could both have read the same stock before (strategy `fence-at-write
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.db import connection
 
-from locks import Lease, Lock, RedisLock
+from locks import Lease, RedisLock
 from shop.errors import Lost, UnknownProduct
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
-from shop.strategies.locked import locks_client, sell_under
+from shop.strategies.locked import on_redis, sell_under
 from shop.strategies.registry import Strategy
 
 CLAIM = """
     UPDATE product SET fence = %s WHERE name = %s AND fence < %s AND sale_id IS NOT NULL
     RETURNING id, sale_id, amount
 """
-
-
-def lock_for(attempt: Attempt) -> Lock:
-    return RedisLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
 
 
 def sell(attempt: Attempt, lease: Lease) -> Receipt:
@@ -46,6 +41,6 @@ STRATEGY = Strategy(
     title="RedisLock with a fence",
     article="A0 A1 A2 A3 A4, and beyond",
     summary="The lock to copy: its fence, claimed at the read, stops a holder that lost it.",
-    buy=sell_under(lock_for, sell),
+    buy=sell_under(on_redis(RedisLock), sell),
     expected={"rush": "exact"},
 )

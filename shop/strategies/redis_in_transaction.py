@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from django.db import transaction
 
+from locks import RedisLock
 from locks.points import point
 from shop.purchase import Attempt, Receipt
-from shop.strategies.locked import held, sell_plainly
-from shop.strategies.redis import lock_for
+from shop.strategies.locked import held, on_redis, sell_plainly
 from shop.strategies.registry import Strategy
+
+lock_for = on_redis(RedisLock)
 
 
 def buy(attempt: Attempt) -> Receipt:
