@@ -85,6 +85,7 @@ def run(setting: Setting, console: Console) -> int:
                 threads=setting.threads,
                 log=folder.log,
                 progress=progress,
+                extras=not set(setting.locks) <= set(CONTRAST),
             )
         )
         buyers = everything.enter_context(Buyers(stack, log=folder.log))

@@ -10,7 +10,7 @@ from locks import Lock
 from locks.classic.process import ProcessLock
 from shop.purchase import Attempt
 from shop.strategies.locked import sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 
 def lock_for(attempt: Attempt) -> Lock:
@@ -23,5 +23,8 @@ STRATEGY = Strategy(
     article="A1 synchronized",
     summary="Exact in a single process; a second one has a lock of its own.",
     buy=sell_under(lock_for),
-    expected={"rush": "oversold", "rush-one-process": "exact"},
+    expected=verdicts(
+        exact="rush-one-process",
+        oversold="rush",
+    ),
 )

@@ -18,7 +18,7 @@ from locks import RedisLock
 from locks.points import point
 from shop.purchase import Attempt, Receipt
 from shop.strategies.locked import held, on_redis, sell_plainly
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 lock_for = on_redis(RedisLock)
 
@@ -37,5 +37,7 @@ STRATEGY = Strategy(
     article="beyond",
     summary="Looks right: the lock is perfect, and released before the commit.",
     buy=buy,
-    expected={"rush": "oversold"},
+    expected=verdicts(
+        oversold="rush",
+    ),
 )

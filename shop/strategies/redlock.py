@@ -18,7 +18,7 @@ from locks.classic.redlock import RedlockLock
 from shop.errors import Unavailable
 from shop.purchase import Attempt
 from shop.strategies.locked import sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 
 @cache
@@ -49,6 +49,9 @@ STRATEGY = Strategy(
     article="A1 A4",
     summary="A majority of five servers: one may fail, but a slow or paused holder still loses it.",
     buy=sell_under(lock_for),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact="rush crash late-release quorum lost-reply unknown-commit db-kill shutdown",
+        oversold="slow pause restart",
+    ),
     needs="REDLOCK_URLS",
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from locks.classic.reentrant import ReentrantLock
 from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 STRATEGY = Strategy(
     name="reentrant",
@@ -15,5 +15,11 @@ STRATEGY = Strategy(
     article="A0 A3",
     summary="Its owner may take it again, waiters are woken; a paused process loses it unawares.",
     buy=sell_under(on_redis(ReentrantLock)),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact=(
+            "rush crash slow late-release lost-reply unknown-commit busy redis-down db-kill "
+            "shutdown"
+        ),
+        oversold="pause restart failover eviction",
+    ),
 )

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from shop.purchase import Attempt, Receipt
 
 
+def verdicts(**faults: str) -> dict[str, str]:
+    """Fault -> verdict, from the faults of each verdict: verdicts(exact="rush crash")."""
+    return {fault: verdict for verdict, names in faults.items() for fault in names.split()}
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """One way to guard the check-and-decrement.

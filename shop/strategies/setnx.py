@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from locks.classic.setnx import SetnxLock
 from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 STRATEGY = Strategy(
     name="setnx",
@@ -15,5 +15,9 @@ STRATEGY = Strategy(
     article="A0 A2 A4",
     summary="No end of its own: a holder that crashes leaves it locked for ever.",
     buy=sell_under(on_redis(SetnxLock)),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact="rush slow pause unknown-commit redis-down eviction db-kill shutdown",
+        oversold="restart failover",
+        deadlock="crash lost-reply busy",
+    ),
 )

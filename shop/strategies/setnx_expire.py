@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from locks.classic.setnx_expire import SetnxExpireLock
 from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 STRATEGY = Strategy(
     name="setnx-expire",
@@ -16,5 +16,9 @@ STRATEGY = Strategy(
     article="A2 A4",
     summary="Two steps: a crash between them locks it for ever, a late DEL frees another's.",
     buy=sell_under(on_redis(SetnxExpireLock)),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact="rush unknown-commit busy redis-down db-kill shutdown",
+        oversold="slow late-release pause restart failover eviction",
+        deadlock="crash lost-reply",
+    ),
 )

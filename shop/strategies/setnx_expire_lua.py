@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from locks.classic.setnx_expire_lua import SetnxExpireLuaLock
 from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 STRATEGY = Strategy(
     name="setnx-expire-lua",
@@ -15,5 +15,8 @@ STRATEGY = Strategy(
     article="A4",
     summary="Both in one script: right but laborious, says A4; a slow holder loses it unawares.",
     buy=sell_under(on_redis(SetnxExpireLuaLock)),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact="rush crash late-release lost-reply unknown-commit busy redis-down db-kill shutdown",
+        oversold="slow pause restart failover eviction",
+    ),
 )

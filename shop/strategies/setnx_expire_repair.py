@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from locks.classic.setnx_expire_repair import SetnxExpireRepairLock
 from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 STRATEGY = Strategy(
     name="setnx-expire-repair",
@@ -15,5 +15,8 @@ STRATEGY = Strategy(
     article="A0",
     summary="Whoever finds it without a ttl gives it one; a late DEL still frees another's.",
     buy=sell_under(on_redis(SetnxExpireRepairLock)),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact="rush crash lost-reply unknown-commit busy redis-down db-kill shutdown",
+        oversold="slow late-release pause restart failover eviction",
+    ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from locks.classic.setnx_timestamp import SetnxTimestampLock
 from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 STRATEGY = Strategy(
     name="setnx-timestamp",
@@ -16,5 +16,8 @@ STRATEGY = Strategy(
     article="A1 A4",
     summary="Its end is a time by the client's clock: one that is ahead steals a live lock.",
     buy=sell_under(on_redis(SetnxTimestampLock)),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact="rush crash lost-reply unknown-commit busy redis-down eviction db-kill shutdown",
+        oversold="slow late-release pause clock restart failover",
+    ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from locks.classic.setnx_timestamp_del import SetnxTimestampDelLock
 from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 STRATEGY = Strategy(
     name="setnx-timestamp-del",
@@ -16,5 +16,8 @@ STRATEGY = Strategy(
     article="A4",
     summary="Expired, it is deleted and taken: two contenders at once both have it.",
     buy=sell_under(on_redis(SetnxTimestampDelLock)),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact="rush crash lost-reply unknown-commit busy redis-down eviction db-kill shutdown",
+        oversold="slow late-release pause clock restart failover",
+    ),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from locks.classic.setpx_del import SetpxDelLock
 from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 STRATEGY = Strategy(
     name="setpx-del",
@@ -15,5 +15,8 @@ STRATEGY = Strategy(
     article="A0 A2",
     summary="Atomic with its ttl, but whoever is late deletes the next holder's lock.",
     buy=sell_under(on_redis(SetpxDelLock)),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact="rush crash lost-reply unknown-commit busy redis-down db-kill shutdown",
+        oversold="slow late-release pause restart failover eviction",
+    ),
 )

@@ -11,7 +11,7 @@ from locks import Lock
 from locks.classic.token import TokenLock
 from shop.purchase import Attempt
 from shop.strategies.locked import locks_client, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 
 def lock_for(attempt: Attempt) -> Lock:
@@ -24,5 +24,8 @@ STRATEGY = Strategy(
     article="A0 A1 A4",
     summary="The lock has an owner and an end; a holder slower than its ttl loses it unawares.",
     buy=sell_under(lock_for),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact="rush crash late-release lost-reply unknown-commit busy redis-down db-kill shutdown",
+        oversold="slow pause restart failover eviction",
+    ),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from locks.classic.token_get_del import TokenGetDelLock
 from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 STRATEGY = Strategy(
     name="token-get-del",
@@ -15,5 +15,8 @@ STRATEGY = Strategy(
     article="A0 A1 A2",
     summary="Compares in the client: expired between GET and DEL, it deletes another's.",
     buy=sell_under(on_redis(TokenGetDelLock)),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact="rush crash lost-reply unknown-commit busy redis-down db-kill shutdown",
+        oversold="slow late-release pause restart failover eviction",
+    ),
 )

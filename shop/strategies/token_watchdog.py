@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from locks.classic.token_watchdog import TokenWatchdogLock
 from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy
+from shop.strategies.registry import Strategy, verdicts
 
 STRATEGY = Strategy(
     name="token-watchdog",
@@ -15,5 +15,11 @@ STRATEGY = Strategy(
     article="A2 A4",
     summary="A thread renews it while the holder works; a paused process renews nothing.",
     buy=sell_under(on_redis(TokenWatchdogLock)),
-    expected={"rush": "exact"},
+    expected=verdicts(
+        exact=(
+            "rush crash slow late-release lost-reply unknown-commit busy redis-down db-kill "
+            "shutdown"
+        ),
+        oversold="pause restart failover eviction",
+    ),
 )
