@@ -1,6 +1,6 @@
 # make demo   200 buyers, 100 units: without a lock, with A1's, with the one to copy
 # make matrix every strategy, each held against its expected verdict
-# make bench  RedisLock beside other locks and the floor
+# make bench  RedisLock beside other locks, and its rush beside the floor
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make serve  the shop, left running
 # make lint   ruff, mypy, import-linter, Django's checks
@@ -23,7 +23,8 @@ matrix: install
 	@exec $(BIN)/python -m loadtest matrix $(ARGS)
 
 bench: install-dev
-	@exec $(BIN)/python -m locks.bench $(ARGS)
+	@$(BIN)/python -m locks.bench
+	@exec $(BIN)/python -m loadtest bench $(ARGS)
 
 serve: install
 	@exec $(BIN)/python -m loadtest serve $(ARGS)

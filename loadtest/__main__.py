@@ -2,6 +2,7 @@
 
 demo   the same rush under each lock, and what came of it (the default)
 matrix every strategy under the rush, each held against its expected verdict
+bench  the rush under `redis` beside other ways and the floor, in interleaved rounds
 serve  the shop and Locust's web UI, left running until Ctrl-C
 """
 
@@ -13,12 +14,12 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from loadtest import demo, matrix, serve
+from loadtest import bench, demo, matrix, serve
 from loadtest.demo import CONTRAST, Setting
 from loadtest.stack import StackError
 from shop.embedded import EmbeddedError
 
-COMMANDS = {"demo": demo.run, "matrix": matrix.run, "serve": serve.run}
+COMMANDS = {"demo": demo.run, "matrix": matrix.run, "bench": bench.run, "serve": serve.run}
 
 
 def main() -> int:
@@ -44,14 +45,12 @@ def main() -> int:
     parser.add_argument(
         "--workers", type=_at_least(1), default=2, help="processes per node; default: %(default)s"
     )
-    parser.add_argument(
-        "--repeat", type=_at_least(1), default=1, help="runs of each (matrix); default: %(default)s"
-    )
+    parser.add_argument("--repeat", type=_at_least(1), help="rounds (matrix: 1, bench: 11)")
     parser.add_argument("--verbose", action="store_true", help="show where the time goes")
     given = parser.parse_args()
     setting = Setting(
         locks=_locks(given.lock, given.command),
-        repeat=given.repeat,
+        repeat=given.repeat or (11 if given.command == "bench" else 1),
         buyers=given.buyers,
         stock=given.stock,
         hold_ms=given.hold_ms,

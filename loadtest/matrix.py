@@ -34,9 +34,11 @@ def run(setting: Setting, console: Console) -> int:
             del one["faults"]
         summary = {"started": started.isoformat(timespec="seconds"), **summary, "runs": runs}
         report.write_summary(folder.path / "summary.json", summary)
-        (folder.path / "matrix.md").write_text(report.markdown(summary, report.MATRIX))
+        (folder.path / "matrix.md").write_text(
+            report.markdown({**summary, "runs": report.typical(runs)}, report.MATRIX)
+        )
         kept = folder.finish()
-    console.print(report.table(runs, report.MATRIX))
+    console.print(report.table(report.typical(runs), report.MATRIX))
     off = [one for one in runs if not one["as_expected"]]
     console.print(f"\n{len(runs)} runs, {len(off)} verdicts off", style="bold")
     console.print(f"{kept.relative_to(RESULTS.parent)}/summary.json", highlight=False)
@@ -55,7 +57,7 @@ def _two_nodes(
             raise StackError(f"unknown lock: {', '.join(unknown)}; there are {', '.join(known)}")
         chosen = [known[lock] for lock in setting.locks or known]
         runs: list[dict[str, Any]] = []
-        for one in [one for one in chosen for _ in range(setting.repeat)]:
+        for one in chosen * setting.repeat:  # in rounds, so that all meet the same machine
             progress(f"{len(runs) + 1}/{len(chosen) * setting.repeat}  {one['name']}")
             runs.append(_rush(buyers, setting, one, "rush"))
         buyers.save(folder.path, "matrix")

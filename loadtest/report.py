@@ -49,6 +49,19 @@ def verdict_cell(run: Run) -> str:
     return f"[bold {colour}]{sign} {run['verdict'].upper()}[/]{surprise}"
 
 
+def typical(runs: Sequence[Run]) -> list[Run]:
+    """One run for each strategy: the one of median duration, or one with an unexpected verdict."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run["lock"], run["fault"]), []).append(run)
+    chosen = []
+    for same in found.values():
+        ordered = sorted(same, key=lambda run: run.get("duration_s", 0.0))
+        surprises = [run for run in ordered if not run["as_expected"]]
+        chosen.append(surprises[0] if surprises else ordered[len(ordered) // 2])
+    return chosen
+
+
 def table(runs: Sequence[Run], columns: Sequence[str]) -> Table:
     """One line per run, for the terminal."""
     shown = Table(box=None, pad_edge=False, header_style="bold")

@@ -127,6 +127,7 @@ class Stack:
         self.log = log
         self.progress = progress
         self.token = secrets.token_urlsafe(24)
+        self.database_url = ""
         self.valkeys: list[embedded.Valkey] = []
         self.zookeeper: zookeeper.ZooKeeper | None = None
         self.nodes: list[Node] = []
@@ -174,6 +175,7 @@ class Stack:
         embedded.read_env()
         embedded.attach()
         environment = self._environment()
+        self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
         for number in range(self._count):
             name, port = "ABCDEFGH"[number], self._port if number == 0 else 0

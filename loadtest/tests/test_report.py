@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from loadtest import report
+
+
+def run(lock: str, seconds: float, **changes: Any) -> dict[str, Any]:
+    return {
+        "lock": lock,
+        "fault": "rush",
+        "buyers": 200,
+        "initial_stock": 100,
+        "hold_ms": 0,
+        "orders": 100,
+        "stock_left": 0,
+        "oversold": 0,
+        "lost_updates": 0,
+        "buy_ms": {"p50": 1000.4, "p95": 1500.0, "max": 1600.0},
+        "duration_s": seconds,
+        "verdict": "exact",
+        "expected": "exact",
+        "as_expected": True,
+        **changes,
+    }
+
+
+SUMMARY = {
+    "started": "2026-01-02T03:04:05+00:00",
+    "machine": {"cpus": 2, "python": "3.11.7", "postgres": "18.4", "redis": "Valkey 9.1"},
+    "nodes": 2,
+    "workers": 2,
+    "threads": 100,
+}
+
+
+def test_the_markdown_says_where_and_when_it_was_measured() -> None:
+    runs = [run("row-lock", 2.0), run("redis", 1.0), run("process", 1.0, fault=report.ONE_PROCESS)]
+    assert report.markdown({**SUMMARY, "runs": runs}, ("orders", "p50 ms", "x row-lock")) == (
+        "| lock | verdict | orders | p50 ms | x row-lock |\n"
+        "|---|---|--:|--:|--:|\n"
+        "| `row-lock` | **EXACT** | 100 | 1000 | 1.00 |\n"
+        "| `redis` | **EXACT** | 100 | 1000 | 0.50 |\n"
+        "| `process` (one process) | **EXACT** | 100 | 1000 | 0.50 |\n"
+        "\n"
+        "200 buyers, 100 units, hold 0 ms; 2 nodes of 2 workers and 100 threads; 2 CPUs, "
+        "Python 3.11.7, PostgreSQL 18.4, Valkey 9.1; 2026-01-02.\n"
+    )
+
+
+def test_of_several_runs_the_median_is_shown_or_the_one_that_surprises() -> None:
+    usual = [run("redis", seconds) for seconds in (3.0, 1.0, 2.0)]
+    assert [one["duration_s"] for one in report.typical(usual)] == [2.0]
+    surprise = run("redis", 9.0, verdict="oversold", as_expected=False)
+    assert report.typical([*usual, surprise]) == [surprise]
+
+
+def test_a_surprise_stands_in_the_table_with_what_was_expected() -> None:
+    shown = Console(file=io.StringIO(), width=120)
+    shown.print(report.table([run("redis", 1.0, verdict="oversold", as_expected=False)], ()))
+    assert isinstance(shown.file, io.StringIO)
+    assert "✗ OVERSOLD (expected exact)" in shown.file.getvalue()
+
+
+def test_what_was_not_run_has_no_figures() -> None:
+    missing = {"lock": "zookeeper", "fault": "rush", "verdict": "not_run", "as_expected": True}
+    runs = [run("redis", 1.0), missing]
+    told = report.markdown({**SUMMARY, "runs": runs}, ("orders", "seconds"))
+    assert "| `zookeeper` | **NOT_RUN** |  |  |" in told
