@@ -33,7 +33,7 @@ readme: install
 	@$(BIN)/python -m loadtest.readme
 
 test: install-dev
-	@exec $(BIN)/python -m pytest $(ARGS)
+	@exec $(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
 
 lint: install-dev
 	$(BIN)/ruff check .

@@ -139,7 +139,7 @@ if env.str("DATABASE_URL", default=""):
         DATABASES["default"]["OPTIONS"]["pool"] = {
             "min_size": SHOP_DB_POOL,
             "max_size": SHOP_DB_POOL,
-            "timeout": 3,
+            "timeout": 6,
             "reconnect_timeout": 5,  # its pauses double: longer, and it sleeps through the recovery
         }
 
