@@ -1,9 +1,8 @@
 """Two buyers driven through one schedule, in the manner of PostgreSQL's isolation tester.
 
-A schedule is who moves in each turn: `AABABB`. A move goes from one stop to the next: the read, the
-write with its order, and the commit; a lock that is released before the commit has a stop there
-too. The last move ends only when the transaction has, and the lock's release: whoever moves next
-finds all of it done.
+A schedule is who moves in each turn: `AABABB`. A purchase is three moves: the read; the write, the
+order and all else up to the COMMIT, before which the buyer stops; the commit, and what follows it.
+The last one ends only when the transaction and the lock have: whoever moves next finds it done.
 
 A buyer who waits in the database or for the lock counts as blocked, and the turn is the other's.
 The database is asked whether it is so (pg_blocking_pids). A lock is asked for without a wait: who
@@ -19,7 +18,7 @@ from itertools import combinations
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from django.db import connection
+from django.db import connection, connections
 from pytest_django import Settings
 
 from locks.points import installed, point
@@ -30,7 +29,9 @@ from shop.reports import SaleReport, sale_report
 from shop.tests.interleaving import PATIENCE, Interleaving
 from shop.tests.till import APPLE, open_sale
 
-STOPS = ("after_read", "before_commit", "released")
+MOVES = 3
+STOPS = ("after_read", "at_commit")
+TOLD = (*STOPS, "released")
 #: Seconds after which a buyer who moves is looked at: has it reached a stop, or is it blocked?
 GLANCE = 0.003
 
@@ -51,12 +52,11 @@ class Run(NamedTuple):
         return f"{self.schedule}: {', '.join(self.log)}; {sold}, {self.report.stock_left} left"
 
 
-def schedules(moves: int) -> list[str]:
-    """Every order in which two buyers can make so many moves each."""
-    return [
-        "".join("A" if turn in hers else "B" for turn in range(2 * moves))
-        for hers in combinations(range(2 * moves), moves)
-    ]
+#: Every order in which two buyers can make their moves.
+SCHEDULES = [
+    "".join("A" if turn in hers else "B" for turn in range(2 * MOVES))
+    for hers in combinations(range(2 * MOVES), MOVES)
+]
 
 
 class Buyer:
@@ -77,6 +77,7 @@ class Buyer:
 
     def _buy_again_and_again(self) -> None:
         fast_commits()
+        gate_the_commit()
         self.backend = connection.connection.info.backend_pid
         while not self._stage.over.is_set():
             point("begin")
@@ -95,16 +96,11 @@ class Buyer:
 
 
 class Scheduler:
-    """Runs schedules of one strategy.
-
-    moves  how many moves one purchase is
-    """
+    """Runs schedules of one strategy."""
 
     def __init__(self, lock: str, settings: Settings) -> None:
         self.lock = lock
-        reached = self._points_of_a_purchase()
-        self.moves = 1 + sum(place in STOPS for place in reached)
-        if "acquired" in reached:
+        if "acquired" in self._points_of_a_purchase():
             settings.SHOP_LOCK_WAIT = 0.0
         self._stage = Interleaving()
 
@@ -123,7 +119,7 @@ class Scheduler:
 
     def every_run(self, units: int) -> Iterator[Run]:
         """What comes of every schedule, each in a new sale of so many units."""
-        for schedule in schedules(self.moves):
+        for schedule in SCHEDULES:
             yield self.run(schedule, units)
 
     def run(self, schedule: str, units: int) -> Run:
@@ -179,8 +175,12 @@ class Scheduler:
                 buyer.blocked = place == "refused"
                 if buyer.blocked:
                     return False
-                if place in STOPS or place == "begin":
-                    log.append(f"{buyer.name} {'end' if place == 'begin' else place}")
+                if place == "begin":
+                    log.append(f"{buyer.name} end")
+                    return True
+                if place in TOLD:
+                    log.append(f"{buyer.name} {place}")
+                if place in STOPS:
                     return True
                 buyer.actor.starts()
             elif buyer.waits_in_the_database():
@@ -193,3 +193,15 @@ def fast_commits() -> None:
     """Order and visibility stay what they are; only the disk is not waited for."""
     with connection.cursor() as cursor:
         cursor.execute("SET synchronous_commit = off")
+
+
+def gate_the_commit() -> None:
+    """Make a point of it: a COMMIT of this thread is sent when the test says so."""
+    wrapper = connections["default"]
+    commit = wrapper.commit
+
+    def commit_when_told() -> None:
+        point("at_commit")
+        commit()
+
+    setattr(wrapper, "commit", commit_when_told)  # noqa: B010
