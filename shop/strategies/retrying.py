@@ -44,6 +44,7 @@ def until_it_fits(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt],
                 cause = error
             if time.monotonic() > deadline:
                 raise Busy("others were always first; nothing was sold") from cause
+            attempt.committing = False  # a conflict, at the COMMIT too, leaves nothing in doubt
             time.sleep(random.uniform(0, pause))
             pause = min(3 * pause, LONGEST_PAUSE)
 

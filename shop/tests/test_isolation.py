@@ -95,6 +95,7 @@ def test_a_lock_inside_one_process_does_not_stop_a_second_process() -> None:
             BUY_IN_A_SECOND_PROCESS,
             DATABASE_URL=database.geturl(),
             REDIS_URL=os.environ["REDIS_URL"],
+            SHOP_DB_POOL="0",
         )
         assert (other.stdout, other.returncode) == ("1\n", 0), other.stderr
         assert a.finishes().status == 201
