@@ -42,8 +42,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.slept: list[float] = []
-        stand_in = SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep)
-        monkeypatch.setattr(retrying, "time", stand_in)
+        self.time = SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep)
+        monkeypatch.setattr(retrying, "time", self.time)
 
     def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -238,7 +238,7 @@ def test_after_a_conflict_at_the_commit_nothing_is_in_doubt(
         monkeypatch.setitem(connection.settings_dict, "HOST", str(tmp_path))
 
     monkeypatch.setattr(connections["default"], "commit", conflict)
-    monkeypatch.setattr(retrying.time, "sleep", go_away)
+    monkeypatch.setattr(clock.time, "sleep", go_away)
     answer = buy(lock="serializable")
     monkeypatch.undo()
     assert_asks_to_come_back(

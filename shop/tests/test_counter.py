@@ -1,0 +1,248 @@
+"""The counter in Redis: each branch of its scripts, and what a crash or a doubt costs."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from locks.points import installed
+from shop import reservations
+from shop.checkout import check_out
+from shop.errors import Unavailable
+from shop.purchase import Attempt
+from shop.reports import sale_report
+from shop.reservations import give_back, keys_of, reserve
+from shop.strategies.locked import locks_client
+from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
+from shop.tests.interleaving import Interleaving
+from shop.tests.outage import Outage
+from shop.tests.till import APPLE, at, books, buy, committed, open_sale
+
+SALE = 7
+COUNT, HELD = keys_of(SALE)
+KEEP = reservations.KEEP
+
+buy_by_counter = partial(buy, lock="counter")
+
+
+def state(sale: int = SALE) -> tuple[int | None, set[bytes]]:
+    """Units that nobody holds, and who holds one."""
+    count, held = keys_of(sale)
+    client: Any = locks_client()
+    left = client.get(count)
+    return None if left is None else int(left), client.smembers(held)
+
+
+def ttls() -> list[int]:
+    """Milliseconds that both keys have left."""
+    client: Any = locks_client()
+    return [client.pttl(COUNT), client.pttl(HELD)]
+
+
+# --- reserve.lua, branch by branch --------------------------------------------------------------
+
+
+def test_the_first_reservation_seeds_the_counter_with_the_stock() -> None:
+    assert reserve(sale_id=SALE, holder="a", stock=3) == (1, 2)
+    assert state() == (2, {b"a"})
+
+
+def test_a_counter_that_is_there_is_not_seeded_again() -> None:
+    reserve(sale_id=SALE, holder="a", stock=3)
+    assert reserve(sale_id=SALE, holder="b", stock=3) == (1, 1)
+    assert reserve(sale_id=SALE, holder="c", stock=99) == (1, 0)
+    assert state() == (0, {b"a", b"b", b"c"})
+
+
+def test_the_same_attempt_never_holds_two() -> None:
+    reserve(sale_id=SALE, holder="a", stock=3)
+    assert reserve(sale_id=SALE, holder="a", stock=3) == (0, 2)
+    assert state() == (2, {b"a"})
+
+
+def test_with_none_left_others_are_sold_out_and_the_holder_still_holds() -> None:
+    reserve(sale_id=SALE, holder="a", stock=1)
+    assert reserve(sale_id=SALE, holder="b", stock=1) == (-1, 0)
+    assert reserve(sale_id=SALE, holder="a", stock=1) == (0, 0)
+    assert state() == (0, {b"a"})
+
+
+def test_a_sale_of_nothing_is_sold_out_at_once() -> None:
+    assert reserve(sale_id=SALE, holder="a", stock=0) == (-1, 0)
+    assert state() == (0, set())
+
+
+@pytest.mark.parametrize("holder", ["a", "b", "c"], ids=["held already", "sold out", "reserved"])
+def test_whatever_it_answers_both_keys_end_a_day_after_their_last_use(holder: str) -> None:
+    reserve(sale_id=SALE, holder="a", stock=2 if holder == "c" else 1)
+    client = locks_client()
+    for key in (COUNT, HELD):
+        client.pexpire(key, 60_000)
+    reserve(sale_id=SALE, holder=holder, stock=1)
+    assert all(KEEP - 60_000 < ttl <= KEEP for ttl in ttls())
+
+
+def test_two_sales_have_counters_of_their_own() -> None:
+    reserve(sale_id=SALE, holder="a", stock=1)
+    assert reserve(sale_id=8, holder="a", stock=5) == (1, 4)
+    assert state() == (0, {b"a"})
+
+
+# --- give_back.lua ------------------------------------------------------------------------------
+
+
+def test_what_is_given_back_another_may_have() -> None:
+    reserve(sale_id=SALE, holder="a", stock=1)
+    give_back(sale_id=SALE, holder="a")
+    assert state() == (1, set())
+    assert reserve(sale_id=SALE, holder="b", stock=1) == (1, 0)
+
+
+def test_what_is_not_held_cannot_be_given_back_nor_twice() -> None:
+    reserve(sale_id=SALE, holder="a", stock=2)
+    give_back(sale_id=SALE, holder="b")
+    assert state() == (1, {b"a"})
+    for _ in range(2):
+        give_back(sale_id=SALE, holder="a")
+    assert state() == (2, set())
+
+
+def test_giving_back_makes_no_counter_where_there_is_none_any_more() -> None:
+    """INCR would make one of 1 without a ttl, and the sale would begin with it."""
+    reserve(sale_id=SALE, holder="a", stock=2)
+    locks_client().delete(COUNT)
+    give_back(sale_id=SALE, holder="a")
+    assert state() == (None, set())
+
+
+def test_a_redis_that_does_not_answer_keeps_the_unit_and_hides_no_other_error(
+    redis_outage: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    reserve(sale_id=SALE, holder="a", stock=1)
+    redis_outage.begin()
+    give_back(sale_id=SALE, holder="a")
+    assert "a unit stays reserved until the next restock" in caplog.text
+    with pytest.raises(redis.RedisError):
+        reserve(sale_id=SALE, holder="b", stock=1)
+
+
+# --- compensation -------------------------------------------------------------------------------
+
+
+@committed
+def test_a_definite_failure_gives_the_unit_back() -> None:
+    sale = open_sale(2)
+    with installed(at("after_read", kill_this_threads_backend)):
+        assert buy_by_counter(key="k1").body["outcome"] == "unavailable"
+    assert state(sale.pk) == (2, set())
+    assert buy_by_counter(key="k1").status == 201
+
+
+@committed
+def test_an_unknown_commit_keeps_it_until_the_same_key_asks_again(tmp_path: Path) -> None:
+    sale = open_sale(1)
+    with installed(at("before_commit", kill_this_threads_backend)):
+        assert buy_by_counter(key="k1").body["outcome"] == "unknown"
+    assert state(sale.pk) == (0, {b"k1"}), "the order may exist"
+    assert buy_by_counter(key="k2").status == 409, "so nobody else gets this unit"
+    again = buy_by_counter(key="k1")
+    assert (again.status, again.body["replayed"]) == (201, False)
+    assert books() == (1, 0)
+
+
+@committed
+def test_a_commit_whose_reply_got_lost_keeps_it_and_the_same_key_finds_its_order() -> None:
+    sale = open_sale(2)
+    with ReplyCutter() as proxy, database_at(proxy.folder):
+        assert buy_by_counter(key="k1").body["outcome"] == "unknown"
+    assert proxy.cut == 1, "the fault did not fire"
+    assert state(sale.pk) == (1, {b"k1"})
+    again = buy_by_counter(key="k1")
+    assert (again.status, again.body["replayed"]) == (200, True)
+    assert state(sale.pk) == (1, {b"k1"}), "a replay gives nothing back: the order has the unit"
+    assert books() == (1, 1)
+
+
+@committed
+def test_a_key_that_bought_in_an_earlier_sale_takes_nothing_from_this_one() -> None:
+    open_sale(1)
+    buy_by_counter(key="k1")
+    sale = open_sale(3)
+    assert buy_by_counter(key="k1").body["replayed"] is True
+    assert state(sale.pk) == (3, set())
+
+
+# --- a crash, and a Redis that forgets ----------------------------------------------------------
+
+
+class Crash(BaseException):
+    """Ends the buyer's thread where it stands."""
+
+
+def crash() -> None:
+    raise Crash
+
+
+@committed
+def test_a_crash_between_reservation_and_order_undersells_until_the_restock() -> None:
+    sale = open_sale(2)
+    with installed(at("reserved", crash)), pytest.raises(Crash):
+        check_out(Attempt(APPLE, "ada", "counter"))
+    answers = [buy_by_counter(buyer=f"b{number}").status for number in range(3)]
+    assert answers == [201, 409, 409]
+    report = sale_report(sale.pk, buyers=4)
+    assert (report.orders, report.stock_left, report.undersold) == (1, 1, 1)
+    assert (report.oversold, report.lost_updates) == (0, 0)
+    open_sale(report.stock_left)
+    assert [buy_by_counter(buyer=f"b{number}").status for number in range(2)] == [201, 409]
+    assert books() == (2, 0)
+
+
+@committed
+def test_the_buyer_whose_worker_crashed_has_the_unit_by_asking_again_with_the_key() -> None:
+    open_sale(1)
+    with installed(at("reserved", crash)), pytest.raises(Crash):
+        check_out(Attempt(APPLE, "ada", "counter", key="k1"))
+    assert buy_by_counter(key="k2").status == 409
+    assert buy_by_counter(key="k1").status == 201
+    assert books() == (1, 0)
+
+
+@committed
+def test_a_redis_that_is_empty_in_mid_sale_is_seeded_from_the_stock_and_stays_exact(
+    redis_outage: Outage,
+) -> None:
+    open_sale(4)
+    assert [buy_by_counter(buyer=f"a{number}").status for number in range(2)] == [201, 201]
+    redis_outage.begin()
+    assert buy_by_counter().body["outcome"] == "unavailable"
+    redis_outage.end()
+    assert locks_client().dbsize() == 0
+    answers = [buy_by_counter(buyer=f"b{number}").status for number in range(4)]
+    assert answers == [201, 201, 409, 409]
+    assert books() == (4, 0)
+
+
+@committed
+def test_a_counter_seeded_too_high_is_stopped_by_the_check_in_postgresql() -> None:
+    """A has its unit from the counter that is forgotten while A is on the way to the database."""
+    open_sale(1)
+    with Interleaving() as stage:
+        a = stage.enter("A", partial(buy_by_counter, buyer="A")).runs_to("reserved")
+        locks_client().flushdb()
+        b = stage.enter("B", partial(buy_by_counter, buyer="B")).runs_to("reserved")
+        assert a.finishes().status == 201
+        assert b.finishes().status == 409
+    assert books() == (1, 0)
+
+
+@committed
+def test_without_postgresql_no_unit_is_reserved(tmp_path: Path) -> None:
+    sale = open_sale(1)
+    with database_at(tmp_path), pytest.raises(Unavailable):
+        check_out(Attempt(APPLE, "ada", "counter"))
+    assert state(sale.pk) == (None, set())
