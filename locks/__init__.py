@@ -6,7 +6,8 @@ from locks.errors import LockBackendError, LockError, LockLost, LockNotHeld, Loc
 from locks.lease import Lease, Loss, Release
 from locks.lock import Lock
 from locks.metrics import Metrics
-from locks.redis_lock import Inspection, RedisLock
+from locks.protocol import Inspection
+from locks.redis_lock import RedisLock
 
 __all__ = [
     "Inspection",

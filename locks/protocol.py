@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 #: Seconds for which the last fence outlives its lock; longer than any stale holder sleeps.
 FENCE_MEMORY = 7 * 24 * 3600
 FENCE_MEMORY_MS = FENCE_MEMORY * 1000
+
+#: A waiter whose channel nobody listens on is dead. Not so in a cluster, where each node counts its
+#: own receivers only: there, 0.
+COUNT_RECEIVERS = 1
 
 # What acquire.lua does when the lock is taken.
 STAY, QUEUE, LEAVE = b"stay", b"queue", b"leave"
@@ -95,3 +100,30 @@ class Wake(NamedTuple):
         if span < 0 or age < -slack or age > ttl / 3:
             return None
         return min(given, now) + ttl - drift(ttl) - slack
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """Who has a lock and who waits for it, at one moment on the server.
+
+    owner    token of the holder, which starts with its process id; None: the lock is free
+    left     seconds until the holder's lease ends unless it is renewed; 0.0: the lock is free
+    fence    the last fence given out, None if none is remembered
+    waiters  tokens of the waiters, next one first
+    """
+
+    owner: str | None
+    left: float
+    fence: int | None
+    waiters: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, reply: Any) -> Inspection:
+        """Reply of inspect.lua."""
+        owner, left, fence, waiters = reply
+        return cls(
+            owner=owner.decode() if owner else None,
+            left=max(0, left) / 1000,
+            fence=int(fence) if fence else None,
+            waiters=tuple(token.decode() for token in waiters),
+        )

@@ -20,7 +20,6 @@ import math
 import queue
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -30,10 +29,12 @@ from locks.lease import Lease, Loss, Release, new_token
 from locks.lock import Lock
 from locks.metrics import Metrics, tell
 from locks.protocol import (
+    COUNT_RECEIVERS,
     FENCE_MEMORY_MS,
     LEAVE,
     STAY,
     Answer,
+    Inspection,
     Wake,
     keys_of,
     milliseconds,
@@ -51,22 +52,6 @@ acquire_log = logging.getLogger("locks.acquire")
 release_log = logging.getLogger("locks.release")
 
 _UNKNOWN = "the server was not reached or refused, nothing is known about the lock"
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """Who has a lock and who waits for it, at one moment on the server.
-
-    owner    token of the holder, which starts with its process id; None: the lock is free
-    left     seconds until the holder's lease ends unless it is renewed; 0.0: the lock is free
-    fence    the last fence given out, None if none is remembered
-    waiters  tokens of the waiters, next one first
-    """
-
-    owner: str | None
-    left: float
-    fence: int | None
-    waiters: tuple[str, ...]
 
 
 class RedisLock(Lock):
@@ -154,15 +139,9 @@ class RedisLock(Lock):
     def inspect(self) -> Inspection:
         """Who holds the lock and who waits for it. Changes nothing. Raises LockBackendError."""
         try:
-            owner, left, fence, waiters = self._call("inspect")
+            return Inspection.parse(self._call("inspect"))
         except redis.RedisError as error:
             raise LockBackendError(f"{_UNKNOWN}: {error}", name=self.name) from error
-        return Inspection(
-            owner=owner.decode() if owner else None,
-            left=max(0, left) / 1000,
-            fence=int(fence) if fence else None,
-            waiters=tuple(token.decode() for token in waiters),
-        )
 
     def _obtain(self, token: bytes, end: float, *, once: bool) -> tuple[int, float] | None:
         """Fence and deadline of the lease, or None if the wait was over first."""
@@ -201,8 +180,8 @@ class RedisLock(Lock):
 
     def _ask(self, token: bytes, *what: Arg) -> Answer:
         asked = time.monotonic()
-        ttl = milliseconds(self.ttl)
-        return Answer.parse(asked, self._call("acquire", token, ttl, FENCE_MEMORY_MS, 1, *what))
+        common = token, milliseconds(self.ttl), FENCE_MEMORY_MS, COUNT_RECEIVERS
+        return Answer.parse(asked, self._call("acquire", *common, *what))
 
     def _lease(self, token: str, granted: tuple[int, float] | None, started: float) -> Lease | None:
         if granted is None:
@@ -240,7 +219,7 @@ class RedisLock(Lock):
         asked_before = lease.outcome is Release.UNKNOWN
         outcome = Release.UNKNOWN
         try:
-            if self._call("release", lease.token, FENCE_MEMORY_MS, 1) == 1:
+            if self._call("release", lease.token, FENCE_MEMORY_MS, COUNT_RECEIVERS) == 1:
                 outcome = Release.RELEASED
             elif not asked_before:  # else it may have been the release before that freed it
                 outcome = Release.EXPIRED
@@ -253,7 +232,7 @@ class RedisLock(Lock):
         """Leave the queue, and give the lock back if it was handed over meanwhile."""
         self._wakeups.abandon(token.encode(), self._keys)
         try:
-            self._call("release", token, FENCE_MEMORY_MS, 1)
+            self._call("release", token, FENCE_MEMORY_MS, COUNT_RECEIVERS)
         except redis.RedisError as error:
             acquire_log.warning("%s: cannot be told that we gave up: %s", self.name, error)
         else:

@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 
 import redis
 
-from locks.protocol import FENCE_MEMORY_MS, Wake
+from locks.protocol import COUNT_RECEIVERS, FENCE_MEMORY_MS, Wake
 from locks.scripts import script
 from locks.wire import Server
 
@@ -114,10 +114,11 @@ class WakeUps:
         with changed:
             if self._thread is None:
                 self._error = None
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, args=(changed,), name="locks.wakeups", daemon=True
                 )
-                self._thread.start()
+                thread.start()
+                self._thread = thread
             left = min(until - time.monotonic(), threading.TIMEOUT_MAX)
             changed.wait_for(lambda: self.listening or self._thread is None, max(0.0, left))
             if self._error is not None and not self.listening:
@@ -139,7 +140,8 @@ class WakeUps:
             self._read(connection)
         except (redis.RedisError, OSError) as caught:
             error = caught
-            logger.warning("no wake-ups until the next waiter subscribes again: %s", caught)
+            level = logging.WARNING if self._mailboxes else logging.INFO
+            logger.log(level, "no wake-ups until the next waiter subscribes: %s", caught)
         finally:
             connection.disconnect()
             with changed:
@@ -168,16 +170,15 @@ class WakeUps:
 
     def _deliver(self, message: bytes) -> None:
         token, wake = Wake.parse(message)
-        mailbox = self._mailboxes.get(token)
+        mailbox, abandoned = self._mailboxes.get(token), self._abandoned.get(token)
         if mailbox is not None:
             mailbox.put(wake)
-        elif token in self._abandoned:  # not for one that got it by asking, and holds it
-            self._give_back(token)
+        elif abandoned is not None:  # not a token that got the lock by asking, and holds it
+            self._give_back(token, abandoned)
 
-    def _give_back(self, token: bytes) -> None:
-        keys = self._abandoned[token]
+    def _give_back(self, token: bytes, keys: Sequence[bytes]) -> None:
         try:
-            self._server.call(script("release"), keys, [token, FENCE_MEMORY_MS, 1])
+            self._server.call(script("release"), keys, (token, FENCE_MEMORY_MS, COUNT_RECEIVERS))
         except redis.RedisError as error:
             logger.warning("a waiter that gave up was handed the lock: %s", error)
         else:

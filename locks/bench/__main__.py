@@ -1,7 +1,7 @@
 """RedisLock beside redis-py's Lock, python-redis-lock and the floor, interleaved in one run.
 
-    python -m locks.bench             about three minutes
-    python -m locks.bench --quick     half a minute, for a look
+    python -m locks.bench             about five minutes
+    python -m locks.bench --quick     about one minute, for a look
 
 Prints one table and writes results/<time>/bench.json. Every figure is a median over the rounds;
 within a round the locks take turns in shuffled order, so that a busy machine slows all of them.

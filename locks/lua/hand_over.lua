@@ -39,8 +39,8 @@ local function leave_queue(token)
 end
 
 -- Hand the free lock to the first waiter that still wants it and whose process is alive, which is
--- told on its channel. Returns its token, or nil when nobody waits. Stops at `asking`, who is told
--- by the reply instead.
+-- told on its channel. Returns its token, or nil when nobody waits: then the lock is the caller's to
+-- take or delete. Stops at `asking`, who is told by the reply instead.
 local function hand_over(asking, memory, count_receivers)
     while true do
         local token = redis.call('lpop', KEYS[2])
@@ -54,10 +54,11 @@ local function hand_over(asking, memory, count_receivers)
         end
         local channel, ttl, over = string.match(waiter or '', '^(%S+) (%S+) (%S+)$')
         if channel and (over == '-1' or tonumber(over) > now) then
+            -- Given before it is told: were the server to refuse to give it, nobody must have heard.
             local fence = next_fence()
+            give(token, ttl, fence, memory)
             local message = token .. ' ' .. digits(fence) .. ' ' .. digits(now)
             if redis.call('publish', channel, message) > 0 or count_receivers ~= '1' then
-                give(token, ttl, fence, memory)
                 outlive(tonumber(ttl))
                 return token
             end

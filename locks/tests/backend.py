@@ -114,7 +114,7 @@ class Proxy:
         self.port = self._listener.getsockname()[1]
         self._cut_after: bytes | None = None
         self._cut_before = False
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._links: list[dict[str, Any]] = []
         self._alive = True
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -123,15 +123,20 @@ class Proxy:
         """Deliver the next request that contains `text`, and cut the connection at its reply."""
         self._cut_after = text
 
+    def freeze_subscriptions(self) -> None:
+        """Deliver nothing more on the connections that are subscribed now, and leave them open."""
+        for link in self._links:
+            link["frozen"] = link["subscribed"]
+
     def refuse_next(self) -> None:
         """Cut the connection at the next request, undelivered."""
         self._cut_before = True
 
     def cut(self) -> None:
         """Break every connection that is open now."""
-        for pair in self._pairs:
-            for end in pair:
-                _shut(end)
+        for link in self._links:
+            _shut(link["client"])
+            _shut(link["server"])
 
     def close(self) -> None:
         self._alive = False
@@ -147,8 +152,10 @@ class Proxy:
                         self._accept(selector)
                     else:
                         self._pass(selector, key)
-        for end in (self._listener, *(end for pair in self._pairs for end in pair)):
-            end.close()
+        for link in self._links:
+            link["client"].close()
+            link["server"].close()
+        self._listener.close()
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
         try:
@@ -156,8 +163,9 @@ class Proxy:
         except OSError:
             return
         server = socket.create_connection(("127.0.0.1", self._target))
-        link = {"doomed": False, "client": client, "server": server}
-        self._pairs.append((client, server))
+        state = {"doomed": False, "subscribed": False, "frozen": False}
+        link = {"client": client, "server": server, **state}
+        self._links.append(link)
         selector.register(client, selectors.EVENT_READ, (server, link))
         selector.register(server, selectors.EVENT_READ, (client, link))
 
@@ -167,6 +175,9 @@ class Proxy:
             data = key.fileobj.recv(65536)  # type: ignore[union-attr]
         except OSError:
             data = b""
+        if data and link["frozen"]:
+            return
+        link["subscribed"] |= b"SUBSCRIBE" in data
         if key.fileobj is link["server"] and link["doomed"]:
             data = b""
         elif self._cut_before and key.fileobj is link["client"]:

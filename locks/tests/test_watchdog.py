@@ -221,6 +221,7 @@ def test_a_forked_child_neither_renews_nor_releases_and_renews_its_own(
     assert found == {
         "check": "LockNotHeld",
         "release": "LockNotHeld",
+        "own connection": True,
         "kept": True,
         "own": "released",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from locks import LockBackendError, RedisLock, Release, wire
+from locks import LockBackendError, RedisLock, Release, wakeups, wire
 from locks.scripts import script
 from locks.tests.backend import Proxy, Server, eventually
 from locks.tests.waiting import held, in_thread, queued, waiter
@@ -65,6 +66,22 @@ def test_cut_connections_are_replaced_while_waiters_wait(
     assert other.result(5).release() is Release.RELEASED
 
 
+def test_a_subscription_that_went_silent_is_noticed_and_replaced(
+    server: Server, client: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "PROBE", 0.2)
+    near = RedisLock(client, "half open", ttl=30)
+    far = RedisLock(server.client(port=proxy.port), "half open", ttl=30)
+    with held(near) as lease:
+        other = waiter(far)
+        channel = far._wakeups.channel
+        proxy.freeze_subscriptions()
+        eventually(lambda: far._wakeups.listening and far._wakeups.channel != channel)
+        eventually(partial(_has_channel, client, far))
+        lease.release()
+        assert other.result(2).release() is Release.RELEASED
+
+
 def test_a_connection_that_broke_while_idle_is_noticed_before_it_is_used(
     server: Server, proxy: Proxy
 ) -> None:
@@ -95,6 +112,16 @@ def test_a_replica_refuses_and_that_is_an_error_of_the_backend(own_server: Serve
         RedisLock(client, "another", ttl=10).acquire(5)
     assert lease.lost.wait(2)
     assert lease.release() is Release.UNKNOWN
+
+
+def test_a_server_out_of_memory_still_hands_over(own_server: Server) -> None:
+    client = own_server.client()
+    lock = RedisLock(client, "no memory", ttl=10)
+    with held(lock):
+        other = waiter(lock)
+        client.config_set("maxmemory", 1)
+    assert other.result(1).release() is Release.RELEASED
+    assert not lock.locked()
 
 
 @pytest.mark.parametrize(
@@ -159,12 +186,37 @@ def test_a_contended_acquisition_is_two_commands_however_many_wait(client: redis
         assert calls == 2 * waiters + 1
 
 
+def test_waiting_for_longer_than_the_ttl_costs_no_more_commands_while_the_queue_moves(
+    client: redis.Redis,
+) -> None:
+    lock = RedisLock(client, "moving", ttl=1.0, renew=False)
+    lock._wakeups.listen(time.monotonic() + 5)
+    pause = threading.Event()
+
+    def turn() -> None:
+        with lock.hold(wait=30):
+            pause.wait(0.15)
+
+    with held(lock):
+        client.config_resetstat()
+        threads = [in_thread(turn) for _ in range(12)]
+        eventually(partial(_has_length, client, "lock:{moving}:queue", 12))
+    for each in threads:
+        each.result(10)
+    assert client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 2 * 12 + 1 + 3
+
+
 def test_every_script_says_what_it_takes_and_returns() -> None:
     for name in ("acquire", "release", "renew", "inspect", "compare_and_delete"):
         text = script(name).text
         assert "-- KEYS" in text
         assert "-- returns" in text
         assert not text.startswith("-- include")
+
+
+def _has_channel(client: redis.Redis, lock: RedisLock) -> bool:
+    """Whether the waiter is queued with the channel on which its process listens now."""
+    return any(lock._wakeups.channel in waiter for waiter in client.hvals(lock._keys[2]))
 
 
 def _has_length(client: redis.Redis, key: str, length: int) -> bool:

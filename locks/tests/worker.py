@@ -56,6 +56,12 @@ class Hand:
         assert self.lease is not None
         return self.lease.remaining()
 
+    def _connection_of(self, name: str) -> Any:
+        """The local end of the connection that a command of the lock has just used."""
+        lock = RedisLock(self.client, name, ttl=1)
+        lock.inspect()
+        return lock._server._idle[-1]._sock.getsockname()
+
     def _leave_a_child(self, name: str) -> None:
         """Fork once we wait for the lock; the child outlives us for a while and does nothing."""
         lock = RedisLock(self.client, name, ttl=1)
@@ -69,6 +75,7 @@ class Hand:
 
     def fork(self, name: str) -> dict[str, Any]:
         """A child tries the inherited lease, then holds a lock of its own for three leases."""
+        inherited = self._connection_of(name)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -78,6 +85,7 @@ class Hand:
                     found[use.__name__] = use()
                 except LockError as error:
                     found[use.__name__] = type(error).__name__
+            found["own connection"] = self._connection_of(name) != inherited
             own = RedisLock(self.client, name, ttl=0.3).acquire(5)
             found["kept"] = not own.lost.wait(0.9) and own.remaining() > 0
             found["own"] = own.release().value
