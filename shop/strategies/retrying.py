@@ -15,6 +15,9 @@ from shop.purchase import Attempt, Receipt
 #: PostgreSQL: serialization_failure, deadlock_detected. Never a lost connection: after that the
 #: commit may have happened.
 CONFLICTS = {"40001", "40P01"}
+#: Seconds before the second try, at most; three times that before the next one, and so on. Short
+#: ones waste the machine on tries that fail: from 1 to 50 ms the rush took twice as long.
+FIRST_PAUSE = 0.02
 #: Seconds of the longest pause before the next try.
 LONGEST_PAUSE = 1.0
 
@@ -32,7 +35,7 @@ def until_it_fits(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt],
 
     def buy(attempt: Attempt) -> Receipt:
         deadline = time.monotonic() + settings.SHOP_LOCK_WAIT
-        pause = 0.02
+        pause = FIRST_PAUSE
         while True:
             try:
                 return buy_once(attempt)

@@ -81,11 +81,11 @@ def test_the_wait_is_what_ends_the_tries_and_not_their_number(
     clock: Clock, settings: Settings
 ) -> None:
     """200 buyers need up to 22 tries; a cap of 5 sold 70 of 100 units."""
-    settings.SHOP_LOCK_WAIT = 5.0
-    buying, left = failing(*[Conflict()] * 50)
+    settings.SHOP_LOCK_WAIT = 30.0
+    buying, left = failing(*[Conflict()] * 25)
     assert buying(Attempt(APPLE, "ada")) is RECEIPT
     assert not left
-    assert clock.now < 5.0
+    assert clock.now < 30.0
 
 
 def test_when_the_wait_is_over_the_buyer_is_told_busy(clock: Clock, settings: Settings) -> None:
@@ -98,11 +98,11 @@ def test_when_the_wait_is_over_the_buyer_is_told_busy(clock: Clock, settings: Se
 
 
 def test_the_pauses_grow_to_a_bound_and_are_random(clock: Clock, settings: Settings) -> None:
-    settings.SHOP_LOCK_WAIT = 60.0
+    settings.SHOP_LOCK_WAIT = 1000.0
     buying, _ = failing(*[Conflict()] * 200)
     buying(Attempt(APPLE, "ada"))
-    assert clock.slept[0] <= 0.001
-    assert 0.02 < max(clock.slept) <= retrying.LONGEST_PAUSE
+    assert clock.slept[0] <= retrying.FIRST_PAUSE
+    assert retrying.LONGEST_PAUSE / 2 < max(clock.slept) <= retrying.LONGEST_PAUSE
     assert len(set(clock.slept)) == 200
 
 
@@ -149,7 +149,7 @@ def test_a_buyer_who_is_always_overtaken_is_busy_and_sells_nothing(
     lock: str, clock: Clock, settings: Settings
 ) -> None:
     open_sale(2)
-    settings.SHOP_LOCK_WAIT = 0.2
+    settings.SHOP_LOCK_WAIT = 10.0
     reads = 0
 
     def overtake(place: str) -> None:
