@@ -33,3 +33,8 @@ class Strategy:
     buy: Callable[[Attempt], Receipt]
     expected: Mapping[str, str]
     needs: str = ""
+
+    @property
+    def file(self) -> str:
+        """Where it stands, from the project's folder."""
+        return f"shop/strategies/{self.name.replace('-', '_')}.py"

@@ -1,0 +1,149 @@
+"""The registry: what it says of a strategy is complete, true, and told once."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from shop.strategies import STRATEGIES, Strategy
+
+FOLDER = Path(settings.BASE_DIR) / "shop" / "strategies"
+#: What they share: no strategy of its own, so no limit of one screen.
+SHARED = {"__init__", "locked", "registry", "retrying"}
+#: Those that keep no flaw. `counter` tells what it costs, and oversells nothing.
+SOUND = {
+    *("redis", "advisory", "row-lock", "version", "rollback", "conditional", "serializable"),
+    "counter",
+}
+VERDICTS = {"exact", "oversold", "undersold", "deadlock", "unknown", "not_run"}
+ONE_SCREEN = 60
+
+each = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+
+
+def source(strategy: Strategy) -> str:
+    return (Path(settings.BASE_DIR) / strategy.file).read_text()
+
+
+def test_there_are_25_each_of_a_name_and_a_title_of_its_own() -> None:
+    assert len(STRATEGIES) == 25
+    assert [strategy.name for strategy in STRATEGIES.values()] == list(STRATEGIES)
+    assert len({strategy.title for strategy in STRATEGIES.values()}) == 25
+
+
+def test_every_file_of_the_folder_is_in_the_registry_but_for_what_they_share() -> None:
+    files = {path.stem for path in FOLDER.glob("*.py")} - SHARED
+    assert files == {Path(strategy.file).stem for strategy in STRATEGIES.values()}
+    assert set(STRATEGIES) > SOUND
+
+
+@each
+def test_a_strategy_fits_on_one_screen(strategy: Strategy) -> None:
+    assert len(source(strategy).splitlines()) <= ONE_SCREEN
+
+
+@each
+def test_its_summary_is_one_sentence_of_at_most_100_characters(strategy: Strategy) -> None:
+    assert re.fullmatch(r"[A-Z0-9][^.]*\.", strategy.summary)
+    assert len(strategy.summary) <= 100
+
+
+@each
+def test_its_file_opens_with_what_it_is_and_a_flawed_one_says_so(strategy: Strategy) -> None:
+    said = ast.get_docstring(ast.parse(source(strategy))) or ""
+    first = said.partition("\n\n")[0]
+    assert first.endswith((".", ":")), "the docstring's first paragraph is a sentence"
+    assert ("FLAW: " in said) == (strategy.name not in SOUND)
+
+
+@each
+def test_a_flawed_one_tells_how_it_fails_or_names_the_file_that_does(strategy: Strategy) -> None:
+    said = ast.get_docstring(ast.parse(source(strategy))) or ""
+    told = re.search(r"\((locks/classic/\w+\.py) tells how\)", said)
+    if told:
+        assert "FLAW: " in (Path(settings.BASE_DIR) / told[1]).read_text()
+    elif strategy.name not in SOUND:
+        assert "\n    A " in said, "no timeline, and no file that has one"
+
+
+@each
+def test_it_comes_from_an_article_or_says_that_it_goes_beyond(strategy: Strategy) -> None:
+    assert re.match(r"A[0-4]\b|beyond$", strategy.article)
+
+
+@each
+def test_it_expects_a_verdict_of_the_judges_for_the_rush(strategy: Strategy) -> None:
+    assert "rush" in strategy.expected
+    assert set(strategy.expected.values()) <= VERDICTS
+
+
+@each
+def test_what_it_needs_is_a_setting_that_is_empty_unless_it_is_given(strategy: Strategy) -> None:
+    assert not strategy.needs or not getattr(settings, strategy.needs)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_get_strategies_tells_what_the_registry_says(
+    given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = {strategy.needs for strategy in STRATEGIES.values() if strategy.needs}
+    assert needed == {"REDLOCK_URLS", "ZOOKEEPER_HOSTS"}
+    for name in needed:
+        monkeypatch.setattr(settings, name, ["one"] if given else [])
+    assert Client().get("/strategies").json() == {
+        "strategies": [
+            {
+                "name": strategy.name,
+                "title": strategy.title,
+                "article": strategy.article,
+                "summary": strategy.summary,
+                "expected": dict(strategy.expected),
+                "file": strategy.file,
+                "needs": strategy.needs,
+                "available": given or not strategy.needs,
+            }
+            for strategy in STRATEGIES.values()
+        ]
+    }
+
+
+# --- nothing stands twice -----------------------------------------------------------------------
+
+
+def shape(function: ast.FunctionDef) -> str:
+    """Its body without its names, texts and numbers."""
+    names = re.compile(r"(id|attr|arg|name|value)=('[^']*'|\"[^\"]*\"|-?[0-9.]+)")
+    return names.sub(r"\1=_", ast.dump(ast.Module(function.body, [])))
+
+
+def test_no_function_of_three_statements_stands_twice_not_even_under_other_names() -> None:
+    seen: dict[str, str] = {}
+    twice = []
+    for path in sorted(FOLDER.glob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and len(function.body) >= 3:
+                where = f"{path.name}: {function.name}"
+                if seen.setdefault(shape(function), where) != where:
+                    twice.append((seen[shape(function)], where))
+    assert twice == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("setnx", "setnx-expire"), ("setnx-expire-lua", "setpx-del"), ("setpx-del", "token")],
+)
+def test_two_that_differ_in_one_idea_show_nothing_else_side_by_side(one: str, other: str) -> None:
+    """The class, twice, and what the registry says: name, title, article, summary."""
+    ours, others = (source(STRATEGIES[name]).split('"""', 2)[2] for name in (one, other))
+    differ = [
+        line
+        for line in difflib.ndiff(ours.splitlines(), others.splitlines())
+        if line.startswith("- ")
+    ]
+    assert len(differ) <= 6, differ
