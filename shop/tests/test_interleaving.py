@@ -12,12 +12,10 @@ from django.db import connection, transaction
 
 from locks.points import installed, point
 from shop.checkout import check_out
-from shop.errors import Lost, SoldOut
-from shop.models import PurchaseHistory
+from shop.errors import SoldOut
 from shop.purchase import Attempt, Receipt, sell_one
 from shop.strategies.locked import locks_client
 from shop.strategies.token import lock_for
-from shop.tests.database import somebody_waits_for_a_row
 from shop.tests.interleaving import Actor, Interleaving
 from shop.tests.till import APPLE, LOCKED, books, buy, committed, eventually, open_sale
 
@@ -125,64 +123,6 @@ def test_a_lock_that_is_released_before_the_commit_oversells() -> None:
         assert a.finishes().stock_seen == 1
         assert b.finishes().stock_seen == 1
     assert books() == (2, 0)
-
-
-# --- a holder that lost its lock ----------------------------------------------------------------
-
-
-def the_lock_is_gone() -> None:
-    """Expired, evicted, or its server restarted empty: the holder is not told."""
-    assert locks_client().dbsize() > 0, "there is no lock to lose: the fault would not fire"
-    locks_client().flushdb()
-
-
-def test_a_holder_that_lost_its_lock_oversells_where_only_the_lock_is_trusted() -> None:
-    open_sale(1)
-    with Interleaving() as stage:
-        a = stage.enter("A", buyer("A", "token")).runs_to("after_read")
-        the_lock_is_gone()
-        b = stage.enter("B", buyer("B", "token"))
-        assert b.finishes().stock_seen == 1
-        assert a.finishes().lock["released"] == "expired"
-    assert books() == (2, 0)
-
-
-def test_a_holder_that_lost_its_lock_before_its_claim_is_refused_and_sells_nothing() -> None:
-    open_sale(2)
-    with Interleaving() as stage:
-        a = stage.enter("A", buyer("A", "redis")).runs_to("acquired")
-        the_lock_is_gone()
-        rival = stage.enter("B", buyer("B", "redis"))
-        assert rival.finishes().stock_seen == 2
-        with pytest.raises(Lost):
-            a.finishes()
-    assert books() == (1, 1)
-    assert [order.purchaser for order in PurchaseHistory.objects.all()] == ["B"]
-
-
-def test_a_holder_that_lost_its_lock_after_its_claim_is_waited_for_by_the_next_ones_claim() -> None:
-    """The claim takes the row: from there on it is the database that keeps B out."""
-    open_sale(1)
-    with Interleaving() as stage:
-        a = stage.enter("A", buyer("A", "redis")).runs_to("after_read")
-        the_lock_is_gone()
-        b = stage.enter("B", buyer("B", "redis")).runs_to("acquired").starts()
-        eventually(somebody_waits_for_a_row, what="B's claim waits for A's row")
-        assert a.finishes().lock["released"] == "expired"
-        with pytest.raises(SoldOut):
-            b.finishes()
-    assert books() == (1, 0)
-
-
-def test_fences_rise_with_every_order_even_when_redis_forgot_the_last_one() -> None:
-    open_sale(4)
-    for number in range(4):
-        if number == 2:
-            the_lock_is_gone()
-        assert buy(lock="redis", buyer=f"b{number}").status == 201
-    fences = [order.fence or 0 for order in PurchaseHistory.objects.order_by("pk")]
-    assert fences == sorted(set(fences))
-    assert len(fences) == 4
 
 
 # --- what the database is asked, and when -------------------------------------------------------
