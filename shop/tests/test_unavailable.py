@@ -13,7 +13,6 @@ from shop.strategies.locked import locks_client
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.outage import Outage
 from shop.tests.till import (
-    EVERY,
     LOCKED,
     assert_asks_to_come_back,
     at,
@@ -79,7 +78,6 @@ def test_a_redis_that_is_busy_with_a_script_is_503_unavailable(lock: str) -> Non
     assert buy(lock=lock).status == 201
 
 
-@pytest.mark.parametrize("lock", EVERY)
 def test_without_postgresql_a_sale_is_503_unavailable(lock: str, tmp_path: Path) -> None:
     open_sale(1)
     with database_at(tmp_path):  # nobody listens there
@@ -91,7 +89,6 @@ def test_without_postgresql_a_sale_is_503_unavailable(lock: str, tmp_path: Path)
     assert buy(lock=lock).status == 201, "the lock was released"
 
 
-@pytest.mark.parametrize("lock", EVERY)
 def test_a_connection_that_breaks_before_the_write_is_503_unavailable(lock: str) -> None:
     open_sale(1)
     with installed(at("after_read", kill_this_threads_backend)):
@@ -103,7 +100,6 @@ def test_a_connection_that_breaks_before_the_write_is_503_unavailable(lock: str)
     assert buy(lock=lock).status == 201
 
 
-@pytest.mark.parametrize("lock", EVERY)
 def test_a_connection_that_breaks_at_the_commit_is_503_unknown_and_may_have_sold_nothing(
     lock: str,
 ) -> None:
@@ -117,7 +113,6 @@ def test_a_connection_that_breaks_at_the_commit_is_503_unknown_and_may_have_sold
     assert books() == (1, 1)
 
 
-@pytest.mark.parametrize("lock", EVERY)
 def test_a_commit_whose_reply_got_lost_is_503_unknown_and_the_same_key_finds_the_order(
     lock: str,
 ) -> None:
