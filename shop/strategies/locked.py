@@ -23,11 +23,11 @@ def locks_client() -> redis.Redis:
     return cast(redis.Redis, get_redis_connection("locks"))
 
 
-def on_redis(kind: Callable[..., Lock]) -> Callable[[Attempt], Lock]:
-    """What makes a lock of this kind for a purchase, on the locks' Redis."""
+def on_redis(kind: Callable[..., Lock], *, ttl: str = "SHOP_LOCK_TTL") -> Callable[[Attempt], Lock]:
+    """What makes such a lock for a purchase, on the locks' Redis; `ttl` names its setting."""
 
     def lock_for(attempt: Attempt) -> Lock:
-        return kind(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
+        return kind(locks_client(), attempt.lock_name, ttl=getattr(settings, ttl))
 
     return lock_for
 

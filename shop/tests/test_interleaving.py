@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from locks.classic.token import TokenLock
 from locks.points import installed, point
 from shop.checkout import check_out
 from shop.errors import SoldOut
 from shop.purchase import Attempt, Receipt, sell_one
-from shop.strategies.locked import locks_client
-from shop.strategies.token import lock_for
+from shop.strategies.locked import locks_client, on_redis
 from shop.tests.interleaving import Actor, Interleaving
 from shop.tests.till import APPLE, LOCKED, books, buy, committed, eventually, open_sale
 
@@ -111,7 +111,7 @@ def test_a_lock_that_is_released_before_the_commit_oversells() -> None:
     def buy_with_the_lock_inside(name: str) -> Receipt:
         attempt = Attempt(product=APPLE, buyer=name, lock="token")
         with transaction.atomic(durable=True):
-            with lock_for(attempt).hold(wait=10):
+            with on_redis(TokenLock)(attempt).hold(wait=10):
                 receipt = sell_one(attempt)
             point("released")
         return receipt

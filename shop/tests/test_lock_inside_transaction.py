@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from django.db import transaction
 
+from locks.classic.token import TokenLock
 from shop import strategies
 from shop.purchase import Attempt
 from shop.strategies import STRATEGIES
-from shop.strategies.locked import LockInsideTransaction, held, locks_client
-from shop.strategies.token import lock_for
+from shop.strategies.locked import LockInsideTransaction, held, locks_client, on_redis
 from shop.tests.till import APPLE, books, buy, committed, open_sale, rolled_back
 
 SOURCES = {
@@ -37,7 +37,7 @@ def test_a_purchase_inside_somebody_elses_transaction_raises_and_sells_nothing(l
 
 @committed
 def test_the_error_is_raised_before_the_lock_is_taken_and_names_the_remedy() -> None:
-    lock = lock_for(Attempt(product=APPLE, buyer="ada", lock="token"))
+    lock = on_redis(TokenLock)(Attempt(product=APPLE, buyer="ada", lock="token"))
     with transaction.atomic(), pytest.raises(LockInsideTransaction) as caught, held(lock):
         pytest.fail("the lock was taken inside a transaction")
     assert str(caught.value) == (
