@@ -125,7 +125,7 @@ class Proxy:
 
     def freeze_subscriptions(self) -> None:
         """Deliver nothing more on the connections that are subscribed now, and leave them open."""
-        for link in self._links:
+        for link in list(self._links):
             link["frozen"] = link["subscribed"]
 
     def refuse_next(self) -> None:
@@ -134,7 +134,7 @@ class Proxy:
 
     def cut(self) -> None:
         """Break every connection that is open now."""
-        for link in self._links:
+        for link in list(self._links):
             _shut(link["client"])
             _shut(link["server"])
 

@@ -1,9 +1,10 @@
 """Takes a lock again and again, and writes down each moment at which its lease was good.
 
-    python -m locks.tests.chaos_worker <port> <ttl> <seed> <seconds> <history file>
+    python -m locks.tests.chaos_worker <port> <ttl> <seed> <history file> <stop file>
 
-One JSON object per line: the fence, and the monotonic second just before a check that passed. A
-line is written before anything else happens, so that a killed holder's are there.
+It ends once the stop file exists. The history has one JSON object per line: the fence, and the
+monotonic second just before a check that passed. A line is written before anything else happens,
+so that a killed holder's are there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import random
 import sys
 import threading
 import time
+from pathlib import Path
 
 import redis
 
@@ -23,10 +25,10 @@ from locks import LockError, RedisLock
 THREADS = 2
 
 
-def work(port: int, ttl: float, seed: str, end: float, history: int) -> None:
+def work(port: int, ttl: float, seed: str, history: int, stop: Path) -> None:
     chance = random.Random(seed)
     lock = RedisLock(redis.Redis(port=port, socket_timeout=1), "chaos", ttl=ttl)
-    while time.monotonic() < end:
+    while not stop.exists():
         try:
             lease = lock.acquire(chance.choice([0.0, 0.05, 0.5, 3.0]))
         except LockError:
@@ -46,12 +48,11 @@ def work(port: int, ttl: float, seed: str, end: float, history: int) -> None:
             continue
 
 
-def main(port: int, ttl: float, seed: str, seconds: float, path: str) -> None:
+def main(port: int, ttl: float, seed: str, path: str, stop: str) -> None:
     logging.disable(logging.WARNING)  # there is a lot to warn about
-    end = time.monotonic() + seconds
     history = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     threads = [
-        threading.Thread(target=work, args=(port, ttl, f"{seed}-{n}", end, history))
+        threading.Thread(target=work, args=(port, ttl, f"{seed}-{n}", history, Path(stop)))
         for n in range(THREADS)
     ]
     for thread in threads:
@@ -61,4 +62,4 @@ def main(port: int, ttl: float, seed: str, seconds: float, path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], float(sys.argv[4]), sys.argv[5])
+    main(int(sys.argv[1]), float(sys.argv[2]), *sys.argv[3:])
