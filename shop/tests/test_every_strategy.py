@@ -45,10 +45,10 @@ SERVER_IS_DOWN = "the lock's server does not answer; nothing was sold"
 
 @contextmanager
 def little_patience(settings: Settings) -> Iterator[None]:
-    """Neither a lock nor the database is waited for longer than 50 ms, in this thread."""
-    settings.SHOP_LOCK_WAIT = 0.05
+    """Neither a lock nor the database is waited for longer than 20 ms, in this thread."""
+    settings.SHOP_LOCK_WAIT = 0.02
     with connection.cursor() as cursor:
-        cursor.execute("SET lock_timeout = '50ms'")
+        cursor.execute("SET lock_timeout = '20ms'")
     try:
         yield
     finally:
@@ -137,7 +137,7 @@ def test_bad_input_is_400_says_what_is_allowed_and_sells_nothing(lock: str) -> N
 
 
 def test_an_unknown_product_is_404_and_leaves_no_lock_behind(lock: str, settings: Settings) -> None:
-    settings.SHOP_LOCK_WAIT = 0.05
+    settings.SHOP_LOCK_WAIT = 0.02
     for _ in range(2):  # a lock left behind would make the second one busy
         answer = buy(lock=lock, product="pear")
         assert answer.status == 404
