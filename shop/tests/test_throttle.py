@@ -1,0 +1,238 @@
+"""A3's rate limiter: so many attempts in a window, per buyer and per address, by Redis's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client
+from pytest_django import Settings
+
+from shop.errors import Throttled
+from shop.settings import parse_rate
+from shop.strategies.locked import locks_client
+from shop.tests.outage import Outage
+from shop.tests.test_settings import run
+from shop.tests.till import (
+    Answer,
+    answer_of,
+    assert_asks_to_come_back,
+    books,
+    buy,
+    committed,
+    open_sale,
+    rolled_back,
+)
+from shop.throttle import admit
+
+pytestmark = rolled_back
+
+
+@pytest.fixture
+def three_in_ten_seconds(settings: Settings) -> None:
+    settings.BUY_RATE_LIMIT = parse_rate("3/10s")
+
+
+limited = pytest.mark.usefixtures("three_in_ten_seconds")
+
+
+def buy_from(address: str, buyer: str) -> Answer:
+    client = Client(REMOTE_ADDR=address)
+    return answer_of(client.post("/buy", {"buyer": buyer, "lock": "token"}))
+
+
+def keys() -> Iterator[bytes]:
+    client: Any = locks_client()
+    yield from client.keys("throttle:*")
+
+
+def ttl(key: str) -> int:
+    client: Any = locks_client()
+    return int(client.pttl(key))
+
+
+def count(key: str) -> int:
+    client: Any = locks_client()
+    return int(client.get(key) or 0)
+
+
+# --- off and on ---------------------------------------------------------------------------------
+
+
+def test_it_is_off_unless_it_is_configured_and_then_counts_nothing() -> None:
+    open_sale(20)
+    assert {buy().status for _ in range(12)} == {201}
+    assert list(keys()) == []
+
+
+@limited
+def test_the_fourth_attempt_is_429_says_when_to_come_back_and_sells_nothing() -> None:
+    open_sale(20)
+    assert [buy().status for _ in range(3)] == [201] * 3
+    answer = buy()
+    assert answer.status == 429
+    assert answer.body == {
+        "outcome": "throttled",
+        "error": "Too many attempts. Come back when the window is over.",
+    }
+    assert 1 <= int(answer.headers["Retry-After"]) <= 10
+    assert books() == (3, 17)
+
+
+@limited
+@pytest.mark.parametrize("left_ms", [8_400, 7_900])
+def test_retry_after_is_what_the_window_has_left_in_whole_seconds(left_ms: int) -> None:
+    for _ in range(3):
+        admit(buyer="ada", address="here")
+    locks_client().pexpire("throttle:buyer:ada", left_ms)
+    locks_client().pexpire("throttle:address:here", 1)
+    with pytest.raises(Throttled) as caught:
+        admit(buyer="ada", address="elsewhere")
+    assert caught.value.retry_after == -(-left_ms // 1000)
+
+
+@limited
+def test_a_refusal_does_not_move_the_end_of_the_window() -> None:
+    for _ in range(3):
+        admit(buyer="ada", address="here")
+    locks_client().pexpire("throttle:buyer:ada", 5_000)
+    for _ in range(5):
+        with pytest.raises(Throttled):
+            admit(buyer="ada", address="here")
+    assert ttl("throttle:buyer:ada") <= 5_000
+
+
+@limited
+def test_the_window_opens_again_when_it_is_over() -> None:
+    for _ in range(3):
+        admit(buyer="ada", address="here")
+    with pytest.raises(Throttled):
+        admit(buyer="ada", address="here")
+    for key in keys():
+        locks_client().pexpire(key.decode(), 0)  # the server's clock says that it is over
+    for _ in range(3):
+        admit(buyer="ada", address="here")
+    with pytest.raises(Throttled):
+        admit(buyer="ada", address="here")
+
+
+# --- who is counted -----------------------------------------------------------------------------
+
+
+@limited
+def test_other_buyers_at_other_addresses_are_not_affected() -> None:
+    open_sale(20)
+    for _ in range(4):
+        buy_from("10.0.0.1", "ada")
+    assert [buy_from("10.0.0.2", "bob").status for _ in range(4)] == [201, 201, 201, 429]
+
+
+@limited
+def test_buyers_who_share_an_address_share_its_attempts() -> None:
+    open_sale(20)
+    answers = [buy_from("10.0.0.1", f"b{number}").status for number in range(4)]
+    assert answers == [201, 201, 201, 429]
+    assert buy_from("10.0.0.2", "b3").status == 201
+
+
+@limited
+def test_a_buyer_who_changes_the_address_is_still_counted() -> None:
+    open_sale(20)
+    answers = [buy_from(f"10.0.0.{number}", "ada").status for number in range(4)]
+    assert answers == [201, 201, 201, 429]
+
+
+@limited
+def test_a_request_that_cannot_be_read_is_no_attempt() -> None:
+    assert {buy(hold_ms="long").status for _ in range(5)} == {400}
+    assert list(keys()) == []
+
+
+@limited
+@committed
+def test_a_burst_is_counted_one_by_one() -> None:
+    def is_admitted(number: int) -> bool:
+        try:
+            admit(buyer="ada", address="here")
+        except Throttled:
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as burst:
+        assert sum(burst.map(is_admitted, range(64))) == 3
+    assert count("throttle:buyer:ada") == count("throttle:address:here") == 64
+
+
+# --- no key without an end ----------------------------------------------------------------------
+
+
+@limited
+def test_every_key_has_a_ttl_from_its_first_attempt_on() -> None:
+    for _ in range(5):
+        with suppress(Throttled):
+            admit(buyer="ada", address="here")
+        assert {0 < ttl(key.decode()) <= 10_000 for key in keys()} == {True}
+    assert len(list(keys())) == 2
+
+
+@limited
+def test_a_key_that_lost_its_ttl_gets_one_again_so_that_nobody_is_shut_out_for_ever() -> None:
+    """A3's way, INCR and then EXPIRE, leaves such a key after a crash between the two."""
+    locks_client().set("throttle:buyer:ada", 1_000)
+    assert ttl("throttle:buyer:ada") == -1
+    with pytest.raises(Throttled) as caught:
+        admit(buyer="ada", address="here")
+    assert caught.value.retry_after == 10
+    assert 0 < ttl("throttle:buyer:ada") <= 10_000
+
+
+# --- what goes wrong ----------------------------------------------------------------------------
+
+
+@limited
+@pytest.mark.parametrize("way", ["none", "row-lock", "redis"])
+def test_without_redis_nobody_is_admitted_whatever_the_strategy(
+    way: str, redis_outage: Outage
+) -> None:
+    open_sale(1)
+    redis_outage.begin()
+    assert_asks_to_come_back(
+        buy(lock=way), "unavailable", "the lock's server does not answer; nothing was sold"
+    )
+    assert books() == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("", None), ("3/10s", (3, 10.0)), ("100/0.5s", (100, 0.5)), ("1/86400s", (1, 86_400.0))],
+)
+def test_a_rate_is_attempts_and_seconds_or_nothing(
+    text: str, rate: tuple[int, float] | None
+) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("3", "3/10", "0/10s", "-3/10s", "3/0s", "3/-1s", "three/10s", "3/10m", "3/86401s"),
+        *("3 / 10s", "3/10.0.0s", "3/.s", "3/s", "3/0.0001s", "3/infs", "3/nans", "1/1s2/2s"),
+    ],
+)
+def test_any_other_rate_is_an_error_that_says_how_to_write_it(text: str) -> None:
+    with pytest.raises(ImproperlyConfigured) as caught:
+        parse_rate(text)
+    assert str(caught.value) == f"BUY_RATE_LIMIT is {text!r}: write attempts/seconds, as 3/10s"
+
+
+def test_a_shop_with_a_bad_rate_does_not_start() -> None:
+    done = run("-c", "from shop import settings", BUY_RATE_LIMIT="3/10.0.0s")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "django.core.exceptions.ImproperlyConfigured: "
+        "BUY_RATE_LIMIT is '3/10.0.0s': write attempts/seconds, as 3/10s"
+    )
