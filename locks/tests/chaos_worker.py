@@ -34,7 +34,7 @@ def work(port: int, ttl: float, seed: str, history: int, stop: Path) -> None:
         except LockError:
             time.sleep(0.01)
             continue
-        leave = time.monotonic() + chance.choice([0.0] * 6 + [0.005] * 3 + [0.02, 2 * ttl])
+        leave = time.monotonic() + chance.choice([0.0] * 3 + [0.005] * 3 + [0.02] * 3 + [2 * ttl])
         try:
             while True:
                 at = time.monotonic()

@@ -82,6 +82,15 @@ class Crowd:
             )
         )
 
+    def pick(self, lock: RedisLock, chance: random.Random) -> subprocess.Popen[bytes]:
+        """The process of the holder, of the first waiter, or any: their tokens name it."""
+        seen = lock.inspect()
+        whom = chance.choice(["holder", "head", "anybody"])
+        tokens = [seen.owner or ""] if whom == "holder" else seen.waiters[:1]
+        anybody = chance.choice(self.running)
+        pids = [token.partition("-")[0] for token in tokens if whom != "anybody"]
+        return next((each for each in self.running if str(each.pid) in pids), anybody)
+
     def kill(self, victim: subprocess.Popen[bytes]) -> None:
         victim.kill()
         victim.wait(10)
@@ -113,7 +122,7 @@ def test_whatever_happens_no_two_hold_the_lock_and_the_queue_drains(
     try:
         eventually(history.exists, within=30)
         for fault in chance.sample(plan, len(plan)):
-            victim = chance.choice(crowd.running)
+            victim = crowd.pick(lock, chance)
             if fault == "kill":
                 crowd.kill(victim)
             elif fault == "pause":
