@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from locks.errors import LockTimeout
-from locks.lease import Lease
+from locks.lease import Lease, Release
 
 #: Shortest lease that makes sense: a server's expiry is counted in milliseconds.
 SHORTEST_TTL = 0.001
@@ -57,10 +57,16 @@ class Lock(ABC):
         try:
             yield lease
         except BaseException as error:
-            if lease.loss is not None:
-                error.add_note(f"{self.name}: the lease was lost in this block: {lease.loss.value}")
+            _leave(lease)
+            if lease.loss is not None or lease.outcome is Release.EXPIRED:
+                found = lease.loss or lease.outcome
+                error.add_note(f"{self.name}: the lease was lost in this block: {found}")
             raise
-        finally:
-            # The block may have released it itself, or have forked, and this be the child.
-            if lease.outcome is None and not lease.foreign:
-                lease.release()
+        else:
+            _leave(lease)
+
+
+def _leave(lease: Lease) -> None:
+    """Release, unless the block did, or has forked and this is the child."""
+    if lease.outcome is None and not lease.foreign:
+        lease.release()

@@ -72,7 +72,7 @@ class WakeUps:
         vars(self).pop("_changed", None)
         self._thread: threading.Thread | None = None
         self._connection: Any = None
-        self._error: Exception | None = None
+        self._error: redis.RedisError | None = None
         self._mailboxes: dict[bytes, Mailbox] = {}
         self._watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
         self._abandoned: dict[bytes, Sequence[bytes]] = {}
@@ -129,7 +129,7 @@ class WakeUps:
         self.channel = b"lock:wake:%d-%b" % (os.getpid(), secrets.token_hex(8).encode())
         self._abandoned.clear()
         self._connection = connection = self._server.connection(PROBE)
-        error: Exception | None = None
+        error: redis.RedisError = redis.ConnectionError("the subscription ended")
         try:
             connection.connect()
             connection.send_command("SUBSCRIBE", self.channel)
@@ -138,7 +138,7 @@ class WakeUps:
                 self.listening = True
                 changed.notify_all()
             self._read(connection)
-        except (redis.RedisError, OSError) as caught:
+        except redis.RedisError as caught:
             error = caught
             level = logging.WARNING if self._mailboxes else logging.INFO
             logger.log(level, "no wake-ups until the next waiter subscribes: %s", caught)
@@ -169,7 +169,11 @@ class WakeUps:
                 self._deliver(message[2])
 
     def _deliver(self, message: bytes) -> None:
-        token, wake = Wake.parse(message)
+        try:
+            token, wake = Wake.parse(message)
+        except ValueError:
+            logger.warning("not a wake-up: %r", message)
+            return
         mailbox, abandoned = self._mailboxes.get(token), self._abandoned.get(token)
         if mailbox is not None:
             mailbox.put(wake)

@@ -68,12 +68,17 @@ def test_the_body_s_exception_is_never_masked(server: Server) -> None:
     gone.stop()
 
 
-def test_an_exception_after_the_lease_was_lost_has_a_note(client: redis.Redis) -> None:
+@pytest.mark.parametrize("noticed", [True, False])
+def test_an_exception_after_the_lease_was_lost_has_a_note(
+    client: redis.Redis, noticed: bool
+) -> None:
     lock = RedisLock(client, "noted", ttl=10)
     with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1) as lease:  # noqa: PT012
-        lease.lose(Loss.TAKEN)
+        client.delete("lock:{noted}")
+        if noticed:
+            lease.lose(Loss.GONE)
         raise ZeroDivisionError
-    assert "taken" in caught.value.__notes__[0]
+    assert caught.value.__notes__[0].endswith("gone" if noticed else "expired")
 
 
 def test_leaving_the_block_after_the_lease_expired_does_not_raise(
