@@ -187,6 +187,8 @@ def test_a_second_renewal_that_is_a_moment_late(
     eventually(lambda: renewals > 2 or not client.exists(lock.key))
     assert bool(client.exists(lock.key)) is kept
     assert lease.release() is (Release.RELEASED if kept else Release.EXPIRED)
+    # The hook still uses the client: its thread must end before the client is closed.
+    eventually(lambda: all(thread.name != "lock-renewal" for thread in threading.enumerate()))
 
 
 @pytest.mark.parametrize(("same_value", "found"), [(True, True), (False, False)])
