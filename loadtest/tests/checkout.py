@@ -31,8 +31,8 @@ def fresh_copy(folder: Path) -> Path:
 
 
 def fresh_environment() -> dict[str, str]:
-    """The environment without what this test run has set for itself."""
-    ours = ("DATABASE_URL", "REDIS_", "SHOP_", "DJANGO_", "PYTEST_")
+    """The environment without what this test run, and the make that began it, have set."""
+    ours = ("DATABASE_URL", "REDIS_", "SHOP_", "DJANGO_", "PYTEST_", "MAKE", "MFLAGS", "ARGS")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
