@@ -19,6 +19,8 @@ from loadtest.demo import CONTRAST, Setting
 from loadtest.stack import StackError
 from shop.embedded import EmbeddedError
 
+#: Columns of a pipe or a log, where nobody says: room for every figure of the matrix.
+WIDTH = 120
 COMMANDS = {"demo": demo.run, "matrix": matrix.run, "bench": bench.run, "serve": serve.run}
 
 
@@ -58,7 +60,7 @@ def main() -> int:
         workers=given.workers,
         verbose=given.verbose,
     )
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:
         return COMMANDS[given.command](setting, console)
     except (StackError, EmbeddedError) as error:

@@ -37,15 +37,7 @@ def run(setting: Setting, console: Console) -> int:
     with ExitStack() as everything:
         progress = everything.enter_context(Progress(console, verbose=setting.verbose))
         folder = everything.enter_context(result_folder(started))
-        stack = everything.enter_context(
-            Stack(
-                nodes=setting.nodes,
-                workers=setting.workers,
-                threads=setting.threads,
-                log=folder.log,
-                progress=progress,
-            )
-        )
+        stack = everything.enter_context(demo.stack_for(setting, folder, progress, extras=False))
         buyers = everything.enter_context(Buyers(stack, log=folder.log, stay=True))
         expected = {one["name"]: one["expected"]["rush"] for one in stack.shop().strategies()}
         seconds: dict[str, list[float]] = {name: [] for name in (HTTP, COMMITS, *LOCKS)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import ceil
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from loadtest import report
 from loadtest.buyers import Buyers
-from loadtest.results import RESULTS, now, result_folder
+from loadtest.results import RESULTS, ResultFolder, now, result_folder
 from loadtest.stack import Stack, StackError
 
 #: Without a lock, with A1's, with the one to copy.
@@ -78,16 +78,8 @@ def run(setting: Setting, console: Console) -> int:
     with ExitStack() as everything:
         progress = everything.enter_context(Progress(console, verbose=setting.verbose))
         folder = everything.enter_context(result_folder(started))
-        stack = everything.enter_context(
-            Stack(
-                nodes=setting.nodes,
-                workers=setting.workers,
-                threads=setting.threads,
-                log=folder.log,
-                progress=progress,
-                extras=not set(setting.locks) <= set(CONTRAST),
-            )
-        )
+        extras = not set(setting.locks) <= set(CONTRAST)
+        stack = everything.enter_context(stack_for(setting, folder, progress, extras=extras))
         buyers = everything.enter_context(Buyers(stack, log=folder.log))
         expected = _expectations(stack, setting)
         runs = []
@@ -117,6 +109,20 @@ def _expectations(stack: Stack, setting: Setting) -> dict[str, str]:
     if unknown := [lock for lock in setting.locks if lock not in known]:
         raise StackError(f"unknown lock: {', '.join(unknown)}; there are {', '.join(known)}")
     return {lock: known[lock]["rush"] for lock in setting.locks}
+
+
+def stack_for(
+    setting: Setting, folder: ResultFolder, progress: Callable[[str], None], *, extras: bool
+) -> Stack:
+    """The stack that a setting asks for, not yet started; `extras` as in Stack."""
+    return Stack(
+        nodes=setting.nodes,
+        workers=setting.workers,
+        threads=setting.threads,
+        log=folder.log,
+        progress=progress,
+        extras=extras,
+    )
 
 
 def summary_of(stack: Stack, setting: Setting) -> dict[str, Any]:

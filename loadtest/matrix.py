@@ -15,7 +15,7 @@ from loadtest.buyers import Buyers
 from loadtest.demo import Progress, Setting
 from loadtest.report import ONE_PROCESS
 from loadtest.results import RESULTS, ResultFolder, now, result_folder
-from loadtest.stack import Stack, StackError
+from loadtest.stack import StackError
 
 
 def run(setting: Setting, console: Console) -> int:
@@ -49,7 +49,7 @@ def _two_nodes(
     setting: Setting, folder: ResultFolder, progress: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     with (
-        _stack(setting, folder, progress) as stack,
+        demo.stack_for(setting, folder, progress, extras=True) as stack,
         Buyers(stack, log=folder.log, stay=True) as buyers,
     ):
         known = {one["name"]: one for one in stack.shop().strategies()}
@@ -71,7 +71,7 @@ def _one_process(
     """The strategies that expect another verdict of a single process."""
     alone = replace(setting, nodes=1, workers=1)
     with (
-        _stack(alone, folder, progress, extras=False) as stack,
+        demo.stack_for(alone, folder, progress, extras=False) as stack,
         Buyers(stack, log=folder.log, stay=True) as buyers,
     ):
         return [
@@ -79,19 +79,6 @@ def _one_process(
             for one in stack.shop().strategies()
             if ONE_PROCESS in one["expected"] and one["name"] in (setting.locks or one["name"])
         ]
-
-
-def _stack(
-    setting: Setting, folder: ResultFolder, progress: Callable[[str], None], *, extras: bool = True
-) -> Stack:
-    return Stack(
-        nodes=setting.nodes,
-        workers=setting.workers,
-        threads=setting.threads,
-        log=folder.log,
-        progress=progress,
-        extras=extras,
-    )
 
 
 def _rush(
