@@ -10,4 +10,4 @@ class ShopConfig(AppConfig):
     def ready(self) -> None:
         from shop import checks, demo  # noqa: F401  (registers them)
 
-        demo.install_pauses()
+        demo.install()

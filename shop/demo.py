@@ -1,22 +1,140 @@
-"""What a demo may do to the shop, and nothing else may: SHOP_DEMO=1."""
+"""What a demo may do to the shop, and nothing else may: SHOP_DEMO=1.
+
+Pauses at points, for everybody; and, with a folder to record into (SHOP_DEMO_HISTORY), a history
+of what each purchase did and stops for single ones. A buyer who sends `Demo-Stop: after_read`
+stands at that point from the time that the file at/<key>@after_read appears in the folder until
+the file go/<key>@after_read does. Files, because everything else may be down or cut off.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from django.conf import settings
+from django.http import HttpRequest, HttpResponse
 
 from locks import points
+from shop import record
+
+#: Seconds after which a stopped purchase goes on by itself, and how often it looks.
+LONGEST_STOP = 30.0
+LOOK_EVERY = 0.005
+#: What begins, and may still fail; everything else that is told has happened.
+BEGINS = {"acquire", "before_commit", "release"}
 
 
-def install_pauses() -> None:
-    """Pause at the points that SHOP_DEMO_PAUSES names. Nothing happens outside a demo."""
-    if not settings.SHOP_DEMO or not settings.SHOP_DEMO_PAUSES:
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request of a purchase: its Idempotency-Key and the points at which it is to stop."""
+
+    attempt: str
+    stops: frozenset[str]
+
+
+_visit: ContextVar[Visit | None] = ContextVar("visit", default=None)
+
+
+def now() -> float:
+    """Seconds since 1970 by this node's clock, which a demo may set wrong."""
+    return time.time() + (settings.SHOP_DEMO_CLOCK_AHEAD if settings.SHOP_DEMO else 0.0)
+
+
+def install() -> None:
+    """Put the hooks in place that the settings ask for. Nothing happens outside a demo."""
+    if not settings.SHOP_DEMO:
         return
-    pauses = {name: float(ms) / 1000 for name, ms in settings.SHOP_DEMO_PAUSES.items()}
+    hooks: list[points.Hook] = []
+    if settings.SHOP_DEMO_PAUSES:
+        hooks.append(pause_for(settings.SHOP_DEMO_PAUSES))
+    if settings.SHOP_DEMO_HISTORY:
+        stage = Stage(Path(settings.SHOP_DEMO_HISTORY), node=settings.SHOP_DEMO_NODE)
+        hooks.append(stage.at_point)
+        record.install(stage.write)
+
+    def all_of_them(name: str) -> None:
+        for hook in hooks:
+            hook(name)
+
+    if hooks:
+        points.install(all_of_them)
+
+
+def pause_for(milliseconds: dict[str, str]) -> points.Hook:
+    """A hook that pauses everybody at the points of this table."""
+    seconds = {name: float(ms) / 1000 for name, ms in milliseconds.items()}
 
     def pause(name: str) -> None:
-        if name in pauses:
-            time.sleep(pauses[name])
+        if name in seconds:
+            time.sleep(seconds[name])
 
-    points.install(pause)
+    return pause
+
+
+class Stage:
+    """Records what purchases do, one JSON line an event, and stops those that asked for it."""
+
+    def __init__(self, folder: Path, *, node: str) -> None:
+        self.folder = folder
+        self.node = node
+        self._pid = 0
+        self._file = -1
+
+    def write(self, event: str, facts: dict[str, object]) -> None:
+        """Append one event of the purchase of this thread, if it has a key."""
+        visit = _visit.get()
+        if visit is None:
+            return
+        if self._pid != os.getpid():  # the first event, or the first after a fork
+            self._pid = os.getpid()
+            path = self.folder / f"node-{self.node}-{self._pid}.jsonl"
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        line: dict[str, Any] = {
+            "t": time.monotonic_ns(),
+            "by": "node",
+            "node": self.node,
+            "pid": self._pid,
+            "attempt": visit.attempt,
+            "f": event,
+            "type": "invoke" if event in BEGINS else "ok",
+            **facts,
+        }
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+    def at_point(self, name: str) -> None:
+        """Stand here, if this purchase was asked to, until it may go on."""
+        visit = _visit.get()
+        if visit is None or name not in visit.stops:
+            return
+        mark = f"{visit.attempt.replace('/', '+')}@{name}"
+        go = self.folder / "go" / mark
+        self.write(f"stops at {name}", {})
+        (self.folder / "at" / mark).touch()
+        deadline = time.monotonic() + LONGEST_STOP
+        while not go.exists() and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY)
+        self.write(f"leaves {name}", {})
+
+
+class VisitMiddleware:
+    """Knows the purchase that a thread works on. In place only where a history is recorded."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        key = request.headers.get("Idempotency-Key")
+        if key is None:
+            return self.get_response(request)
+        stops = frozenset(filter(None, request.headers.get("Demo-Stop", "").split(",")))
+        before = _visit.set(Visit(key, stops))
+        try:
+            return self.get_response(request)
+        finally:
+            _visit.reset(before)

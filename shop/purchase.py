@@ -14,6 +14,7 @@ from locks import Lease
 from locks.points import point
 from shop.errors import SaleClosed, SoldOut, UnknownProduct
 from shop.models import Product, PurchaseHistory
+from shop.record import tell
 
 #: The constraint that PostgreSQL names when a key has bought already.
 KEY_CONSTRAINT = "idempotency_key"
@@ -123,6 +124,7 @@ def sell_one(
     """
     attempt.committing = False
     stock = read(attempt)
+    tell("after_read", amount=stock.amount)
     point("after_read")
     if stock.amount < 1:
         raise SoldOut
@@ -130,6 +132,7 @@ def sell_one(
         time.sleep(attempt.hold)
     write(attempt, stock)
     order = _record(attempt, stock, fence)
+    tell("before_commit", order=order.pk)
     point("before_commit")
     attempt.committing = True
     return Receipt(order_id=order.pk, sale_id=stock.sale_id, stock_seen=stock.amount)

@@ -41,6 +41,12 @@ environ.Env.read_env(BASE_DIR / ".env")
 SHOP_DEMO: bool = env.bool("SHOP_DEMO", default=False)
 #: For a demo: milliseconds to pause at named points, as in released=30,after_read=5.
 SHOP_DEMO_PAUSES: dict[str, str] = env.dict("SHOP_DEMO_PAUSES", default={})
+#: For a demo: the folder into which every purchase with a key is recorded (shop/demo.py), and what
+#: this node is called there.
+SHOP_DEMO_HISTORY: str = env.str("SHOP_DEMO_HISTORY", default="")
+SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
+#: For a demo: seconds by which this node's clock is ahead.
+SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
 #: Bearer token of POST /restock; empty closes it.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
 #: Seconds that a lock survives a holder that stopped answering.
@@ -94,6 +100,8 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
+if SHOP_DEMO and SHOP_DEMO_HISTORY:
+    MIDDLEWARE.append("shop.demo.VisitMiddleware")
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",

@@ -55,6 +55,7 @@ def strategies(request: HttpRequest) -> HttpResponse:
             "article": strategy.article,
             "summary": strategy.summary,
             "expected": dict(strategy.expected),
+            "stops": dict(strategy.stops),
             "file": strategy.file,
             "needs": strategy.needs,
             "available": not strategy.needs or bool(getattr(settings, strategy.needs)),

@@ -28,6 +28,6 @@ STRATEGY = Strategy(
     summary="A lock by name in PostgreSQL that ends with the transaction.",
     buy=buy,
     expected=verdicts(
-        exact="rush crash slow pause unknown-commit redis-down db-kill shutdown",
+        exact="rush crash slow pause unknown-commit redis-down db-kill shutdown shutdown@short",
     ),
 )

@@ -50,8 +50,10 @@ STRATEGY = Strategy(
     buy=buy,
     expected=verdicts(
         exact=(
-            "rush pause restart failover unknown-commit busy redis-down eviction db-kill shutdown"
+            "rush pause restart failover failover@sentinel lost-reply unknown-commit busy "
+            "redis-down stall eviction db-kill shutdown"
         ),
-        undersold="crash lost-reply",
+        undersold="crash shutdown@short",
     ),
+    stops={"crash": "reserved"},
 )

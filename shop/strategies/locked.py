@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import redis
 from django.conf import settings
@@ -15,6 +15,7 @@ from django_redis import get_redis_connection
 from locks import Lease, Lock
 from locks.points import point
 from shop.purchase import Attempt, Receipt, sell_one
+from shop.record import tell
 
 
 @cache
@@ -23,11 +24,13 @@ def locks_client() -> redis.Redis:
     return cast(redis.Redis, get_redis_connection("locks"))
 
 
-def on_redis(kind: Callable[..., Lock], *, ttl: str = "SHOP_LOCK_TTL") -> Callable[[Attempt], Lock]:
+def on_redis(
+    kind: Callable[..., Lock], *, ttl: str = "SHOP_LOCK_TTL", **options: Any
+) -> Callable[[Attempt], Lock]:
     """What makes such a lock for a purchase, on the locks' Redis; `ttl` names its setting."""
 
     def lock_for(attempt: Attempt) -> Lock:
-        return kind(locks_client(), attempt.lock_name, ttl=getattr(settings, ttl))
+        return kind(locks_client(), attempt.lock_name, ttl=getattr(settings, ttl), **options)
 
     return lock_for
 
@@ -50,9 +53,15 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
     blocks = [b for b in connection.atomic_blocks if not getattr(b, "_from_testcase", False)]
     if blocks and not even_inside_a_transaction:
         raise LockInsideTransaction
+    tell("acquire")
     with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
+        tell("acquired", token=lease.token, fence=lease.fence, waited=lease.waited)
         point("acquired")
-        yield lease
+        try:
+            yield lease
+        finally:
+            tell("release", token=lease.token)
+    tell("released", token=lease.token, outcome=lease.outcome, held=lease.held)
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:
@@ -75,6 +84,7 @@ def sell_under(
         with held(lock_for(attempt)) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell(attempt, lease)
+            tell("after_commit")
             point("after_commit")
         return receipt.under(lease)
 

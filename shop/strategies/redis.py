@@ -44,8 +44,15 @@ STRATEGY = Strategy(
     buy=sell_under(on_redis(RedisLock), sell),
     expected=verdicts(
         exact=(
-            "rush crash slow late-release pause clock restart failover lost-reply unknown- "
-            "commit busy redis-down eviction db-kill shutdown"
+            "rush crash slow late-release pause pause@acquired clock restart failover "
+            "failover@sentinel lost-reply unknown-commit busy redis-down stall eviction db-kill "
+            "shutdown shutdown@short"
         ),
     ),
+    stops={
+        "restart": "acquired",
+        "failover": "acquired",
+        "failover@sentinel": "acquired",
+        "eviction": "acquired",
+    },
 )

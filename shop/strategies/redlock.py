@@ -50,7 +50,10 @@ STRATEGY = Strategy(
     summary="A majority of five servers: one may fail, but a slow or paused holder still loses it.",
     buy=sell_under(lock_for),
     expected=verdicts(
-        exact="rush crash late-release quorum lost-reply unknown-commit db-kill shutdown",
+        exact=(
+            "rush crash late-release quorum lost-reply unknown-commit db-kill shutdown "
+            "shutdown@short"
+        ),
         oversold="slow pause restart",
     ),
     needs="REDLOCK_URLS",

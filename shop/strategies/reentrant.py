@@ -17,9 +17,9 @@ STRATEGY = Strategy(
     buy=sell_under(on_redis(ReentrantLock)),
     expected=verdicts(
         exact=(
-            "rush crash slow late-release lost-reply unknown-commit busy redis-down db-kill "
-            "shutdown"
+            "rush crash slow late-release lost-reply unknown-commit busy redis-down stall "
+            "db-kill shutdown shutdown@short"
         ),
-        oversold="pause restart failover eviction",
+        oversold="pause restart failover failover@sentinel eviction",
     ),
 )

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shop.purchase import Attempt, Receipt
 
+#: The rush, alone in one process too, and what is done to a shop on purpose (loadtest/faults/).
+#: A name with an @ is the same fault in another form.
+FAULTS = frozenset(
+    {
+        *("rush", "rush-one-process"),
+        *("crash", "slow", "late-release", "pause", "pause@acquired", "clock"),
+        *("restart", "failover", "failover@sentinel", "quorum", "lost-reply", "unknown-commit"),
+        *("busy", "redis-down", "stall", "eviction", "db-kill", "shutdown", "shutdown@short"),
+    }
+)
+
 
 def verdicts(**faults: str) -> dict[str, str]:
-    """Fault -> verdict, from the faults of each verdict: verdicts(exact="rush crash")."""
-    return {fault: verdict for verdict, names in faults.items() for fault in names.split()}
+    """Fault -> verdict, from the faults of each verdict: verdicts(exact="rush crash").
+
+    Raises ValueError for a fault that does not exist, or is given two verdicts.
+    """
+    pairs = [(fault, verdict) for verdict, names in faults.items() for fault in names.split()]
+    expected = dict(pairs)
+    if len(expected) < len(pairs) or not set(expected) <= FAULTS:
+        raise ValueError(f"a fault that is unknown or named twice: {pairs}; see FAULTS")
+    return expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +41,7 @@ class Strategy:
     summary   one sentence: what it does, and what breaks it
     buy       sells one unit to one buyer, or raises a ShopError
     expected  fault -> the verdict that the judge must come to
+    stops     fault -> the point at which its victim is to stand, where that is not the fault's own
     needs     a setting without which it answers `unavailable`; empty if it needs none
     """
 
@@ -32,6 +51,7 @@ class Strategy:
     summary: str
     buy: Callable[[Attempt], Receipt]
     expected: Mapping[str, str]
+    stops: Mapping[str, str] = field(default_factory=dict)
     needs: str = ""
 
     @property

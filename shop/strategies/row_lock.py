@@ -28,6 +28,6 @@ STRATEGY = Strategy(
     summary="The database locks the row at the read and lets go of it at the commit.",
     buy=buy,
     expected=verdicts(
-        exact="rush crash slow pause unknown-commit redis-down db-kill shutdown",
+        exact="rush crash slow pause unknown-commit redis-down db-kill shutdown shutdown@short",
     ),
 )

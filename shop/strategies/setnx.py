@@ -17,7 +17,7 @@ STRATEGY = Strategy(
     buy=sell_under(on_redis(SetnxLock)),
     expected=verdicts(
         exact="rush slow pause unknown-commit redis-down eviction db-kill shutdown",
-        oversold="restart failover",
-        deadlock="crash lost-reply busy",
+        oversold="restart failover failover@sentinel",
+        deadlock="crash lost-reply busy stall shutdown@short",
     ),
 )

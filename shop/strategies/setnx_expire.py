@@ -17,8 +17,9 @@ STRATEGY = Strategy(
     summary="Two steps: a crash between them locks it for ever, a late DEL frees another's.",
     buy=sell_under(on_redis(SetnxExpireLock)),
     expected=verdicts(
-        exact="rush unknown-commit busy redis-down db-kill shutdown",
-        oversold="slow late-release pause restart failover eviction",
-        deadlock="crash lost-reply",
+        exact="rush unknown-commit busy redis-down db-kill shutdown shutdown@short",
+        oversold="slow late-release pause restart failover failover@sentinel eviction",
+        deadlock="crash lost-reply stall",
     ),
+    stops={"crash": "setnx:before_expire"},
 )

@@ -16,7 +16,10 @@ STRATEGY = Strategy(
     summary="Both in one script: right but laborious, says A4; a slow holder loses it unawares.",
     buy=sell_under(on_redis(SetnxExpireLuaLock)),
     expected=verdicts(
-        exact="rush crash late-release lost-reply unknown-commit busy redis-down db-kill shutdown",
-        oversold="slow pause restart failover eviction",
+        exact=(
+            "rush crash late-release lost-reply unknown-commit busy redis-down stall db-kill "
+            "shutdown shutdown@short"
+        ),
+        oversold="slow pause restart failover failover@sentinel eviction",
     ),
 )

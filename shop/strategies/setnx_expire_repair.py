@@ -16,7 +16,11 @@ STRATEGY = Strategy(
     summary="Whoever finds it without a ttl gives it one; a late DEL still frees another's.",
     buy=sell_under(on_redis(SetnxExpireRepairLock)),
     expected=verdicts(
-        exact="rush crash lost-reply unknown-commit busy redis-down db-kill shutdown",
-        oversold="slow late-release pause restart failover eviction",
+        exact=(
+            "rush crash lost-reply unknown-commit busy redis-down stall db-kill shutdown "
+            "shutdown@short"
+        ),
+        oversold="slow late-release pause restart failover failover@sentinel eviction",
     ),
+    stops={"crash": "setnx:before_expire"},
 )

@@ -7,6 +7,7 @@ FLAW: a contender whose clock is ahead steals it; it has no owner
 from __future__ import annotations
 
 from locks.classic.setnx_timestamp import SetnxTimestampLock
+from shop.demo import now
 from shop.strategies.locked import on_redis, sell_under
 from shop.strategies.registry import Strategy, verdicts
 
@@ -15,9 +16,12 @@ STRATEGY = Strategy(
     title="SETNX with a timestamp",
     article="A1 A4",
     summary="Its end is a time by the client's clock: one that is ahead steals a live lock.",
-    buy=sell_under(on_redis(SetnxTimestampLock)),
+    buy=sell_under(on_redis(SetnxTimestampLock, clock=now)),
     expected=verdicts(
-        exact="rush crash lost-reply unknown-commit busy redis-down eviction db-kill shutdown",
-        oversold="slow late-release pause clock restart failover",
+        exact=(
+            "rush crash lost-reply unknown-commit busy redis-down stall eviction db-kill "
+            "shutdown shutdown@short"
+        ),
+        oversold="slow late-release pause clock restart failover failover@sentinel",
     ),
 )

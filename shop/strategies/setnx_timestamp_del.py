@@ -7,6 +7,7 @@ FLAW: two contenders who both saw it expired both have it
 from __future__ import annotations
 
 from locks.classic.setnx_timestamp_del import SetnxTimestampDelLock
+from shop.demo import now
 from shop.strategies.locked import on_redis, sell_under
 from shop.strategies.registry import Strategy, verdicts
 
@@ -15,9 +16,12 @@ STRATEGY = Strategy(
     title="Timestamp, DEL then SETNX",
     article="A4",
     summary="Expired, it is deleted and taken: two contenders at once both have it.",
-    buy=sell_under(on_redis(SetnxTimestampDelLock)),
+    buy=sell_under(on_redis(SetnxTimestampDelLock, clock=now)),
     expected=verdicts(
-        exact="rush crash lost-reply unknown-commit busy redis-down eviction db-kill shutdown",
-        oversold="slow late-release pause clock restart failover",
+        exact=(
+            "rush crash lost-reply unknown-commit busy redis-down stall eviction db-kill "
+            "shutdown shutdown@short"
+        ),
+        oversold="slow late-release pause clock restart failover failover@sentinel",
     ),
 )

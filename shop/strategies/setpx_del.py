@@ -16,7 +16,10 @@ STRATEGY = Strategy(
     summary="Atomic with its ttl, but whoever is late deletes the next holder's lock.",
     buy=sell_under(on_redis(SetpxDelLock)),
     expected=verdicts(
-        exact="rush crash lost-reply unknown-commit busy redis-down db-kill shutdown",
-        oversold="slow late-release pause restart failover eviction",
+        exact=(
+            "rush crash lost-reply unknown-commit busy redis-down stall db-kill shutdown "
+            "shutdown@short"
+        ),
+        oversold="slow late-release pause restart failover failover@sentinel eviction",
     ),
 )

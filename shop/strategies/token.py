@@ -16,7 +16,10 @@ STRATEGY = Strategy(
     summary="The lock has an owner and an end; a holder slower than its ttl loses it unawares.",
     buy=sell_under(on_redis(TokenLock, ttl="SHOP_TOKEN_TTL")),
     expected=verdicts(
-        exact="rush crash late-release lost-reply unknown-commit busy redis-down db-kill shutdown",
-        oversold="slow pause restart failover eviction",
+        exact=(
+            "rush crash late-release lost-reply unknown-commit busy redis-down stall db-kill "
+            "shutdown shutdown@short"
+        ),
+        oversold="slow pause restart failover failover@sentinel eviction",
     ),
 )

@@ -16,7 +16,11 @@ STRATEGY = Strategy(
     summary="Compares in the client: expired between GET and DEL, it deletes another's.",
     buy=sell_under(on_redis(TokenGetDelLock)),
     expected=verdicts(
-        exact="rush crash lost-reply unknown-commit busy redis-down db-kill shutdown",
-        oversold="slow late-release pause restart failover eviction",
+        exact=(
+            "rush crash lost-reply unknown-commit busy redis-down stall db-kill shutdown "
+            "shutdown@short"
+        ),
+        oversold="slow late-release pause restart failover failover@sentinel eviction",
     ),
+    stops={"late-release": "token-get-del:before_del"},
 )

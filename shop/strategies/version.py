@@ -38,6 +38,6 @@ STRATEGY = Strategy(
     summary="Write only if nobody wrote since the read; whoever is second reads again.",
     buy=buy,
     expected=verdicts(
-        exact="rush crash slow pause unknown-commit redis-down db-kill shutdown",
+        exact="rush crash slow pause unknown-commit redis-down db-kill shutdown shutdown@short",
     ),
 )

@@ -51,7 +51,7 @@ STRATEGY = Strategy(
     summary="First come, first served, and gone with its session; a paused process loses that.",
     buy=sell_under(lock_for),
     expected=verdicts(
-        exact="rush crash slow late-release unknown-commit db-kill shutdown",
+        exact="rush crash slow late-release unknown-commit db-kill shutdown shutdown@short",
         oversold="pause",
     ),
     needs="ZOOKEEPER_HOSTS",

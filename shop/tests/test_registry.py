@@ -104,6 +104,7 @@ def test_get_strategies_tells_what_the_registry_says(
                 "article": strategy.article,
                 "summary": strategy.summary,
                 "expected": dict(strategy.expected),
+                "stops": dict(strategy.stops),
                 "file": strategy.file,
                 "needs": strategy.needs,
                 "available": given or not strategy.needs,

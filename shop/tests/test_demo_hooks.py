@@ -1,0 +1,113 @@
+"""A demo's hooks: a purchase is recorded and stops where it was asked to; a real shop has none."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.test import Client
+
+from locks import points
+from shop import demo, record
+from shop.tests.till import committed, eventually, open_sale
+
+
+@pytest.fixture
+def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
+    """A shop that records into this folder."""
+    (tmp_path / "at").mkdir()
+    (tmp_path / "go").mkdir()
+    settings.SHOP_DEMO_HISTORY = str(tmp_path)
+    settings.SHOP_DEMO_NODE = "A"
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "shop.demo.VisitMiddleware"]
+    demo.install()
+    yield tmp_path
+    points.install(None)
+    record.install(None)
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    (path,) = folder.glob("node-A-*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def buy(lock: str, **headers: str) -> Any:
+    return Client().post("/buy", {"buyer": "ann", "lock": lock}, headers=headers)
+
+
+@committed
+def test_a_purchase_under_a_lock_is_recorded_step_by_step(folder: Path) -> None:
+    open_sale(2)
+    answer = buy("redis", **{"Idempotency-Key": "run/ann"}).json()
+    seen = events(folder)
+    assert [(e["f"], e["type"]) for e in seen] == [
+        ("acquire", "invoke"),
+        ("acquired", "ok"),
+        ("after_read", "ok"),
+        ("before_commit", "invoke"),
+        ("after_commit", "ok"),
+        ("release", "invoke"),
+        ("released", "ok"),
+    ]
+    assert {e["attempt"] for e in seen} == {"run/ann"}
+    assert seen[1]["fence"] == answer["lock"]["fence"]
+    assert seen[2]["amount"] == 2
+    assert seen[3]["order"] == answer["order"]
+    assert seen[1]["token"] == seen[5]["token"] == seen[6]["token"]
+    assert seen[6]["outcome"] == "released"
+    assert [e["t"] for e in seen] == sorted(e["t"] for e in seen)
+
+
+@committed
+def test_a_purchase_stops_where_it_was_asked_to_and_goes_on_when_it_may(folder: Path) -> None:
+    open_sale(1)
+    answers: list[Any] = []
+    headers = {"Idempotency-Key": "run/ann", "Demo-Stop": "after_read"}
+
+    def ann() -> None:
+        answers.append(buy("row-lock", **headers))
+        connection.close()
+
+    buyer = threading.Thread(target=ann)
+    buyer.start()
+    mark = folder / "at" / "run+ann@after_read"
+    eventually(mark.exists, what="she stands at the point")
+    assert not answers
+    (folder / "go" / mark.name).touch()
+    buyer.join(10)
+    assert answers[0].status_code == 201
+
+
+@committed
+def test_without_a_key_nothing_is_recorded_and_nobody_stops(folder: Path) -> None:
+    open_sale(1)
+    assert buy("redis", **{"Demo-Stop": "after_read"}).status_code == 201
+    assert not list(folder.glob("*.jsonl"))
+
+
+def test_outside_a_demo_there_are_no_hooks_and_the_clock_is_right(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SHOP_DEMO = False
+    settings.SHOP_DEMO_HISTORY = str(tmp_path)
+    settings.SHOP_DEMO_PAUSES = {"released": "10"}
+    settings.SHOP_DEMO_CLOCK_AHEAD = 3600.0
+    installed: list[object] = []
+    monkeypatch.setattr(points, "install", installed.append)
+    monkeypatch.setattr(record, "install", installed.append)
+    demo.install()
+    assert installed == []
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    assert demo.now() == 1000.0
+    settings.SHOP_DEMO = True
+    assert demo.now() == 4600.0
+
+
+def test_an_ordinary_shop_has_no_middleware_for_it() -> None:
+    assert "shop.demo.VisitMiddleware" not in settings.MIDDLEWARE
