@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -10,6 +11,10 @@ from urllib.request import Request, urlopen
 
 class ShopUnreachable(RuntimeError):
     """The shop does not answer, or not as it should. The message says what to do."""
+
+
+class Refused(ShopUnreachable):
+    """Nobody listens there, so nothing happened. Start the shop, or look why it went."""
 
 
 class Shop:
@@ -23,6 +28,32 @@ class Shop:
         self.url = url.rstrip("/")
         self.token = token
         self.timeout = timeout
+
+    def buy(
+        self, *, product: str, lock: str, buyer: str, key: str, stop: str = ""
+    ) -> tuple[int, dict[str, Any]]:
+        """Ask for one unit; status and body of the answer, whatever it is.
+
+        stop  the point of a demo at which this purchase is to stand until it may go on
+
+        Raises Refused when nobody listened, so that nothing can have happened, and
+        ShopUnreachable when no answer came: then it may have.
+        """
+        headers = {"Idempotency-Key": key, "Demo-Stop": stop}
+        wanted = {"product": product, "lock": lock, "buyer": buyer}
+        request = self._request("POST", "/buy", wanted, headers)
+        try:
+            with urlopen(request, timeout=self.timeout) as response:
+                return response.status, dict(json.load(response))
+        except HTTPError as error:
+            with error:
+                return error.code, _read(error)
+        except URLError as error:
+            if isinstance(error.reason, ConnectionRefusedError):
+                raise Refused(f"nobody listens at {self.url}") from error
+            raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
+        except (OSError, ValueError, HTTPException) as error:
+            raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
 
     def strategies(self) -> list[dict[str, Any]]:
         """Every strategy: name, title, article, summary, expected verdicts."""
@@ -40,16 +71,21 @@ class Shop:
         """The orders of a sale, oldest first."""
         return list(self._ask("GET", f"/sales/{sale}/orders")["orders"])
 
+    def is_open(self) -> bool:
+        """Whether anybody answers there."""
+        try:
+            self._ask("GET", "/healthz")
+        except ShopUnreachable:
+            return False
+        return True
+
     def ready(self) -> dict[str, Any]:
         """What /readyz says when everything answers."""
         return self._ask("GET", "/readyz")
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        headers = {"Content-Type": "application/json"}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
-        data = None if body is None else json.dumps(body).encode()
-        request = Request(self.url + path, data=data, headers=headers, method=method)
+        bearer = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        request = self._request(method, path, body, bearer)
         try:
             with urlopen(request, timeout=self.timeout) as response:
                 return dict(json.load(response))
@@ -62,3 +98,17 @@ class Shop:
                 f"no shop answers at {self.url} ({error}): start one with make serve, "
                 "or name another with --host"
             ) from error
+
+    def _request(
+        self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]
+    ) -> Request:
+        given = {"Content-Type": "application/json", **headers}
+        data = None if body is None else json.dumps(body).encode()
+        return Request(self.url + path, data=data, headers=given, method=method)
+
+
+def _read(error: HTTPError) -> dict[str, Any]:
+    try:
+        return dict(json.load(error))
+    except (OSError, ValueError, HTTPException):
+        return {}

@@ -179,7 +179,8 @@ class Stack:
         self.progress("starting the nodes")
         for number in range(self._count):
             name, port = "ABCDEFGH"[number], self._port if number == 0 else 0
-            node = Node(name, environment=environment, log=self.log, port=port)
+            own = self._environment_of(number, environment)
+            node = Node(name, environment=own, log=self.log, port=port)
             self.nodes.append(node)
             node.start()
         self.progress("migrating")
@@ -204,6 +205,10 @@ class Stack:
             "WEB_THREADS": str(self.threads),
             "PYTHONUNBUFFERED": "1",
         }
+
+    def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
+        """What one node is given: here all the same."""
+        return environment
 
     def _own_database(self) -> str:
         return embedded.create_database(f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}")

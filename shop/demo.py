@@ -83,29 +83,28 @@ class Stage:
     def __init__(self, folder: Path, *, node: str) -> None:
         self.folder = folder
         self.node = node
-        self._pid = 0
-        self._file = -1
+        self._files: dict[int, int] = {}  # by pid; two first threads may both open it, no harm
 
     def write(self, event: str, facts: dict[str, object]) -> None:
         """Append one event of the purchase of this thread, if it has a key."""
         visit = _visit.get()
         if visit is None:
             return
-        if self._pid != os.getpid():  # the first event, or the first after a fork
-            self._pid = os.getpid()
-            path = self.folder / f"node-{self.node}-{self._pid}.jsonl"
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        pid = os.getpid()
+        if pid not in self._files:  # the first event, or the first after a fork
+            path = self.folder / f"node-{self.node}-{pid}.jsonl"
+            self._files[pid] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         line: dict[str, Any] = {
             "t": time.monotonic_ns(),
             "by": "node",
             "node": self.node,
-            "pid": self._pid,
+            "pid": pid,
             "attempt": visit.attempt,
             "f": event,
             "type": "invoke" if event in BEGINS else "ok",
             **facts,
         }
-        os.write(self._file, json.dumps(line).encode() + b"\n")
+        os.write(self._files[pid], json.dumps(line).encode() + b"\n")
 
     def at_point(self, name: str) -> None:
         """Stand here, if this purchase was asked to, until it may go on."""

@@ -14,7 +14,8 @@ workers = int(os.environ.get("WEB_WORKERS", "2"))
 threads = int(os.environ.get("WEB_THREADS", "100"))
 keepalive = 75  # a buyer's warm connection must outlast the wait at the barrier
 timeout = 60  # longer than a pause of a worker in any fault
-graceful_timeout = 35  # longer than the longest wait for a lock and the section behind it
+# longer than the longest wait for a lock and the section behind it
+graceful_timeout = int(os.environ.get("WEB_GRACEFUL_TIMEOUT", "35"))
 control_socket_disable = True  # both nodes would take the same one
 accesslog = None
 errorlog = "-"

@@ -55,5 +55,5 @@ STRATEGY = Strategy(
         ),
         undersold="crash shutdown@short",
     ),
-    stops={"crash": "reserved"},
+    stops={"crash": "reserved", "db-kill": "before_commit"},
 )

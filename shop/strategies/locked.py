@@ -55,13 +55,18 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
         raise LockInsideTransaction
     tell("acquire")
     with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
-        tell("acquired", token=lease.token, fence=lease.fence, waited=lease.waited)
+        tell(
+            "acquired",
+            token=lease.token,
+            fence=lease.fence,
+            waited_ms=round(lease.waited * 1000, 3),
+        )
         point("acquired")
         try:
             yield lease
         finally:
             tell("release", token=lease.token)
-    tell("released", token=lease.token, outcome=lease.outcome, held=lease.held)
+    tell("released", token=lease.token, outcome=lease.outcome, held_ms=round(lease.held * 1000, 3))
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:

@@ -19,9 +19,9 @@ STRATEGY = Strategy(
     buy=sell_under(on_redis(SetnxTimestampDelLock, clock=now)),
     expected=verdicts(
         exact=(
-            "rush crash lost-reply unknown-commit busy redis-down stall eviction db-kill "
+            "rush lost-reply unknown-commit busy redis-down stall eviction db-kill "
             "shutdown shutdown@short"
         ),
-        oversold="slow late-release pause clock restart failover failover@sentinel",
+        oversold="crash slow late-release pause clock restart failover failover@sentinel",
     ),
 )
