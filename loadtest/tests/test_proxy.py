@@ -1,0 +1,310 @@
+"""The proxy of the faults before a real Valkey: every mode, and its end."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from loadtest.proxy import Proxy
+from loadtest.tests.proxied import (
+    client_at,
+    eventually,
+    has_left,
+    has_lost,
+    is_cut,
+    is_queued,
+    listen_on,
+    names,
+)
+from shop import embedded
+
+
+def test_everything_is_passed_on_whatever_its_size(proxy: Proxy, client: redis.Redis) -> None:
+    big = "x" * 5_000_000
+    client.set("big", big)
+    assert client.get("big") == big
+    assert proxy.address == f"127.0.0.1:{proxy.port}"
+
+
+def test_many_small_commands_pass_in_order(client: redis.Redis) -> None:
+    with client.pipeline(transaction=False) as pipeline:
+        for _ in range(2000):
+            pipeline.incr("n")
+        assert pipeline.execute() == list(range(1, 2001))
+
+
+def test_a_delay_holds_each_direction_up_and_keeps_the_order(
+    proxy: Proxy, client: redis.Redis
+) -> None:
+    client.ping()
+    proxy.delay(0.1)
+    started = time.monotonic()
+    with client.pipeline(transaction=False) as pipeline:
+        for _ in range(10):
+            pipeline.incr("n")
+        numbers = pipeline.execute()
+    assert numbers == sorted(numbers)
+    assert 0.2 <= time.monotonic() - started < 2
+    proxy.pass_on()
+    started = time.monotonic()
+    client.ping()
+    assert time.monotonic() - started < 0.1
+
+
+def test_what_was_delayed_comes_at_once_when_all_is_normal_again(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    with client_at(proxy.port) as client:
+        client.ping()
+        proxy.delay(60)
+        waiting = threading.Thread(target=client.set, args=("late", "1"))
+        waiting.start()
+        eventually(lambda: is_queued(proxy), what="the command is in the proxy")
+        assert direct.get("late") is None
+        proxy.pass_on()
+        waiting.join(5)
+        assert direct.get("late") == "1"
+
+
+def test_in_a_black_hole_nothing_is_said_and_what_was_sent_is_gone_for_good(
+    proxy: Proxy, client: redis.Redis, direct: redis.Redis
+) -> None:
+    client.ping()
+    proxy.black_hole()
+    with pytest.raises(redis.TimeoutError):
+        client.set("k", "existing")
+    with pytest.raises(redis.TimeoutError):
+        client.set("k", "new")
+    proxy.pass_on()
+    assert client.ping()
+    assert direct.get("k") is None
+
+
+def test_after_a_black_hole_those_who_lost_bytes_are_cut_and_the_others_go_on(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    loser, keeper = (socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(2))
+    with loser, keeper:
+        for each in (loser, keeper):
+            each.sendall(b"PING\r\n")
+            assert each.recv(100) == b"+PONG\r\n"
+        loser.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
+        eventually(lambda: _said(direct, "qbuf", above=0), what="half a message is at the server")
+        proxy.black_hole()
+        loser.sendall(b"lf\r\n")
+        with socket.create_connection(("127.0.0.1", proxy.port), 5) as newcomer:
+            eventually(lambda: proxy.connections == 3, what="the newcomer is accepted")
+            eventually(lambda: has_lost(proxy) == 1, what="the proxy has dropped something")
+            proxy.pass_on()
+            newcomer.sendall(b"PING\r\n")
+            assert newcomer.recv(100) == b"+PONG\r\n", "who came into the hole and said nothing"
+        assert loser.recv(100) == b""
+        keeper.sendall(b"PING\r\n")
+        assert keeper.recv(100) == b"+PONG\r\n"
+    assert direct.get("k") is None
+
+
+def _said(direct: redis.Redis, field: str, *, above: int) -> bool:
+    clients: list[dict[str, str]] = direct.client_list()
+    return any(int(c[field]) > above for c in clients if c["cmd"] != "client|list")
+
+
+def test_what_was_delayed_when_a_black_hole_opened_is_lost_as_well(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port), 5) as late:
+        eventually(lambda: proxy.connections == 1, what="it is connected")
+        proxy.delay(60)
+        late.sendall(b"SET late 1\r\n")
+        eventually(lambda: is_queued(proxy), what="the command is in the proxy")
+        proxy.black_hole()
+        proxy.pass_on()
+        assert late.recv(100) == b""
+    assert direct.get("late") is None
+
+
+def test_in_a_black_hole_no_side_hears_that_the_other_has_gone(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    with client_at(proxy.port) as client:
+        client.client_setname("gone")
+        proxy.black_hole()
+    eventually(lambda: has_lost(proxy) == 1, what="the proxy saw the close")
+    assert "gone" in names(direct)
+    proxy.pass_on()
+    eventually(lambda: "gone" not in names(direct), what="the server hears of it")
+
+
+def test_a_proxy_that_refuses_looks_like_a_server_that_is_down_and_keeps_its_port(
+    proxy: Proxy, client: redis.Redis
+) -> None:
+    client.ping()
+    proxy.refuse()
+    with pytest.raises(redis.ConnectionError):
+        client.ping()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", proxy.port), 5)
+    with pytest.raises(OSError, match="in use"):
+        listen_on(proxy.port)
+    proxy.pass_on()
+    assert client.ping()
+
+
+def test_a_proxy_that_refuses_cuts_those_too_whom_it_was_letting_in(proxy: Proxy) -> None:
+    for _ in range(50):
+        with socket.create_connection(("127.0.0.1", proxy.port), 5) as early:
+            proxy.refuse()
+            assert is_cut(early)
+            proxy.pass_on()
+
+
+def test_a_cut_ends_what_is_connected_and_lets_everybody_come_again(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port), 5) as connected:
+        connected.sendall(b"CLIENT SETNAME cut\r\n")
+        assert connected.recv(100) == b"+OK\r\n"
+        proxy.cut()
+        assert connected.recv(100) == b""
+    eventually(lambda: "cut" not in names(direct), what="the server hears of it")
+    with client_at(proxy.port) as client:
+        assert client.ping()
+
+
+def test_a_switch_takes_newcomers_elsewhere_and_cuts_the_others(
+    proxy: Proxy, client: redis.Redis, tmp_path: Path
+) -> None:
+    other = embedded.Valkey(tmp_path)
+    embedded.adopt(other.start())
+    try:
+        with client_at(other.port) as beside:
+            beside.set("who", "the other")
+        assert client.get("who") is None
+        with client.client() as connected:
+            assert connected.ping()
+            proxy.switch(("127.0.0.1", other.port))
+            with pytest.raises(redis.ConnectionError):
+                connected.ping()
+        assert client.get("who") == "the other"
+    finally:
+        other.stop()
+
+
+def test_a_server_that_is_gone_is_told_to_the_client(valkey: embedded.Valkey) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        with (
+            Proxy(("127.0.0.1", nobody.getsockname()[1])) as proxy,
+            client_at(proxy.port) as client,
+        ):
+            with pytest.raises(redis.ConnectionError):
+                client.ping()
+            proxy.switch(("127.0.0.1", valkey.port))
+            assert client.ping()
+
+
+def test_a_client_that_closes_is_gone_at_the_server_too(proxy: Proxy, direct: redis.Redis) -> None:
+    with client_at(proxy.port) as client:
+        client.client_setname("closing")
+        assert "closing" in names(direct)
+    eventually(lambda: "closing" not in names(direct), what="the server has seen the close")
+    assert proxy.connections == 0
+
+
+def test_what_a_client_sends_before_it_closes_arrives(proxy: Proxy, direct: redis.Redis) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port), 5) as hasty:
+        hasty.sendall(b"SET hasty 1\r\n")
+    eventually(lambda: direct.get("hasty") == "1", what="the command was passed on")
+
+
+def test_what_a_client_sends_before_it_closes_arrives_at_a_server_that_takes_its_time() -> None:
+    with socket.socket() as slow:
+        slow.bind(("127.0.0.1", 0))
+        slow.listen(0)
+        full = socket.create_connection(slow.getsockname(), 5)  # its queue; others must try again
+        with full, Proxy(slow.getsockname()) as proxy:
+            with socket.create_connection(("127.0.0.1", proxy.port), 5) as hasty:
+                hasty.sendall(b"hello")
+            eventually(lambda: has_left(proxy), what="the client has left, the server is awaited")
+            slow.accept()[0].close()
+            slow.settimeout(10)
+            with slow.accept()[0] as accepted:
+                assert accepted.recv(100) == b"hello"
+                assert accepted.recv(100) == b""
+
+
+# --- replication --------------------------------------------------------------------------------
+
+
+def test_a_replica_behind_a_black_hole_loses_the_last_write_when_it_is_promoted(
+    proxy: Proxy, direct: redis.Redis, tmp_path: Path
+) -> None:
+    """Without the hole the bytes are in the replica's socket already, and nothing is lost."""
+    replica = embedded.Valkey(tmp_path, "--replicaof", f"127.0.0.1 {proxy.port}")
+    embedded.adopt(replica.start())
+    try:
+        with client_at(replica.port) as promoted:
+            eventually(lambda: _is_linked(promoted), what="the replica follows", patience=20)
+            direct.set("before", 1)
+            assert direct.wait(1, 5000) == 1
+            proxy.black_hole_replication()
+            with client_at(proxy.port).client() as buyer:  # one connection: WAIT is about its own
+                assert buyer.set("lock", "A"), "others pass"
+                assert buyer.wait(1, 300) == 0
+            assert _is_linked(promoted), "its link stays open"
+            promoted.replicaof("NO", "ONE")
+            assert (promoted.get("before"), promoted.get("lock")) == ("1", None)
+            assert direct.get("lock") == "A"
+
+            promoted.replicaof("127.0.0.1", str(proxy.port))
+            proxy.pass_on()
+            eventually(lambda: promoted.get("lock") == "A", what="it follows again", patience=20)
+    finally:
+        replica.stop()
+
+
+def _is_linked(replica: redis.Redis) -> bool:
+    return bool(replica.info("replication")["master_link_status"] == "up")
+
+
+# --- its end ------------------------------------------------------------------------------------
+
+
+def test_after_its_end_no_thread_port_or_socket_is_left(
+    valkey: embedded.Valkey, tmp_path: Path
+) -> None:
+    before = threading.active_count()
+    folder = Path(tempfile.mkdtemp(prefix="oversold-"))
+    plain = Proxy(("127.0.0.1", valkey.port))
+    on_a_socket = Proxy(("127.0.0.1", valkey.port), folder=folder)
+    for proxy in (plain, on_a_socket):
+        proxy.start()
+        proxy.start()
+    connected = socket.create_connection(("127.0.0.1", plain.port), 5)
+    with connected:
+        for proxy in (plain, on_a_socket):
+            proxy.stop()
+            proxy.stop()
+        assert is_cut(connected)
+    assert threading.active_count() == before
+    listen_on(plain.port)
+    folder.rmdir()  # which fails where something is left in it
+    with pytest.raises(RuntimeError, match=r"call start\(\) first"):
+        plain.cut()
+
+
+def test_it_can_be_stopped_in_any_mode(valkey: embedded.Valkey) -> None:
+    for mode in ("pass_on", "black_hole", "refuse", "black_hole_replication"):
+        with Proxy(("127.0.0.1", valkey.port)) as proxy, client_at(proxy.port, timeout=0.05) as one:
+            one.ping()
+            getattr(proxy, mode)()
+            if mode == "black_hole":
+                with pytest.raises(redis.TimeoutError):
+                    one.ping()
+        listen_on(proxy.port)
