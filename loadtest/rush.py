@@ -70,11 +70,12 @@ class Rush:
     def result(self) -> dict[str, Any]:
         """What `summary.json` says of this run (design section 4), from the shop's own record."""
         report = self.shop.sale(self.sale)
+        unanswered = {key: Told(key, "unknown") for key in map(self.key, range(self.buyers))}
         judgement = judge(
             initial_stock=int(report["initial_stock"]),
             stock_left=int(report["stock_left"]),
             orders=self.shop.orders(self.sale),
-            told=list(self.told.values()),
+            told=list({**unanswered, **self.told}.values()),
         )
         return self._as_run(judgement)
 

@@ -1,6 +1,8 @@
 """The judge: what a sale came to, from its orders and from what its buyers were told.
 
-Pure functions; nothing here talks to a server.
+Pure functions; nothing here talks to a server. An answer that left open what happened (`unknown`,
+or none at all) is settled by the orders after the drain: with an order under the buyer's key it
+happened, without one it did not.
 """
 
 from __future__ import annotations
@@ -8,8 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
+
+from loadtest.history import Event
+from loadtest.record import Finding, Record, Told
+from loadtest.rules import find
+
+__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Finding", "Judgement", "Told", "judge"]
 
 OUTCOMES = (
     "sold",
@@ -27,32 +34,29 @@ ASK_AGAIN = frozenset({"busy", "lost", "unavailable", "unknown"})
 #: Exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}
 
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What one buyer was told last.
-
-    key      the buyer's Idempotency-Key
-    outcome  one of OUTCOMES
-    order    the order's number, when sold
-    """
-
-    key: str
-    outcome: str
-    order: int | None = None
+#: After a fault is healed somebody buys within so many ttl, or it is a deadlock.
+PATIENCE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict (design section 4), the numbers it follows from, and what else was found."""
+    """A verdict (design section 4), the numbers it follows from, and what else was found.
+
+    recovered   orders that no buyer was told of though an answer had left them open, by key
+    findings    what no correct sale shows, with the evidence
+    violations  the names of the findings, each once
+    """
 
     verdict: str
+    initial_stock: int
     orders: int
     stock_left: int
     oversold: int
     undersold: int
     lost_updates: int
     outcomes: Mapping[str, int]
+    recovered: Mapping[str, int] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
     violations: Sequence[str] = field(default_factory=tuple)
 
 
@@ -62,6 +66,10 @@ def judge(
     stock_left: int,
     orders: Sequence[Mapping[str, Any]],
     told: Sequence[Told],
+    history: Sequence[Event] = (),
+    ttl: float | None = None,
+    fired: bool = True,
+    orphan_lock: str = "",
 ) -> Judgement:
     """Judge one sale that was drained, or given up at its deadline.
 
@@ -69,63 +77,97 @@ def judge(
     stock_left     units that the shop still shows
     orders         the sale's orders as GET /sales/<id>/orders gives them
     told           one entry per buyer
+    history        the events of the sale's product, oldest first (history.by_product)
+    ttl            seconds that a lock survives its holder; without it nothing is a deadlock
+    fired          whether the fault was made; an event that could not prove it says no as well
+    orphan_lock    the key of a lock that was still there long after everybody had left, if any
     """
+    record = Record(initial_stock, stock_left, orders, told, history)
+    findings = find(record)
+    if orphan_lock:
+        what = f"{orphan_lock} is still there, and nobody holds it"
+        findings.append(Finding("orphan_lock", what, spoils=False))
     count = Counter(dict.fromkeys(OUTCOMES, 0))
-    count.update(buyer.outcome for buyer in told)
+    count.update(buyer.outcome for buyer in record.buyers)
     sold = len(orders)
-    lost_updates = sold - (initial_stock - stock_left)
+    answered = sum(not record.gave_up(buyer) for buyer in record.buyers)
     oversold = max(0, sold - initial_stock)
-    undersold = max(0, min(initial_stock, len(told)) - sold)
-    violations = _violations(initial_stock, lost_updates, orders, told)
+    undersold = max(0, min(initial_stock, answered) - sold)
+    if oversold:
+        verdict = "oversold"
+    elif not (fired and _proved(history)):
+        verdict = "unknown"
+    elif ttl is not None and _deadlocked(record, ttl):
+        verdict = "deadlock"
+    elif not record.buyers or (sold == 0 and initial_stock > 0) or _open_question(record):
+        verdict = "unknown"
+    elif undersold:
+        verdict = "undersold"
+    else:
+        # Fewer buyers than the stock cannot show an oversell; a wrong record is still no exact
+        # sale.
+        verdict = "unknown" if any(finding.spoils for finding in findings) else "exact"
     return Judgement(
-        verdict=_verdict(initial_stock, sold, oversold, undersold, violations, told),
+        verdict=verdict,
+        initial_stock=initial_stock,
         orders=sold,
         stock_left=stock_left,
         oversold=oversold,
         undersold=undersold,
-        lost_updates=lost_updates,
+        lost_updates=record.lost_updates,
         outcomes=dict(count),
-        violations=violations,
+        recovered=record.recovered,
+        findings=tuple(findings),
+        violations=tuple(dict.fromkeys(finding.rule for finding in findings)),
     )
 
 
-def _verdict(
-    initial_stock: int,
-    sold: int,
-    oversold: int,
-    undersold: int,
-    violations: Sequence[str],
-    told: Sequence[Told],
-) -> str:
-    if oversold:
-        return "oversold"
-    drained = all(buyer.outcome in {"sold", "sold_out"} for buyer in told)
-    if not drained or not told or (sold == 0 and initial_stock > 0):
-        return "unknown"
-    if undersold:
-        return "undersold"
-    # Fewer buyers than the stock cannot show an oversell; a wrong record is still no exact sale.
-    return "unknown" if violations else "exact"
+def _proved(history: Sequence[Event]) -> bool:
+    """Whether no fault looked for its own evidence in vain."""
+    return not any(
+        event["by"] == "fault" and event.get("phase") == "prove" and event["type"] == "fail"
+        for event in history
+    )
 
 
-def _violations(
-    initial_stock: int,
-    lost_updates: int,
-    orders: Sequence[Mapping[str, Any]],
-    told: Sequence[Told],
-) -> tuple[str, ...]:
-    """What no correct sale shows, whatever its totals."""
-    found = []
-    if lost_updates:
-        found.append("lost_update")
-    recorded = {order["key"]: order["order"] for order in orders}
-    acknowledged = [buyer for buyer in told if buyer.outcome == "sold"]
-    if any(recorded.get(buyer.key) != buyer.order for buyer in acknowledged):
-        found.append("lost_ack")
-    refused = [buyer for buyer in told if buyer.outcome == "sold_out"]
-    if refused and (len(orders) < initial_stock or any(b.key in recorded for b in refused)):
-        found.append("false_sold_out")
-    fences = [order["fence"] for order in orders if order["fence"] is not None]
-    if any(later <= earlier for earlier, later in pairwise(fences)):
-        found.append("fence_fell")
-    return tuple(found)
+def _open_question(record: Record) -> bool:
+    """Whether a buyer without an order might have bought, had it been asked for longer.
+
+    Once everything is gone no answer but sold_out could have come. An `error` says that the shop
+    or the test is wrong, and leaves everything open.
+    """
+    waiting = [
+        buyer
+        for buyer in record.buyers
+        if buyer.outcome not in {"sold", "sold_out"} and buyer.key not in record.number_of
+    ]
+    if record.units_left:
+        return any(not record.gave_up(buyer) for buyer in waiting)
+    return any(buyer.outcome == "error" for buyer in waiting)
+
+
+def _deadlocked(record: Record, ttl: float) -> bool:
+    """Whether after the heal nobody could buy though they asked for 3 x ttl and stock was left.
+
+    A holder that was inside may still finish its purchase after the heal, and lock up for ever
+    with its release: so the time counts from the last purchase.
+    """
+    healed = [
+        event["t"]
+        for event in record.history
+        if event["by"] == "fault" and event.get("phase") == "heal" and event["type"] == "ok"
+    ]
+    if not healed or not record.units_left:
+        return False
+    bought = [
+        request.answered or request.sent
+        for request in record.requests
+        if request.type == "ok" or (request.type == "info" and request.attempt in record.number_of)
+    ]
+    since = max([healed[-1], *bought])
+    asking = [r for r in record.requests if (r.answered or r.sent) > since]
+    if not asking or any(request.outcome == "sold_out" for request in asking):
+        return False
+    began = max(since, min(request.sent for request in asking))
+    asked_until = max(request.answered or request.sent for request in asking)
+    return asked_until - began >= PATIENCE * ttl * 1e9

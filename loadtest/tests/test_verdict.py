@@ -75,9 +75,10 @@ def test_a_lost_update_that_no_buyer_met_is_not_called_exact() -> None:
 
 
 def test_an_acknowledged_order_that_is_not_there_is_a_lost_ack() -> None:
-    judged = exact_sale(told=[sold(1), Told("key-9", "sold", 9), refused(3)])
+    judged = exact_sale(told=[sold(1), sold(2), Told("key-9", "sold", 9)])
     assert judged.violations == ("lost_ack",)
     assert judged.verdict == "unknown"
+    assert [finding.attempts for finding in judged.findings] == [("key-9",)]
 
 
 def test_an_acknowledgement_of_somebody_elses_order_is_a_lost_ack() -> None:
@@ -96,11 +97,52 @@ def test_a_fence_that_does_not_rise_is_found(fences: tuple[int, int]) -> None:
     assert exact_sale(orders=orders).violations == ("fence_fell",)
 
 
-@pytest.mark.parametrize("outcome", ["busy", "lost", "unavailable", "unknown", "error"])
-def test_a_sale_with_an_open_question_is_unknown(outcome: str) -> None:
-    judged = exact_sale(told=[sold(1), sold(2), refused(3, outcome)])
+@pytest.mark.parametrize(
+    "outcome", ["busy", "lost", "unavailable", "throttled", "unknown", "error"]
+)
+def test_a_buyer_who_gave_up_while_stock_was_left_leaves_a_sale_unknown(outcome: str) -> None:
+    judged = exact_sale(stock_left=1, orders=[order(1)], told=[sold(1), refused(2, outcome)])
     assert judged.verdict == "unknown"
+    assert judged.violations == ()
     assert judged.outcomes[outcome] == 1
+
+
+@pytest.mark.parametrize("outcome", ["busy", "lost", "unavailable", "throttled", "unknown"])
+def test_a_buyer_who_gave_up_after_the_last_unit_had_gone_changes_nothing(outcome: str) -> None:
+    assert exact_sale(told=[sold(1), sold(2), refused(3, outcome)]).verdict == "exact"
+
+
+def test_an_error_leaves_open_what_the_sale_was() -> None:
+    assert exact_sale(told=[sold(1), sold(2), refused(3, "error")]).verdict == "unknown"
+
+
+def test_an_order_whose_buyer_was_not_answered_is_recovered() -> None:
+    judged = exact_sale(told=[sold(1), refused(2, "unknown"), refused(3)])
+    assert (judged.verdict, judged.violations) == ("exact", ())
+    assert judged.recovered == {"key-2": 2}
+
+
+def test_a_fault_that_did_not_fire_leaves_only_an_oversell_to_be_judged() -> None:
+    assert exact_sale(fired=False).verdict == "unknown"
+    orders, told = [order(1), order(2), order(3)], [sold(1), sold(2), sold(3)]
+    assert exact_sale(fired=False, orders=orders, told=told, stock_left=-1).verdict == "oversold"
+
+
+def test_a_lock_that_nobody_holds_is_carried_along_and_spoils_nothing() -> None:
+    judged = exact_sale(orphan_lock="lock:token:pause-token")
+    assert (judged.verdict, judged.violations) == ("exact", ("orphan_lock",))
+    assert "lock:token:pause-token" in judged.findings[0].what
+
+
+def test_an_order_that_nobody_asked_for_is_a_ghost() -> None:
+    judged = exact_sale(orders=[order(1), order(4)], told=[sold(1), refused(2, "unknown")])
+    assert (judged.verdict, judged.violations) == ("unknown", ("ghost_order",))
+
+
+def test_two_orders_of_one_key_are_a_double_order() -> None:
+    twice = [order(1), {**order(2), "key": "key-1"}]
+    judged = exact_sale(orders=twice, told=[sold(1), refused(3)])
+    assert (judged.verdict, judged.violations) == ("unknown", ("double_order",))
 
 
 def test_an_oversell_stays_one_though_a_buyer_was_not_answered() -> None:
