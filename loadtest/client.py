@@ -22,10 +22,12 @@ class Shop:
 
     url    where it listens, for instance http://127.0.0.1:8000
     token  the bearer token of POST /restock (SHOP_RESTOCK_TOKEN)
+    name   what it is called, where there are several
     """
 
-    def __init__(self, url: str, *, token: str = "", timeout: float = 10.0) -> None:
+    def __init__(self, url: str, *, token: str = "", timeout: float = 10.0, name: str = "") -> None:
         self.url = url.rstrip("/")
+        self.name = name
         self.token = token
         self.timeout = timeout
 

@@ -154,7 +154,7 @@ class Stack:
 
     def shop(self, node: int = 0) -> Shop:
         """A client of one node."""
-        return Shop(self.nodes[node].url, token=self.token)
+        return Shop(self.nodes[node].url, token=self.token, name=self.nodes[node].name)
 
     def stop(self) -> None:
         """Stop everything that was started, nodes first."""
