@@ -25,7 +25,7 @@ import redis
 
 from locks.protocol import COUNT_RECEIVERS, FENCE_MEMORY_MS, Wake
 from locks.scripts import script
-from locks.wire import Server
+from locks.wire import Server, has_moved
 
 logger = logging.getLogger("locks.wakeups")
 
@@ -159,7 +159,7 @@ class WakeUps:
             try:
                 message = connection.read_response(disconnect_on_error=False)
             except redis.TimeoutError:
-                if probing:
+                if probing or has_moved(connection):
                     raise
                 connection.send_command("PING")
                 probing = True

@@ -67,7 +67,7 @@ class Server:
         except IndexError:
             connection = self.connection(self._timeout)
         try:
-            if _is_stale(connection):
+            if has_moved(connection) or _is_stale(connection):
                 connection.disconnect()
                 connection.connect()
             try:
@@ -99,6 +99,15 @@ def _is_stale(connection: Any) -> bool:
         return True
 
 
+def has_moved(connection: Any) -> bool:
+    """Whether it leads to a master that the Sentinels, asked since by another, have replaced.
+
+    A master that is cut off from its Sentinels closes nothing, and goes on granting locks.
+    """
+    found = getattr(getattr(connection, "connection_pool", None), "master_address", None)
+    return found is not None and found != (connection.host, connection.port)
+
+
 def call_all(connection: Any, script: Script, calls: Sequence[Call]) -> list[Any]:
     """Run the script once for each of `calls`, all sent before the first reply is read.
 
@@ -106,6 +115,8 @@ def call_all(connection: Any, script: Script, calls: Sequence[Call]) -> list[Any
     redis.RedisError when the server was not reached.
     """
     by_sha = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls]
+    if has_moved(connection):
+        connection.disconnect()
     connection.connect()
     replies = _exchange(connection, by_sha)
     if any(isinstance(reply, NoScriptError) for reply in replies):
@@ -136,9 +147,17 @@ def server_of(client: redis.Redis) -> Server:
     server = _server_of_pool.get(pool)
     if server is None:
         given = [pool.connection_kwargs.get(part) for part in PLACE]
-        place = (pool.connection_class, getattr(pool, "service_name", None), *given)
+        place = (pool.connection_class, _sentinels(pool), *given)
         server = _server_of_pool[pool] = _servers.setdefault(place, Server(pool))
     return server
+
+
+def _sentinels(pool: Any) -> Any:
+    """Whom a Sentinel client's pool asks, and for which master; None for any other pool."""
+    if not hasattr(pool, "sentinel_manager"):
+        return None
+    asked = [client.connection_pool.connection_kwargs for client in pool.sentinel_manager.sentinels]
+    return pool.service_name, pool.is_master, frozenset((a["host"], a["port"]) for a in asked)
 
 
 def _after_fork() -> None:

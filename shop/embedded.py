@@ -51,6 +51,7 @@ _attached_by: int | None = None
 
 def provide_urls() -> None:
     """Set DATABASE_URL and REDIS_URL where they are unset, starting the servers for them.
+    Where REDIS_SENTINELS is set, Redis is found without a URL.
 
     Called by what a person starts (manage.py, pytest, the load test), never by a worker.
     """
@@ -58,7 +59,7 @@ def provide_urls() -> None:
     if not os.environ.get("DATABASE_URL"):
         attach()
         os.environ["DATABASE_URL"] = create_database(DATABASE, keep=True)
-    if not os.environ.get("REDIS_URL"):
+    if not os.environ.get("REDIS_URL") and not os.environ.get("REDIS_SENTINELS"):
         attach()
         with _registry() as registry:
             os.environ["REDIS_URL"] = f"redis://127.0.0.1:{registry['valkey']['port']}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import redis
+from django.conf import settings
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, connection
@@ -61,7 +62,12 @@ def _redis() -> str:
     info = locks_client().info()
     name = "Valkey" if "valkey_version" in info else "Redis"
     version = info.get("valkey_version", info["redis_version"])
-    return f"{name} {version}, maxmemory-policy {info['maxmemory_policy']}"
+    said = f"{name} {version}, maxmemory-policy {info['maxmemory_policy']}"
+    if not settings.REDIS_SENTINELS:
+        return said
+    if info["role"] != "master":
+        raise LookupError("a replica answers for the master: wait for the end of the failover")
+    return f"{said}, master {settings.REDIS_SENTINEL_MASTER!r} of the Sentinels"
 
 
 def _cache() -> str:

@@ -18,6 +18,8 @@ from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from shop.sentinels import parse_sentinels, through_sentinels
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 
@@ -174,22 +176,32 @@ SHOP_REDIS_POOL: int = env.int("SHOP_REDIS_POOL", default=250)
 #: The locks live in a database of their own: cache.clear() is FLUSHDB. And django-redis keys its
 #: pools by URL, so that two aliases with one URL would share the first one's timeouts.
 REDIS_LOCKS_URL: str = env.str("REDIS_LOCKS_URL", default="") or next_database(REDIS_URL)
+#: How the locks connect. redis-py retries ten times by default; a lost reply then makes SET NX lie.
+LOCKS_POOL: dict[str, Any] = {
+    "retry": Retry(NoBackoff(), 0),
+    "socket_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
+    "socket_connect_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
+    "max_connections": SHOP_REDIS_POOL,
+}
 CACHES: dict[str, Any] = {
     "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": REDIS_URL},
     "locks": {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": REDIS_LOCKS_URL,
-        "OPTIONS": {
-            "CONNECTION_POOL_KWARGS": {
-                # redis-py retries ten times by default; a lost reply then makes SET NX lie.
-                "retry": Retry(NoBackoff(), 0),
-                "socket_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
-                "socket_connect_timeout": env.float("SHOP_REDIS_TIMEOUT", default=2.0),
-                "max_connections": SHOP_REDIS_POOL,
-            },
-        },
+        "OPTIONS": {"CONNECTION_POOL_KWARGS": LOCKS_POOL},
     },
 }
+#: Who knows the master, where there are Sentinels: then the hosts in the URLs are not used.
+REDIS_SENTINELS: list[tuple[str, int]] = parse_sentinels(env.str("REDIS_SENTINELS", default=""))
+#: What they call it.
+REDIS_SENTINEL_MASTER: str = env.str("REDIS_SENTINEL_MASTER", default="shop")
+if REDIS_SENTINELS:
+    CACHES = {
+        alias: through_sentinels(
+            cache, sentinels=REDIS_SENTINELS, master=REDIS_SENTINEL_MASTER, pool=LOCKS_POOL
+        )
+        for alias, cache in CACHES.items()
+    }
 
 #: Five independent servers for the strategy `redlock`, and ZooKeeper for the one of its name;
 #: unset, they answer `unavailable`.

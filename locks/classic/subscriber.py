@@ -15,10 +15,14 @@ from typing import Any
 
 import redis
 
+from locks.wire import has_moved
+
 logger = logging.getLogger("locks.classic.subscriber")
 
 #: Seconds between two attempts to connect while somebody waits.
 RECONNECT = 0.1
+#: Seconds without a message after which the listener looks whether the master has moved.
+LOOK_UP = 5.0
 
 
 class Channel:
@@ -104,12 +108,23 @@ class Subscriber:
                     for channel in self._channels.values():
                         self._send("SUBSCRIBE", channel)
                 while True:
-                    self._heard(*connection.read_response(timeout=None, push_request=True)[:2])
+                    self._hear(connection)
             except Exception as error:  # whatever it was, this connection is of no more use
                 connection.disconnect()
                 if not self._lost(error):
                     return
             time.sleep(RECONNECT)
+
+    def _hear(self, connection: Any) -> None:
+        try:
+            message = connection.read_response(
+                timeout=LOOK_UP, push_request=True, disconnect_on_error=False
+            )
+        except redis.TimeoutError:
+            if has_moved(connection):
+                raise
+        else:
+            self._heard(*message[:2])
 
     def _heard(self, kind: Any, name: Any) -> None:
         kind, name = _text(kind), _text(name)

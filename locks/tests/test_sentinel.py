@@ -1,0 +1,184 @@
+"""Locks through Sentinels: after a failover the next connection asks for the master anew."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from redis.sentinel import SentinelConnectionPool
+
+from locks import LockBackendError, RedisLock, Release, wakeups, wire
+from locks.classic import subscriber
+from locks.classic.reentrant import ReentrantLock
+from locks.classic.subscriber import Subscriber
+from locks.classic.token import TokenLock
+from locks.tests.backend import Server, eventually
+from locks.tests.waiting import held, in_thread, waiter
+
+names = (f"master-{number}" for number in itertools.count())
+
+
+class Sentinels:
+    """What redis-py knows of three of them, and the master that they would name."""
+
+    def __init__(self, master: Server, port: int = 26379) -> None:
+        self.master = master
+        self.asked = 0
+        self.sentinels = [redis.Redis(port=port)]
+
+    def discover_master(self, name: str) -> tuple[str, int]:
+        self.asked += 1
+        return "127.0.0.1", self.master.port
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[Server, Server]]:
+    one, other = Server(), Server()
+    yield one, other
+    one.stop()
+    other.stop()
+
+
+@pytest.fixture
+def sentinels(servers: tuple[Server, Server]) -> Sentinels:
+    return Sentinels(servers[0])
+
+
+@pytest.fixture
+def client(sentinels: Sentinels) -> Iterator[redis.Redis]:
+    with client_of(sentinels) as client:
+        yield client
+
+
+def client_of(sentinels: Any, name: str | None = None) -> redis.Redis:
+    pool = SentinelConnectionPool(
+        name or next(names), sentinels, retry=Retry(NoBackoff(), 0), socket_timeout=2
+    )
+    return redis.Redis.from_pool(pool)
+
+
+def look_up(client: redis.Redis) -> None:
+    """As any new connection of the process does."""
+    pool: Any = client.connection_pool
+    pool.get_master_address()
+
+
+def demote(old: Server, new: Server, sentinels: Sentinels) -> None:
+    """The old master becomes a replica and, unlike with real Sentinels, keeps its clients."""
+    old.client().replicaof("127.0.0.1", str(new.port))
+    sentinels.master = new
+
+
+def test_a_demoted_master_refuses_once_and_the_next_command_finds_the_new_one(
+    client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
+) -> None:
+    """The command itself is not repeated: nobody knows what the old master did."""
+    lock = RedisLock(client, "demoted", ttl=10)
+    lock.acquire(1).release()
+    demote(*servers, sentinels)
+    with pytest.raises(LockBackendError):
+        lock.acquire(1)
+    lease = lock.acquire(1)
+    assert servers[1].client().keys("*demoted*") != []
+    assert lease.release() is Release.RELEASED
+
+
+def test_a_master_that_the_sentinels_replaced_is_left_although_it_still_answers(
+    client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
+) -> None:
+    """Cut off from its Sentinels it stays a master, and would go on granting the lock."""
+    old, new = servers
+    RedisLock(client, "split", ttl=10).acquire(1).release()
+    sentinels.master = new
+    look_up(client)
+    with held(RedisLock(client, "split brain", ttl=10)):
+        assert new.client().keys("*split brain*") != []
+        assert old.client().keys("*split brain*") == []
+
+
+def test_a_lease_of_a_master_that_was_replaced_is_lost_at_its_next_renewal(
+    client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
+) -> None:
+    lease = RedisLock(client, "renewed", ttl=0.6).acquire(1)
+    first = lease.deadline
+    eventually(lambda: lease.deadline > first)  # its connection is open, to the old one
+    sentinels.master = servers[1]
+    look_up(client)
+    assert lease.lost.wait(5)
+    lease.release()
+
+
+def test_waiters_hear_the_new_master(
+    client: redis.Redis,
+    servers: tuple[Server, Server],
+    sentinels: Sentinels,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their subscription to the old one stays open, and would stay silent for ever."""
+    monkeypatch.setattr(wakeups, "PROBE", 0.2)
+    lock = RedisLock(client, "heard", ttl=30)
+    with held(lock):
+        other = waiter(lock)
+        channel = lock._wakeups.channel
+    other.result(5).release()
+    sentinels.master = servers[1]
+    look_up(client)
+    eventually(lambda: not lock._wakeups.listening or lock._wakeups.channel != channel)
+    with held(lock) as lease:
+        other = waiter(lock)
+        lease.release()
+        other.result(5).release()
+    assert servers[1].client().pubsub_numsub(lock._wakeups.channel)[0][1] == 1
+
+
+def test_waiters_of_the_reentrant_lock_hear_the_new_master(
+    client: redis.Redis,
+    servers: tuple[Server, Server],
+    sentinels: Sentinels,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subscriber, "LOOK_UP", 0.2)
+    lock = ReentrantLock(client, "heard", ttl=30)
+    with Subscriber.of(client).listen(lock.channel) as channel:
+        assert channel.subscribed.wait(5)
+        eventually(lambda: _subscribers(servers[0], lock.channel) == 1)
+        sentinels.master = servers[1]
+        look_up(client)
+        eventually(lambda: _subscribers(servers[1], lock.channel) == 1)
+        lease = lock.acquire(1)
+        other = in_thread(lambda: lock.acquire(5).release())
+        eventually(lambda: Subscriber.of(client)._channels[lock.channel].waiters == 2)
+        lease.release()
+        assert other.result(5) is Release.RELEASED
+
+
+def _subscribers(server: Server, channel: str) -> int:
+    return int(server.client().pubsub_numsub(channel)[0][1])
+
+
+def test_a_classic_lock_leaves_a_demoted_master_too(
+    client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
+) -> None:
+    lock = TokenLock(client, "classic", ttl=10)
+    lock.acquire(1).release()
+    demote(*servers, sentinels)
+    with pytest.raises(LockBackendError):
+        lock.acquire(0)
+    with held(lock):  # type: ignore[arg-type]
+        assert servers[1].client().exists(lock.key)
+
+
+def test_masters_of_one_name_behind_other_sentinels_are_other_servers(
+    servers: tuple[Server, Server],
+) -> None:
+    """One connection would serve both, and one of them would have no locks."""
+    here, there = Sentinels(servers[0], 26379), Sentinels(servers[1], 26380)
+    with client_of(here, "same") as one, client_of(there, "same") as other:
+        assert wire.server_of(one) is not wire.server_of(other)
+    with client_of(here, "same") as again:
+        assert wire.server_of(one) is wire.server_of(again)
