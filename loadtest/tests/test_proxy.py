@@ -156,14 +156,6 @@ def test_a_proxy_that_refuses_looks_like_a_server_that_is_down_and_keeps_its_por
     assert client.ping()
 
 
-def test_a_proxy_that_refuses_cuts_those_too_whom_it_was_letting_in(proxy: Proxy) -> None:
-    for _ in range(50):
-        with socket.create_connection(("127.0.0.1", proxy.port), 5) as early:
-            proxy.refuse()
-            assert is_cut(early)
-            proxy.pass_on()
-
-
 def test_a_cut_ends_what_is_connected_and_lets_everybody_come_again(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
@@ -297,6 +289,17 @@ def test_after_its_end_no_thread_port_or_socket_is_left(
     folder.rmdir()  # which fails where something is left in it
     with pytest.raises(RuntimeError, match=r"call start\(\) first"):
         plain.cut()
+
+
+def test_those_whom_it_was_letting_in_are_cut_at_its_end(valkey: embedded.Valkey) -> None:
+    for _ in range(20):
+        proxy = Proxy(("127.0.0.1", valkey.port))
+        proxy.start()
+        clients = [socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(20)]
+        proxy.stop()
+        for client in clients:
+            with client:
+                assert is_cut(client)
 
 
 def test_it_can_be_stopped_in_any_mode(valkey: embedded.Valkey) -> None:

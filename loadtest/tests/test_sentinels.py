@@ -1,0 +1,225 @@
+"""The shop behind three real Sentinels: its master dies, or is replaced, and selling goes on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import IO
+
+import pytest
+import redis
+
+from loadtest.client import Shop
+from loadtest.sentinels import MASTER, Sentinels
+from loadtest.stack import Stack
+from loadtest.tests.proxied import eventually
+from shop import embedded
+
+LOCKS = ("redis", "token", "reentrant")
+STOCK = 100_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[IO[bytes]]:
+    with (tmp_path / "log").open("wb") as log:
+        yield log
+
+
+@dataclass
+class Pair:
+    """A master, its replica and the Sentinels that watch them."""
+
+    master: embedded.Valkey
+    replica: embedded.Valkey
+    sentinels: Sentinels
+
+    def is_promoted(self) -> bool:
+        with redis.Redis(port=self.replica.port) as client:
+            return bool(client.role()[0] == b"master")
+
+
+@pytest.fixture
+def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
+    quick = ("--repl-diskless-sync-delay", "0")
+    master = embedded.Valkey(tmp_path / "master", *quick)
+    embedded.adopt(master.start())
+    of = ("--replicaof", f"127.0.0.1 {master.port}")
+    replica = embedded.Valkey(tmp_path / "replica", *quick, *of)
+    sentinels = Sentinels(tmp_path / "sentinels", master.port, log)
+    try:
+        embedded.adopt(replica.start())
+        for pid in sentinels.start():
+            embedded.adopt(pid)
+        sentinels.wait_until_ready()
+        yield Pair(master, replica, sentinels)
+    finally:
+        sentinels.stop()
+        replica.stop()
+        master.stop()
+
+
+@pytest.fixture
+def stack(pair: Pair, log: IO[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    """A node that can find its Redis in no other way."""
+    monkeypatch.delenv("DATABASE_URL")
+    monkeypatch.setenv("REDIS_URL", "redis://nowhere.invalid:1/0")
+    monkeypatch.setenv("REDIS_SENTINELS", pair.sentinels.urls)
+    monkeypatch.setenv("SHOP_LOCK_TTL", "2")
+    monkeypatch.setenv("SHOP_TOKEN_TTL", "2")
+    monkeypatch.setenv("SHOP_LOCK_WAIT", "5")
+    with Stack(nodes=1, workers=1, threads=16, log=log) as stack:
+        yield stack
+
+
+@dataclass
+class Crowd:
+    """Buyers in threads, who buy and buy under one lock, each lock with its own product."""
+
+    stack: Stack
+    lock: str
+    size: int = 3
+    #: asked at, answered at (monotonic seconds), outcome
+    told: list[tuple[float, float, str]] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    enough: threading.Event = field(default_factory=threading.Event)
+
+    def open(self) -> None:
+        sale = self.stack.shop().restock(product=self.lock, stock=STOCK)
+        self.sale = int(sale["sale"])
+        self.threads = [threading.Thread(target=self._buy, args=(n,)) for n in range(self.size)]
+        for thread in self.threads:
+            thread.start()
+
+    def close(self) -> None:
+        self.enough.set()
+        for thread in self.threads:
+            thread.join(30)
+
+    def has(self, outcome: str, more: int, since: float) -> bool:
+        """Whether so many who asked after `since` were told so, or something went wrong."""
+        told = sum(asked > since and said == outcome for asked, _, said in list(self.told))
+        return told >= more or bool(self.broken)
+
+    def _buy(self, number: int) -> None:
+        body = json.dumps({"buyer": f"b{number}", "lock": self.lock, "product": self.lock})
+        for purchase in itertools.count():
+            key = f"{self.lock}-{self.sale}-{number}-{purchase}"
+            outcome = ""
+            while outcome != "sold":
+                if self.enough.is_set() or self.broken:
+                    return
+                asked = time.monotonic()
+                status, outcome = self._ask(body, key)
+                self.told.append((asked, time.monotonic(), outcome))
+                if status not in (200, 201, 503):
+                    self.broken.append(f"{status} {outcome}")
+
+    def _ask(self, body: str, key: str) -> tuple[int, str]:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        asked = HTTPConnection("127.0.0.1", self.stack.nodes[0].port, timeout=30)
+        try:
+            asked.request("POST", "/buy", body, headers)
+            response = asked.getresponse()
+            return response.status, str(json.loads(response.read())["outcome"])
+        finally:
+            asked.close()
+
+
+@pytest.fixture
+def crowds(stack: Stack) -> Iterator[list[Crowd]]:
+    crowds = [Crowd(stack, lock) for lock in LOCKS]
+    try:
+        for crowd in crowds:
+            crowd.open()
+        yield crowds
+    finally:
+        for crowd in crowds:
+            crowd.close()
+
+
+def wait_for(outcome: str, more: int, crowds: list[Crowd]) -> None:
+    """Until as many under every lock, who ask from now on, are told so."""
+    since = time.monotonic()
+    for crowd in crowds:
+        eventually(
+            partial(crowd.has, outcome, more, since),
+            what=f"{more} under {crowd.lock} are told {outcome}; so far {crowd.told[-5:]}",
+            patience=30,
+        )
+        assert not crowd.broken
+
+
+def assert_the_books_balance(shop: Shop, crowds: list[Crowd]) -> None:
+    for crowd in crowds:
+        crowd.close()
+        report = shop.sale(crowd.sale)
+        sold = sum(outcome == "sold" for _, _, outcome in crowd.told)
+        assert report["lost_updates"] == 0, crowd.lock
+        assert report["orders"] >= sold, crowd.lock
+        told = {outcome for _, _, outcome in crowd.told}
+        assert told <= {"sold", "unavailable", "busy", "lost"}, crowd.lock
+
+
+def test_a_master_that_dies_is_replaced_and_nothing_is_sold_unlocked_meanwhile(
+    pair: Pair, stack: Stack, crowds: list[Crowd]
+) -> None:
+    """Without asking the Sentinels anew the shop would answer 503 for ever; without a lock it
+    would sell on while there is no master."""
+    wait_for("sold", 10, crowds)
+    pair.master.stop(signal.SIGKILL)
+    killed = time.monotonic()
+    wait_for("unavailable", 1, crowds)
+    not_yet = time.monotonic()
+    while not pair.is_promoted():
+        not_yet = time.monotonic()
+        assert not_yet < killed + 20, "no failover took place"
+    wait_for("sold", 10, crowds)
+    assert pair.sentinels.master() == ("127.0.0.1", pair.replica.port)
+    for crowd in crowds:
+        unlocked = [t for t in crowd.told if killed < t[0] and t[1] < not_yet and t[2] == "sold"]
+        assert unlocked == [], crowd.lock
+    assert_the_books_balance(stack.shop(), crowds)
+
+
+def test_a_master_that_is_replaced_alive_is_left(
+    pair: Pair, stack: Stack, crowds: list[Crowd]
+) -> None:
+    wait_for("sold", 10, crowds)
+    with redis.Redis(port=pair.sentinels.ports[0]) as sentinel:
+        sentinel.execute_command("SENTINEL", "FAILOVER", MASTER)
+    eventually(pair.is_promoted, what="the replica is promoted", patience=20)
+    with redis.Redis(port=pair.master.port) as old:
+        eventually(lambda: old.role()[0] == b"slave", what="the master is demoted", patience=20)
+    wait_for("sold", 10, crowds)
+    fenced = [crowd for crowd in crowds if crowd.lock == "redis"]  # the others may have two holders
+    assert_the_books_balance(stack.shop(), fenced)
+
+
+def test_the_node_says_whom_it_found(stack: Stack) -> None:
+    parts = stack.shop().ready()["parts"]
+    said = next(part["detail"] for part in parts if part["name"] == "Redis (locks)")
+    assert said.endswith("master 'shop' of the Sentinels")
+
+
+def test_without_a_replica_they_say_what_to_do(
+    tmp_path: Path, log: IO[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadtest.sentinels.START_TIMEOUT", 0.5)
+    sentinels = Sentinels(tmp_path, 1, log)
+    for pid in sentinels.start():
+        embedded.adopt(pid)
+    try:
+        with pytest.raises(TimeoutError, match="start that replica first"):
+            sentinels.wait_until_ready()
+    finally:
+        sentinels.stop()
+    with pytest.raises(LookupError, match="no Sentinel answers"):
+        sentinels.master()
