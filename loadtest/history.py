@@ -21,6 +21,10 @@ from types import TracebackType
 from typing import Any, Required, Self, TypedDict
 
 
+#: Made once: json.dumps with other separators makes an encoder for each call.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class Event(TypedDict, total=False):
     """One line. Which of the fields are there follows from `by` and `f`.
 
@@ -72,7 +76,7 @@ class History:
     def tell(self, *, by: str, f: str, type: str, **fields: Any) -> None:
         """Append one event with the time of now, or with the `t` that is given. Raises OSError."""
         event = {"t": time.monotonic_ns(), "by": by, "f": f, "type": type, **fields}
-        line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
+        line = _encode(event).encode() + b"\n"
         if os.write(self._file, line) != len(line):
             raise OSError("half an event was written: make room on the disk, and repeat the run")
 

@@ -1,0 +1,98 @@
+"""Writes histories by hand: one call per line, times in milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadtest.history import Event
+from loadtest.record import Told
+from loadtest.verdict import Judgement, judge
+
+SOLD_BY = {"sold": "ok", "unknown": "info"}
+PRODUCT = "pause-token"
+
+
+@dataclass
+class Happenings:
+    """A sale of `stock` units as it goes on: events, orders, and what buyers were told last."""
+
+    stock: int = 2
+    events: list[Event] = field(default_factory=list)
+    orders: list[dict[str, Any]] = field(default_factory=list)
+    told: dict[str, Told] = field(default_factory=dict)
+    first_order: int = 31
+
+    def _add(self, ms: float, **fields: Any) -> None:
+        event: Any = {"t": round(ms * 1e6), **fields}
+        self.events.append(event)
+
+    def asks(self, ms: float, key: str, node: str = "A") -> None:
+        buy = {"by": "buyer", "f": "buy", "attempt": key, "product": PRODUCT, "node": node}
+        self._add(ms, type="invoke", **buy)
+        self.told[key] = Told(key, "unknown")
+
+    def answered(self, ms: float, key: str, outcome: str, order: int | None = None) -> None:
+        told = {"order": order, "replayed": False} if outcome == "sold" else {}
+        buy = {"by": "buyer", "f": "buy", "attempt": key, "product": PRODUCT}
+        self._add(ms, type=SOLD_BY.get(outcome, "fail"), outcome=outcome, **buy, **told)
+        self.told[key] = Told(key, outcome, order)
+
+    def at(self, ms: float, key: str, f: str, type: str = "ok", **fields: Any) -> None:
+        """A node told of something. It runs on A, process 12, unless `fields` say otherwise."""
+        self._add(ms, by="node", f=f, type=type, attempt=key, **{"node": "A", "pid": 12, **fields})
+
+    def acquires(
+        self, asked: float, got: float, key: str, fence: int | None = None, **where: Any
+    ) -> None:
+        self.at(asked, key, "acquire", "invoke", **where)
+        token = f"{key} at {got}"
+        self.at(got, key, "acquired", token=token, fence=fence, waited_ms=got - asked, **where)
+
+    def reads(self, ms: float, key: str, amount: int, **where: Any) -> None:
+        self.at(ms, key, "after_read", amount=amount, **where)
+
+    def commits(
+        self, ms: float, key: str, seen: int, fence: int | None = None, **where: Any
+    ) -> int:
+        """The order is there from now on; its number."""
+        self.at(ms, key, "before_commit", "invoke", **where)
+        number = self.first_order + len(self.orders)
+        self.orders.append({"order": number, "key": key, "fence": fence, "stock_seen": seen})
+        self.at(ms + 0.5, key, "after_commit", **where)
+        return number
+
+    def releases(self, ms: float, key: str, outcome: str = "released", **where: Any) -> None:
+        self.at(ms, key, "release", "invoke", **where)
+        self.at(ms + 0.5, key, "released", outcome=outcome, **where)
+
+    def fault(self, ms: float, phase: str, what: str, type: str = "") -> None:
+        kind = type or {"fire": "invoke"}.get(phase, "ok")
+        self._add(ms, by="fault", f="pause", type=kind, phase=phase, what=what)
+
+    def buys(self, ms: float, key: str, amount: int, fence: int | None = None) -> None:
+        """A whole purchase in 10 ms, alone under the lock, from a stock of `amount`."""
+        self.asks(ms, key)
+        self.acquires(ms + 1, ms + 2, key, fence)
+        self.reads(ms + 3, key, amount)
+        if amount:
+            order = self.commits(ms + 4, key, amount, fence)
+        self.releases(ms + 6, key)
+        if amount:
+            self.answered(ms + 9, key, "sold", order)
+        else:
+            self.answered(ms + 9, key, "sold_out")
+
+    def history(self) -> list[Event]:
+        return sorted(self.events, key=lambda event: event["t"])
+
+    def judged(self, *, left: int | None = None, **more: Any) -> Judgement:
+        """The judgement; the shelf shows what conservation leaves unless `left` is given."""
+        return judge(
+            initial_stock=self.stock,
+            stock_left=self.stock - len(self.orders) if left is None else left,
+            orders=self.orders,
+            told=list(self.told.values()),
+            history=self.history(),
+            **{"ttl": 1.0, **more},
+        )

@@ -1,0 +1,162 @@
+"""What a run writes down, and what is read from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.history import BrokenHistory, History, by_product, commits, holds, read, requests
+from loadtest.tests.happenings import Happenings
+
+
+def test_an_event_comes_back_as_it_was_told(tmp_path: Path) -> None:
+    path = tmp_path / "buyers.jsonl"
+    before = time.monotonic_ns()
+    with History(path) as history:
+        history.tell(by="buyer", f="buy", type="invoke", attempt="a/victim", product="pause-token")
+    [told] = read([path])
+    event: dict[str, Any] = {**told}
+    assert before <= event.pop("t") <= time.monotonic_ns()
+    assert event == {
+        "by": "buyer",
+        "f": "buy",
+        "type": "invoke",
+        "attempt": "a/victim",
+        "product": "pause-token",
+    }
+
+
+def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
+    for name, times in {"a": (1, 4), "b": (2, 3)}.items():
+        with History(tmp_path / name) as history:
+            for t in times:
+                history.tell(by="fault", f=name, type="ok", t=t)
+    assert [event["f"] for event in read([tmp_path / "a", tmp_path / "b"])] == ["a", "b", "b", "a"]
+
+
+def test_threads_that_tell_at_once_write_whole_lines(tmp_path: Path) -> None:
+    together = threading.Barrier(8)
+    with History(tmp_path / "h") as history:
+
+        def tell() -> None:
+            together.wait()
+            for number in range(200):
+                history.tell(by="node", f="after_read", type="ok", attempt="a", amount=number)
+
+        threads = [threading.Thread(target=tell) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(read([tmp_path / "h"])) == 1600
+
+
+def test_what_a_killed_process_told_is_there(tmp_path: Path) -> None:
+    told_and_killed = (
+        "import os, sys; from loadtest.history import History; history = History(sys.argv[1]);"
+        "history.tell(by='node', f='after_read', type='ok', attempt='a');"
+        "os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", told_and_killed, tmp_path / "h"], check=False)
+    assert [event["f"] for event in read([tmp_path / "h"])] == ["after_read"]
+
+
+def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "h"
+    with History(path) as history:
+        history.tell(by="node", f="acquire", type="invoke", attempt="a")
+        history.tell(by="node", f="acquired", type="ok", attempt="a", token="5f")
+    path.write_bytes(path.read_bytes()[:-9])
+    assert [event["f"] for event in read([path])] == ["acquire"]
+
+
+@pytest.mark.parametrize("line", ['{"t": 1, "by', "[]", '{"by": "node"}', "17"])
+def test_a_damaged_line_inside_is_an_error_that_names_it(tmp_path: Path, line: str) -> None:
+    whole = json.dumps({"t": 1, "by": "node", "f": "x", "type": "ok"})
+    path = tmp_path / "h"
+    path.write_text(f"{whole}\n{line}\n{whole}\n")
+    with pytest.raises(BrokenHistory, match=r"line 2.*repeat the run"):
+        read([path])
+
+
+def test_an_event_costs_at_most_25_microseconds(tmp_path: Path) -> None:
+    def batch(history: History) -> float:
+        began = time.perf_counter()
+        for number in range(500):
+            history.tell(
+                by="node", f="acquired", type="ok", attempt="9d1f/pause/token/buyer-07",
+                node="A", pid=12345, token="5f1c5f1c5f1c5f1c", fence=number, waited_ms=1.5,
+            )  # fmt: skip
+        return (time.perf_counter() - began) / 500
+
+    with History(tmp_path / "h") as history:
+        best = min(batch(history) for _ in range(20))  # of a busy machine the quiet moments
+    assert best < 25e-6
+
+
+def test_a_history_falls_apart_into_products() -> None:
+    def buyer(attempt: str, product: str) -> dict[str, Any]:
+        return {"by": "buyer", "f": "buy", "type": "invoke", "attempt": attempt, "product": product}
+
+    node = {"by": "node", "f": "after_read", "type": "ok"}
+    fault = {"by": "fault", "f": "restart", "type": "ok", "phase": "heal"}
+    told: list[Any] = [
+        {**node, "attempt": "1"},  # told before its buyer's own line was written
+        buyer("1", "apple"),
+        buyer("2", "pear"),
+        fault,
+        {**fault, "product": "pear"},
+        {**node, "attempt": "2"},
+        {**node, "attempt": "somebody else's"},
+    ]
+    assert by_product(told) == {
+        "apple": [told[0], told[1], told[3]],
+        "pear": [told[2], told[3], told[4], told[5]],
+    }
+
+
+def test_a_request_without_an_answer_is_an_open_one() -> None:
+    shop = Happenings()
+    shop.asks(0, "victim")
+    shop.asks(5, "victim")
+    shop.answered(9, "victim", "busy")
+    first, second = requests(shop.history())
+    assert (first.sent, first.answered, first.type) == (0, None, "info")
+    assert (second.sent, second.answered, second.type) == (5_000_000, 9_000_000, "fail")
+
+
+def test_a_hold_ends_where_its_release_begins() -> None:
+    shop = Happenings()
+    shop.buys(0, "victim", 2, fence=7)
+    [hold] = holds(shop.history())
+    assert (hold.asked, hold.start, hold.end) == (1_000_000, 2_000_000, 6_000_000)
+    assert (hold.fence, hold.released) == (7, True)
+
+
+def test_the_hold_of_a_killed_holder_ends_with_its_last_sign_of_life() -> None:
+    shop = Happenings()
+    shop.asks(0, "victim")
+    shop.acquires(1, 2, "victim")
+    shop.reads(3, "victim", 2)
+    shop.acquires(900, 1000, "victim", pid=13)  # asked again: another process took it
+    killed, second = holds(shop.history())
+    assert (killed.end, killed.released) == (3_000_000, False)
+    assert (second.start, second.end) == (1_000_000_000, 1_000_000_000)
+
+
+def test_a_commit_knows_the_last_read_before_it() -> None:
+    shop = Happenings()
+    shop.reads(1, "victim", 10)
+    shop.reads(2, "rival", 10)
+    shop.reads(3, "victim", 9)
+    shop.commits(5, "victim", 9)
+    [commit] = commits(shop.history())
+    assert (commit.read_at, commit.amount) == (3_000_000, 9)
+    assert (commit.begun, commit.done) == (5_000_000, 5_500_000)
