@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Required, Self, TypedDict
 
-
 #: Made once: json.dumps with other separators makes an encoder for each call.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadtest.history import Event
-from loadtest.record import Told
+from loadtest.record import Finding, Told
 from loadtest.verdict import Judgement, judge
 
 SOLD_BY = {"sold": "ok", "unknown": "info"}
@@ -96,3 +96,23 @@ class Happenings:
             history=self.history(),
             **{"ttl": 1.0, **more},
         )
+
+    def without(self, key: str) -> None:
+        """Nobody ever heard of this buyer; an order of it stays."""
+        self.events = [event for event in self.events if event.get("attempt") != key]
+        del self.told[key]
+
+
+def one_after_the_other() -> Happenings:
+    """Two units: the victim and rival-1 buy, rival-2 is too late."""
+    shop = Happenings(stock=2)
+    shop.buys(0, "victim", 2, fence=1)
+    shop.buys(20, "rival-1", 1, fence=2)
+    shop.buys(40, "rival-2", 0, fence=3)
+    return shop
+
+
+def only(judged: Judgement, rule: str) -> Finding:
+    """The one finding; `rule` alone was broken."""
+    assert judged.violations == (rule,)
+    return judged.findings[0]

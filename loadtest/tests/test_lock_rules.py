@@ -1,0 +1,121 @@
+"""Each rule over locks and reads finds what is planted for it, and nothing without it."""
+
+from __future__ import annotations
+
+from loadtest.tests.happenings import Happenings, one_after_the_other, only
+from loadtest.verdict import Judgement
+
+
+def test_a_stale_fence_that_the_storage_accepted_spoils_an_exact_sale() -> None:
+    shop = one_after_the_other()
+    shop.orders[1]["fence"] = 1
+    finding = only(shop.judged(), "fence_fell")
+    assert finding.what == "order 32 was accepted with fence 1 after order 31 with fence 1"
+    assert finding.attempts == ("victim", "rival-1")
+    assert shop.judged().verdict == "unknown"
+
+
+def granted(asked: float, fence: int) -> Happenings:
+    """A grant of fence 5 is there from 2 to 10 ms; another is asked for, and there at 20 ms."""
+    shop = one_after_the_other()
+    shop.acquires(101, 102, "rival-2", 5)
+    shop.releases(110, "rival-2")
+    shop.acquires(100 + asked, 120, "victim", fence)
+    shop.releases(121, "victim")
+    return shop
+
+
+def test_a_grant_with_a_lower_fence_than_one_before_it_is_found_and_spoils_nothing() -> None:
+    assert granted(asked=11, fence=6).judged().violations == ()
+    finding = only(granted(asked=11, fence=4).judged(), "fence_fell")
+    assert finding.what == "victim was granted fence 4 after rival-2 had been granted 5"
+    assert finding.attempts == ("rival-2", "victim")
+    assert granted(asked=11, fence=4).judged().verdict == "exact"
+
+
+def test_of_two_grants_asked_for_at_once_either_may_be_the_first() -> None:
+    assert granted(asked=1.5, fence=4).judged().violations == ()
+
+
+def test_one_fence_for_two_grants_is_found_in_any_order() -> None:
+    assert granted(asked=1.5, fence=5).judged().violations == ("fence_fell",)
+
+
+def two_inside(second: float) -> Happenings:
+    """The victim has the lock from 2 to 10 ms, and at `second` a rival has it as well."""
+    shop = one_after_the_other()
+    shop.acquires(101, 102, "victim")
+    shop.releases(110, "victim", "expired")
+    shop.acquires(101, 100 + second, "rival-2")
+    shop.releases(130, "rival-2")
+    return shop
+
+
+def test_holds_that_overlap_are_found_and_spoil_nothing() -> None:
+    assert two_inside(10).judged().violations == ()  # released is not yet: it is being released
+    finding = only(two_inside(8).judged(), "overlap")
+    assert finding.what == "victim and rival-2 held the lock together for 2.0 ms"
+    assert finding.attempts == ("victim", "rival-2")
+    assert two_inside(8).judged().verdict == "exact"
+
+
+def test_a_holder_that_was_killed_holds_until_its_last_sign_of_life() -> None:
+    def killed(last_sign: float) -> Judgement:
+        shop = one_after_the_other()
+        shop.acquires(101, 102, "victim", pid=13)
+        shop.reads(last_sign, "victim", 0, pid=13)
+        shop.acquires(103, 110, "rival-1")
+        shop.releases(120, "rival-1")
+        return shop.judged()
+
+    assert killed(109).violations == ()
+    assert killed(111).violations == ("overlap",)
+
+
+def test_who_enters_its_own_lock_again_is_one_holder() -> None:
+    shop = one_after_the_other()
+    for key, ms in {"victim": 102.0, "rival-1": 104.0}.items():
+        shop.at(ms, key, "acquired", token="thread 3 of process 12", fence=None)
+    for key in ("victim", "rival-1"):
+        shop.releases(110, key)
+    assert shop.judged().violations == ()
+
+
+def test_one_attempt_inside_twice_is_an_overlap_as_well() -> None:
+    """The victim's request hangs on A, and its buyer asks B."""
+    shop = one_after_the_other()
+    shop.acquires(101, 102, "victim")
+    shop.acquires(103, 120, "victim", node="B")
+    shop.releases(125, "victim", node="B")
+    shop.releases(130, "victim", "expired")
+    assert only(shop.judged(), "overlap").attempts == ("victim", "victim")
+
+
+def both_read_ten() -> Happenings:
+    """victim and rival-1 read 10; the victim commits, then rival-1."""
+    shop = Happenings(stock=10)
+    for key in ("victim", "rival-1"):
+        shop.asks(0, key)
+        shop.reads(3, key, 10)
+    first = shop.commits(4, "victim", 10)
+    second = shop.commits(6, "rival-1", 10)
+    shop.answered(8, "victim", "sold", first)
+    shop.answered(9, "rival-1", "sold", second)
+    return shop
+
+
+def test_an_order_written_over_another_ones_decrement_is_a_stale_write() -> None:
+    shop = both_read_ten()
+    judged = shop.judged(left=9)
+    assert judged.violations == ("lost_update", "stale_write")
+    assert judged.findings[1].attempts == ("rival-1", "victim")
+    assert "order 32" in judged.findings[1].what
+    assert "commit of 31" in judged.findings[1].what
+
+
+def test_an_old_read_before_a_relative_write_is_no_stale_write() -> None:
+    assert both_read_ten().judged(left=8).violations == ()
+
+
+def test_a_lost_decrement_that_no_read_explains_is_no_stale_write() -> None:
+    only(one_after_the_other().judged(left=1), "lost_update")

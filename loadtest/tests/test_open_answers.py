@@ -1,0 +1,90 @@
+"""What the judge makes of buyers that were not answered: deadlocked, given up, or served."""
+
+from __future__ import annotations
+
+from loadtest.tests.happenings import Happenings, one_after_the_other
+
+
+def locked_for_ever(*, asked_until: float) -> Happenings:
+    """The victim is killed inside its lock, the fault is healed at 100 ms; rivals ask in vain."""
+    shop = Happenings(stock=2)
+    shop.asks(0, "victim")
+    shop.acquires(1, 2, "victim")
+    shop.fault(50, "fire", "process 12 killed")
+    shop.answered(51, "victim", "unknown")
+    shop.fault(100, "heal", "node A is back")
+    for number in (1, 2):
+        shop.asks(90, f"rival-{number}")
+        shop.answered(200, f"rival-{number}", "busy")
+        shop.asks(210, f"rival-{number}")
+        shop.answered(asked_until, f"rival-{number}", "busy")
+    return shop
+
+
+def test_nobody_who_could_buy_for_three_ttl_after_the_heal_is_a_deadlock() -> None:
+    judged = locked_for_ever(asked_until=3100).judged(ttl=1.0)
+    assert (judged.verdict, judged.violations) == ("deadlock", ())
+
+
+def test_who_did_not_ask_for_three_ttl_cannot_tell_a_deadlock() -> None:
+    assert locked_for_ever(asked_until=3099).judged(ttl=1.0).verdict == "unknown"
+    assert locked_for_ever(asked_until=3100).judged(ttl=1.1).verdict == "unknown"
+    assert locked_for_ever(asked_until=3100).judged(ttl=None).verdict == "unknown"
+
+
+def test_a_fault_that_was_not_healed_or_did_not_fire_is_no_deadlock() -> None:
+    shop = locked_for_ever(asked_until=3100)
+    assert shop.judged(fired=False).verdict == "unknown"
+    shop.fault(60, "prove", "process 12 lives", type="fail")
+    assert shop.judged().verdict == "unknown"
+    shop = locked_for_ever(asked_until=3100)
+    shop.events = [event for event in shop.events if event.get("phase") != "heal"]
+    assert shop.judged().verdict == "unknown"
+
+
+def test_a_holder_that_sells_after_the_heal_and_locks_up_then_is_a_deadlock_too() -> None:
+    def sold_at(ms: float) -> str:
+        shop = locked_for_ever(asked_until=3500)
+        shop.asks(80, "holder")
+        shop.answered(ms, "holder", "sold", shop.commits(95, "holder", 2))
+        return shop.judged().verdict
+
+    assert sold_at(110) == "deadlock"
+    assert sold_at(3000) == "unknown"  # still selling then: nobody knows
+
+
+def test_a_shop_that_says_sold_out_is_no_deadlock() -> None:
+    shop = locked_for_ever(asked_until=3100)
+    shop.asks(2000, "rival-3")
+    shop.answered(2001, "rival-3", "sold_out")
+    assert shop.judged().verdict == "unknown"
+
+
+def test_a_shelf_that_is_empty_is_no_deadlock() -> None:
+    shop = locked_for_ever(asked_until=3100)
+    for number in (1, 2):
+        key = f"buyer-{number}"
+        shop.asks(10, key)
+        shop.answered(20, key, "sold", shop.commits(11, key, 3 - number))
+    assert shop.judged().verdict == "exact"
+
+
+def test_a_killed_victim_that_never_asks_again_keeps_no_sale_from_being_judged() -> None:
+    shop = one_after_the_other()
+    shop.stock = 3
+    shop.asks(5, "killed")
+    shop.answered(6, "killed", "unknown")
+    shop.without("rival-2")
+    judged = shop.judged()
+    assert (judged.verdict, judged.undersold, judged.outcomes["unknown"]) == ("exact", 0, 1)
+    shop.asks(7, "killed")  # it asks again, in vain, with a unit left: it might have bought
+    shop.answered(8, "killed", "unknown")
+    assert shop.judged().verdict == "unknown"
+
+
+def test_a_buyer_that_nobody_answered_counts_as_unknown() -> None:
+    shop = one_after_the_other()
+    shop.asks(60, "rival-3")
+    del shop.told["rival-3"]
+    judged = shop.judged()
+    assert (judged.verdict, judged.outcomes["unknown"]) == ("exact", 1)

@@ -1,0 +1,135 @@
+"""Each rule over orders and answers finds what is planted for it, and nothing without it."""
+
+from __future__ import annotations
+
+from loadtest.tests.happenings import Happenings, one_after_the_other, only
+from loadtest.verdict import Judgement
+
+
+def test_a_correct_history_breaks_no_rule() -> None:
+    judged = one_after_the_other().judged()
+    assert (judged.verdict, judged.violations, judged.recovered) == ("exact", (), {})
+
+
+def test_conservation_is_held_against_the_shelf() -> None:
+    shop = one_after_the_other()
+    erased = only(shop.judged(left=1), "lost_update")
+    assert erased.what == "2 orders took 1 units: 1 decrements were erased"
+    gone = only(shop.judged(left=-1), "lost_update")
+    assert gone.what == "2 orders took 3 units: 1 units went without an order"
+    assert shop.judged(left=1).verdict == "unknown"
+
+
+def test_an_acknowledged_order_that_went_is_a_lost_ack_though_the_last_answer_was_another() -> None:
+    shop = one_after_the_other()
+    shop.asks(60, "rival-3")
+    shop.answered(61, "rival-3", "sold", 33)
+    shop.asks(62, "rival-3")
+    shop.answered(63, "rival-3", "sold_out")
+    finding = only(shop.judged(), "lost_ack")
+    assert finding.what == "rival-3 was told of order 33; there is none"
+    assert finding.attempts == ("rival-3",)
+    assert shop.judged().verdict == "unknown"
+
+
+def sold_out_at(ms: float) -> Happenings:
+    """rival-2 is told sold_out; victim and rival-1 commit the only units at 4 and at 24 ms."""
+    shop = one_after_the_other()
+    shop.asks(ms - 1, "rival-3")
+    shop.answered(ms, "rival-3", "sold_out")
+    return shop
+
+
+def test_sold_out_before_the_last_unit_could_have_gone_is_false() -> None:
+    assert sold_out_at(24.1).judged().violations == ()
+    finding = only(sold_out_at(23.9).judged(), "false_sold_out")
+    assert finding.what == "rival-3 was told sold_out when at most 1 of 2 units had gone"
+    assert finding.attempts == ("rival-3",)
+    assert sold_out_at(23.9).judged().verdict == "unknown"
+
+
+def test_without_the_nodes_a_unit_could_have_gone_as_soon_as_its_buyer_asked() -> None:
+    def buyers_alone(ms: float) -> Judgement:
+        shop = sold_out_at(ms)
+        shop.events = [event for event in shop.events if event["by"] == "buyer"]
+        return shop.judged()
+
+    assert buyers_alone(20.1).violations == ()
+    assert buyers_alone(19.9).violations == ("false_sold_out",)
+
+
+def test_sold_out_while_a_unit_stays_on_the_shelf_is_false_and_undersold() -> None:
+    shop = Happenings(stock=2)
+    shop.buys(0, "rival-1", 2)
+    for key in ("rival-2", "rival-3"):
+        shop.asks(20, key)
+        shop.answered(21, key, "sold_out")
+    judged = shop.judged()
+    only(judged, "false_sold_out")
+    assert (judged.verdict, judged.undersold) == ("undersold", 1)
+
+
+def refused_and_sold(*answers: str) -> Judgement:
+    """rival-1 has an order, and was told other things, one request after the other."""
+    shop = Happenings(stock=1)
+    shop.commits(5, "rival-1", 1)
+    for number, outcome in enumerate(answers):
+        shop.asks(10 * number, "rival-1")
+        if outcome:
+            shop.answered(10 * number + 9, "rival-1", outcome)
+    return shop.judged()
+
+
+def test_a_refused_buyer_with_an_order_is_a_false_refusal() -> None:
+    for outcome in ("busy", "lost", "unavailable", "throttled", "error"):
+        judged = refused_and_sold("busy", outcome)
+        assert only(judged, "false_refusal").attempts == ("rival-1",)
+        assert judged.verdict == "unknown"
+
+
+def test_a_buyer_whose_answer_was_left_open_once_may_have_an_order() -> None:
+    for answers in (("unknown", "busy"), ("busy", "unknown"), ("",), ("", "lost")):
+        judged = refused_and_sold(*answers)
+        assert (judged.verdict, judged.violations) == ("exact", ())
+        assert judged.recovered == {"rival-1": 31}
+
+
+def test_a_buyer_told_sold_out_at_last_has_no_order() -> None:
+    finding = only(refused_and_sold("unknown", "sold_out"), "false_sold_out")
+    assert finding.what == "rival-1 was told sold_out and has order 31"
+
+
+def test_an_order_whose_key_nobody_sent_is_a_ghost() -> None:
+    shop = one_after_the_other()
+    shop.without("victim")
+    finding = only(shop.judged(), "ghost_order")
+    assert finding.what == "order 31 has the key victim, which nobody sent"
+    assert shop.judged().verdict == "unknown"
+
+
+def test_an_attempt_acknowledged_with_two_orders_is_a_double_order() -> None:
+    shop = Happenings(stock=3)
+    shop.buys(0, "victim", 3)
+    shop.asks(20, "victim")
+    order = shop.commits(22, "victim", 2)
+    shop.answered(25, "victim", "sold", order)
+    finding = only(shop.judged(), "double_order")
+    assert finding.what == "victim has the orders 31, 32"
+    assert shop.judged().verdict == "unknown"
+
+
+def test_the_same_order_told_again_is_no_double_order() -> None:
+    shop = one_after_the_other()
+    shop.asks(60, "victim")
+    shop.answered(65, "victim", "sold", 31)
+    assert shop.judged().violations == ()
+
+
+def test_of_many_cases_the_first_is_told_and_the_others_counted() -> None:
+    shop = one_after_the_other()
+    for key in ("rival-3", "rival-4", "rival-5"):
+        shop.asks(60, key)
+        shop.answered(61, key, "sold", 99)
+    assert shop.judged().findings[0].what == (
+        "rival-3 was told of order 99; there is none (2 more)"
+    )
