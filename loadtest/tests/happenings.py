@@ -15,9 +15,13 @@ PRODUCT = "pause-token"
 
 @dataclass
 class Happenings:
-    """A sale of `stock` units as it goes on: events, orders, and what buyers were told last."""
+    """A sale of `stock` units as it goes on: events, orders, and what buyers were told last.
+
+    shelf  stock that is shown at the end; None: what conservation leaves
+    """
 
     stock: int = 2
+    shelf: int | None = None
     events: list[Event] = field(default_factory=list)
     orders: list[dict[str, Any]] = field(default_factory=list)
     told: dict[str, Told] = field(default_factory=dict)
@@ -86,11 +90,13 @@ class Happenings:
     def history(self) -> list[Event]:
         return sorted(self.events, key=lambda event: event["t"])
 
+    def left(self) -> int:
+        return self.stock - len(self.orders) if self.shelf is None else self.shelf
+
     def judged(self, *, left: int | None = None, **more: Any) -> Judgement:
-        """The judgement; the shelf shows what conservation leaves unless `left` is given."""
         return judge(
             initial_stock=self.stock,
-            stock_left=self.stock - len(self.orders) if left is None else left,
+            stock_left=self.left() if left is None else left,
             orders=self.orders,
             told=list(self.told.values()),
             history=self.history(),
