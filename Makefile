@@ -1,5 +1,7 @@
 # make demo   200 buyers, 100 units: without a lock, with A1's, with the one to copy
 # make matrix every strategy, each held against its expected verdict
+# make faults every fault made for real, each strategy held against its expected verdict
+# make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make bench  RedisLock beside other locks, and its rush beside the floor
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make serve  the shop, left running
@@ -14,13 +16,19 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo matrix bench serve readme test lint install install-dev clean
+.PHONY: demo matrix faults chaos bench serve readme test lint install install-dev clean
 
 demo: install
 	@exec $(BIN)/python -m loadtest $(ARGS)
 
 matrix: install
 	@exec $(BIN)/python -m loadtest matrix $(ARGS)
+
+faults: install
+	@exec $(BIN)/python -m loadtest faults $(ARGS)
+
+chaos: install
+	@exec $(BIN)/python -m loadtest chaos $(ARGS)
 
 bench: install-dev
 	@$(BIN)/python -m locks.bench

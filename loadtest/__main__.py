@@ -2,6 +2,8 @@
 
 demo   the same rush under each lock, and what came of it (the default)
 matrix every strategy under the rush, each held against its expected verdict
+faults every fault made for real, and what each strategy made of it
+chaos  random faults at random times during rushes of the sound strategies
 bench  the rush under `redis` beside other ways and the floor, in interleaved rounds
 serve  the shop and Locust's web UI, left running until Ctrl-C
 """
@@ -9,6 +11,7 @@ serve  the shop and Locust's web UI, left running until Ctrl-C
 from __future__ import annotations
 
 import argparse
+import secrets
 import sys
 from collections.abc import Callable
 
@@ -16,12 +19,14 @@ from rich.console import Console
 
 from loadtest import bench, demo, matrix, serve
 from loadtest.demo import CONTRAST, Setting
+from loadtest.faults import chaos, command
 from loadtest.stack import StackError
 from shop.embedded import EmbeddedError
 
 #: Columns of a pipe or a log, where nobody says: room for every figure of the matrix.
 WIDTH = 120
 COMMANDS = {"demo": demo.run, "matrix": matrix.run, "bench": bench.run, "serve": serve.run}
+ON_PURPOSE = ("faults", "chaos")
 
 
 def main() -> int:
@@ -30,11 +35,16 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", nargs="?", choices=COMMANDS, default="demo")
+    parser.add_argument("command", nargs="?", choices=[*COMMANDS, *ON_PURPOSE], default="demo")
     parser.add_argument(
         "--lock",
-        help=f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all (matrix)",
+        help=f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all (matrix, faults)",
     )
+    parser.add_argument("--fault", help="faults, comma-separated; default: all")
+    parser.add_argument(
+        "--seed", type=int, help="faults: shuffle their order; chaos: repeat its faults"
+    )
+    parser.add_argument("--minutes", type=float, default=2.0, help="of chaos; default: %(default)s")
     parser.add_argument("--buyers", type=_at_least(1), default=200, help="default: %(default)s")
     parser.add_argument("--stock", type=_at_least(0), default=100, help="default: %(default)s")
     parser.add_argument(
@@ -62,6 +72,8 @@ def main() -> int:
     )
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:
+        if given.command in ON_PURPOSE:
+            return _on_purpose(given, console)
         return COMMANDS[given.command](setting, console)
     except (StackError, EmbeddedError) as error:
         console.print(f"[red]{error}[/]", highlight=False, soft_wrap=True)
@@ -71,10 +83,23 @@ def main() -> int:
         return 130
 
 
+def _on_purpose(given: argparse.Namespace, console: Console) -> int:
+    """The commands that break something."""
+    if given.command == "faults":
+        chosen = command.Chosen(_names(given.fault), _names(given.lock), given.seed)
+        return command.run(chosen, console, verbose=given.verbose)
+    seed = secrets.randbits(32) if given.seed is None else given.seed
+    return chaos.run(given.minutes, seed, console, verbose=given.verbose)
+
+
+def _names(given: str | None) -> list[str]:
+    return [name.strip() for name in (given or "").split(",") if name.strip()]
+
+
 def _locks(given: str | None, command: str) -> list[str]:
     if given is None:
         return list(CONTRAST) if command == "demo" else []
-    return [lock.strip() for lock in given.split(",")]
+    return _names(given)
 
 
 def _at_least(least: int) -> Callable[[str], int]:

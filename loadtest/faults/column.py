@@ -1,0 +1,109 @@
+"""One fault, made once for all the strategies that it concerns: a column of the matrix."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loadtest.faults.fault import Fault, NotFired
+from loadtest.faults.scene import BUYERS, STOCK, Scene, each
+from loadtest.faults.stage import TTL, Stage, until
+from loadtest.history import Event, by_product, read
+from loadtest.story import timeline
+
+Cell = dict[str, Any]
+
+
+def play(
+    stage: Stage, fault: Fault, strategies: Sequence[Mapping[str, Any]], run: str
+) -> list[Cell]:
+    """Make the fault and judge every strategy that expects something of it.
+
+    Returns a cell for each, as a run of `summary.json` (design section 4) with more.
+    """
+    scenes = [Scene(stage, fault, s, run) for s in strategies if fault.name in s["expected"]]
+    each(scenes, Scene.open)
+    evidence = _make(stage, fault, scenes)
+    try:
+        each(scenes, Scene.drain)
+    finally:
+        fault.leave(stage)
+    until(lambda: not any(scene.orphans() for scene in scenes), TTL + 0.5)
+    events = by_product(read(stage.files()))
+    seen = fault.seen()
+    return [
+        _cell(fault, scene, events, ". ".join(filter(None, (evidence, seen)))) for scene in scenes
+    ]
+
+
+def _make(stage: Stage, fault: Fault, scenes: Sequence[Scene]) -> str:
+    """Arm, fire, prove, act, heal. Returns the evidence; if there is none, every scene says why."""
+
+    def say(phase: str, what: str, kind: str = "ok") -> None:
+        stage.tell(fault.name, kind, phase, what)
+
+    try:
+        fault.arm(stage, scenes)
+        say("arm", fault.title)
+        each(scenes, fault.enter)
+        fired_at = time.monotonic()
+        for scene in scenes:
+            scene.fired_at = fired_at
+        say("fire", fault.title, "invoke")
+        fault.fire(stage, scenes)
+        evidence = fault.prove(stage, scenes)
+        say("prove", evidence)
+        acting = threading.Thread(target=each, args=(scenes, fault.act), daemon=True)
+        acting.start()
+        fault.meanwhile(stage, scenes)
+        acting.join()
+        return evidence
+    except NotFired as error:
+        say("prove", str(error), "fail")
+        for scene in scenes:
+            scene.missing = scene.missing or str(error)
+        return f"did not fire: {error}"
+    finally:
+        fault.over.set()
+        _let_all_go(scenes)
+        fault.heal(stage, scenes)
+        say("heal", "all as it was")
+
+
+def _let_all_go(scenes: Sequence[Scene]) -> None:
+    """Nobody stands anywhere any more, whatever went wrong."""
+    for scene in scenes:
+        for buyer in scene.buyers:
+            if buyer.stop:
+                scene.stage.let_go(buyer.attempt, buyer.stop)
+
+
+def _cell(fault: Fault, scene: Scene, events: Mapping[str, list[Event]], evidence: str) -> Cell:
+    history = [e for e in events[scene.product] if e["by"] != "fault" or e["f"] == fault.name]
+    judgement = scene.judge(history, orphan=", ".join(scene.orphans()))
+    as_expected = judgement.verdict == scene.expected and not scene.wrong
+    return {
+        "lock": scene.lock,
+        "fault": fault.name,
+        "sale": scene.sale,
+        "buyers": BUYERS,
+        "initial_stock": STOCK,
+        "hold_ms": 0,
+        "orders": judgement.orders,
+        "stock_left": judgement.stock_left,
+        "oversold": judgement.oversold,
+        "undersold": judgement.undersold,
+        "lost_updates": judgement.lost_updates,
+        "outcomes": dict(judgement.outcomes),
+        "violations": list(judgement.violations),
+        "verdict": judgement.verdict,
+        "expected": scene.expected,
+        "as_expected": as_expected,
+        "evidence": evidence,
+        "missing": scene.missing,
+        "wrong": list(scene.wrong),
+        "recovery_s": scene.recovery() if fault.recovery else None,
+        "story": timeline(history, judgement) if judgement.verdict != "exact" else [],
+    }

@@ -1,0 +1,139 @@
+"""The matrix of faults: a table for the terminal, Markdown with what happened in broken cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from loadtest.faults import FAULTS
+
+Cell = Mapping[str, Any]
+
+#: A sign that does not need colour, and a colour.
+SIGNS = {
+    "exact": ("✓", "green"),
+    "oversold": ("✗ over", "red"),
+    "undersold": ("✗ under", "red"),
+    "deadlock": ("✗ stuck", "red"),
+    "unknown": ("?", "yellow"),
+    "not_run": ("-", "yellow"),
+}
+
+
+def line(name: str, column: Sequence[Cell], seconds: float) -> str:
+    """One line when a fault is through."""
+    off = [cell["lock"] for cell in column if not cell["as_expected"]]
+    said = f"off: {', '.join(off)}" if off else "all as expected"
+    return f"{name:18} {len(column):2} strategies, {seconds:4.1f} s, {said}"
+
+
+def table(cells: Sequence[Cell]) -> Table:
+    """Strategy by fault."""
+    faults, locks, at = _grid(cells)
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    shown.add_column("lock", no_wrap=True)
+    for name in faults:
+        shown.add_column(name.replace("-", "\n").replace("@", "\n@"))
+    for lock in locks:
+        shown.add_row(lock, *(_short(at.get((lock, name))) for name in faults))
+    return shown
+
+
+def complaint(cell: Cell) -> str:
+    """Why a cell is off, in one line."""
+    why = "; ".join(filter(None, (cell["missing"], *cell["wrong"])))
+    return (
+        f"{cell['lock']} under {cell['fault']}: {cell['verdict']}, expected {cell['expected']}"
+        + (f" ({why})" if why else "")
+    )
+
+
+def markdown(summary: Mapping[str, Any]) -> str:
+    """The matrix, the recovery times, and a paragraph for every broken cell."""
+    cells = summary["runs"]
+    faults, locks, at = _grid(cells)
+    off = sum(not cell["as_expected"] for cell in cells)
+    where = summary["machine"]
+    lines = [
+        "# Faults",
+        "",
+        f"{len(cells)} cells, {off} off their expected verdict. {summary['started'][:10]}, "
+        f"{where['cpus']} CPUs, Python {where['python']}, PostgreSQL {where['postgres']}, "
+        f"{where['redis']}; ttl 1 s, 20 buyers for 10 units in every cell.",
+        "",
+        f"| lock | {' | '.join(faults)} |",
+        f"|---|{'---|' * len(faults)}",
+    ]
+    for lock in locks:
+        row = [_word(at.get((lock, name))) for name in faults]
+        lines.append(f"| `{lock}` | {' | '.join(row)} |")
+    lines += ["", "## What was done, and by what it was seen", ""]
+    for name in faults:
+        evidence = next(cell["evidence"] for cell in cells if cell["fault"] == name)
+        lines.append(f"- **{name}**: {FAULTS[name].title}. Seen: {evidence}.")
+    lines += _recovery(cells)
+    lines += ["", "## What happened in the cells that broke", ""]
+    for cell in cells:
+        if cell["verdict"] != "exact" or not cell["as_expected"]:
+            lines += _paragraph(cell)
+    return "\n".join(lines) + "\n"
+
+
+def _recovery(cells: Sequence[Cell]) -> list[str]:
+    timed = [cell for cell in cells if FAULTS[cell["fault"]].recovery]
+    if not timed:
+        return []
+    lines = ["", "## Seconds until somebody buys again", ""]
+    names = list(dict.fromkeys(cell["fault"] for cell in timed))
+    lines += [f"| lock | {' | '.join(names)} |", f"|---|{'--:|' * len(names)}"]
+    for lock in dict.fromkeys(cell["lock"] for cell in timed):
+        found = {cell["fault"]: cell["recovery_s"] for cell in timed if cell["lock"] == lock}
+        row = ["" if n not in found else _seconds(found[n]) for n in names]
+        lines.append(f"| `{lock}` | {' | '.join(row)} |")
+    return lines
+
+
+def _seconds(value: float | None) -> str:
+    return "never" if value is None else f"{value:.2f}"
+
+
+def _paragraph(cell: Cell) -> list[str]:
+    numbers = (
+        f"{cell['orders']} orders for {cell['initial_stock']} units, {cell['stock_left']} left, "
+        f"{cell['lost_updates']} lost updates"
+    )
+    found = f"; found: {', '.join(cell['violations'])}" if cell["violations"] else ""
+    surprise = "" if cell["as_expected"] else f" **{complaint(cell)}.**"
+    return [
+        f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}",
+        "",
+        f"{numbers}{found}.{surprise}",
+        "",
+        "```text",
+        *cell["story"],
+        "```",
+        "",
+    ]
+
+
+def _grid(cells: Sequence[Cell]) -> tuple[list[str], list[str], dict[tuple[str, str], Cell]]:
+    at = {(cell["lock"], cell["fault"]): cell for cell in cells}
+    made = {cell["fault"] for cell in cells}
+    faults = [name for name in FAULTS if name in made]
+    return faults, list(dict.fromkeys(cell["lock"] for cell in cells)), at
+
+
+def _short(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    sign, colour = SIGNS[cell["verdict"]]
+    return f"[{colour}]{sign}[/]" if cell["as_expected"] else f"[bold yellow]{sign} (!)[/]"
+
+
+def _word(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    shown = cell["verdict"] if cell["verdict"] == "exact" else f"**{cell['verdict'].upper()}**"
+    return shown if cell["as_expected"] else f"{shown} (expected {cell['expected']})"

@@ -1,0 +1,63 @@
+"""pause: the holder's whole machine stands still for longer than its ttl."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+
+import psutil
+
+from loadtest.faults.fault import Fault
+from loadtest.faults.scene import Scene
+from loadtest.faults.stage import TTL, VICTIMS, Stage, until
+
+#: Seconds. Longer than the ttl and than ZooKeeper's session, which ends on a tick of half a second;
+#: shorter than PostgreSQL's patience with an idle transaction and gunicorn's with a worker.
+PAUSE = TTL + 1.0
+
+
+class Pause(Fault):
+    """SIGSTOP of node A, SIGCONT after the ttl. Nothing in it renews, nothing in it notices."""
+
+    name = "pause"
+    title = "SIGSTOP of the holder's node past the ttl"
+    grace = PAUSE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pids: list[int] = []
+
+    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+        self.over.clear()
+        self.pids = stage.signal(VICTIMS, signal.SIGSTOP)
+
+    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
+        stopped = until(
+            lambda: {psutil.Process(p).status() for p in self.pids} == {psutil.STATUS_STOPPED}, 2
+        )
+        self.require(stopped, "a process of node A runs on")
+        return f"pids {self.pids} are in state T for {PAUSE:g} s"
+
+    def meanwhile(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+        time.sleep(PAUSE)
+        self._go_on(stage)
+
+    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+        self._go_on(stage)
+
+    def _go_on(self, stage: Stage) -> None:
+        if self.pids:
+            stage.signal(VICTIMS, signal.SIGCONT)
+            stage.tell(self.name, "invoke", "fire", f"SIGCONT of pids {self.pids}")
+        self.pids = []
+        self.over.set()
+
+
+class PauseAcquired(Pause):
+    """The same between acquiring and claiming: only there does the fence itself show. Once it is
+    claimed, the row lock of the victim's transaction keeps rivals out."""
+
+    name = "pause@acquired"
+    title = "the same before the fence is claimed"
+    stop = "acquired"

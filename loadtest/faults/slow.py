@@ -1,0 +1,26 @@
+"""slow: the holder works for longer than its ttl, alive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psutil
+
+from loadtest.faults.fault import Fault
+from loadtest.faults.scene import Scene
+from loadtest.faults.stage import TTL, VICTIMS, Stage
+
+
+class Slow(Fault):
+    """The victim stands at its read, in a process that runs, until its ttl is long over."""
+
+    name = "slow"
+    title = "the holder works for longer than the ttl"
+
+    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+        """Time does it."""
+
+    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
+        states = {psutil.Process(pid).status() for pid in stage.pids(VICTIMS)}
+        self.require(psutil.STATUS_STOPPED not in states, "the node is stopped, not slow")
+        return f"victims stand at {self.stop} for more than {TTL:g} s, node A runs"
