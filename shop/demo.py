@@ -134,6 +134,8 @@ class VisitMiddleware:
         stops = frozenset(filter(None, request.headers.get("Demo-Stop", "").split(",")))
         before = _visit.set(Visit(key, stops))
         try:
+            record.tell("arrives")
+            points.point("arrives")
             return self.get_response(request)
         finally:
             _visit.reset(before)

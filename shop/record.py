@@ -20,6 +20,6 @@ def install(recorder: Recorder | None) -> None:
 
 
 def tell(event: str, **facts: object) -> None:
-    """acquire, acquired, after_read, before_commit, after_commit, release, released."""
+    """arrives, acquire, acquired, after_read, before_commit, after_commit, release, released."""
     if _recorder is not None:
         _recorder(event, facts)

@@ -79,6 +79,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
         kept = folder.finish()
     console.print()
     console.print(fault_report.table(cells))
+    console.print(fault_report.numbers(cells), highlight=False, style="dim")
     off = [cell for cell in cells if not cell["as_expected"]]
     for cell in off:
         console.print(fault_report.complaint(cell), style="red", highlight=False)

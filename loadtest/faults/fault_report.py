@@ -14,12 +14,13 @@ Cell = Mapping[str, Any]
 #: A sign that does not need colour, and a colour.
 SIGNS = {
     "exact": ("✓", "green"),
-    "oversold": ("✗ over", "red"),
-    "undersold": ("✗ under", "red"),
-    "deadlock": ("✗ stuck", "red"),
-    "unknown": ("?", "yellow"),
+    "oversold": ("O", "bold red"),
+    "undersold": ("U", "bold red"),
+    "deadlock": ("D", "bold red"),
+    "unknown": ("?", "bold yellow"),
     "not_run": ("-", "yellow"),
 }
+LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? not shown  ! not as expected"
 
 
 def line(name: str, column: Sequence[Cell], seconds: float) -> str:
@@ -30,15 +31,21 @@ def line(name: str, column: Sequence[Cell], seconds: float) -> str:
 
 
 def table(cells: Sequence[Cell]) -> Table:
-    """Strategy by fault."""
+    """Strategy by fault; the faults by their number in `numbers`."""
     faults, locks, at = _grid(cells)
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     shown.add_column("lock", no_wrap=True)
-    for name in faults:
-        shown.add_column(name.replace("-", "\n").replace("@", "\n@"))
+    for number in range(1, len(faults) + 1):
+        shown.add_column(str(number), justify="right", no_wrap=True, min_width=2)
     for lock in locks:
         shown.add_row(lock, *(_short(at.get((lock, name))) for name in faults))
     return shown
+
+
+def numbers(cells: Sequence[Cell]) -> str:
+    """Which fault each column of the table is, and what its signs mean."""
+    named = [f"{number} {name}" for number, name in enumerate(_grid(cells)[0], 1)]
+    return "  ".join(named) + "\n" + LEGEND
 
 
 def complaint(cell: Cell) -> str:
@@ -129,7 +136,7 @@ def _short(cell: Cell | None) -> str:
     if cell is None:
         return ""
     sign, colour = SIGNS[cell["verdict"]]
-    return f"[{colour}]{sign}[/]" if cell["as_expected"] else f"[bold yellow]{sign} (!)[/]"
+    return f"[{colour}]{sign}[/]" if cell["as_expected"] else f"[bold yellow]{sign}![/]"
 
 
 def _word(cell: Cell | None) -> str:

@@ -45,6 +45,7 @@ class Scene:
         self.buyers: list[Buyer] = []
         self.rivals: list[Buyer] = []
         self.victim: Buyer | None = None
+        self.guest: Buyer | None = None
         self.sale = 0
         self.missing = ""
         self.fired_at = self.healed_at = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Sequence
 
 from loadtest.client import Shop
@@ -27,7 +28,11 @@ class Shutdown(Fault):
 
     def enter(self, scene: Scene) -> None:
         scene.victim_enters()
-        scene.send(scene.buyer("guest"), VICTIMS)  # in flight too, behind the victim
+        guest = scene.guest = scene.buyer("guest", stop="arrives")  # in flight behind the victim
+        stage = scene.stage
+        stage.let_go(guest.attempt, "arrives")
+        scene.send(guest, VICTIMS)
+        self.require_soon(lambda: scene.stands(guest), f"{scene.lock}: the guest is not in flight")
 
     def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         process = stage.nodes[VICTIMS].process
@@ -46,6 +51,8 @@ class Shutdown(Fault):
         assert scene.victim is not None
         if not scene.victim.join(10) or scene.victim.first != "sold":
             scene.broke(f"the victim was told {scene.victim.first or 'nothing'}, not sold")
+        if scene.guest is None or not scene.guest.join(10) or scene.guest.first == "unknown":
+            scene.broke("who was in flight behind the victim had no answer")
 
     def meanwhile(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         until(lambda: self.process.poll() is not None, ENDS + self.grace)
@@ -71,8 +78,10 @@ class ShutdownShort(Shutdown):
 
     def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
         self.require_soon(lambda: self.process.poll() is not None, "node A runs on")
+        ended = time.monotonic()
         for scene in scenes:
             assert scene.victim is not None
+            scene.fired_at = ended  # no lock may outlive the node by more than its ttl
             cut = scene.victim.join(5) and scene.victim.first == "unknown"
             self.require(cut, f"{scene.lock}: the victim was told {scene.victim.first}")
         return f"node A ended with code {self.process.returncode}, its victims unanswered"

@@ -28,7 +28,7 @@ class UnknownCommit(Fault):
         self.stage = stage
 
     def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        return "seen below: the proxy counts the replies that it dropped"
+        return "the proxy counts the replies that it drops"
 
     def act(self, scene: Scene) -> None:
         """One victim after the other, one for every unit."""

@@ -47,6 +47,7 @@ def test_a_purchase_under_a_lock_is_recorded_step_by_step(folder: Path) -> None:
     answer = buy("redis", **{"Idempotency-Key": "run/ann"}).json()
     seen = events(folder)
     assert [(e["f"], e["type"]) for e in seen] == [
+        ("arrives", "ok"),
         ("acquire", "invoke"),
         ("acquired", "ok"),
         ("after_read", "ok"),
@@ -56,11 +57,11 @@ def test_a_purchase_under_a_lock_is_recorded_step_by_step(folder: Path) -> None:
         ("released", "ok"),
     ]
     assert {e["attempt"] for e in seen} == {"run/ann"}
-    assert seen[1]["fence"] == answer["lock"]["fence"]
-    assert seen[2]["amount"] == 2
-    assert seen[3]["order"] == answer["order"]
-    assert seen[1]["token"] == seen[5]["token"] == seen[6]["token"]
-    assert seen[6]["outcome"] == "released"
+    assert seen[2]["fence"] == answer["lock"]["fence"]
+    assert seen[3]["amount"] == 2
+    assert seen[4]["order"] == answer["order"]
+    assert seen[2]["token"] == seen[6]["token"] == seen[7]["token"]
+    assert seen[7]["outcome"] == "released"
     assert [e["t"] for e in seen] == sorted(e["t"] for e in seen)
 
 
