@@ -45,7 +45,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     Raises StackError, with what to do, for an unknown name, with a server that is not the run's
     own, or when a part does not start.
     """
-    names = _faults(chosen)
+    names = order(chosen)
     refuse_others_servers()
     started = now()
     with ExitStack() as everything:
@@ -98,7 +98,8 @@ def refuse_others_servers() -> None:
         )
 
 
-def _faults(chosen: Chosen) -> list[str]:
+def order(chosen: Chosen) -> list[str]:
+    """The faults that were chosen, in the order in which they are made. Raises StackError."""
     if unknown := [name for name in chosen.faults if name not in FAULTS]:
         raise StackError(f"unknown fault: {', '.join(unknown)}; there are {', '.join(FAULTS)}")
     names = [name for name in FAULTS if name in (chosen.faults or FAULTS)]

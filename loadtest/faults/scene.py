@@ -39,8 +39,8 @@ class Scene:
         self.lock = str(strategy["name"])
         self.expected = str(strategy["expected"][fault.name])
         self.stop = str(strategy["stops"].get(fault.name, fault.stop))
-        # The lock first, so that no product's name is the beginning of another's.
-        self.product = f"{self.lock}-{fault.name.replace('@', '_')}"
+        # With the run, so that no product's name is the beginning of another's.
+        self.product = f"{self.lock}-{fault.name.replace('@', '_')}-{run}"
         self.attempts = f"{run}/{fault.name}/{self.lock}"
         self.buyers: list[Buyer] = []
         self.rivals: list[Buyer] = []
