@@ -58,6 +58,13 @@ def test_threads_that_tell_at_once_write_whole_lines(tmp_path: Path) -> None:
     assert len(read([tmp_path / "h"])) == 1600
 
 
+def test_two_processes_may_share_a_file(tmp_path: Path) -> None:
+    with History(tmp_path / "h") as one, History(tmp_path / "h") as other:
+        for history in (one, other, one):
+            history.tell(by="fault", f="pause", type="ok")
+    assert len(read([tmp_path / "h"])) == 3
+
+
 def test_what_a_killed_process_told_is_there(tmp_path: Path) -> None:
     told_and_killed = (
         "import os, sys; from loadtest.history import History; history = History(sys.argv[1]);"
@@ -132,6 +139,15 @@ def test_a_request_without_an_answer_is_an_open_one() -> None:
     assert (second.sent, second.answered, second.type) == (5_000_000, 9_000_000, "fail")
 
 
+def test_an_answer_that_nobody_waited_for_changes_nothing() -> None:
+    shop = Happenings()
+    shop.asks(0, "victim")
+    shop.answered(5, "victim", "sold", 31)
+    shop.answered(6, "victim", "busy")
+    [request] = requests(shop.history())
+    assert (request.outcome, request.order) == ("sold", 31)
+
+
 def test_a_hold_ends_where_its_release_begins() -> None:
     shop = Happenings()
     shop.buys(0, "victim", 2, fence=7)
@@ -149,6 +165,16 @@ def test_the_hold_of_a_killed_holder_ends_with_its_last_sign_of_life() -> None:
     killed, second = holds(shop.history())
     assert (killed.end, killed.released) == (3_000_000, False)
     assert (second.start, second.end) == (1_000_000_000, 1_000_000_000)
+
+
+def test_a_hold_whose_release_was_not_told_does_not_last_into_the_next_wait() -> None:
+    shop = Happenings()
+    shop.acquires(1, 2, "victim")
+    shop.reads(3, "victim", 2)
+    shop.at(500, "victim", "acquire", "invoke")
+    shop.at(600, "victim", "reentrant:before_subscribe")
+    first = holds(shop.history())[0]
+    assert (first.end, first.released) == (3_000_000, False)
 
 
 def test_a_commit_knows_the_last_read_before_it() -> None:

@@ -41,6 +41,15 @@ def test_one_fence_for_two_grants_is_found_in_any_order() -> None:
     assert granted(asked=1.5, fence=5).judged().violations == ("fence_fell",)
 
 
+def test_a_fence_is_held_against_the_highest_before_it_not_the_last() -> None:
+    """9, then 5, which was asked for at the same time, then 7: that is too low."""
+    shop = one_after_the_other()
+    shop.acquires(100, 102, "rival-2", 9)
+    shop.acquires(101, 110, "victim", 5)
+    shop.acquires(200, 201, "rival-1", 7)
+    assert only(shop.judged(), "fence_fell").attempts == ("rival-2", "rival-1")
+
+
 def two_inside(second: float) -> Happenings:
     """The victim has the lock from 2 to 10 ms, and at `second` a rival has it as well."""
     shop = one_after_the_other()
@@ -119,3 +128,15 @@ def test_an_old_read_before_a_relative_write_is_no_stale_write() -> None:
 
 def test_a_lost_decrement_that_no_read_explains_is_no_stale_write() -> None:
     only(one_after_the_other().judged(left=1), "lost_update")
+
+
+def test_a_stale_write_is_told_of_a_sale_that_has_a_history_alone() -> None:
+    shop = both_read_ten()
+    shop.events.clear()
+    only(shop.judged(left=9), "lost_update")
+
+
+def test_orders_are_looked_at_as_they_were_committed_not_as_they_were_listed() -> None:
+    shop = one_after_the_other()
+    shop.orders.reverse()
+    assert shop.judged().violations == ()

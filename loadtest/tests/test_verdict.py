@@ -108,6 +108,12 @@ def test_a_buyer_who_gave_up_while_stock_was_left_leaves_a_sale_unknown(outcome:
 
 
 @pytest.mark.parametrize("outcome", ["busy", "lost", "unavailable", "throttled", "unknown"])
+def test_a_unit_that_left_the_shelf_without_an_order_is_still_to_be_sold(outcome: str) -> None:
+    judged = exact_sale(orders=[order(1)], told=[sold(1), refused(2, outcome)])
+    assert (judged.verdict, judged.violations) == ("unknown", ("lost_update",))
+
+
+@pytest.mark.parametrize("outcome", ["busy", "lost", "unavailable", "throttled", "unknown"])
 def test_a_buyer_who_gave_up_after_the_last_unit_had_gone_changes_nothing(outcome: str) -> None:
     assert exact_sale(told=[sold(1), sold(2), refused(3, outcome)]).verdict == "exact"
 
