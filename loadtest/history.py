@@ -118,14 +118,14 @@ def by_product(events: Iterable[Event]) -> dict[str, list[Event]]:
     """What concerns each product, in the order given: its buyers' events, those of the nodes that
     served their attempts, and the faults, which concern all products unless they name one."""
     events = list(events)
-    product_of = {e["attempt"]: e["product"] for e in events if e["by"] == "buyer"}
+    product_of = {e["attempt"]: e["product"] for e in events if "product" in e and "attempt" in e}
     found: dict[str, list[Event]] = {product: [] for product in product_of.values()}
     for event in events:
         if event["by"] == "fault":
             named = event.get("product")
             concerned = list(found) if named is None else [named]
         else:
-            concerned = [product_of.get(event["attempt"], "")]
+            concerned = [product_of.get(event.get("attempt", ""), "")]
         for product in concerned:
             if product in found:
                 found[product].append(event)

@@ -122,6 +122,7 @@ def test_a_history_falls_apart_into_products() -> None:
         {**fault, "product": "pear"},
         {**node, "attempt": "2"},
         {**node, "attempt": "somebody else's"},
+        node,  # of no attempt: a thread that renews
     ]
     assert by_product(told) == {
         "apple": [told[0], told[1], told[3]],

@@ -1,0 +1,36 @@
+"""What a rush hands to the judge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadtest.client import Shop
+from loadtest.measure import Interval
+from loadtest.rush import Rush
+from loadtest.verdict import Told
+
+
+class SoldBoth(Shop):
+    """A shop that sold its two units to the first two buyers of a rush."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:9", token="")
+
+    def sale(self, number: int) -> dict[str, Any]:
+        return {"initial_stock": 2, "stock_left": 0}
+
+    def orders(self, sale: int) -> list[dict[str, Any]]:
+        return [
+            {"order": n, "key": f"rush-{n}", "fence": None, "stock_seen": 2 - n} for n in (0, 1)
+        ]
+
+
+def test_a_buyer_that_was_not_answered_is_told_of_as_unknown() -> None:
+    rush = Rush(
+        shop=SoldBoth(), lock="none", buyers=3, stock=2, hold_ms=0,
+        product="apple", deadline_s=1, id="rush",
+    )  # fmt: skip
+    rush.leave(Told("rush-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    run = rush.result()
+    assert (run["verdict"], run["violations"]) == ("exact", [])
+    assert (run["outcomes"]["sold"], run["outcomes"]["unknown"]) == (1, 2)
