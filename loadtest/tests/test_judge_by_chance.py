@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from loadtest.history import holds, requests
+from loadtest.history import commits, holds, requests
 from loadtest.record import Told
 from loadtest.tests.correct_shop import CorrectShop
 from loadtest.tests.happenings import Happenings
@@ -132,7 +132,10 @@ def tell_a_buyer_sold_out(sale: Happenings, random: Random) -> set[str]:
 
 
 def tell_somebody_sold_out_early(sale: Happenings, random: Random) -> set[str]:
-    last = max(event["t"] for event in sale.events if event["f"] == "before_commit")
+    first_read: dict[str, int] = {}
+    for commit in commits(sale.history()):
+        first_read.setdefault(commit.attempt, commit.read_at or commit.begun)
+    last = max(first_read.values())
     sale.asks(-1, "early")
     sale.answered(random.random() * last / 1e6, "early", "sold_out")
     return {"false_sold_out"}
