@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from redis.connection import parse_url
+from redis.exceptions import RedisError
 
 CACHE_ALIASES = ("default", "locks")
 
@@ -67,6 +68,27 @@ def _place(url: str) -> tuple[Any, ...]:
     given: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
     server = given.get("path") or (given.get("host", "localhost"), given.get("port", 6379))
     return server, given.get("db", 0)
+
+
+@register()
+def redis_evicts_no_lock(**kwargs: Any) -> list[CheckMessage]:
+    """Asks the locks' Redis; one that does not answer is for `check_stack` to tell of."""
+    from shop.strategies.locked import locks_client  # models: not before the apps are ready
+
+    try:
+        policy = locks_client().info("memory")["maxmemory_policy"]
+    except (RedisError, OSError, KeyError):
+        return []
+    if policy == "noeviction":
+        return []
+    return [
+        Warning(
+            f"The locks' Redis has maxmemory-policy {policy}: short of memory it drops locks that "
+            "are held.",
+            hint="Set maxmemory-policy noeviction there, and keep caches on another server.",
+            id="shop.W003",
+        )
+    ]
 
 
 @register()

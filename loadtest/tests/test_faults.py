@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import secrets
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from loadtest import results
 from loadtest.faults import FAULTS, chaos, command, fault_report
 from loadtest.faults.column import Cell, play
 from loadtest.faults.late_release import LateRelease
@@ -114,6 +118,27 @@ def test_every_fault_of_the_registry_can_be_made_and_none_is_made_for_nobody(
 ) -> None:
     expected = {f for one in stage.shop().strategies() for f in one["expected"]}
     assert expected - {"rush", "rush-one-process"} == set(FAULTS)
+
+
+def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(chaos, "SOUND", ("none",))
+    monkeypatch.setattr(chaos, "COME_WITHIN", 0.05)
+    monkeypatch.setattr(embedded, "read_env", lambda: None)
+    monkeypatch.setattr(chaos, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(
+        chaos, "result_folder", partial(results.result_folder, base=tmp_path / "results")
+    )
+    for name in command.EXTERNAL:
+        monkeypatch.delenv(name, raising=False)
+    said = io.StringIO()
+    assert chaos.run(1, 5, Console(file=said, width=120)) == 1
+    assert "none: oversold" in said.getvalue()
+    assert re.search("1 rushes, .* 1 violations; seed 5", said.getvalue())
+    kept = base / "latest"
+    assert json.loads((kept / "chaos.json").read_text())["seed"] == 5
+    assert (kept / "history.jsonl").stat().st_size > 0
 
 
 # --- the commands -------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from pytest_django import Settings
 
+from shop.strategies.locked import locks_client
+from shop.tests.outage import Outage
 from shop.tests.till import rolled_back
 
 pytestmark = rolled_back
@@ -137,3 +139,21 @@ def test_the_timeouts_are_in_the_order_that_keeps_a_stuck_buyer_from_outliving_i
         < live.SHOP_LOCK_TTL * 1000
     )
     assert timeouts["idle_in_transaction_session_timeout"] > live.SHOP_LONGEST_HOLD_MS
+
+
+def test_a_redis_that_may_evict_locks_is_warned_of() -> None:
+    client = locks_client()
+    try:
+        for policy in ("volatile-lru", "allkeys-lru"):
+            client.config_set("maxmemory-policy", policy)
+            assert ids() == ["shop.W003"]
+    finally:
+        client.config_set("maxmemory-policy", "noeviction")
+    assert ids() == []
+
+
+def test_a_redis_that_does_not_answer_is_not_for_the_checks(
+    redis_outage: Outage,
+) -> None:
+    redis_outage.begin()
+    assert ids() == []
