@@ -70,7 +70,7 @@ def table(runs: Sequence[Run], columns: Sequence[str]) -> Table:
     for name in columns:
         shown.add_column(name, justify="right", no_wrap=True)
     for run in runs:
-        shown.add_row(_name(run), verdict_cell(run), *_figures(run, runs, columns))
+        shown.add_row(named(run), verdict_cell(run), *figures(run, runs, columns))
     return shown
 
 
@@ -82,9 +82,9 @@ def markdown(summary: Mapping[str, Any], columns: Sequence[str]) -> str:
         f"|---|---|{'--:|' * len(columns)}",
     ]
     for run in runs:
-        cells = [f"**{run['verdict'].upper()}**", *_figures(run, runs, columns)]
-        lines.append(f"| {_name(run, code='`')} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", _where(summary)]) + "\n"
+        cells = [f"**{run['verdict'].upper()}**", *figures(run, runs, columns)]
+        lines.append(f"| {named(run, code='`')} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", where(summary)]) + "\n"
 
 
 def machine(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -102,24 +102,26 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(summary, indent=1) + "\n")
 
 
-def _name(run: Run, code: str = "") -> str:
+def named(run: Run, code: str = "") -> str:
+    """The strategy of a run, and whether it had one process alone."""
     alone = " (one process)" if run["fault"] == ONE_PROCESS else ""
     return f"{code}{run['lock']}{code}{alone}"
 
 
-def _figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
+def figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
+    """What the columns show of a run; empty for one that was not made."""
     if run["verdict"] == "not_run":
         return [""] * len(columns)
     return [FIGURES[name](run, runs) for name in columns]
 
 
-def _where(summary: Mapping[str, Any]) -> str:
+def where(summary: Mapping[str, Any]) -> str:
     """One sentence: what was run, where and when."""
-    where = summary["machine"]
+    machine = summary["machine"]
     first = summary["runs"][0]
     return (
         f"{first['buyers']} buyers, {first['initial_stock']} units, hold {first['hold_ms']} ms; "
         f"{summary['nodes']} nodes of {summary['workers']} workers and {summary['threads']} "
-        f"threads; {where['cpus']} CPUs, Python {where['python']}, PostgreSQL "
-        f"{where['postgres']}, {where['redis']}; {summary['started'][:10]}."
+        f"threads; {machine['cpus']} CPUs, Python {machine['python']}, PostgreSQL "
+        f"{machine['postgres']}, {machine['redis']}; {summary['started'][:10]}."
     )

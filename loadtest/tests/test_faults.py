@@ -126,10 +126,9 @@ def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     monkeypatch.setattr(chaos, "SOUND", ("none",))
     monkeypatch.setattr(chaos, "COME_WITHIN", 0.05)
     monkeypatch.setattr(embedded, "read_env", lambda: None)
-    monkeypatch.setattr(chaos, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(
-        chaos, "result_folder", partial(results.result_folder, base=tmp_path / "results")
-    )
+    base = tmp_path / "results"
+    monkeypatch.setattr(chaos, "RESULTS", base)
+    monkeypatch.setattr(chaos, "result_folder", partial(results.result_folder, base=base))
     for name in command.EXTERNAL:
         monkeypatch.delenv(name, raising=False)
     said = io.StringIO()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -64,14 +65,14 @@ def test_the_table_of_the_demo_is_one_that_a_demo_wrote() -> None:
     assert re.search(r"\d+ CPUs, Python 3\.\d+\.\d+, PostgreSQL \d+", table("demo"))
 
 
-def test_the_table_of_the_matrix_names_every_strategy_that_there_is() -> None:
-    named = re.findall(r"^\| `([a-z-]+)` \|", table("matrix"), re.MULTILINE)
+def test_the_table_of_locks_names_every_strategy_that_there_is() -> None:
+    named = re.findall(r"^\| `([a-z-]+)` \|", table("locks"), re.MULTILINE)
     files = {path.stem for path in (ROOT / "shop" / "strategies").glob("*.py")}
     assert {name.replace("-", "_") for name in named} <= files
     assert len(named) == 25
 
 
-@pytest.mark.parametrize("name", readme.TABLES)
+@pytest.mark.parametrize("name", ["demo", "locks"])
 def test_a_readme_without_its_markers_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"lacks the lines '<!-- {name}: begin"):
         readme.with_table("# no markers", name, "| table |\n")
@@ -84,3 +85,51 @@ def test_it_is_short() -> None:
 def test_its_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", TEXT):
         assert (ROOT / target).exists(), target
+
+
+def run_of(lock: str, fault: str, verdict: str, **more: object) -> dict[str, object]:
+    return {"lock": lock, "fault": fault, "verdict": verdict, "as_expected": True, **more}
+
+
+def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
+    where = {
+        "nodes": 2,
+        "workers": 2,
+        "threads": 100,
+        "started": "2026-01-02T03:04",
+        "machine": {"cpus": 2, "python": "3.11", "postgres": "18", "redis": "Valkey 9"},
+    }
+    rush = {"buyers": 200, "initial_stock": 100, "hold_ms": 0}
+    matrix = {
+        **where,
+        "runs": [
+            run_of("none", "rush", "oversold", duration_s=2.0, **rush),
+            run_of("setnx", "rush", "exact", duration_s=3.0, **rush),
+            run_of("row-lock", "rush", "exact", duration_s=1.0, **rush),
+        ],
+    }
+    faults = {
+        **where,
+        "runs": [
+            run_of("setnx", "crash", "deadlock"),
+            run_of("setnx", "slow", "exact"),
+            run_of("setnx", "restart", "oversold"),
+            run_of("row-lock", "crash", "exact"),
+        ],
+    }
+    assert readme.locks_table(matrix, faults).splitlines()[2:5] == [
+        "| `none` | **OVERSOLD** | 2.00 | 2.00 | any rush |",
+        "| `setnx` | **EXACT** | 3.00 | 3.00 | restart; deadlock: crash |",
+        "| `row-lock` | **EXACT** | 1.00 | 1.00 | nothing here |",
+    ]
+
+
+def test_the_readme_is_not_written_from_a_run_of_some_strategies_or_faults(tmp_path: Path) -> None:
+    folder = tmp_path / "2026-01-02T03-04-05"
+    folder.mkdir()
+    (folder / "matrix.md").touch()
+    part = {"runs": [{"lock": "redis", "fault": "pause"}]}
+    for name in ("summary.json", "faults.json"):
+        (folder / name).write_text(json.dumps(part))
+    assert readme.newest(tmp_path, "summary.json", readme.is_matrix) is None
+    assert readme.newest(tmp_path, "faults.json", readme.is_whole) is None
