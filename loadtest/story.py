@@ -105,6 +105,7 @@ def _locks(history: Sequence[Event], cast: Sequence[str]) -> Iterator[Line]:
         together = f": {COUNT.get(inside, inside)} holders" if inside > 1 else ""
         text = f"{_where(hold)} has the lock{fence}{together}"
         yield Line(hold.start, 3 if together or hold is every[0] else 2, text)
+    yield from _deletions(history, every, cast)
     for event in history:
         if event["f"] == "released" and event.get("attempt") in cast:
             outcome = event.get("outcome")
@@ -114,6 +115,24 @@ def _locks(history: Sequence[Event], cast: Sequence[str]) -> Iterator[Line]:
             elif outcome == "unknown":
                 text = f"{name(event['attempt'])} releases, and gets no answer"
                 yield Line(event["t"], 1, text)
+
+
+def _deletions(
+    history: Sequence[Event], every: Sequence[Hold], cast: Sequence[str]
+) -> Iterator[Line]:
+    """Releases that were told to have worked though another one had the lock by then."""
+    for event in history:
+        if event["f"] != "released" or event.get("outcome") != "released":
+            continue
+        others = [
+            other
+            for other in every
+            if other.start < event["t"] < other.end and other.attempt != event.get("attempt")
+        ]
+        if others and event.get("attempt") in cast:
+            whose = name(others[-1].attempt)
+            text = f"{name(event['attempt'])} releases, and so deletes the lock of {whose}"
+            yield Line(event["t"], 3, text)
 
 
 def _where(hold: Hold) -> str:

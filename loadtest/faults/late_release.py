@@ -29,6 +29,7 @@ class LateRelease(Fault):
 
     def act(self, scene: Scene) -> None:
         scene.rival_enters("rival-1", grace=self.grace)
+        scene.outlasts(TTL)
         scene.victim_leaves(seconds=0.3)  # the first rival's own ttl runs
         scene.rival_enters("rival-2", grace=0.3)
         scene.rivals_leave()

@@ -48,7 +48,7 @@ class Scene:
         self.guest: Buyer | None = None
         self.sale = 0
         self.missing = ""
-        self.fired_at = self.healed_at = 0.0
+        self.fired_at = self.healed_at = self.entered_at = 0.0
         self.wrong: list[str] = []
 
     # --- who comes ------------------------------------------------------------------------------
@@ -87,12 +87,20 @@ class Scene:
             self.missing = f"the victim never came to {self.stop}"
         elif not self.stands(victim):
             self.missing = f"the victim was told {victim.told.outcome} before it was at {self.stop}"
+        self.entered_at = time.monotonic()
 
     def rival_enters(self, name: str, *, grace: float) -> bool:
         """A rival comes on node B, and stands at its read if it is let in; whether it was."""
         rival = self.send(self.buyer(name, stop="after_read"))
         self.rivals.append(rival)
         return until(lambda: self.stands(rival) or rival.answered.is_set(), grace)
+
+    def outlasts(self, ttl: float) -> None:
+        """The victim must stand for longer than its ttl. A rival beside it shows that it did."""
+        stood = time.monotonic() - self.entered_at
+        rival_is_in = any(self.stands(rival) for rival in self.rivals)
+        if stood < ttl and not rival_is_in:
+            self.missing = self.missing or f"the victim stood for {stood:.1f} s only"
 
     def victim_leaves(self, seconds: float = LEAVES) -> None:
         """The victim goes on. One that a rival blocks is left waiting."""

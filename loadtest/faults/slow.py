@@ -24,3 +24,7 @@ class Slow(Fault):
         states = {psutil.Process(pid).status() for pid in stage.pids(VICTIMS)}
         self.require(psutil.STATUS_STOPPED not in states, "the node is stopped, not slow")
         return f"victims stand at {self.stop} for more than {TTL:g} s, node A runs"
+
+    def part(self, scene: Scene) -> None:
+        scene.outlasts(TTL)
+        super().part(scene)

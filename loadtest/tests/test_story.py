@@ -145,3 +145,18 @@ def test_a_long_story_keeps_its_faults_and_the_lost_decrement() -> None:
 
 def test_a_history_of_nothing_is_a_story_of_one_line() -> None:
     assert timeline([], Happenings(stock=2).judged()) == [" ...      0 orders for 2 units"]
+
+
+def test_a_release_that_takes_the_lock_from_the_next_holder_is_told_as_that() -> None:
+    def story(victim_releases_at: float) -> str:
+        shop = Happenings(stock=2)
+        for key, where in (("x/victim", A), ("x/rival-1", B)):
+            shop.asks(0, key)
+            shop.acquires(1, 10 if key == "x/victim" else 30, key, **where)
+        shop.releases(victim_releases_at, "x/victim", **A)
+        shop.releases(60, "x/rival-1", **B)
+        return "\n".join(timeline(shop.history(), shop.judged()))
+
+    deletes = "victim releases, and so deletes the lock of rival-1"
+    assert deletes in story(40)
+    assert deletes not in story(20)
