@@ -78,12 +78,12 @@ def markdown(summary: Mapping[str, Any]) -> str:
         lines.append(f"| `{lock}` | {' | '.join(row)} |")
     lines += ["", "## What was done, and by what it was seen", ""]
     for name in faults:
-        evidence = next(cell["evidence"] for cell in cells if cell["fault"] == name)
+        evidence = max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         lines.append(f"- **{name}**: {FAULTS[name].title}. Seen: {evidence}.")
     lines += _recovery(cells)
     lines += ["", "## What happened in the cells that broke", ""]
     for cell in cells:
-        if cell["verdict"] != "exact" or not cell["as_expected"]:
+        if cell["verdict"] not in {"exact", "not_run"} or not cell["as_expected"]:
             lines += _paragraph(cell)
     return "\n".join(lines) + "\n"
 

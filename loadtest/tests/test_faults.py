@@ -113,6 +113,17 @@ def test_a_fault_that_did_not_fire_shows_nothing(stage: Stage) -> None:
     assert cell["missing"] == "pause: a process of node A runs on"
 
 
+def test_a_strategy_whose_server_is_missing_is_said_to_be_not_run(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (known,) = (one for one in stage.shop().strategies() if one["name"] == "zookeeper")
+    for ci in ("", "true"):
+        monkeypatch.setenv("CI", ci)
+        (cell,) = play(stage, Pause(), [{**known, "available": False}], "run")
+        assert (cell["verdict"], cell["as_expected"]) == ("not_run", not ci)
+        assert cell["missing"] == "ZOOKEEPER_HOSTS is not set, and no such server is installed"
+
+
 def test_every_fault_of_the_registry_can_be_made_and_none_is_made_for_nobody(
     stage: Stage,
 ) -> None:

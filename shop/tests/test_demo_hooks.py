@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,24 @@ def test_without_a_key_nothing_is_recorded_and_nobody_stops(folder: Path) -> Non
     open_sale(1)
     assert buy("redis", **{"Demo-Stop": "after_read"}).status_code == 201
     assert not list(folder.glob("*.jsonl"))
+
+
+def test_an_event_costs_at_most_25_microseconds(tmp_path: Path) -> None:
+    stage = demo.Stage(tmp_path, node="A")
+    facts: dict[str, object] = {"token": "7-5f1c" * 6, "fence": 1795235477094623, "waited_ms": 1.2}
+
+    def batch() -> float:
+        begun = time.perf_counter()
+        for _ in range(200):
+            stage.write("acquired", facts)
+        return (time.perf_counter() - begun) / 200
+
+    visit = demo._visit.set(demo.Visit("9d1f/pause/token/victim", frozenset()))
+    try:
+        assert min(batch() for _ in range(20)) < 25e-6
+    finally:
+        demo._visit.reset(visit)
+    assert len(events(tmp_path)) == 20 * 200
 
 
 def test_outside_a_demo_there_are_no_hooks_and_the_clock_is_right(
