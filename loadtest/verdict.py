@@ -59,6 +59,20 @@ class Judgement:
     findings: Sequence[Finding] = ()
     violations: Sequence[str] = field(default_factory=tuple)
 
+    def as_run(self) -> dict[str, Any]:
+        """Its part of a run in `summary.json` (design section 4)."""
+        return {
+            "initial_stock": self.initial_stock,
+            "orders": self.orders,
+            "stock_left": self.stock_left,
+            "oversold": self.oversold,
+            "undersold": self.undersold,
+            "lost_updates": self.lost_updates,
+            "outcomes": dict(self.outcomes),
+            "violations": list(self.violations),
+            "verdict": self.verdict,
+        }
+
 
 def judge(
     *,
