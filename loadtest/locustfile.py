@@ -22,6 +22,7 @@ import gevent
 from locust import FastHttpUser, events, task
 from locust.env import Environment
 
+from loadtest import verdict_tab
 from loadtest.client import Shop, ShopUnreachable
 from loadtest.measure import Interval
 from loadtest.options import add_arguments
@@ -40,6 +41,8 @@ PAUSE = (0.2, 0.6)
 rush: Rush | None = None
 #: What the last rush came to, for whoever reads /rush, and how many there were.
 last_run: dict[str, Any] = {"number": 0}
+#: All of them, the oldest first.
+runs: list[dict[str, Any]] = []
 
 
 events.init_command_line_parser.add_listener(add_arguments)
@@ -122,10 +125,16 @@ def _body(rush: Rush, number: int) -> str:
 @events.init.add_listener
 def add_routes(environment: Environment, **_: Any) -> None:
     """In the web UI: GET /rush says what the last rush came to, POST /rush begins another one with
-    the buyers that are there (after one that was started with stay=true)."""
+    the buyers that are there (after one that was started with stay=true). GET /runs says what all
+    of them came to, GET /runs/state whether one is on. And the tab of verdicts."""
     ui = environment.web_ui
     if ui is None or ui.app is None:
         return
+    verdict_tab.install(ui, runs)
+
+    def state() -> dict[str, Any]:
+        runner = environment.runner
+        return {"state": runner.state if runner else "missing", "number": last_run["number"]}
 
     def begin_another() -> tuple[dict[str, Any], int]:
         before = rush
@@ -143,6 +152,8 @@ def add_routes(environment: Environment, **_: Any) -> None:
     guarded = ui.auth_required_if_enabled
     ui.app.add_url_rule("/rush", "rush", guarded(lambda: last_run))
     ui.app.add_url_rule("/rush", "begin_another", guarded(begin_another), methods=["POST"])
+    ui.app.add_url_rule("/runs", "runs", guarded(lambda: {"runs": runs}))
+    ui.app.add_url_rule("/runs/state", "runs_state", guarded(state))
 
 
 @events.test_start.add_listener
@@ -192,6 +203,7 @@ def _end(environment: Environment, result: dict[str, Any]) -> None:
     number = last_run["number"] + 1
     last_run.clear()
     last_run.update(result, number=number)
+    runs.append(dict(last_run))
     options = environment.parsed_options
     assert options is not None
     assert environment.runner is not None
