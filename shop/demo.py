@@ -21,7 +21,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from locks import points
-from shop import record
+from shop import hands, record
 
 #: Seconds after which a stopped purchase goes on by itself, and how often it looks.
 LONGEST_STOP = 30.0
@@ -50,20 +50,25 @@ def install() -> None:
     """Put the hooks in place that the settings ask for. Nothing happens outside a demo."""
     if not settings.SHOP_DEMO:
         return
-    hooks: list[points.Hook] = []
+    hooks: list[points.Hook] = [hands.at_point]
+    recorders: list[record.Recorder] = [hands.hear]
     if settings.SHOP_DEMO_PAUSES:
         hooks.append(pause_for(settings.SHOP_DEMO_PAUSES))
     if settings.SHOP_DEMO_HISTORY:
         stage = Stage(Path(settings.SHOP_DEMO_HISTORY), node=settings.SHOP_DEMO_NODE)
         hooks.append(stage.at_point)
-        record.install(stage.write)
+        recorders.append(stage.write)
 
-    def all_of_them(name: str) -> None:
+    def at_point(name: str) -> None:
         for hook in hooks:
             hook(name)
 
-    if hooks:
-        points.install(all_of_them)
+    def tell(event: str, facts: dict[str, object]) -> None:
+        for recorder in recorders:
+            recorder(event, facts)
+
+    points.install(at_point)
+    record.install(tell)
 
 
 def pause_for(milliseconds: dict[str, str]) -> points.Hook:

@@ -49,6 +49,8 @@ SHOP_DEMO_HISTORY: str = env.str("SHOP_DEMO_HISTORY", default="")
 SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
 #: For a demo: seconds by which this node's clock is ahead.
 SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
+#: For a demo: where Locust's web UI listens; the page starts its rushes there (make serve sets it).
+LOCUST_URL: str = env.str("LOCUST_URL", default="").rstrip("/")
 #: Bearer token of POST /restock; empty closes it.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
 #: Seconds that a lock survives a holder that stopped answering.

@@ -3,9 +3,16 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import path
 
-from shop import views
+from shop import page, views
 
 urlpatterns = [
+    path("", page.index),
+    path("state", page.state),
+    path("history", page.history),
+    path("strategies/<str:lock>/code", page.code),
+    path("rush", page.start_rush),
+    path("steps", page.begin_steps),
+    path("steps/step", page.step),
     path("buy", views.buy),
     path("restock", views.restock),
     path("strategies", views.strategies),

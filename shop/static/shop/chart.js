@@ -1,0 +1,127 @@
+// Orders against the line of the initial stock, and stock. While a rush is on, as the polls saw it;
+// afterwards as the orders themselves tell it.
+
+import { $, ask, css } from "./dom.js";
+
+const MOST_ORDERS = 2000;
+
+let chart = null;
+let sale = null;
+let drawn = "";
+let points = [];
+
+export function follow(report, rushIsOn) {
+  if (!report || !window.echarts) return;
+  if (report.sale !== sale) {
+    sale = report.sale;
+    points = [];
+    drawn = "";
+  }
+  const key = `${report.orders}/${report.stock_left}`;
+  if (rushIsOn) {
+    const now = performance.now() / 1000;
+    points.push([now, report.orders, report.stock_left]);
+    const firstOrder = points.findIndex(([, orders]) => orders > 0);
+    const begin = points[Math.max(0, firstOrder - 1)][0];
+    const seen = points.filter(([time]) => time >= begin);
+    draw(
+      report,
+      seen.map(([time, orders]) => [time - begin, orders]),
+      seen.map(([time, , stock]) => [time - begin, stock]),
+    );
+    drawn = "";
+  } else if (drawn !== key) {
+    drawn = key;
+    drawOrders(report);
+  }
+}
+
+async function drawOrders(report) {
+  if (report.orders > MOST_ORDERS) return;
+  const { status, body } = await ask(`/sales/${report.sale}/orders`);
+  if (status !== 200 || report.sale !== sale) return;
+  const orders = body.orders
+    .map((order) => [Date.parse(order.time) / 1000, order.stock_seen])
+    .sort(([one], [other]) => one - other);
+  const begin = orders.length ? orders[0][0] : 0;
+  const end = orders.length ? orders[orders.length - 1][0] - begin : 1;
+  draw(
+    report,
+    [[0, 0], ...orders.map(([time], index) => [time - begin, index + 1])],
+    [...orders.map(([time, seen]) => [time - begin, seen]), [end, report.stock_left]],
+  );
+}
+
+function draw(report, orders, stock) {
+  const box = $("chart");
+  if (!chart) {
+    chart = window.echarts.init(box);
+    new ResizeObserver(() => chart.resize()).observe(box);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      drawn = "";
+    });
+  }
+  const ink = css("--ink");
+  const quiet = css("--quiet");
+  const size = Math.max(13, Math.min(22, box.clientWidth / 45));
+  const font = { color: ink, fontSize: size };
+  const line = (name, data, color, type) => ({
+    name,
+    data,
+    type: "line",
+    step: "end",
+    showSymbol: false,
+    lineStyle: { color, width: 4, type },
+    itemStyle: { color },
+    endLabel: { show: true, offset: [0, -size / 2], formatter: ({ value }) => `${name} ${value[1]}`, ...font, color },
+    emphasis: { disabled: true },
+  });
+  chart.setOption(
+    {
+      animation: false,
+      textStyle: font,
+      grid: { left: 4, right: size * 7, top: size * 2.2, bottom: size * 2, containLabel: true },
+      xAxis: {
+        type: "value",
+        min: 0,
+        max: "dataMax",
+        name: "seconds",
+        nameLocation: "middle",
+        nameGap: size * 1.9,
+        nameTextStyle: { color: quiet, fontSize: size },
+        axisLabel: { color: quiet, fontSize: size, showMaxLabel: false },
+        splitLine: { show: false },
+      },
+      yAxis: {
+        type: "value",
+        min: 0,
+        max: Math.max(report.initial_stock, report.orders, 1) * 1.05,
+        axisLabel: { color: quiet, fontSize: size, showMaxLabel: false },
+        splitLine: { lineStyle: { color: css("--line") } },
+      },
+      series: [
+        {
+          ...line("orders", orders, css("--orders"), "solid"),
+          markLine: {
+            silent: true,
+            symbol: "none",
+            lineStyle: { color: ink, width: 2, type: "dashed" },
+            label: {
+              position: "insideStartTop",
+              formatter: `${report.initial_stock} in stock at the start`,
+              ...font,
+            },
+            data: [{ yAxis: report.initial_stock }],
+          },
+        },
+        line("stock", stock, css("--stock"), "dotted"),
+      ],
+    },
+    { notMerge: true },
+  );
+  box.setAttribute(
+    "aria-label",
+    `Chart: ${report.orders} orders against the line of ${report.initial_stock} units; ` +
+      `the shelf shows ${report.stock_left}.`,
+  );
+}

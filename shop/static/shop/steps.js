@@ -1,0 +1,111 @@
+// Two buyers, stepped through by hand. What is shown comes from the shop's own state.
+
+import { $, allow, allowed, ask, badge, besideTheFields, element, say } from "./dom.js";
+
+const ORDER = ["checked", "held", "written", "done"];
+const NEXT = { checked: "hold", held: "decrement", written: "commit" };
+
+let round = null;
+
+export function install(refresh) {
+  $("round-form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (!allowed($("begin"))) return;
+    const { status, body } = await ask("/steps", { lock: $("step-lock").value });
+    besideTheFields($("round-form"), body.fields || {});
+    if (status !== 201 && !body.fields) $("step-lock-error").textContent = body.error;
+    refresh();
+  });
+  for (const column of document.querySelectorAll(".buyer")) {
+    column.querySelector(".step").addEventListener("click", async ({ currentTarget }) => {
+      if (!allowed(currentTarget) || !round) return;
+      allow(currentTarget, false);
+      await ask("/steps/step", { round, buyer: column.dataset.buyer });
+      refresh();
+    });
+  }
+}
+
+// Whether somebody is under way, so that it is worth looking often.
+export function show(steps) {
+  say($("round-lock"), steps ? steps.lock : "", steps ? `This round: ${steps.lock}.` : "");
+  round = steps ? steps.round : null;
+  const sale = steps && steps.sale;
+  $("step-stock").textContent = sale ? sale.stock_left : "–";
+  $("step-orders").textContent = sale ? sale.orders : "–";
+  let busy = false;
+  for (const column of document.querySelectorAll(".buyer")) {
+    const buyer = steps ? steps.buyers[column.dataset.buyer] : null;
+    showBuyer(column, buyer, steps);
+    busy ||= Boolean(buyer) && !["ready", "done"].includes(buyer.status);
+  }
+  showVerdict(steps, sale);
+  return busy;
+}
+
+function showBuyer(column, buyer, steps) {
+  const name = column.dataset.buyer;
+  const button = column.querySelector(".step");
+  const status = buyer ? buyer.status : "none";
+  const at = status === "done" ? "done" : buyer && (buyer.at || buyer.after);
+  const reached = ORDER.indexOf(at);
+  const undone = status === "done" && buyer.outcome !== "sold";
+  column.querySelectorAll(".track li").forEach((item, index) => {
+    item.classList.toggle("passed", !undone && index <= reached);
+    item.classList.toggle("here", index === reached && status === "standing");
+  });
+  column.dataset.status = status;
+  button.disabled = !steps;
+  allow(button, status === "ready" || status === "standing");
+  const next = status === "ready" ? "check" : NEXT[at] || "check";
+  button.textContent = status === "done" ? `${name} is done` : `${name}: ${next}`;
+  say(column.querySelector(".place"), JSON.stringify([steps && steps.round, buyer && [status, at, buyer.outcome, buyer.saw]]), ...place(buyer));
+}
+
+function place(buyer) {
+  if (!buyer) return ["Press New round."];
+  switch (buyer.status) {
+    case "ready":
+      return ["Has not come yet."];
+    case "moving":
+      return ["…"];
+    case "blocked":
+      return [
+        badge("blocked"),
+        buyer.waits_for === "lock"
+          ? " waits until the other gives the lock back."
+          : " waits for the database: the other has not committed.",
+      ];
+    case "standing":
+      return [
+        {
+          checked: `Has read ${buyer.saw}: there is one.`,
+          held: "Is paying. Nothing is written yet.",
+          written: "Has written the new stock and an order; nobody else sees them before the commit.",
+        }[buyer.at],
+      ];
+    default:
+      if (buyer.outcome === "sold") {
+        const late = buyer.released === "expired" ? " The lock had expired meanwhile." : "";
+        return [badge("sold"), ` has order ${buyer.order}.${late}`];
+      }
+      if (buyer.outcome === "sold_out") return [badge("sold_out"), " found nothing left."];
+      return [badge(buyer.outcome.replace("_", " ")), ` ${buyer.said}`];
+  }
+}
+
+function showVerdict(steps, sale) {
+  const where = $("step-verdict");
+  if (!steps || !sale) return say(where, "");
+  const over = Object.values(steps.buyers).every((buyer) => buyer.status === "done");
+  if (sale.oversold) {
+    const told = ` ${sale.orders} orders for the last unit, under ${steps.lock}.`;
+    say(where, `oversold ${steps.round}`, badge("oversold"), told);
+  } else if (over && sale.orders === 1) {
+    say(where, `exact ${steps.round}`, badge("exact"), ` One order for one unit, under ${steps.lock}.`);
+  } else if (over) {
+    say(where, `none ${steps.round}`, element("span", {}, "Nobody bought it. Begin a new round."));
+  } else {
+    say(where, "");
+  }
+}

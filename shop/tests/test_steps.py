@@ -1,0 +1,168 @@
+"""Two buyers stepped through by hand, each in a thread of its own, as the page does it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from shop import demo, hands, steps
+from shop.strategies.locked import locks_client
+from shop.tests.till import books, committed, eventually
+
+
+@pytest.fixture(autouse=True)
+def _hooks() -> Iterator[None]:
+    """Those of a demo; another test may have taken them away. Whoever still stands leaves."""
+    demo.install()
+    yield
+    now = steps.state()
+    if now is None:
+        return
+    for buyer in steps.BUYERS:
+        steps._permit(now["round"], buyer, hands.LEAVE)
+        eventually(lambda b=buyer: is_out(b), what=f"{buyer} is out")  # type: ignore[misc]
+
+
+def is_out(buyer: str) -> bool:
+    return of(buyer)["status"] in ("ready", "done")
+
+
+def of(buyer: str) -> dict[str, Any]:
+    now = steps.state()
+    assert now is not None
+    return dict(now["buyers"][buyer])
+
+
+class Round:
+    """What a person does at the page."""
+
+    def __init__(self, lock: str) -> None:
+        self.id = steps.begin(lock)
+
+    def step(self, buyer: str, to: str) -> dict[str, Any]:
+        """One press of a button, and what is shown in the end."""
+        steps.step(self.id, buyer)
+        eventually(lambda: to in self.place(buyer), what=f"{buyer} is {to}: {of(buyer)}")
+        return of(buyer)
+
+    def place(self, buyer: str) -> tuple[Any, ...]:
+        now = of(buyer)
+        return now["status"], now.get("at"), now.get("outcome")
+
+
+@committed
+def test_without_a_lock_two_buyers_can_be_led_into_buying_the_last_unit() -> None:
+    hand = Round("none")
+    assert hand.step("A", "checked")["saw"] == 1
+    assert hand.step("B", "checked")["saw"] == 1
+    for buyer in "AB":
+        hand.step(buyer, "held")
+        hand.step(buyer, "written")
+        hand.step(buyer, "sold")
+    assert books(steps.PRODUCT) == (2, 0)
+
+
+@committed
+@pytest.mark.parametrize("lock", ["redis", "row-lock"])
+def test_the_same_steps_are_blocked_under_a_lock(lock: str) -> None:
+    """Without it B would stand at `checked` too, having read 1."""
+    hand = Round(lock)
+    hand.step("A", "checked")
+    hand.step("B", "blocked")
+    assert of("B").get("waits_for") == ("lock" if lock == "redis" else None)
+    with pytest.raises(steps.NotNow):
+        steps.step(hand.id, "B")
+    for place in ("held", "written", "sold"):
+        hand.step("A", place)
+    eventually(lambda: "sold_out" in hand.place("B"), what="B is told")
+    assert of("B")["saw"] == 0
+    assert books(steps.PRODUCT) == (1, 0)
+
+
+@committed
+def test_a_double_click_is_one_step() -> None:
+    hand = Round("none")
+    hand.step("A", "checked")
+    steps._permit(hand.id, "A", "checked")
+    steps._permit(hand.id, "A", "checked")
+    eventually(lambda: "held" in hand.place("A"), what="A holds")
+    assert hand.step("A", "written")["at"] == "written"
+    assert books(steps.PRODUCT) == (0, 1)
+
+
+@committed
+@pytest.mark.parametrize("lock", ["none", "redis"])
+def test_a_buyer_who_is_left_alone_rolls_back_and_gives_the_lock_back(
+    lock: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Round(lock)
+    hand.step("A", "checked")
+    hand.step("A", "held")
+    monkeypatch.setattr(hands, "PATIENCE", 0.5)
+    assert "left alone" in hand.step("A", "left")["said"]
+    assert books(steps.PRODUCT) == (0, 1)
+    monkeypatch.undo()
+    hand.step("B", "checked")
+
+
+@committed
+def test_a_new_round_sends_everybody_of_the_last_one_home() -> None:
+    """A has written, B waits for A's row: both go, and neither has bought anything."""
+    before = Round("row-lock")
+    for place in ("checked", "held", "written"):
+        before.step("A", place)
+    before.step("B", "blocked")
+    Round("none")
+    assert books(steps.PRODUCT) == (0, 1)
+    told = locks_client().hgetall
+    eventually(
+        lambda: all(
+            json.loads(one)["status"] == "done" for one in told(hands.board(before.id)).values()
+        ),
+        what="both are out",
+    )
+    assert books(steps.PRODUCT) == (0, 1)
+    with pytest.raises(steps.NotNow):
+        steps.step(before.id, "A")
+
+
+@committed
+def test_a_slow_hand_has_more_patience_than_the_shop_and_leaves_nothing_in_the_pool() -> None:
+    hand = Round("none")
+    hand.step("A", "checked")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE application_name = 'oversold buyer A' AND datname = current_database()"
+        )
+        assert cursor.fetchone() == (1,)
+        cursor.execute("SHOW idle_in_transaction_session_timeout")
+        assert cursor.fetchone() == ("6s",)  # of everybody else
+    assert steps.TIMEOUTS_MS["idle_in_transaction_session_timeout"] > hands.PATIENCE * 1000
+
+
+@committed
+def test_the_steps_can_be_taken_over_http_alone() -> None:
+    page = Client()
+    begun = page.post("/steps", {"lock": "none"})
+    assert begun.status_code == 201
+    round_id = begun.json()["round"]
+    assert page.post("/steps/step", {"round": round_id, "buyer": "A"}).status_code == 202
+    eventually(lambda: "standing" in page.get("/state").content.decode(), what="A stands")
+    told = page.get("/state").json()["steps"]
+    assert told["lock"] == "none"
+    assert told["sale"]["initial_stock"] == 1
+    assert told["buyers"]["A"]["at"] == "checked"
+    assert told["buyers"]["B"] == {"status": "ready"}
+    assert page.post("/steps/step", {"round": "another", "buyer": "A"}).status_code == 409
+    assert page.post("/steps/step", {"round": round_id, "buyer": "C"}).status_code == 400
+    refused = page.post("/steps", {"lock": "nonsense"})
+    assert (refused.status_code, refused.json()["fields"]) == (
+        400,
+        {"lock": "Choose one of the list."},
+    )
