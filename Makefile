@@ -4,7 +4,7 @@
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make bench  RedisLock beside other locks, and its rush beside the floor
 # make test   the whole test suite, on real PostgreSQL and Valkey
-# make serve  the shop, left running
+# make serve  the shop with a page to project, and Locust's web UI, left running
 # make lint   ruff, mypy, import-linter, Django's checks
 # make readme put the table of the latest demo into README.md
 # make clean  remove .venv, var and results

@@ -5,7 +5,7 @@ matrix every strategy under the rush, each held against its expected verdict
 faults every fault made for real, and what each strategy made of it
 chaos  random faults at random times during rushes of the sound strategies
 bench  the rush under `redis` beside other ways and the floor, in interleaved rounds
-serve  the shop and Locust's web UI, left running until Ctrl-C
+serve  the shop with its page, and Locust's web UI, left running until Ctrl-C
 """
 
 from __future__ import annotations

@@ -1,20 +1,65 @@
-"""The shop and Locust's web UI, left running until Ctrl-C."""
+"""The shop with its page, and Locust's web UI, left running until Ctrl-C."""
 
 from __future__ import annotations
 
 import signal
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 
 from loadtest.buyers import Buyers
 from loadtest.demo import Progress, Setting
-from loadtest.stack import Stack
+from loadtest.ports import free_port
+from loadtest.stack import Stack, StackError
 from shop.embedded import VAR
 
 SHOP_PORT = 8000
 LOCUST_PORT = 8089
+
+
+class StackWithPage(Stack):
+    """A stack whose page knows where Locust will be: Locust comes last, it asks the shop for the
+    names of the locks."""
+
+    locust_port = 0
+
+    def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
+        own = super()._environment_of(number, environment)
+        return {**own, "LOCUST_URL": f"http://127.0.0.1:{self.locust_port}"}
+
+
+@contextmanager
+def serving(
+    setting: Setting,
+    *,
+    log: IO[bytes],
+    progress: Callable[[str], None] = lambda step: None,
+    shop_port: int = 0,
+    locust_port: int = 0,
+) -> Iterator[tuple[Stack, Buyers]]:
+    """The shop and Locust for as long as the block lasts, at these ports where they are free.
+
+    Raises StackError when a part does not start.
+    """
+    with ExitStack() as everything:
+        stack = StackWithPage(
+            nodes=setting.nodes,
+            workers=setting.workers,
+            threads=setting.threads,
+            log=log,
+            progress=progress,
+            port=shop_port,
+        )
+        stack.locust_port = free_port(locust_port)
+        everything.enter_context(stack)
+        buyers = everything.enter_context(Buyers(stack, log=log, port=stack.locust_port))
+        if buyers.port != stack.locust_port:
+            raise StackError(f"port {stack.locust_port} was taken while starting: start again")
+        buyers.wait_until_ready()
+        yield stack, buyers
 
 
 def run(setting: Setting, console: Console) -> int:
@@ -23,20 +68,20 @@ def run(setting: Setting, console: Console) -> int:
     with ExitStack() as everything:
         log = everything.enter_context(Path(VAR / "serve.log").open("wb"))
         with Progress(console, verbose=setting.verbose) as progress:
-            stack = everything.enter_context(
-                Stack(
-                    nodes=setting.nodes,
-                    workers=setting.workers,
-                    threads=setting.threads,
+            stack, buyers = everything.enter_context(
+                serving(
+                    setting,
                     log=log,
                     progress=progress,
-                    port=SHOP_PORT,
+                    shop_port=SHOP_PORT,
+                    locust_port=LOCUST_PORT,
                 )
             )
-            buyers = everything.enter_context(Buyers(stack, log=log, port=LOCUST_PORT))
-            buyers.wait_until_ready()
-        console.print(f"shop    {', '.join(node.url for node in stack.nodes)}")
-        console.print(f"Locust  {buyers.url}  (choose a lock, press Start)")
-        console.print("Ctrl-C ends both", style="dim")
+        page, *others = [node.url for node in stack.nodes]
+        console.print(f"page    {page}/  (choose a lock, press Start)")
+        console.print(f"Locust  {buyers.url}/  (the same, with its figures and a tab of verdicts)")
+        if others:
+            console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
+        console.print("Ctrl-C ends everything", style="dim")
         signal.pause()
     return 0

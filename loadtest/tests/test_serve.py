@@ -18,8 +18,8 @@ def test_serve_says_where_it_listens_and_ends_cleanly_on_ctrl_c(clone: Path) -> 
         if "Ctrl-C" in line:
             break
     urls = re.findall(r"http://127\.0\.0\.1:\d+", said)
-    assert len(urls) == 3, said  # two nodes and Locust
-    for url, page in zip(urls, ("/readyz", "/healthz", "/"), strict=True):
+    assert len(urls) == 3, said  # the page, Locust, and a second node
+    for url, page in zip(urls, ("/", "/", "/healthz"), strict=True):
         with urlopen(url + page, timeout=10) as answer:
             assert answer.status == 200
 
