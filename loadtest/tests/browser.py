@@ -1,0 +1,63 @@
+"""A real browser for tests: Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+MISSING = "no Chromium: apt-get install chromium"
+#: No sandbox as root; and nothing that Chromium does of its own accord.
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+def chromium() -> str:
+    """Where Chromium is. Without one the test fails in CI, and is skipped elsewhere."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail(MISSING)
+        pytest.skip(MISSING)
+    return found
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A browser without a window."""
+    path = chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Watched:
+    """What a page did: where it asked, and what it complained of.
+
+    refusals  status codes that the test means to provoke; Chromium logs every refusal as an error
+    """
+
+    hosts: set[str] = field(default_factory=set)
+    complaints: list[str] = field(default_factory=list)
+    refusals: set[int] = field(default_factory=set)
+
+    def watch(self, page: Page) -> None:
+        page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname or ""))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", self.listen)
+
+    def listen(self, message: ConsoleMessage) -> None:
+        provoked = any(f"status of {status} " in message.text for status in self.refusals)
+        if message.type in ("error", "warning") and not provoked:
+            self.complaints.append(message.text)
