@@ -24,6 +24,8 @@ SPAWN_RATE = 100
 TIMEOUT = 3.0
 #: Seconds in which Locust may not know yet of the rush that it was told to start.
 BEGINNING = 5.0
+#: Seconds for which a Locust that does not answer is taken to be busy with that rush.
+BUSY = 30.0
 #: Milliseconds between two looks at Locust, whoever asks and however often.
 LOOK_EVERY_MS = 500
 #: Seconds until a rush that nobody looks at is forgotten.
@@ -79,7 +81,8 @@ def state() -> dict[str, Any]:
         try:
             looked = _ask("/runs/state")
         except Unavailable:
-            looked = {"state": "away", "number": 0}
+            before = _read(client.get(TOLD)) or {"number": 0}
+            looked = {"state": "away", "number": before["number"]}
         client.set(TOLD, json.dumps(looked), ex=KEPT)
     told, started = (_read(text) for text in client.mget(TOLD, STARTED))
     if told is None:
@@ -99,10 +102,11 @@ def runs() -> dict[int, dict[str, Any]]:
 
 
 def _begins(started: dict[str, Any] | None, told: dict[str, Any]) -> bool:
-    """Whether a rush was started that Locust does not know of yet."""
+    """Whether a rush was started that Locust does not know of yet, or is too busy to tell of."""
     if started is None:
         return False
-    return bool(told["number"] <= started["after"] and time.time() < started["at"] + BEGINNING)
+    patience = BUSY if told["state"] == "away" else BEGINNING
+    return bool(told["number"] <= started["after"] and time.time() < started["at"] + patience)
 
 
 def _read(text: bytes | str | None) -> dict[str, Any] | None:

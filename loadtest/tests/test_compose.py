@@ -31,10 +31,12 @@ def seconds(text: str) -> int:
 
 
 def gunicorn(name: str) -> int:
-    """A number that shop/gunicorn_conf.py sets; read, because the load test imports no shop."""
+    """A number that shop/gunicorn_conf.py sets, or its default where the environment may set it;
+    read, because the load test imports no shop."""
     for line in ast.parse((ROOT / "shop/gunicorn_conf.py").read_text()).body:
         if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == name:
-            return int(ast.literal_eval(line.value))
+            numbers = [n.value for n in ast.walk(line.value) if isinstance(n, ast.Constant)]
+            return int(str(numbers[-1]))
     raise LookupError(name)
 
 
