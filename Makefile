@@ -7,6 +7,7 @@
 # make serve  the shop with a page to project, and Locust's web UI, left running
 # make lint   ruff, mypy, import-linter, Django's checks
 # make readme put the table of the latest demo into README.md
+# make screenshots  the README's pictures, from real runs in Chromium
 # make clean  remove .venv, var and results
 #
 # Needs Python 3.11 or newer, make and a shell. PYTHON=python3.12 chooses another one.
@@ -16,7 +17,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo matrix faults chaos bench serve readme test lint install install-dev clean
+.PHONY: demo matrix faults chaos bench serve readme screenshots test lint install install-dev clean
 
 demo: install
 	@exec $(BIN)/python -m loadtest $(ARGS)
@@ -39,6 +40,9 @@ serve: install
 
 readme: install
 	@$(BIN)/python -m loadtest.readme
+
+screenshots: install-dev
+	@exec $(BIN)/python -m loadtest.screenshots
 
 test: install-dev
 	@exec $(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,18 +11,14 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+from loadtest.screenshots import ARGUMENTS, chromium
+
 MISSING = "no Chromium: apt-get install chromium"
-#: No sandbox as root; and nothing that Chromium does of its own accord.
-ARGUMENTS = [
-    *("--no-sandbox", "--disable-gpu", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 
 
-def chromium() -> str:
+def needed_chromium() -> str:
     """Where Chromium is. Without one the test fails in CI, and is skipped elsewhere."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
+    found = chromium()
     if found is None:
         if os.environ.get("CI"):
             pytest.fail(MISSING)
@@ -34,9 +29,9 @@ def chromium() -> str:
 @contextmanager
 def launched() -> Iterator[Browser]:
     """A browser without a window."""
-    path = chromium()
+    path = needed_chromium()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         yield browser
         browser.close()
 

@@ -325,4 +325,4 @@ def test_without_chromium_the_browser_tests_fail_in_ci_and_are_skipped_elsewhere
     monkeypatch.setenv("CI", ci)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(outcome, match="apt-get install chromium"):
-        browsers.chromium()
+        browsers.needed_chromium()
