@@ -78,10 +78,13 @@ def false_sold_out(record: Record) -> Finding | None:
 
 
 def _could_have_gone(record: Record) -> list[float]:
-    """For each order the earliest time at which its unit could have gone, sorted: when its node
-    read the stock for it (a counter has given it away by then), else when it began to commit, else
-    when its buyer first asked, else any."""
+    """For each order the earliest time at which its unit could have gone, sorted: when a
+    counter gave it away, else when its node read the stock for it, else when it began to commit,
+    else when its buyer first asked, else any."""
     begun: dict[str, float] = {}
+    for event in record.history:
+        if event["f"] == "reserves":
+            begun.setdefault(event["attempt"], event["t"])
     for commit in record.commits:
         begun.setdefault(commit.attempt, commit.begun if commit.read_at is None else commit.read_at)
     for request in record.requests:

@@ -188,7 +188,10 @@ class Stack:
         for number, node in enumerate(self.nodes):
             node.wait_until_ready(self.shop(number))
         if self.zookeeper is not None:
-            self.zookeeper.wait_until_ready()
+            try:
+                self.zookeeper.wait_until_ready()
+            except TimeoutError as error:
+                raise StackError(str(error)) from error
 
     def _environment(self) -> dict[str, str]:
         return {

@@ -107,7 +107,10 @@ def _locks(history: Sequence[Event], cast: Sequence[str]) -> Iterator[Line]:
         yield Line(hold.start, 3 if together or hold is every[0] else 2, text)
     yield from _deletions(history, every, cast)
     for event in history:
-        if event["f"] == "released" and event.get("attempt") in cast:
+        if event["f"].startswith("stops at ") and event.get("attempt") in cast:
+            if not event["f"].endswith(("after_read", "after_commit")):  # those are told anyway
+                yield Line(event["t"], 3, f"{name(event['attempt'])} {event['f']}")
+        elif event["f"] == "released" and event.get("attempt") in cast:
             outcome = event.get("outcome")
             if outcome == "expired":
                 text = f"{name(event['attempt'])} releases, and finds that the lock was not its own"

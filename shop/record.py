@@ -20,6 +20,7 @@ def install(recorder: Recorder | None) -> None:
 
 
 def tell(event: str, **facts: object) -> None:
-    """arrives, acquire, acquired, after_read, before_commit, after_commit, release, released."""
+    """arrives, reserves, acquire, acquired, after_read, before_commit, after_commit, release,
+    released."""
     if _recorder is not None:
         _recorder(event, facts)

@@ -11,7 +11,7 @@ import redis
 
 from loadtest.faults.fault import Fault
 from loadtest.faults.scene import Scene
-from loadtest.faults.stage import Stage
+from loadtest.faults.stage import Stage, until
 
 ENDLESS = "while true do end"
 WRITES = "redis.call('set', KEYS[1], 1) while true do end"
@@ -26,6 +26,10 @@ class Busy(Fault):
 
     name = "busy"
     title = "an endless script; SCRIPT KILL, SHUTDOWN NOSAVE"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: list[Scene] = []
 
     def arm(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         self._begin(stage, WRITES)
@@ -52,12 +56,14 @@ class Busy(Fault):
         """The victim is done while Redis is busy: its release is refused."""
         scene.victim_leaves()
         self._refused(scene, "rival-1")
+        self.refused.append(scene)
 
     def part(self, scene: Scene) -> None:
         """All have been where they are going."""
 
     def meanwhile(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         time.sleep(BUSY)
+        until(lambda: len(self.refused) == len(scenes), 10)  # all have asked a busy Redis
         stage.ask(stage.main, "SCRIPT", "KILL")
         self.script.join(5)
         self.over.set()

@@ -53,6 +53,9 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
         folder = everything.enter_context(result_folder(started))
         stage = everything.enter_context(Stage(log=folder.log, progress=progress, threads=THREADS))
         strategies = _strategies(stage, chosen)
+        names = [name for name in names if any(name in one["expected"] for one in strategies)]
+        if not names:
+            raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
         for number, name in enumerate(names, 1):
             progress(f"{number}/{len(names)}  {name}: {FAULTS[name].title}")

@@ -8,7 +8,7 @@ from contextlib import suppress
 import redis
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
+from loadtest.faults.scene import Scene, still_held
 from loadtest.faults.stage import Stage
 
 FILLER = "filler"
@@ -20,9 +20,12 @@ class Eviction(Fault):
 
     name = "eviction"
     title = "maxmemory with volatile-lru: the lock's key goes"
-    grace = 0.7
+    grace = 0.8
+    ttl = 5.0
+    takes_the_lock = True
 
     def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+        still_held(scenes)
         self.held = {scene.lock: scene.orphans() for scene in scenes}
         self.mortal = {
             lock

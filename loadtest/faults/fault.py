@@ -36,6 +36,10 @@ class Fault(ABC):
     title     what is done, for a table
     stop      the point at which its victims stand, unless the strategy has one of its own
     grace     seconds that a rival is given to get in beside the victim
+    ttl       seconds that a lock survives a silent holder; more than TTL where the fault itself has
+              to take the lock away, lest it ends by itself
+    takes_the_lock  whether even a sound lock is taken away, so that two may be inside and the fence
+              decides
     returns   whether a victim whose answer is lost asks again with its key
     recovery  whether the time from firing to the next sale is of interest
     """
@@ -44,6 +48,8 @@ class Fault(ABC):
     title: str
     stop = "after_read"
     grace = TTL + 0.7
+    ttl = TTL
+    takes_the_lock = False
     returns = True
     recovery = False
 
@@ -89,8 +95,8 @@ class Fault(ABC):
     def leave(self, stage: Stage) -> None:  # noqa: B027
         """What has to stay until the sales are over. Called whether it fired or not."""
 
-    def seen(self) -> str:
-        """What was counted while the buyers acted, for the report."""
+    def seen(self, scenes: Sequence[Scene]) -> str:
+        """What was counted or measured while the buyers acted, for the report."""
         return ""
 
     def require(self, true: object, what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
+from loadtest.faults.scene import Scene, stood
 from loadtest.faults.stage import TTL, Stage
 
 
@@ -24,8 +24,12 @@ class LateRelease(Fault):
         keys = {order["key"] for s in scenes for order in stage.shop().orders(s.sale)}
         for scene in scenes:
             assert scene.victim is not None
-            self.require(scene.victim.attempt in keys, f"{scene.lock}: nothing is committed yet")
-        return f"every victim's order is committed, its release more than {TTL:g} s away"
+            if scene.victim.attempt not in keys:
+                scene.missing = scene.missing or "the victim has not committed"
+        return "every victim's order is committed, and its lock not released"
+
+    def seen(self, scenes: Sequence[Scene]) -> str:
+        return f"the releases came after {stood(scenes)}, with a ttl of {TTL:g} s"
 
     def act(self, scene: Scene) -> None:
         scene.rival_enters("rival-1", grace=self.grace)

@@ -23,25 +23,35 @@ class Pause(Fault):
     name = "pause"
     title = "SIGSTOP of the holder's node past the ttl"
     grace = PAUSE
+    takes_the_lock = True
 
     def __init__(self) -> None:
         super().__init__()
         self.pids: list[int] = []
+        self.since = self.lasted = 0.0
 
     def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         self.over.clear()
         self.pids = stage.signal(VICTIMS, signal.SIGSTOP)
+        self.since = time.monotonic()
 
     def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        stopped = until(
-            lambda: {psutil.Process(p).status() for p in self.pids} == {psutil.STATUS_STOPPED}, 2
-        )
-        self.require(stopped, "a process of node A runs on")
-        return f"pids {self.pids} are in state T for {PAUSE:g} s"
+        self.require(until(self._stands_still, 2), "a process of node A runs on")
+        return f"all processes of node A are in state T (pids {self.pids})"
+
+    def _stands_still(self) -> bool:
+        return {psutil.Process(p).status() for p in self.pids} == {psutil.STATUS_STOPPED}
 
     def meanwhile(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         time.sleep(PAUSE)
+        self.lasted = time.monotonic() - self.since
+        if not self._stands_still() or self.lasted < TTL + 0.5:
+            for scene in scenes:
+                scene.missing = f"node A stood still for {self.lasted:.1f} s, or not to the end"
         self._go_on(stage)
+
+    def seen(self, scenes: Sequence[Scene]) -> str:
+        return f"they stood still for {self.lasted:.2f} s, with a ttl of {TTL:g} s"
 
     def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         self._go_on(stage)

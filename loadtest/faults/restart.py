@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
+from loadtest.faults.scene import Scene, still_held
 from loadtest.faults.stage import Stage
 
 
@@ -18,32 +19,37 @@ class Restart(Fault):
 
     name = "restart"
     title = "Redis restarts empty while a holder is inside"
-    grace = 0.7
+    grace = 0.8
+    ttl = 5.0
+    takes_the_lock = True
 
     def arm(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         for way in stage.redlock[3:]:
             way.refuse()
 
     def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.before = self._run_id(stage)
-        self.held = [scene.lock for scene in scenes if scene.orphans()]
+        self.before = self._run_ids(stage)
+        self.held = still_held(scenes)
         stage.restart_empty()
         third = stage.valkeys[3]
-        third.stop()
+        third.stop(signal.SIGKILL)
         stage.start_again(third)
         for way in stage.redlock[3:]:
             way.pass_on()
 
     def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        self.require(self._run_id(stage) != self.before, "it is the same Redis as before")
+        same = set(self.before) & set(self._run_ids(stage))
+        self.require(not same, "it is the same Redis as before, or the same third one of Redlock's")
         left = [scene.lock for scene in scenes if scene.orphans()]
         self.require(not left, f"locks survived: {left}")
-        return f"another run_id, and no key of the {len(self.held)} locks held there before"
+        return f"other run_ids, and no key of the {len(self.held)} locks held there before"
 
     def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         for way in stage.redlock:
             way.pass_on()
 
     @staticmethod
-    def _run_id(stage: Stage) -> str:
-        return str(stage.ask(stage.main, "INFO", "server")["run_id"])
+    def _run_ids(stage: Stage) -> list[str]:
+        """Of the main Redis and of Redlock's third server."""
+        servers = (stage.main, stage.valkeys[3])
+        return [str(stage.ask(server, "INFO", "server")["run_id"]) for server in servers]

@@ -10,7 +10,7 @@ from typing import Any
 
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.fault import Fault
-from loadtest.faults.stage import RIVALS, TTL, VICTIMS, Stage, until
+from loadtest.faults.stage import RIVALS, VICTIMS, Stage, until
 from loadtest.history import Event
 from loadtest.verdict import Judgement, judge
 
@@ -21,8 +21,6 @@ AT_ONCE = 3
 #: Seconds for a victim to come to its point, and to be done when it may go on beside a rival.
 ENTERS = 10.0
 LEAVES = 0.4
-#: Seconds without a sale, though there is stock, after which nobody will buy any more.
-STUCK = 3 * TTL + 0.5
 LONGEST_DRAIN = 40.0
 
 
@@ -48,7 +46,7 @@ class Scene:
         self.guest: Buyer | None = None
         self.sale = 0
         self.missing = ""
-        self.fired_at = self.healed_at = self.entered_at = 0.0
+        self.fired_at = self.healed_at = self.entered_at = self.stood = 0.0
         self.wrong: list[str] = []
 
     # --- who comes ------------------------------------------------------------------------------
@@ -97,16 +95,23 @@ class Scene:
 
     def outlasts(self, ttl: float) -> None:
         """The victim must stand for longer than its ttl. A rival beside it shows that it did."""
-        stood = time.monotonic() - self.entered_at
+        self.stood = time.monotonic() - self.entered_at
         rival_is_in = any(self.stands(rival) for rival in self.rivals)
-        if stood < ttl and not rival_is_in:
-            self.missing = self.missing or f"the victim stood for {stood:.1f} s only"
+        if self.stood < ttl and not rival_is_in:
+            self.missing = self.missing or f"the victim stood for {self.stood:.1f} s only"
 
     def victim_leaves(self, seconds: float = LEAVES) -> None:
         """The victim goes on. One that a rival blocks is left waiting."""
         assert self.victim is not None
         self.stage.let_go(self.victim.attempt, self.stop)
         until(lambda: bool(self.victim and self.victim.first), seconds)
+
+    def victim_was_cut_off(self) -> None:
+        """The victim must have lost its connection without an answer."""
+        assert self.victim is not None
+        if not self.victim.join(5) or self.victim.first != "unknown":
+            told = self.victim.first or "nothing yet"
+            self.missing = self.missing or f"the victim was told {told}, not cut off"
 
     def rivals_leave(self) -> None:
         """The rivals go on, in the order in which they came."""
@@ -157,8 +162,8 @@ class Scene:
 
     def _stuck(self) -> bool:
         last = max(self.healed_at, *(buyer.sold_at for buyer in self.buyers))
-        waited = time.monotonic() - last
-        return waited > STUCK or time.monotonic() - self.healed_at > LONGEST_DRAIN
+        now = time.monotonic()
+        return now - last > 3 * self.fault.ttl + 0.5 or now - self.healed_at > LONGEST_DRAIN
 
     def orphans(self) -> list[str]:
         """What is left of its lock on the server."""
@@ -176,7 +181,7 @@ class Scene:
             orders=shop.orders(self.sale),
             told=[buyer.told for buyer in self.buyers if buyer.first],
             history=history,
-            ttl=TTL,
+            ttl=self.fault.ttl,
             fired=not self.missing,
             orphan_lock=orphan,
         )
@@ -188,6 +193,28 @@ class Scene:
         if not sold or not self.fired_at:
             return None
         return round(max(0.0, min(sold) - self.fired_at), 3)
+
+
+#: Strategies that keep no lock on the main Redis: nothing is seen of them there.
+ELSEWHERE = {"redlock", "counter"}
+
+
+def still_held(scenes: Sequence[Scene]) -> list[str]:
+    """The strategies whose victim's lock is on Redis in this moment. One whose lock has ended by
+    itself before the fault shows nothing."""
+    held = []
+    for scene in scenes:
+        if scene.orphans():
+            held.append(scene.lock)
+        elif scene.lock not in ELSEWHERE:
+            scene.missing = scene.missing or "its lock had ended before the fault"
+    return held
+
+
+def stood(scenes: Sequence[Scene]) -> str:
+    """For how long the victims stood, the shortest and the longest."""
+    times = [scene.stood for scene in scenes]
+    return f"{min(times):.2f} to {max(times):.2f} s"
 
 
 def each(scenes: Sequence[Scene], what: Any) -> None:

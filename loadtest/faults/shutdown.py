@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from loadtest.client import Shop
 from loadtest.faults.fault import Fault
 from loadtest.faults.scene import Scene
-from loadtest.faults.stage import VICTIMS, Stage, until
+from loadtest.faults.stage import TTL, VICTIMS, Stage, until
 
 #: Seconds that the node is given to end, once everybody has left it.
 ENDS = 10.0
@@ -21,6 +21,7 @@ class Shutdown(Fault):
     name = "shutdown"
     title = "SIGTERM, and time enough to finish"
     grace = 0.3
+    ttl = 5.0  # only the answers matter here, not how long a lock stays
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,6 +67,7 @@ class ShutdownShort(Shutdown):
 
     name = "shutdown@short"
     title = "SIGTERM, and too little time"
+    ttl = TTL
     returns = False
     recovery = True
 
@@ -80,10 +82,8 @@ class ShutdownShort(Shutdown):
         self.require_soon(lambda: self.process.poll() is not None, "node A runs on")
         ended = time.monotonic()
         for scene in scenes:
-            assert scene.victim is not None
             scene.fired_at = ended  # no lock may outlive the node by more than its ttl
-            cut = scene.victim.join(5) and scene.victim.first == "unknown"
-            self.require(cut, f"{scene.lock}: the victim was told {scene.victim.first}")
+            scene.victim_was_cut_off()
         return f"node A ended with code {self.process.returncode}, its victims unanswered"
 
     def act(self, scene: Scene) -> None:

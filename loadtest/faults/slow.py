@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import psutil
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
+from loadtest.faults.scene import Scene, stood
 from loadtest.faults.stage import TTL, VICTIMS, Stage
 
 
@@ -23,7 +23,10 @@ class Slow(Fault):
     def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
         states = {psutil.Process(pid).status() for pid in stage.pids(VICTIMS)}
         self.require(psutil.STATUS_STOPPED not in states, "the node is stopped, not slow")
-        return f"victims stand at {self.stop} for more than {TTL:g} s, node A runs"
+        return f"victims stand at {self.stop}, node A runs"
+
+    def seen(self, scenes: Sequence[Scene]) -> str:
+        return f"the victims stood for {stood(scenes)}, with a ttl of {TTL:g} s"
 
     def part(self, scene: Scene) -> None:
         scene.outlasts(TTL)

@@ -17,6 +17,7 @@ from redis.retry import Retry
 
 from loadtest.history import History
 from loadtest.proxy import Proxy
+from loadtest.sentinels import Sentinels
 from loadtest.stack import Node, Stack, StackError
 from shop import embedded
 
@@ -56,6 +57,8 @@ class Stage(Stack):
         for mark in ("at", "go"):
             (self.records / mark).mkdir(parents=True)
         self.history = History(self.records / "buyers.jsonl")
+        self.settings: dict[str, str] = {}
+        self.sentinels: Sentinels | None = None
 
     # --- what runs where ------------------------------------------------------------------------
 
@@ -97,18 +100,26 @@ class Stage(Stack):
             own["DATABASE_URL"] = f"{whole}?host={self.postgres.address.replace('/', '%2F')}"
         return environment | own
 
+    def set_ttl(self, seconds: float) -> None:
+        """Start both nodes again, with another ttl for every strategy."""
+        self.settings = {"SHOP_LOCK_TTL": str(seconds), "SHOP_TOKEN_TTL": str(seconds)}
+        for node in (VICTIMS, RIVALS):
+            self.restart(node)
+
     def restart(self, number: int, **settings: str) -> None:
         """Start a node again, with these settings beside its own."""
         node = self.nodes[number]
         node.stop()
         known = node.environment
-        node.environment = known | settings
+        node.environment = known | self.settings | settings
         node.start()
         node.environment = known
         node.wait_until_ready(self.shop(number))
 
     def stop(self) -> None:
         super().stop()
+        if self.sentinels is not None:
+            self.sentinels.stop()
         for proxy in (*self.redis, *self.redlock, *([self.postgres] if self.redis else [])):
             proxy.stop()
 

@@ -28,7 +28,7 @@ class UnknownCommit(Fault):
         self.stage = stage
 
     def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        return "the proxy counts the replies that it drops"
+        return "the proxy drops the replies, and counts them"
 
     def act(self, scene: Scene) -> None:
         """One victim after the other, one for every unit."""
@@ -48,7 +48,7 @@ class UnknownCommit(Fault):
         elif same < STOCK:
             scene.broke(f"{same} of {STOCK} victims have their one order")
 
-    def seen(self) -> str:
+    def seen(self, scenes: Sequence[Scene]) -> str:
         """What came of all of them."""
         return (
             f"{sum(self.cut.values())} replies to COMMIT were dropped; asked again with the same "

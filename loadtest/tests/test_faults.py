@@ -20,6 +20,7 @@ from loadtest.faults.column import Cell, play
 from loadtest.faults.late_release import LateRelease
 from loadtest.faults.pause import Pause
 from loadtest.faults.scene import Scene
+from loadtest.faults.slow import Slow
 from loadtest.faults.stage import VICTIMS, Stage
 from loadtest.stack import ROOT, StackError
 from shop import embedded
@@ -28,6 +29,13 @@ from shop import embedded
 REPAIRED = """\
 from locks.classic import setpx_del, token
 setpx_del.SetpxDelLock.unlock = token.TokenLock.unlock
+"""
+
+
+#: The same for RedisLock, with no thread that renews.
+NEVER_RENEWED = """\
+from locks import watchdog
+watchdog.watchdog.add = lambda renewal: None
 """
 
 
@@ -113,6 +121,35 @@ def test_a_fault_that_did_not_fire_shows_nothing(stage: Stage) -> None:
     assert cell["missing"] == "pause: a process of node A runs on"
 
 
+class Breaks(Pause):
+    """A pause in which the harness itself fails."""
+
+    def part(self, scene: Scene) -> None:
+        raise ZeroDivisionError("an error of ours")
+
+
+def test_an_error_of_the_harness_never_looks_like_a_pass(stage: Stage) -> None:
+    cell = cells(stage, Breaks(), "redis")["redis"]
+    assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
+    assert cell["missing"] == "ZeroDivisionError: an error of ours"
+
+
+def test_a_lock_that_lets_two_in_is_found_though_its_fence_repairs_it(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """RedisLock, and nobody renews it: under `slow` a rival comes in, and the fence decides."""
+    (tmp_path / "sitecustomize.py").write_text(NEVER_RENEWED)
+    try:
+        for node in range(2):
+            stage.restart(node, PYTHONPATH=f"{tmp_path}:{ROOT}")
+        cell = cells(stage, Slow(), "redis")["redis"]
+    finally:
+        for node in range(2):
+            stage.restart(node)
+    assert (cell["verdict"], cell["as_expected"]) == ("exact", False)
+    assert cell["wrong"] == ["two holders at a time, and the fault took no lock away"]
+
+
 def test_a_strategy_whose_server_is_missing_is_said_to_be_not_run(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +209,16 @@ def test_no_fault_is_made_on_somebody_elses_servers(
 def test_an_unknown_fault_is_refused_with_the_known_ones() -> None:
     with pytest.raises(StackError, match="unknown fault: earthquake; there are crash, slow"):
         command.run(command.Chosen(faults=["earthquake"]), Console(quiet=True))
+
+
+def test_faults_that_concern_none_of_the_locks_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(embedded, "read_env", lambda: None)
+    for name in command.EXTERNAL:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(StackError, match="none of these faults concerns any of these locks"):
+        command.run(command.Chosen(["quorum"], ["token"]), Console(quiet=True))
 
 
 def test_a_seed_repeats_the_order_of_the_faults() -> None:

@@ -133,3 +133,10 @@ def test_of_many_cases_the_first_is_told_and_the_others_counted() -> None:
     assert shop.judged().findings[0].what == (
         "rival-3 was told of order 99; there is none (2 more)"
     )
+
+
+def test_a_unit_that_a_counter_gave_away_is_gone_before_its_node_read_anything() -> None:
+    shop = sold_out_at(22.9)
+    assert shop.judged().violations == ("false_sold_out",)
+    shop.at(22.5, "rival-1", "reserves")
+    assert shop.judged().violations == ()
