@@ -24,6 +24,8 @@ from shop import embedded
 #: Buyers started per second; above 100 Locust warns that it will be unreliable.
 SPAWN_RATE = 100
 START_TIMEOUT = 30.0
+#: The buyers' part of a history, beside the files of the nodes.
+BUYERS = "buyers.jsonl"
 
 
 class Buyers:
@@ -54,6 +56,7 @@ class Buyers:
                 *("--web-host", "127.0.0.1", "--web-port", str(self.port)),
                 *("--loglevel", "INFO"),
                 *(["--stay"] if self.stay else []),
+                *(["--history", str(self.stack.records / BUYERS)] if self.stack.record else []),
             ],
             cwd=ROOT,
             env={**os.environ, "SHOP_RESTOCK_TOKEN": self.stack.token},

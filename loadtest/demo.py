@@ -112,9 +112,14 @@ def _expectations(stack: Stack, setting: Setting) -> dict[str, str]:
 
 
 def stack_for(
-    setting: Setting, folder: ResultFolder, progress: Callable[[str], None], *, extras: bool
+    setting: Setting,
+    folder: ResultFolder,
+    progress: Callable[[str], None],
+    *,
+    extras: bool,
+    record: bool = False,
 ) -> Stack:
-    """The stack that a setting asks for, not yet started; `extras` as in Stack."""
+    """The stack that a setting asks for, not yet started; `extras` and `record` as in Stack."""
     return Stack(
         nodes=setting.nodes,
         workers=setting.workers,
@@ -122,6 +127,7 @@ def stack_for(
         log=folder.log,
         progress=progress,
         extras=extras,
+        record=record,
     )
 
 

@@ -143,6 +143,13 @@ class Request:
     outcome: str = "unknown"
     order: int | None = None
 
+    def answer(self, outcome: str, order: int | None) -> None:
+        """It was answered just now. What may have happened is `info`."""
+        self.answered = time.monotonic_ns()
+        self.type = {"sold": "ok", "unknown": "info"}.get(outcome, "fail")
+        self.outcome = outcome
+        self.order = order
+
 
 @dataclass(slots=True)
 class Hold:
@@ -165,13 +172,15 @@ class Hold:
 
 @dataclass(slots=True)
 class Commit:
-    """A node was about to commit an order. `amount` is the stock that it had read last before."""
+    """A node was about to commit an order. `amount` is the stock that it had read last before,
+    `order` the number that the order has if the commit came about."""
 
     attempt: str
     begun: int
     read_at: int | None = None
     amount: int | None = None
     done: int | None = None
+    order: int | None = None
 
 
 def requests(events: Sequence[Event]) -> list[Request]:
@@ -244,7 +253,7 @@ def commits(events: Sequence[Event]) -> list[Commit]:
             reads[handler] = event
         elif event["f"] == "before_commit":
             seen = reads.get(handler)
-            commit = Commit(event["attempt"], event["t"])
+            commit = Commit(event["attempt"], event["t"], order=event.get("order"))
             if seen is not None:
                 commit.read_at, commit.amount = seen["t"], seen.get("amount")
             open_[handler] = commit

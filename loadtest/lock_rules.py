@@ -10,6 +10,7 @@ to refuse, and totals that are right nevertheless are right by luck.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import pairwise
 
 from loadtest.history import Hold
@@ -56,18 +57,24 @@ def fence_fell_over_grants(record: Record) -> Finding | None:
 
 def overlap(record: Record) -> Finding | None:
     """No two holders are inside at the same time."""
-    inside: list[Hold] = []
-    found: list[tuple[Hold, Hold]] = []
-    for hold in record.holds:
-        inside = [other for other in inside if other.end > hold.start]
-        found += [(other, hold) for other in inside if not _same_owner(other, hold)]
-        inside.append(hold)
+    found = overlaps(record.holds)
     if not found:
         return None
     first, second = found[0]
     together = (min(first.end, second.end) - second.start) / 1e6
     what = f"{first.attempt} and {second.attempt} held the lock together for {together:.1f} ms"
     return Finding("overlap", what + more(found), (first.attempt, second.attempt), spoils=False)
+
+
+def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
+    """Every two holders that were inside together; `holds` in the order of their starts."""
+    inside: list[Hold] = []
+    found: list[tuple[Hold, Hold]] = []
+    for hold in holds:
+        inside = [other for other in inside if other.end > hold.start]
+        found += [(other, hold) for other in inside if not _same_owner(other, hold)]
+        inside.append(hold)
+    return found
 
 
 def stale_write(record: Record) -> Finding | None:
@@ -81,18 +88,14 @@ def stale_write(record: Record) -> Finding | None:
     if not record.history or record.lost_updates <= 0:
         return None
     read = {c.attempt: c.amount for c in record.commits if c.amount is not None}
-    found = []
-    left = record.initial_stock
-    for number, order in enumerate(record.committed):
-        seen = read.get(order["key"], order.get("stock_seen"))
-        if seen is None:
-            return None
-        if number and seen > left:
-            found.append((order, record.committed[max(0, number - (seen - left)) : number]))
-        left = seen - 1
+    seen = [read.get(order["key"], order.get("stock_seen")) for order in record.committed]
+    if None in seen:
+        return None
+    found = stale_writes(record.initial_stock, [amount for amount in seen if amount is not None])
     if not found:
         return None
-    stale, erased = found[0]
+    number, overtaken = found[0]
+    stale, erased = record.committed[number], record.committed[number - overtaken : number]
     numbers = ", ".join(str(order["order"]) for order in erased)
     what = (
         f"order {stale['order']} was written over a stock read before the commit of {numbers}, "
@@ -100,6 +103,20 @@ def stale_write(record: Record) -> Finding | None:
     )
     keys = tuple(order["key"] for order in (stale, *erased))
     return Finding("stale_write", what, keys, spoils=False)
+
+
+def stale_writes(initial_stock: int, seen: Sequence[int]) -> list[tuple[int, int]]:
+    """Which writes erased decrements: the place of each, and of how many just before it.
+
+    seen  the stock that each order had read, in the order of their commits
+    """
+    found = []
+    left = initial_stock
+    for place, amount in enumerate(seen):
+        if place and amount > left:
+            found.append((place, min(place, amount - left)))
+        left = amount - 1
+    return found
 
 
 def _same_owner(one: Hold, other: Hold) -> bool:

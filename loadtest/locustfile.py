@@ -89,6 +89,7 @@ class Buyer(FastHttpUser):
 
     def _ask(self, rush: Rush, key: str, body: str) -> Told:
         """Send the purchase once."""
+        request = rush.ask(key)
         with self.client.post(
             "/buy",
             name=f"POST /buy [{rush.lock}]",
@@ -101,6 +102,7 @@ class Buyer(FastHttpUser):
                 response.success()
             else:
                 response.failure(f"{response.status_code} {told.outcome}")
+        request.answer(told.outcome, told.order)
         return told
 
     def _understand(self, key: str, response: Any) -> Told:
@@ -196,6 +198,9 @@ def _watch(environment: Environment, rush: Rush) -> None:
     except ShopUnreachable as error:
         logger.error("%s", error)
         result = {"verdict": "unknown", "error": str(error)}
+    assert environment.parsed_options is not None
+    if environment.parsed_options.history:
+        rush.write(environment.parsed_options.history)
     _end(environment, result)
 
 

@@ -45,6 +45,12 @@ def add_arguments(parser: LocustArgumentParser) -> None:
         help="Keep the buyers for another rush (POST /rush of the web UI)",
     )
     parser.add_argument(
+        "--history",
+        default="",
+        include_in_web_ui=False,
+        help="Append what each buyer asked and was told to this file, one JSON object a line",
+    )
+    parser.add_argument(
         "--result", default="", include_in_web_ui=False, help="Write what it came to there, as JSON"
     )
 

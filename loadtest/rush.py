@@ -11,6 +11,7 @@ from gevent.event import Event
 
 from loadtest import measure
 from loadtest.client import Shop
+from loadtest.history import History, Request
 from loadtest.measure import Interval
 from loadtest.verdict import Judgement, Told, judge
 
@@ -39,6 +40,7 @@ class Rush:
     released_at: float = 0.0
     told: dict[str, Told] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
     def open_sale(self) -> None:
         """A new sale with a full shelf. Raises ShopUnreachable."""
@@ -46,7 +48,24 @@ class Rush:
 
     def key(self, buyer: int) -> str:
         """The Idempotency-Key of a buyer in this rush."""
-        return f"{self.id}-{buyer}"
+        return f"{self.id}/buyer-{buyer}"
+
+    def ask(self, key: str) -> Request:
+        """A buyer is about to ask, once."""
+        self.requests.append(Request(key, time.monotonic_ns()))
+        return self.requests[-1]
+
+    def write(self, path: str) -> None:
+        """Append what was asked and answered to a history. After the rush: during it, every
+        microsecond in this process is one for all the buyers. Raises OSError."""
+        with History(path) as history:
+            for request in self.requests:
+                common = {"by": "buyer", "f": "buy", "attempt": request.attempt}
+                common |= {"lock": self.lock, "product": self.product}
+                history.tell(t=request.sent, type="invoke", **common)
+                if request.answered is not None:
+                    answer = {"outcome": request.outcome, "order": request.order}
+                    history.tell(t=request.answered, type=request.type, **common, **answer)
 
     def arrive(self) -> None:
         """Wait at the barrier until every buyer is there."""
@@ -84,6 +103,7 @@ class Rush:
             "lock": self.lock,
             "fault": "rush",
             "sale": self.sale,
+            "attempts": self.id,
             "buyers": self.buyers,
             "hold_ms": self.hold_ms,
             **judgement.as_run(),

@@ -16,10 +16,13 @@ from typing import IO, Self
 
 from loadtest import zookeeper
 from loadtest.client import Shop, ShopUnreachable
+from loadtest.history import Event, read
 from loadtest.ports import free_port
 from shop import embedded
 
 ROOT = Path(__file__).resolve().parent.parent
+#: What the nodes are called.
+NAMES = "ABCDEFGH"
 #: Independent servers for Redlock.
 REDLOCK_SERVERS = 5
 #: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
@@ -109,6 +112,7 @@ class Stack:
     log                      where the output of everything goes
     port                     where the first node should listen, if that port is free
     extras                   also five servers for Redlock, and ZooKeeper where it is installed
+    record                   the nodes record what each purchase did, in a file each in `records`
     """
 
     def __init__(
@@ -121,6 +125,7 @@ class Stack:
         progress: Callable[[str], None] = lambda step: None,
         port: int = 0,
         extras: bool = False,
+        record: bool = False,
     ) -> None:
         self.workers = workers
         self.threads = threads
@@ -135,6 +140,10 @@ class Stack:
         self._port = port
         self._extras = extras
         self._folder = tempfile.TemporaryDirectory(prefix="oversold-")
+        self.record = record
+        self.records = Path(self._folder.name) / "history"
+        if record:
+            self.records.mkdir()
 
     def __enter__(self) -> Self:
         try:
@@ -178,7 +187,7 @@ class Stack:
         self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
         for number in range(self._count):
-            name, port = "ABCDEFGH"[number], self._port if number == 0 else 0
+            name, port = NAMES[number], self._port if number == 0 else 0
             own = self._environment_of(number, environment)
             node = Node(name, environment=own, log=self.log, port=port)
             self.nodes.append(node)
@@ -207,11 +216,16 @@ class Stack:
             "WEB_WORKERS": str(self.workers),
             "WEB_THREADS": str(self.threads),
             "PYTHONUNBUFFERED": "1",
+            **({"SHOP_DEMO_HISTORY": str(self.records)} if self.record else {}),
         }
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """What one node is given: here all the same."""
-        return environment
+        """What one node is given: its name, by which a history tells nodes apart."""
+        return {**environment, "SHOP_DEMO_NODE": NAMES[number]}
+
+    def history(self) -> list[Event]:
+        """What was recorded so far. Raises BrokenHistory, OSError."""
+        return read(self.records.glob("*.jsonl"))
 
     def _own_database(self) -> str:
         return embedded.create_database(f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}")

@@ -21,7 +21,8 @@ class SoldBoth(Shop):
 
     def orders(self, sale: int) -> list[dict[str, Any]]:
         return [
-            {"order": n, "key": f"rush-{n}", "fence": None, "stock_seen": 2 - n} for n in (0, 1)
+            {"order": n, "key": f"rush/buyer-{n}", "fence": None, "stock_seen": 2 - n}
+            for n in (0, 1)
         ]
 
 
@@ -30,7 +31,7 @@ def test_a_buyer_that_was_not_answered_is_told_of_as_unknown() -> None:
         shop=SoldBoth(), lock="none", buyers=3, stock=2, hold_ms=0,
         product="apple", deadline_s=1, id="rush",
     )  # fmt: skip
-    rush.leave(Told("rush-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    rush.leave(Told("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
     run = rush.result()
     assert (run["verdict"], run["violations"]) == ("exact", [])
     assert (run["outcomes"]["sold"], run["outcomes"]["unknown"]) == (1, 2)
