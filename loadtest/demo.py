@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from loadtest import report
+from loadtest import history, html_report, report
 from loadtest.buyers import Buyers
 from loadtest.results import RESULTS, ResultFolder, now, result_folder
 from loadtest.stack import Stack, StackError
@@ -79,7 +79,9 @@ def run(setting: Setting, console: Console) -> int:
         progress = everything.enter_context(Progress(console, verbose=setting.verbose))
         folder = everything.enter_context(result_folder(started))
         extras = not set(setting.locks) <= set(CONTRAST)
-        stack = everything.enter_context(stack_for(setting, folder, progress, extras=extras))
+        stack = everything.enter_context(
+            stack_for(setting, folder, progress, extras=extras, record=True)
+        )
         buyers = everything.enter_context(Buyers(stack, log=folder.log))
         expected = _expectations(stack, setting)
         runs = []
@@ -95,11 +97,16 @@ def run(setting: Setting, console: Console) -> int:
         }
         report.write_summary(folder.path / "summary.json", summary)
         (folder.path / "demo.md").write_text(report.markdown(summary, report.DEMO))
+        events = stack.events()
+        history.write(folder.path / "history.jsonl", events)
+        html_report.write(folder.path, summary, events, title="the rush")
         progress("stopping")
         kept = folder.finish()
     console.print()
     console.print(report.table(runs, report.DEMO))
-    console.print(f"\n{kept.relative_to(RESULTS.parent)}/summary.json", highlight=False)
+    console.print()
+    for name in ("summary.json", html_report.NAME):
+        console.print(f"{kept.relative_to(RESULTS.parent)}/{name}", highlight=False)
     return 0 if all(one["as_expected"] for one in runs) else 1
 
 

@@ -102,6 +102,11 @@ def read(paths: Iterable[Path | str]) -> list[Event]:
     return sorted((event for path in paths for event in _lines(Path(path))), key=lambda e: e["t"])
 
 
+def write(path: Path, events: Iterable[Event]) -> None:
+    """Keep these events as a history of their own. Raises OSError."""
+    path.write_text("".join(f"{_encode(event)}\n" for event in events))
+
+
 def _lines(path: Path) -> Iterator[Event]:
     *whole, _torn = path.read_bytes().split(b"\n")
     for number, line in enumerate(whole, start=1):

@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
-from loadtest import demo, report
+from loadtest import demo, history, html_report, report
 from loadtest.buyers import Buyers
 from loadtest.demo import Progress, Setting
+from loadtest.history import Event
 from loadtest.report import ONE_PROCESS
 from loadtest.results import RESULTS, ResultFolder, now, result_folder
 from loadtest.stack import StackError
@@ -27,9 +28,11 @@ def run(setting: Setting, console: Console) -> int:
     with ExitStack() as everything:
         progress = everything.enter_context(Progress(console, verbose=setting.verbose))
         folder = everything.enter_context(result_folder(started))
-        runs, summary = _two_nodes(setting, folder, progress)
+        runs, events, summary = _two_nodes(setting, folder, progress)
         if any(ONE_PROCESS in run["faults"] for run in runs):
-            runs += _one_process(setting, folder, progress)
+            more_runs, more_events = _one_process(setting, folder, progress)
+            runs += more_runs
+            events += more_events
         for one in runs:
             del one["faults"]
         summary = {"started": started.isoformat(timespec="seconds"), **summary, "runs": runs}
@@ -37,19 +40,22 @@ def run(setting: Setting, console: Console) -> int:
         (folder.path / "matrix.md").write_text(
             report.markdown({**summary, "runs": report.typical(runs)}, report.MATRIX)
         )
+        history.write(folder.path / "history.jsonl", events)
+        html_report.write(folder.path, summary, events, title="every strategy under the rush")
         kept = folder.finish()
     console.print(report.table(report.typical(runs), report.MATRIX))
     off = [one for one in runs if not one["as_expected"]]
     console.print(f"\n{len(runs)} runs, {len(off)} verdicts off", style="bold")
-    console.print(f"{kept.relative_to(RESULTS.parent)}/summary.json", highlight=False)
+    for name in ("summary.json", html_report.NAME):
+        console.print(f"{kept.relative_to(RESULTS.parent)}/{name}", highlight=False)
     return 1 if off else 0
 
 
 def _two_nodes(
     setting: Setting, folder: ResultFolder, progress: Callable[[str], None]
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], list[Event], dict[str, Any]]:
     with (
-        demo.stack_for(setting, folder, progress, extras=True) as stack,
+        demo.stack_for(setting, folder, progress, extras=True, record=True) as stack,
         Buyers(stack, log=folder.log, stay=True) as buyers,
     ):
         known = {one["name"]: one for one in stack.shop().strategies()}
@@ -61,24 +67,24 @@ def _two_nodes(
             progress(f"{len(runs) + 1}/{len(chosen) * setting.repeat}  {one['name']}")
             runs.append(_rush(buyers, setting, one, "rush"))
         buyers.save(folder.path, "matrix")
-        summary = demo.summary_of(stack, setting)
-    return runs, summary
+        return runs, stack.events(), demo.summary_of(stack, setting)
 
 
 def _one_process(
     setting: Setting, folder: ResultFolder, progress: Callable[[str], None]
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], list[Event]]:
     """The strategies that expect another verdict of a single process."""
     alone = replace(setting, nodes=1, workers=1)
     with (
-        demo.stack_for(alone, folder, progress, extras=False) as stack,
+        demo.stack_for(alone, folder, progress, extras=False, record=True) as stack,
         Buyers(stack, log=folder.log, stay=True) as buyers,
     ):
-        return [
+        runs = [
             _rush(buyers, alone, one, ONE_PROCESS)
             for one in stack.shop().strategies()
             if ONE_PROCESS in one["expected"] and one["name"] in (setting.locks or one["name"])
         ]
+        return runs, stack.events()
 
 
 def _rush(

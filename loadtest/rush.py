@@ -60,12 +60,13 @@ class Rush:
         microsecond in this process is one for all the buyers. Raises OSError."""
         with History(path) as history:
             for request in self.requests:
-                common = {"by": "buyer", "f": "buy", "attempt": request.attempt}
-                common |= {"lock": self.lock, "product": self.product}
-                history.tell(t=request.sent, type="invoke", **common)
+                who: dict[str, Any] = {"attempt": request.attempt, "lock": self.lock}
+                who["product"] = self.product
+                history.tell(by="buyer", f="buy", type="invoke", t=request.sent, **who)
                 if request.answered is not None:
-                    answer = {"outcome": request.outcome, "order": request.order}
-                    history.tell(t=request.answered, type=request.type, **common, **answer)
+                    told = {"t": request.answered, "outcome": request.outcome}
+                    told |= {"order": request.order} if request.order is not None else {}
+                    history.tell(by="buyer", f="buy", type=request.type, **told, **who)
 
     def arrive(self) -> None:
         """Wait at the barrier until every buyer is there."""

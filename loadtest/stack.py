@@ -223,7 +223,7 @@ class Stack:
         """What one node is given: its name, by which a history tells nodes apart."""
         return {**environment, "SHOP_DEMO_NODE": NAMES[number]}
 
-    def history(self) -> list[Event]:
+    def events(self) -> list[Event]:
         """What was recorded so far. Raises BrokenHistory, OSError."""
         return read(self.records.glob("*.jsonl"))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from loadtest import demo
+from loadtest import demo, history, html_report
 from loadtest.demo import Progress, Setting
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.column import Cell, play
@@ -75,9 +75,10 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
         (folder.path / "faults.json").write_text(json.dumps(summary, indent=1) + "\n")
         (folder.path / "faults.md").write_text(fault_report.markdown(summary))
         stage.history.close()
-        (folder.path / "history.jsonl").write_text(
-            "".join(f"{json.dumps(event)}\n" for event in read(stage.files()))
-        )
+        events = read(stage.files())
+        history.write(folder.path / "history.jsonl", events)
+        made = {name: FAULTS[name].title for name in names}
+        html_report.write(folder.path, summary, events, title="every fault", faults=made)
         progress("stopping")
         kept = folder.finish()
     console.print()
@@ -87,7 +88,8 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     for cell in off:
         console.print(fault_report.complaint(cell), style="red", highlight=False)
     console.print(f"\n{len(cells)} cells, {len(off)} off their expected verdict", style="bold")
-    console.print(f"{kept.relative_to(RESULTS.parent)}/faults.md", highlight=False)
+    for name in ("faults.md", html_report.NAME):
+        console.print(f"{kept.relative_to(RESULTS.parent)}/{name}", highlight=False)
     return 1 if off else 0
 
 

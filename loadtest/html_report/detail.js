@@ -1,0 +1,80 @@
+// What one run came to, in words, beside its timeline.
+
+function fillFacts(run, faults) {
+  const told = Object.entries(run.outcomes || {}).filter(([, number]) => number);
+  const lines = [];
+  if (run.verdict === "not_run") lines.push(run.why);
+  else {
+    const lost = run.lost_updates ? `, ${count(run.lost_updates, "lost update")}` : "";
+    lines.push(`${count(run.orders, "order")} for ${count(run.initial_stock, "unit")}, ${run.stock_left} left on the shelf${lost}.`);
+    lines.push(`Buyers were told: ${told.map(([outcome, number]) => `${number} ${words(outcome)}`).join(", ")}.`);
+  }
+  const terms = [];
+  const add = (term, ...said) => said.length && terms.push(element("dt", {}, term), ...said.map((s) => element("dd", {}, s)));
+  if (faults[run.fault]) add("Fault", faults[run.fault]);
+  if (run.evidence) add("Seen", run.evidence);
+  add("Found", ...(run.violations || []).map((rule) => `${words(rule)}: ${FOUND[rule] || "see the history"}`));
+  if (run.missing) add("Missing", run.missing);
+  add("Wrong", ...(run.wrong || []));
+  if (typeof run.recovery_s === "number") add("Recovery", `${run.recovery_s.toFixed(2)} s until somebody bought again`);
+  $$("facts").replaceChildren(
+    ...lines.map((text, place) => element("p", { class: place ? "quiet" : "sum" }, text)),
+    ...(terms.length ? [element("dl", {}, ...terms)] : []),
+  );
+}
+
+// A line of the judge's story begins with its seconds: the rest hangs beside them.
+function storyLine(text) {
+  const found = /^\s*([\d.]+ s|\.\.\.)\s+(.*)$/.exec(text);
+  const [, when, what] = found || [null, "", text];
+  return element("li", {}, element("span", { class: "when" }, when), element("span", {}, what));
+}
+
+function storyOf(run) {
+  if (run.story && run.story.length) return run.story;
+  const made = (run.timeline || { faults: [] }).faults.filter(([, phase]) => phase !== "prove");
+  return made.map(([when, , , what]) => `${seconds(when)}  fault: ${what}`);
+}
+
+function fillStory(run) {
+  const lines = storyOf(run);
+  $$("story").hidden = !lines.length;
+  $$("story-title").textContent = run.story && run.story.length ? "How it came about" : "What was done";
+  $$("story-lines").replaceChildren(...lines.map(storyLine));
+}
+
+function tableOfBuyers(timeline) {
+  const rows = timeline.lanes.map(([buyer, node], lane) => {
+    const list = element("ul", {}, ...saidOf(timeline, lane).map(([when, text]) => element("li", {}, `${seconds(when)}  ${text}`)));
+    return [buyer, node, list];
+  });
+  return table(["buyer", "node", "what happened"], rows, 9);
+}
+
+function fillDetail(run, faults) {
+  const under = faults[run.fault] ? ` under ${run.fault}` : "";
+  $$("detail-title").replaceChildren(
+    element("span", {}, `${nameOfRun(run)}${under} `),
+    badge(run),
+    ...(run.as_expected ? [] : [surprise(run)]),
+  );
+  fillFacts(run, faults);
+  fillStory(run);
+  const { timeline } = run;
+  for (const id of ["lanes-frame", "legend"]) $$(id).hidden = !timeline;
+  document.querySelector(".bar").hidden = !timeline;
+  $$("no-lanes").hidden = Boolean(timeline);
+  const details = $$("as-table");
+  const box = details.querySelector(".scroll");
+  details.open = false;
+  details.hidden = !timeline;
+  box.replaceChildren();
+  if (!timeline) return;
+  fillLegend(timeline);
+  const pairs = timeline.overlaps.length / 2;
+  $$("to-mark").hidden = !pairs;
+  $$("to-mark").textContent = pairs === 1 ? "To the overlap" : `To the overlaps (${pairs})`;
+  details.ontoggle = () => {
+    if (details.open && !box.firstChild) box.append(tableOfBuyers(timeline));
+  };
+}

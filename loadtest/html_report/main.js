@@ -1,0 +1,75 @@
+// Reads the data, fills the page, opens a run.
+
+const data = JSON.parse($$("data").textContent);
+let opened = -1;
+
+function open(number, byHand) {
+  const run = data.runs[number];
+  if (!run) return;
+  performance.mark("opens");
+  opened = number;
+  closeLanes();
+  $$("detail").hidden = false;
+  fillDetail(run, data.faults);
+  markOpened(number);
+  if (run.timeline) {
+    const { chart } = openLanes(run);
+    chart.on("finished", function drawn() {
+      chart.off("finished", drawn);
+      performance.measure("timeline", "opens");
+      $$("lanes").dataset.drawn = String(number);
+    });
+  }
+  if (byHand) {
+    history.replaceState(null, "", `#run-${number}`);
+    $$("detail").scrollIntoView({ block: "start" });
+    $$("detail-title").focus({ preventScroll: true });
+  }
+}
+
+// What to show first: what the address names, else what shows the race best.
+function first() {
+  const named = /^#run-(\d+)$/.exec(location.hash);
+  if (named && data.runs[Number(named[1])]) return Number(named[1]);
+  const shows = (run) =>
+    !run.timeline ? 0 : 1 + (run.verdict === "oversold" ? 2 : 0) + (run.timeline.overlaps.length ? 1 : 0);
+  const best = Math.max(...data.runs.map(shows));
+  return best ? data.runs.findIndex((run) => shows(run) === best) : -1;
+}
+
+function start() {
+  const { runs, latency } = data;
+  const off = runs.filter((run) => !run.as_expected).length;
+  const verdicts = Object.entries(VERDICTS)
+    .map(([name, [, , , ]]) => [runs.filter((run) => run.verdict === name).length, words(name)])
+    .filter(([number]) => number)
+    .map(([number, name]) => `${number} ${name}`);
+  $$("title").textContent = data.title;
+  $$("sum").textContent = `${count(runs.length, "run")}: ${verdicts.join(", ")}; ${off ? `${off} not as expected` : "all as expected"}.`;
+  $$("where").textContent = data.where;
+  fillVerdicts(data);
+  watchLanes();
+  $$("verdicts-box").addEventListener("click", (event) => {
+    const button = event.target.closest(".opens");
+    if (!button) return;
+    takeFocus(button);
+    open(Number(button.dataset.run), true);
+  });
+  $$("detail").addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    const button = document.querySelector(`.opens[data-run="${opened}"]`);
+    if (button) takeFocus(button);
+  });
+  $$("latency").hidden = !latency.length;
+  if (latency.length) {
+    drawWaits(latency);
+    fillWaits(latency);
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    if (latency.length) drawWaits(latency);
+    if (opened >= 0) open(opened, false);
+  });
+  open(first(), false);
+}
+
+start();

@@ -1,0 +1,218 @@
+// The chart of one run: a lane for each buyer above, orders and stock below, one time axis.
+
+const SHELF = 150; // pixels, with its axis
+const MOST_LABELLED = 3;
+const COARSE = matchMedia("(pointer: coarse)");
+
+function lanesHeight(lanes) {
+  const room = Math.max(420, Math.min(innerHeight * 0.68, 900));
+  return Math.round(Math.min(room, Math.max(160, lanes * 22)));
+}
+
+// A bar in a lane, from one time to another.
+function barSeries(name, data, more = {}) {
+  const { color, bar, hatched } = MARKS[name];
+  const fill = css(color);
+  return {
+    id: name,
+    type: "custom",
+    data,
+    encode: { x: [1, 2], y: 0 },
+    clip: true,
+    silent: true,
+    renderItem(params, api) {
+      const [x, y] = api.coord([api.value(1), api.value(0)]);
+      const [end] = api.coord([api.value(2), api.value(0)]);
+      const height = Math.max(1, api.size([0, 1])[1] * bar);
+      const shape = { x, y: y - height / 2, width: Math.max(1, end - x), height };
+      const line = height > 8 ? 2 : 1;
+      if (!hatched) return { type: "rect", shape, style: { fill } };
+      return {
+        type: "rect",
+        shape,
+        style: {
+          fill: css("--hatch"),
+          stroke: fill,
+          lineWidth: line,
+          decal: { symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: -0.7, color: fill },
+        },
+      };
+    },
+    ...more,
+  };
+}
+
+// A sign in a lane, at one time. It never gets smaller than can be seen.
+function signSeries(name, data) {
+  const { color, sign } = MARKS[name];
+  const paint = css(color);
+  return {
+    id: name,
+    type: "custom",
+    data,
+    encode: { x: 1, y: 0 },
+    clip: true,
+    silent: true,
+    z: 5,
+    renderItem(params, api) {
+      const [x, y] = api.coord([api.value(1), api.value(0)]);
+      const band = api.size([0, 1])[1];
+      const size = Math.max(4, Math.min(15, band * 0.72));
+      const style = isHollow(sign)
+        ? { fill: "none", stroke: paint, lineWidth: size > 8 ? 2.5 : 1.5 }
+        : { fill: paint, stroke: css("--card"), lineWidth: size > 8 ? 1.5 : 0 };
+      return { type: "path", shape: { pathData: signPath(sign, x, y, size) }, style };
+    },
+  };
+}
+
+function seriesOf(timeline, run) {
+  const { requests, holds, commits, overlaps, faults, shelf, end } = timeline;
+  const signs = {};
+  const put = (name, lane, when) => (signs[name] = signs[name] || []).push([lane, when]);
+  for (const [lane, , answered, outcome] of requests) {
+    const mark = markOfOutcome(answered === null ? "unknown" : outcome);
+    if (mark) put(mark, lane, answered === null ? end : answered);
+  }
+  for (const [lane, , when, , , state] of commits) put(COMMIT_STATES[state], lane, when);
+  return [
+    barSeries("wait", requests.map(([lane, sent, answered]) => [lane, sent, answered ?? end]), {
+      markArea: overlapAreas(overlaps),
+      markLine: faultLines(faults),
+    }),
+    barSeries("hold", holds.map(([lane, , start, stop]) => [lane, start, stop])),
+    barSeries("section", commits.filter((c) => c[1] !== null).map(([lane, read, when]) => [lane, read, when])),
+    barSeries("overlap", overlaps.map(([lane, start, stop]) => [lane, start, stop]), { z: 4 }),
+    ...Object.entries(signs).map(([name, data]) => signSeries(name, data)),
+    shelfLine("orders", shelf.map(([when, orders]) => [when, orders]), "--orders", "solid", {
+      markLine: startLine(run.initial_stock),
+    }),
+    shelfLine("stock", shelf.map(([when, , stock]) => [when, stock]), "--stock", "dotted"),
+  ];
+}
+
+// The times at which two were inside, as bands over all lanes; those that touch are one.
+function overlapAreas(overlaps) {
+  const spans = [];
+  for (const [, start, stop] of [...overlaps].sort((one, other) => one[1] - other[1])) {
+    const last = spans[spans.length - 1];
+    if (last && start <= last[1]) last[1] = Math.max(last[1], stop);
+    else spans.push([start, stop]);
+  }
+  return {
+    silent: true,
+    itemStyle: { color: css("--bad"), opacity: 0.1 },
+    label: { show: spans.length <= MOST_LABELLED, color: css("--bad"), fontWeight: 700, position: "insideTop" },
+    data: spans.map(([start, stop]) => [{ xAxis: start, name: "two holders" }, { xAxis: stop }]),
+  };
+}
+
+function faultLines(faults) {
+  const said = { fire: "fault", heal: "healed" };
+  return {
+    silent: true,
+    symbol: "none",
+    animation: false,
+    lineStyle: { color: css("--odd"), width: 1.5, type: "dashed" },
+    label: { color: css("--odd"), fontWeight: 600, formatter: ({ name }) => name },
+    data: faults.map(([when, phase]) => ({ xAxis: when, name: said[phase] || "" })),
+  };
+}
+
+function shelfLine(name, data, color, type, more = {}) {
+  const paint = css(color);
+  return {
+    id: name,
+    name,
+    data,
+    type: "line",
+    step: "end",
+    xAxisIndex: 1,
+    yAxisIndex: 1,
+    showSymbol: false,
+    silent: true,
+    lineStyle: { color: paint, width: 3, type },
+    itemStyle: { color: paint },
+    endLabel: { show: true, color: paint, fontWeight: 700, formatter: ({ value }) => `${name} ${value[1]}` },
+    labelLayout: { moveOverlap: "shiftY" },
+    emphasis: { disabled: true },
+    ...more,
+  };
+}
+
+function startLine(stock) {
+  return {
+    silent: true,
+    symbol: "none",
+    lineStyle: { color: css("--ink"), width: 1.5, type: "dashed" },
+    label: { position: "insideStartTop", color: css("--ink"), formatter: `${stock} at the start` },
+    data: [{ yAxis: stock }],
+  };
+}
+
+function timelineOption(timeline, run, width, height) {
+  const { lanes, end, shelf } = timeline;
+  const narrow = width < 600;
+  const left = narrow ? 62 : 92;
+  const many = lanes.length > 40;
+  const right = narrow ? 62 : 96;
+  const quiet = css("--quiet");
+  const line = { lineStyle: { color: css("--line") } };
+  const time = {
+    type: "value",
+    min: 0,
+    max: end,
+    axisLine: line,
+    axisTick: line,
+    splitLine: { ...line, show: true },
+    axisPointer: { show: false },
+  };
+  const label = (ms) => `${Number((ms / 1000).toFixed(3))} s`;
+  const zoom = { filterMode: "none", textStyle: { color: quiet }, borderColor: css("--line"), brushSelect: false };
+  const most = Math.max(run.initial_stock, run.orders, ...shelf.map(([, , stock]) => stock), 1);
+  return {
+    animation: false,
+    textStyle: { color: css("--ink"), fontFamily: "inherit", fontSize: 13 },
+    grid: [
+      { left, right, top: 26, height },
+      { left, right, top: 26 + height + 22, height: SHELF - 40 },
+    ],
+    xAxis: [
+      { ...time, gridIndex: 0, axisLabel: { show: false } },
+      { ...time, gridIndex: 1, axisLabel: { color: quiet, formatter: label, hideOverlap: true } },
+    ],
+    yAxis: [
+      {
+        type: "category",
+        inverse: true,
+        data: lanes.map(([buyer]) => buyer),
+        axisLabel: { color: quiet, width: left - 8, overflow: "truncate", fontSize: narrow ? 11 : 13 },
+        axisTick: { show: false },
+        axisLine: line,
+      },
+      {
+        type: "value",
+        gridIndex: 1,
+        min: 0,
+        max: Math.ceil(most * 1.15),
+        axisLabel: { color: quiet, showMaxLabel: false, hideOverlap: true },
+        splitLine: { ...line, show: true },
+        splitNumber: 3,
+      },
+    ],
+    dataZoom: [
+      { id: "x", type: "slider", xAxisIndex: [0, 1], bottom: 4, height: 22, labelFormatter: label, ...zoom },
+      {
+        id: "inside",
+        type: "inside",
+        xAxisIndex: [0, 1],
+        filterMode: "none",
+        zoomOnMouseWheel: "ctrl",
+        moveOnMouseMove: !COARSE.matches,
+        preventDefaultMouseMove: !COARSE.matches,
+      },
+      { id: "y", type: "slider", show: many, yAxisIndex: 0, right: 6, width: 18, top: 26, height, showDetail: false, ...zoom },
+    ],
+    series: seriesOf(timeline, run),
+  };
+}

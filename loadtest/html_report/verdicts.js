@@ -1,0 +1,113 @@
+// The verdicts: a table of runs, or a grid of strategies by faults. Each opens its timeline.
+
+const FIGURES = {
+  orders: (run) => `${run.orders} of ${run.initial_stock}`,
+  "stock left": (run) => run.stock_left,
+  oversold: (run) => run.oversold,
+  "lost updates": (run) => run.lost_updates,
+  "p50 ms": (run) => Math.round(run.buy_ms.p50),
+  "p95 ms": (run) => Math.round(run.buy_ms.p95),
+  seconds: (run) => run.duration_s.toFixed(2),
+};
+
+function opener(number, ...children) {
+  return element("button", { type: "button", class: "opens", "data-run": number }, ...children);
+}
+
+function nameOfRun(run) {
+  return run.fault === "rush" ? run.lock : run.fault === "rush-one-process" ? `${run.lock} (one process)` : run.lock;
+}
+
+function surprise(run) {
+  return run.as_expected ? null : element("span", { class: "surprise" }, ` expected ${words(run.expected)}`);
+}
+
+function tableOfRuns(runs) {
+  const rows = runs.map((run, number) => {
+    const figures = Object.values(FIGURES).map((figure) => (run.verdict === "not_run" ? "" : String(figure(run))));
+    const verdict = element("span", {}, badge(run), surprise(run));
+    return [opener(number, nameOfRun(run)), verdict, ...figures];
+  });
+  return table(["lock", "verdict", ...Object.keys(FIGURES)], rows, 2);
+}
+
+function cellOf(run, number) {
+  const [word, short, sign, look] = verdictOf(run);
+  const button = opener(number, icon(sign), short, run.as_expected ? "" : " !");
+  const expected = run.as_expected ? "as expected" : `expected ${words(run.expected)}`;
+  button.classList.add("cell", look);
+  if (!run.as_expected) button.classList.add("off");
+  button.title = `${run.lock} under ${run.fault}: ${word.toLowerCase()}, ${expected}`;
+  button.setAttribute("aria-label", button.title);
+  button.tabIndex = -1;
+  return element("td", { role: "gridcell" }, button);
+}
+
+function gridOfRuns(runs) {
+  const locks = [...new Set(runs.map((run) => run.lock))];
+  const faults = [...new Set(runs.map((run) => run.fault))];
+  const at = new Map(runs.map((run, number) => [`${run.lock}\n${run.fault}`, number]));
+  const head = faults.map((fault) => element("th", { scope: "col", role: "columnheader" }, element("span", {}, fault)));
+  const row = (lock) => {
+    const cells = faults.map((fault) => {
+      const number = at.get(`${lock}\n${fault}`);
+      return number === undefined ? element("td", { role: "gridcell" }) : cellOf(runs[number], number);
+    });
+    return element("tr", { role: "row" }, element("th", { scope: "row", role: "rowheader" }, lock), ...cells);
+  };
+  const made = element(
+    "table",
+    { role: "grid", class: "grid", "aria-labelledby": "verdicts-title" },
+    element("thead", {}, element("tr", { role: "row" }, element("td", {}), ...head)),
+    element("tbody", {}, ...locks.map(row)),
+  );
+  made.querySelector("button").tabIndex = 0;
+  made.addEventListener("keydown", moveInGrid);
+  return made;
+}
+
+const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+// One cell of the grid is in the tab order; the arrow keys go on from there, over empty places.
+function moveInGrid(event) {
+  const move = MOVES[event.key];
+  const from = event.target.closest("td");
+  if (!move || !from) return;
+  event.preventDefault();
+  const rows = from.closest("tbody").rows;
+  let row = from.parentElement.sectionRowIndex;
+  let column = from.cellIndex;
+  for (;;) {
+    row += move[0];
+    column += move[1];
+    const cell = rows[row] && rows[row].cells[column];
+    if (!cell || cell.tagName !== "TD") return;
+    const button = cell.querySelector("button");
+    if (button) return takeFocus(button);
+  }
+}
+
+function takeFocus(button) {
+  const grid = button.closest(".grid");
+  if (grid) {
+    for (const other of grid.querySelectorAll("button[tabindex='0']")) other.tabIndex = -1;
+    button.tabIndex = 0;
+  }
+  button.focus();
+}
+
+function fillVerdicts(data) {
+  const { runs } = data;
+  const rush = runs.every((run) => run.buy_ms || run.verdict === "not_run");
+  $$("verdicts-box").replaceChildren(rush ? tableOfRuns(runs) : gridOfRuns(runs));
+  $$("verdicts-hint").textContent = rush
+    ? "Each lock opens its timeline."
+    : "Each cell opens its timeline; the arrow keys go from cell to cell.";
+}
+
+function markOpened(number) {
+  for (const button of document.querySelectorAll(".opens")) {
+    if (Number(button.dataset.run) === number) button.setAttribute("aria-current", "true");
+    else button.removeAttribute("aria-current");
+  }
+}
