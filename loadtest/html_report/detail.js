@@ -40,6 +40,7 @@ function fillStory(run) {
   const lines = storyOf(run);
   $$("story").hidden = !lines.length;
   $$("story-title").textContent = run.story && run.story.length ? "How it came about" : "What was done";
+  $$("story-hint").hidden = !(run.story && run.story.length);
   $$("story-lines").replaceChildren(...lines.map(storyLine));
 }
 

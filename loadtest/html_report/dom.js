@@ -82,5 +82,9 @@ function table(heads, rows, numbersFrom) {
 }
 
 const seconds = (ms) => `${(ms / 1000).toFixed(3)} s`;
+// Pixels of the charts' text: with the page's, which grows with the screen.
+const fontSize = () => Math.round(parseFloat(getComputedStyle(document.documentElement).fontSize) * 0.78);
+// A canvas does not inherit a font.
+const chartText = () => ({ color: css("--ink"), fontSize: fontSize(), fontFamily: getComputedStyle(document.body).fontFamily });
 const words = (name) => name.replaceAll("_", " ");
 const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;

@@ -177,7 +177,9 @@ function watchLanes() {
   }
   let wide = 0;
   new ResizeObserver(([{ contentRect }]) => {
-    if (lanesChart && wide && contentRect.width !== wide) lanesChart.act.resize();
-    wide = contentRect.width;
+    const { width } = contentRect;
+    if (!width) return; // not laid out just now: there is nothing to draw on
+    if (lanesChart && wide && width !== wide) lanesChart.act.resize();
+    wide = width;
   }).observe($$("lanes"));
 }

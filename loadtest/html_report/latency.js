@@ -9,6 +9,7 @@ function drawWaits(latency) {
   const fastest = Math.max(1, Math.min(...steps.map((at) => at[0])));
   const wide = slowest / fastest > 200; // a fault makes some wait for seconds, others for nothing
   const quiet = css("--quiet");
+  const font = fontSize();
   const line = { lineStyle: { color: css("--line") } };
   const held = (at) => at.map((ms) => Math.max(ms, fastest));
   box.style.height = `${70 + latency.length * 34}px`;
@@ -19,23 +20,23 @@ function drawWaits(latency) {
   waitsChart.setOption(
     {
       animation: false,
-      textStyle: { color: css("--ink"), fontFamily: "inherit", fontSize: 13 },
-      grid: { left: 8, right: 28, top: 8, bottom: 40, containLabel: true },
+      textStyle: chartText(),
+      grid: { left: 8, right: 28, top: 8, bottom: font * 2, containLabel: true },
       xAxis: {
         type: wide ? "log" : "value",
         min: wide ? "dataMin" : 0,
         name: "milliseconds",
         nameLocation: "middle",
-        nameGap: 28,
-        nameTextStyle: { color: quiet },
-        axisLabel: { color: quiet, hideOverlap: true },
+        nameGap: font * 2,
+        nameTextStyle: { color: quiet, fontSize: font },
+        axisLabel: { color: quiet, fontSize: font, hideOverlap: true },
         splitLine: { ...line, show: true },
       },
       yAxis: {
         type: "category",
         inverse: true,
         data: latency.map(([lock]) => lock),
-        axisLabel: { color: css("--ink"), interval: 0 },
+        axisLabel: { color: css("--ink"), fontSize: font, interval: 0 },
         axisTick: { show: false },
         axisLine: line,
       },

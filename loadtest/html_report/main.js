@@ -13,12 +13,13 @@ function open(number, byHand) {
   fillDetail(run, data.faults);
   markOpened(number);
   if (run.timeline) {
-    const { chart } = openLanes(run);
-    chart.on("finished", function drawn() {
-      chart.off("finished", drawn);
-      performance.measure("timeline", "opens");
-      $$("lanes").dataset.drawn = String(number);
-    });
+    openLanes(run); // drawn when it returns; on the screen with the next frame
+    requestAnimationFrame(() =>
+      setTimeout(() => {
+        performance.measure("timeline", "opens");
+        $$("lanes").dataset.drawn = String(number);
+      }),
+    );
   }
   if (byHand) {
     history.replaceState(null, "", `#run-${number}`);

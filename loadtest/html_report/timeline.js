@@ -1,6 +1,7 @@
 // The chart of one run: a lane for each buyer above, orders and stock below, one time axis.
 
-const SHELF = 150; // pixels, with its axis
+const SHELF = 170; // pixels, with its axis
+const THIN = 8; // pixels of a lane below which its bars fill it
 const MOST_LABELLED = 3;
 const COARSE = matchMedia("(pointer: coarse)");
 
@@ -23,7 +24,8 @@ function barSeries(name, data, more = {}) {
     renderItem(params, api) {
       const [x, y] = api.coord([api.value(1), api.value(0)]);
       const [end] = api.coord([api.value(2), api.value(0)]);
-      const height = Math.max(1, api.size([0, 1])[1] * bar);
+      const band = api.size([0, 1])[1];
+      const height = Math.max(1.5, band * (band < THIN ? Math.min(1, bar * 1.6) : bar));
       const shape = { x, y: y - height / 2, width: Math.max(1, end - x), height };
       const line = height > 8 ? 2 : 1;
       if (!hatched) return { type: "rect", shape, style: { fill } };
@@ -57,7 +59,7 @@ function signSeries(name, data) {
     renderItem(params, api) {
       const [x, y] = api.coord([api.value(1), api.value(0)]);
       const band = api.size([0, 1])[1];
-      const size = Math.max(4, Math.min(15, band * 0.72));
+      const size = Math.max(6, Math.min(16, band * 0.72));
       const style = isHollow(sign)
         ? { fill: "none", stroke: paint, lineWidth: size > 8 ? 2.5 : 1.5 }
         : { fill: paint, stroke: css("--card"), lineWidth: size > 8 ? 1.5 : 0 };
@@ -102,7 +104,7 @@ function overlapAreas(overlaps) {
   return {
     silent: true,
     itemStyle: { color: css("--bad"), opacity: 0.1 },
-    label: { show: spans.length <= MOST_LABELLED, color: css("--bad"), fontWeight: 700, position: "insideTop" },
+    label: { show: spans.length <= MOST_LABELLED, color: css("--bad"), fontWeight: 700, fontSize: fontSize(), position: "insideBottom" },
     data: spans.map(([start, stop]) => [{ xAxis: start, name: "two holders" }, { xAxis: stop }]),
   };
 }
@@ -114,7 +116,7 @@ function faultLines(faults) {
     symbol: "none",
     animation: false,
     lineStyle: { color: css("--odd"), width: 1.5, type: "dashed" },
-    label: { color: css("--odd"), fontWeight: 600, formatter: ({ name }) => name },
+    label: { color: css("--odd"), fontWeight: 600, fontSize: fontSize(), position: "start", formatter: ({ name }) => name },
     data: faults.map(([when, phase]) => ({ xAxis: when, name: said[phase] || "" })),
   };
 }
@@ -133,7 +135,7 @@ function shelfLine(name, data, color, type, more = {}) {
     silent: true,
     lineStyle: { color: paint, width: 3, type },
     itemStyle: { color: paint },
-    endLabel: { show: true, color: paint, fontWeight: 700, formatter: ({ value }) => `${name} ${value[1]}` },
+    endLabel: { show: true, color: paint, fontWeight: 700, fontSize: fontSize(), formatter: ({ value }) => `${name} ${value[1]}` },
     labelLayout: { moveOverlap: "shiftY" },
     emphasis: { disabled: true },
     ...more,
@@ -145,7 +147,7 @@ function startLine(stock) {
     silent: true,
     symbol: "none",
     lineStyle: { color: css("--ink"), width: 1.5, type: "dashed" },
-    label: { position: "insideStartTop", color: css("--ink"), formatter: `${stock} at the start` },
+    label: { position: "insideStartTop", color: css("--ink"), fontSize: fontSize(), formatter: `${stock} at the start` },
     data: [{ yAxis: stock }],
   };
 }
@@ -153,9 +155,10 @@ function startLine(stock) {
 function timelineOption(timeline, run, width, height) {
   const { lanes, end, shelf } = timeline;
   const narrow = width < 600;
-  const left = narrow ? 62 : 92;
+  const font = fontSize();
+  const left = font * (narrow ? 5.5 : 7);
   const many = lanes.length > 40;
-  const right = narrow ? 62 : 96;
+  const right = font * (narrow ? 5 : 6.5);
   const quiet = css("--quiet");
   const line = { lineStyle: { color: css("--line") } };
   const time = {
@@ -168,25 +171,25 @@ function timelineOption(timeline, run, width, height) {
     axisPointer: { show: false },
   };
   const label = (ms) => `${Number((ms / 1000).toFixed(3))} s`;
-  const zoom = { filterMode: "none", textStyle: { color: quiet }, borderColor: css("--line"), brushSelect: false };
+  const zoom = { filterMode: "none", textStyle: { color: quiet }, borderColor: css("--line"), brushSelect: false, showDataShadow: false };
   const most = Math.max(run.initial_stock, run.orders, ...shelf.map(([, , stock]) => stock), 1);
   return {
     animation: false,
-    textStyle: { color: css("--ink"), fontFamily: "inherit", fontSize: 13 },
+    textStyle: chartText(),
     grid: [
       { left, right, top: 26, height },
       { left, right, top: 26 + height + 22, height: SHELF - 40 },
     ],
     xAxis: [
       { ...time, gridIndex: 0, axisLabel: { show: false } },
-      { ...time, gridIndex: 1, axisLabel: { color: quiet, formatter: label, hideOverlap: true } },
+      { ...time, gridIndex: 1, axisLabel: { color: quiet, fontSize: font, formatter: label, hideOverlap: true } },
     ],
     yAxis: [
       {
         type: "category",
         inverse: true,
         data: lanes.map(([buyer]) => buyer),
-        axisLabel: { color: quiet, width: left - 8, overflow: "truncate", fontSize: narrow ? 11 : 13 },
+        axisLabel: { color: quiet, width: left - 8, overflow: "truncate", fontSize: font, hideOverlap: true },
         axisTick: { show: false },
         axisLine: line,
       },
@@ -195,7 +198,7 @@ function timelineOption(timeline, run, width, height) {
         gridIndex: 1,
         min: 0,
         max: Math.ceil(most * 1.15),
-        axisLabel: { color: quiet, showMaxLabel: false, hideOverlap: true },
+        axisLabel: { color: quiet, fontSize: font, showMaxLabel: false, hideOverlap: true },
         splitLine: { ...line, show: true },
         splitNumber: 3,
       },

@@ -74,8 +74,8 @@ class _Lanes:
         return None if t is None else round((t - self.zero) / 1e6, 2)
 
     def _names(self) -> list[list[str]]:
-        nodes = {e["attempt"]: e.get("node", "") for e in self.history if "attempt" in e}
-        return [[name(attempt), nodes[attempt]] for attempt in self.lane]
+        nodes = {e["attempt"]: e["node"] for e in self.history if "attempt" in e and "node" in e}
+        return [[name(attempt), nodes.get(attempt, "")] for attempt in self.lane]
 
     def _holds(self) -> list[list[Any]]:
         found = {
