@@ -156,9 +156,9 @@ function timelineOption(timeline, run, width, height) {
   const { lanes, end, shelf } = timeline;
   const narrow = width < 600;
   const font = fontSize();
-  const left = font * (narrow ? 5.5 : 7);
+  const left = font * (narrow ? 6.2 : 7);
   const many = lanes.length > 40;
-  const right = font * (narrow ? 5 : 6.5);
+  const right = font * 7.5;
   const quiet = css("--quiet");
   const line = { lineStyle: { color: css("--line") } };
   const time = {

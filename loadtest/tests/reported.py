@@ -1,0 +1,90 @@
+"""Reports of runs written by hand: a rush of 200 buyers, and a pause that broke a lock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from loadtest import html_report
+from loadtest.story import timeline
+from loadtest.tests.happenings import Happenings
+from loadtest.tests.test_story import paused
+
+HOSTILE = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
+FAULTS = {"pause": "SIGSTOP of the holder's node past the ttl"}
+
+
+def run_of(shop: Happenings, lock: str, fault: str, **more: Any) -> dict[str, Any]:
+    """A run as a summary has it, from what happened."""
+    judged = shop.judged()
+    return {
+        "lock": lock,
+        "fault": fault,
+        "buyers": len(shop.told),
+        "initial_stock": shop.stock,
+        "hold_ms": 0,
+        "orders": judged.orders,
+        "stock_left": judged.stock_left,
+        "oversold": judged.oversold,
+        "undersold": judged.undersold,
+        "lost_updates": judged.lost_updates,
+        "outcomes": dict(judged.outcomes),
+        "violations": list(judged.violations),
+        "verdict": judged.verdict,
+        "expected": judged.verdict,
+        "as_expected": True,
+        **more,
+    }
+
+
+def summary_of(*runs: dict[str, Any]) -> dict[str, Any]:
+    machine = {"cpus": 2, "python": "3.11.7", "postgres": "18.4", "redis": "Valkey 9.1.2"}
+    where = {"machine": machine, "nodes": 2, "workers": 2, "threads": 100}
+    return {"started": "2026-11-21T05:00:00+00:00", **where, "runs": list(runs)}
+
+
+def crowd(run: str, buyers: int = 200, stock: int = 100) -> Happenings:
+    """Everybody reads the full shelf and sells a unit of it: what no lock comes to at its worst."""
+    shop = Happenings(stock=stock, shelf=stock - 1)
+    keys = [f"{run}/buyer-{number}" for number in range(buyers)]
+    for number, key in enumerate(keys):
+        shop.asks(number / 10, key)
+        shop.reads(30 + number, key, stock, pid=number)
+    for number, key in enumerate(keys):
+        order = shop.commits(300 + 5 * number, key, stock, pid=number)
+        shop.answered(302 + 5 * number, key, "sold", order)
+    return shop
+
+
+def calm(prefix: str) -> Happenings:
+    """Two units sold one after the other, and a third buyer who comes too late."""
+    shop = Happenings(stock=2)
+    for number, name in enumerate(("victim", "rival-1", "rival-2")):
+        shop.buys(20 * number, f"{prefix}/{name}", 2 - number, fence=number + 1)
+    return shop
+
+
+def write_rush(folder: Path) -> Path:
+    """A demo: 200 buyers without a lock, and three with one."""
+    shops = {"none": crowd("a1"), "redis": calm("b2")}
+    rush = {"buy_ms": {"p50": 310, "p95": 540, "max": 560}, "duration_s": 1.3}
+    runs = [
+        run_of(shop, lock, "rush", attempts=attempts, **rush)
+        for (lock, shop), attempts in zip(shops.items(), ("a1", "b2"), strict=True)
+    ]
+    events = sorted((e for shop in shops.values() for e in shop.history()), key=lambda e: e["t"])
+    return html_report.write(folder, summary_of(*runs), events, title="the rush")
+
+
+def write_faults(folder: Path, **more: Any) -> Path:
+    """A matrix of faults: token breaks under a pause, redis does not; a crash of redis alone."""
+    token, redis, crash = paused(), calm("9d1f/pause/redis"), calm("9d1f/crash/redis")
+    told = {"story": timeline(token.history(), token.judged()), "evidence": "both in state T"}
+    runs = [
+        run_of(token, "token", "pause", **{**told, **more}),
+        run_of(redis, "redis", "pause", story=[], evidence="both in state T"),
+        run_of(crash, "redis", "crash", story=[], expected="undersold", as_expected=False),
+    ]
+    events = [event for shop in (token, redis, crash) for event in shop.history()]
+    events.sort(key=lambda event: event["t"])
+    return html_report.write(folder, summary_of(*runs), events, title="every fault", faults=FAULTS)

@@ -1,0 +1,182 @@
+"""report.html in a real browser, opened from disk as somebody does who was sent the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from loadtest.tests.browser import Watched, launched
+from loadtest.tests.reported import HOSTILE, write_faults, write_rush
+
+SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1920), ("dark", 390)]
+#: Milliseconds until the timeline of 200 buyers is on the screen.
+OPENS_WITHIN = 1000
+#: What is drawn hatched: the marks of two holders, by their chart's own list of what it draws.
+HATCHED = """() => echarts.getInstanceByDom(document.getElementById("lanes")).getZr().storage
+    .getDisplayList().filter((drawn) => drawn.type === "rect" && drawn.style.decal).length"""
+#: The least and the greatest second that the time axis shows, as parts of it all.
+SHOWN = """() => { const { start, end } = echarts
+    .getInstanceByDom(document.getElementById("lanes")).getOption().dataZoom[0];
+    return [start, end]; }"""
+PAINTED = """() => { const canvas = document.querySelector("#lanes canvas");
+    if (!canvas.width) return false;
+    const copy = new OffscreenCanvas(canvas.width, canvas.height);
+    const context = copy.getContext("2d", { willReadFrequently: true });
+    context.drawImage(canvas, 0, 0);
+    return context.getImageData(0, 0, copy.width, copy.height).data.some((byte) => byte > 0); }"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page that asks for its own file and for nothing else, and complains of nothing."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    watched, asked = Watched(), set[str]()
+    watched.watch(page)
+    page.on("request", lambda request: asked.add(request.url.partition("#")[0]))
+    yield page
+    opened = page.url.partition("#")[0]
+    page.close()
+    assert watched.complaints == []
+    assert asked == {opened}
+    assert opened.startswith("file://")
+
+
+def opened(page: Page, path: Path) -> Page:
+    page.goto(path.as_uri())
+    page.wait_for_selector("#lanes[data-drawn]")
+    return page
+
+
+def evaluated(page: Page, script: str) -> Any:
+    return page.evaluate(script)
+
+
+def test_the_timeline_of_200_buyers_opens_in_under_a_second(page: Page, tmp_path: Path) -> None:
+    opened(page, write_rush(tmp_path))
+    for _ in range(3):
+        page.evaluate("delete document.getElementById('lanes').dataset.drawn")
+        page.get_by_role("button", name="none").click()
+        page.wait_for_selector("#lanes[data-drawn='0']")
+    took = evaluated(
+        page, "performance.getEntriesByName('timeline').map((entry) => entry.duration)"
+    )
+    assert len(took) == 4
+    assert min(took[1:]) < OPENS_WITHIN
+    assert evaluated(page, PAINTED)
+    expect(page.locator("#detail-title")).to_have_text("none OVERSOLD")
+
+
+def test_a_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> None:
+    opened(page, write_faults(tmp_path))
+    expect(page.locator("#detail-title")).to_have_text("token under pause OVERSOLD")
+    assert evaluated(page, HATCHED) == 2
+    expect(page.locator("#legend")).to_contain_text("two holders at a time")
+    expect(page.locator("#story")).to_contain_text("rival-1 (B) has the lock, fence 8: two holders")
+    page.get_by_role("button", name="To the overlap").click()
+    start, end = evaluated(page, SHOWN)
+    assert end - start < 100
+    assert evaluated(page, HATCHED) == 2
+
+    page.get_by_role("button", name="redis under pause: exact, as expected").click()
+    page.wait_for_selector("#lanes[data-drawn='1']")
+    assert evaluated(page, HATCHED) == 0
+    expect(page.locator("#to-mark")).to_be_hidden()
+
+
+def test_by_keyboard_the_grid_opens_into_a_timeline_and_back(page: Page, tmp_path: Path) -> None:
+    opened(page, write_faults(tmp_path))
+    focused = page.locator(":focus")
+    for _ in range(3):
+        page.keyboard.press("Tab")
+        if focused.get_attribute("class") and "cell" in (focused.get_attribute("class") or ""):
+            break
+    expect(focused).to_have_text("over")
+    page.keyboard.press("ArrowRight")  # nobody made this fault for token: there is no cell
+    expect(focused).to_have_text("over")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    expect(focused).to_have_attribute("aria-label", "redis under crash: exact, expected undersold")
+    page.keyboard.press("Enter")
+    expect(page.locator("#detail-title")).to_have_text("redis EXACT expected undersold")
+    expect(page.locator("#detail-title")).to_be_focused()
+    page.wait_for_selector("#lanes[data-drawn='2']")
+    page.locator("#lanes").focus()
+    page.keyboard.press("+")
+    assert evaluated(page, SHOWN) == [25, 75]
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#tip")).to_contain_text("victim")
+    expect(page.locator("#tip")).to_contain_text("has the lock after 1.0 ms, fence 1")
+    page.keyboard.press("Escape")
+    expect(focused).to_have_attribute("aria-label", "redis under crash: exact, expected undersold")
+
+
+def test_the_pointer_says_who_held_what_when(page: Page, tmp_path: Path) -> None:
+    opened(page, write_faults(tmp_path))
+    x, y = evaluated(
+        page,
+        """echarts.getInstanceByDom(document.getElementById("lanes"))
+        .convertToPixel({ gridIndex: 0 }, [1500, 1])""",
+    )
+    page.locator("#lanes").hover(position={"x": x, "y": y})
+    tip = page.locator("#tip")
+    expect(tip).to_contain_text("rival-1 (node B)")
+    expect(tip).to_contain_text("1.025 s  has the lock after 999.0 ms, fence 8")
+    expect(tip).to_contain_text("two holders, with victim")
+    expect(tip).to_contain_text("commits order 32: a stale write")
+
+
+def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path) -> None:
+    page.add_init_script("window.hacked = () => { window.wasHacked = true; }")
+    path = write_faults(tmp_path, wrong=[HOSTILE], story=[f" 0.000 s  {HOSTILE}"])
+    opened(page, path)
+    expect(page.locator("#facts")).to_contain_text(HOSTILE)
+    expect(page.locator("#story-lines")).to_contain_text(HOSTILE)
+    page.get_by_text("The same as a table").first.click()
+    assert evaluated(page, "window.wasHacked") is None
+    assert page.locator("img").count() == 0
+
+
+def test_the_timeline_can_be_read_as_a_table(page: Page, tmp_path: Path) -> None:
+    opened(page, write_faults(tmp_path))
+    page.get_by_text("The same as a table").first.click()
+    row = page.locator("#as-table tbody tr").nth(1)
+    expect(row.locator("th")).to_have_text("rival-1")
+    expect(row).to_contain_text("1.025 s  has the lock after 999.0 ms, fence 8")
+
+
+def test_a_page_that_was_not_laid_out_for_a_moment_draws_again(page: Page, tmp_path: Path) -> None:
+    opened(page, write_rush(tmp_path))
+    for shown in ("none", ""):
+        page.evaluate(f"document.querySelector('main').style.display = '{shown}'")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    assert evaluated(page, PAINTED)
+    page.set_viewport_size({"width": 700, "height": 900})
+    page.wait_for_function("document.querySelector('#lanes canvas').width < 700")
+    assert evaluated(page, PAINTED)
+
+
+@pytest.mark.parametrize(("scheme", "width"), SCREENS)
+def test_nothing_runs_off_the_screen_and_axe_finds_nothing_serious(
+    browser: Browser, tmp_path: Path, scheme: Literal["light", "dark"], width: int
+) -> None:
+    for write in (write_rush, write_faults):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        opened(page, write(tmp_path))
+        for summary in page.locator("summary").all():
+            summary.click()
+        found = Axe().run(page).response["violations"]
+        serious = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
+        assert evaluated(page, "document.documentElement.scrollWidth") <= width
+        page.close()
