@@ -24,7 +24,7 @@ SHOWN = """() => { const { start, end } = echarts
     .getInstanceByDom(document.getElementById("lanes")).getOption().dataZoom[0];
     return [start, end]; }"""
 PAINTED = """() => { const canvas = document.querySelector("#lanes canvas");
-    if (!canvas.width) return false;
+    if (canvas.width < document.getElementById("lanes").clientWidth) return false;
     const copy = new OffscreenCanvas(canvas.width, canvas.height);
     const context = copy.getContext("2d", { willReadFrequently: true });
     context.drawImage(canvas, 0, 0);
