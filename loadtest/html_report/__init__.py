@@ -52,7 +52,7 @@ def write(
     faults   what each fault does, by its name
     """
     data = report_data(summary, events)
-    where = report.where(summary)
+    where = report.where(summary) if summary["runs"] else ""
     page = render({**data, "title": title, "where": where, "faults": dict(faults or {})})
     path = folder / NAME
     path.write_text(page, encoding="utf-8")

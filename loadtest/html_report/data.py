@@ -41,10 +41,14 @@ def _histories(runs: Sequence[Run], events: Sequence[Event]) -> Iterator[list[Ev
     matrix of faults is the one of its fault and its strategy."""
     found = _by_run(events)
     cells = {tuple(name.split("/")[-2:]): name for name in found}
+    made: dict[str, list[Event]] = {}
+    for event in events:
+        if event["by"] == "fault":
+            made.setdefault(event["f"], []).append(event)
     for run in runs:
         name = run.get("attempts") or cells.get((run["fault"], run["lock"]), "")
-        made = [e for e in events if e["by"] == "fault" and e["f"] == run["fault"]]
-        yield sorted([*found.get(name, ()), *made], key=lambda event: event["t"])
+        there = [*found.get(name, ()), *made.get(run["fault"], ())]
+        yield sorted(there, key=lambda event: event["t"])
 
 
 def _by_run(events: Sequence[Event]) -> dict[str, list[Event]]:

@@ -3,7 +3,7 @@
 function fillFacts(run, faults) {
   const told = Object.entries(run.outcomes || {}).filter(([, number]) => number);
   const lines = [];
-  if (run.verdict === "not_run") lines.push(run.why);
+  if (run.verdict === "not_run") lines.push(run.why || run.missing);
   else {
     const lost = run.lost_updates ? `, ${count(run.lost_updates, "lost update")}` : "";
     lines.push(`${count(run.orders, "order")} for ${count(run.initial_stock, "unit")}, ${run.stock_left} left on the shelf${lost}.`);
@@ -14,7 +14,7 @@ function fillFacts(run, faults) {
   if (faults[run.fault]) add("Fault", faults[run.fault]);
   if (run.evidence) add("Seen", run.evidence);
   add("Found", ...(run.violations || []).map((rule) => `${words(rule)}: ${FOUND[rule] || "see the history"}`));
-  if (run.missing) add("Missing", run.missing);
+  if (run.missing && run.verdict !== "not_run") add("Missing", run.missing);
   add("Wrong", ...(run.wrong || []));
   if (typeof run.recovery_s === "number") add("Recovery", `${run.recovery_s.toFixed(2)} s until somebody bought again`);
   $$("facts").replaceChildren(

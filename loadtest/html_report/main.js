@@ -32,17 +32,18 @@ function open(number, byHand) {
 function first() {
   const named = /^#run-(\d+)$/.exec(location.hash);
   if (named && data.runs[Number(named[1])]) return Number(named[1]);
-  const shows = (run) =>
-    !run.timeline ? 0 : 1 + (run.verdict === "oversold" ? 2 : 0) + (run.timeline.overlaps.length ? 1 : 0);
-  const best = Math.max(...data.runs.map(shows));
-  return best ? data.runs.findIndex((run) => shows(run) === best) : -1;
+  const together = (run) => Math.max(0, ...run.timeline.overlaps.map(([, start, end]) => end - start));
+  const shows = (run) => (run.timeline ? 1 + (run.verdict === "oversold" ? 1e9 + together(run) : 0) : 0);
+  const scores = data.runs.map(shows);
+  const best = Math.max(0, ...scores);
+  return best ? scores.indexOf(best) : -1;
 }
 
 function start() {
   const { runs, latency } = data;
   const off = runs.filter((run) => !run.as_expected).length;
   const verdicts = Object.entries(VERDICTS)
-    .map(([name, [, , , ]]) => [runs.filter((run) => run.verdict === name).length, words(name)])
+    .map(([name]) => [runs.filter((run) => run.verdict === name).length, words(name)])
     .filter(([number]) => number)
     .map(([number, name]) => `${number} ${name}`);
   $$("title").textContent = data.title;

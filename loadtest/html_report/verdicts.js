@@ -98,6 +98,7 @@ function takeFocus(button) {
 
 function fillVerdicts(data) {
   const { runs } = data;
+  if (!runs.length) return;
   const rush = runs.every((run) => run.buy_ms || run.verdict === "not_run");
   $$("verdicts-box").replaceChildren(rush ? tableOfRuns(runs) : gridOfRuns(runs));
   $$("verdicts-hint").textContent = rush

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from loadtest.history import read, requests
 from loadtest.tests.checkout import assert_nothing_is_left, processes_of, start
 
 
@@ -37,7 +38,19 @@ def test_two_demos_side_by_side_both_show_the_contrast(clone: Path) -> None:
             assert (folder / f"{run['lock']}.html").stat().st_size > 10_000
             assert f"/buy [{run['lock']}]" in (folder / f"{run['lock']}.csv").read_text()
         assert (folder / "run.log").is_file()
+        assert_recorded(folder, summary)
     assert (clone / "results" / "latest" / "summary.json").is_file()
+
+
+def assert_recorded(folder: Path, summary: dict[str, Any]) -> None:
+    """Every buyer of every rush asked, read the stock and was answered; report.html draws it."""
+    events = read([folder / "history.jsonl"])
+    for run in summary["runs"]:
+        history = [e for e in events if e.get("attempt", "").startswith(run["attempts"])]
+        assert len(requests(history)) >= 200
+        assert all(one.answered for one in requests(history))
+        assert len({e["attempt"] for e in history if e["f"] == "after_read"}) == 200
+    assert '"timeline":{"lanes":[["buyer-' in (folder / "report.html").read_text()
 
 
 def assert_contrast(run: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from loadtest.html_report import write
 from loadtest.html_report.data import report_data
 from loadtest.html_report.timeline import OPEN, SOLD, STALE, timeline
 from loadtest.tests.happenings import Happenings
@@ -102,6 +103,11 @@ def test_the_shelf_shows_what_each_commit_left_and_ends_with_the_record() -> Non
 def test_a_run_of_which_nothing_was_recorded_has_no_timeline() -> None:
     run = run_of(calm("x"), "zookeeper", "rush", attempts="nobody")
     assert report_data(summary_of(run), [])["runs"][0]["timeline"] is None
+
+
+def test_a_report_of_no_run_at_all_is_written_too(tmp_path: Path) -> None:
+    page = write(tmp_path, summary_of(), [], title="every fault")
+    assert data_in(page)["runs"] == []
 
 
 def test_rushes_for_the_same_product_are_kept_apart() -> None:
