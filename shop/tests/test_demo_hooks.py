@@ -67,6 +67,28 @@ def test_a_purchase_under_a_lock_is_recorded_step_by_step(folder: Path) -> None:
 
 
 @committed
+def test_where_nobody_stops_a_purchase_is_written_when_it_is_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "at").rmdir()
+    demo.install()
+    wrote: list[int] = []
+    write = demo.Stage.write
+
+    def counted(stage: demo.Stage, lines: list[dict[str, Any]]) -> None:
+        wrote.append(len(lines))
+        write(stage, lines)
+
+    monkeypatch.setattr(demo.Stage, "write", counted)
+    open_sale(2)
+    buy("redis", **{"Idempotency-Key": "run/ann"})
+    buy("redis", **{"Idempotency-Key": "run/bob"})
+    assert wrote == [8, 8]
+    assert [e["f"] for e in events(folder)] == [e["f"] for e in events(folder)[:8]] * 2
+    assert [e["attempt"] for e in events(folder)] == ["run/ann"] * 8 + ["run/bob"] * 8
+
+
+@committed
 def test_a_purchase_stops_where_it_was_asked_to_and_goes_on_when_it_may(folder: Path) -> None:
     open_sale(1)
     answers: list[Any] = []
@@ -94,13 +116,14 @@ def test_without_a_key_nothing_is_recorded_and_nobody_stops(folder: Path) -> Non
 
 
 def test_an_event_costs_at_most_25_microseconds(tmp_path: Path) -> None:
+    (tmp_path / "at").mkdir()
     stage = demo.Stage(tmp_path, node="A")
     facts: dict[str, object] = {"token": "7-5f1c" * 6, "fence": 1795235477094623, "waited_ms": 1.2}
 
     def batch() -> float:
         begun = time.perf_counter()
         for _ in range(200):
-            stage.write("acquired", facts)
+            stage.tell("acquired", facts)
         return (time.perf_counter() - begun) / 200
 
     visit = demo._visit.set(demo.Visit("9d1f/pause/token/victim", frozenset()))
