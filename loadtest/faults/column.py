@@ -43,7 +43,7 @@ def play(
     if fault.ttl != TTL:
         stage.set_ttl(TTL)
     events = by_product(read(stage.files()))
-    evidence = ". ".join(filter(None, (evidence.rstrip("."), fault.seen(scenes))))
+    evidence = "; ".join(filter(None, (evidence, fault.seen(scenes))))
     return [*(_cell(fault, scene, events, evidence) for scene in scenes), *missing]
 
 

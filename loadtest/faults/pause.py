@@ -59,7 +59,7 @@ class Pause(Fault):
     def _go_on(self, stage: Stage) -> None:
         if self.pids:
             stage.signal(VICTIMS, signal.SIGCONT)
-            stage.tell(self.name, "invoke", "fire", f"SIGCONT of pids {self.pids}")
+            stage.tell(self.name, "ok", "heal", f"SIGCONT of pids {self.pids}")
         self.pids = []
         self.over.set()
 
