@@ -16,6 +16,9 @@ from loadtest.record import Told
 from loadtest.tests.correct_shop import CorrectShop
 from loadtest.tests.happenings import Happenings
 
+#: Threads that tests before these left behind may use `random` too, which Hypothesis mistakes.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
+
 quick = settings(
     derandomize=True,
     database=None,
