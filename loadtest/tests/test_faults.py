@@ -7,6 +7,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,19 @@ def cells(stage: Stage, fault: Any, *locks: str) -> dict[str, Cell]:
     return {cell["lock"]: cell for cell in play(stage, fault, known, secrets.token_hex(4))}
 
 
+@contextmanager
+def changed(stage: Stage, folder: Path, how: str) -> Iterator[None]:
+    """Both nodes run with this change to the locks for as long as the block lasts."""
+    (folder / "sitecustomize.py").write_text(how)
+    try:
+        for node in range(2):
+            stage.restart(node, PYTHONPATH=f"{folder}:{ROOT}")
+        yield
+    finally:
+        for node in range(2):
+            stage.restart(node)
+
+
 def told(cell: Cell, *wanted: str) -> None:
     """The story has lines like these, in this order."""
     assert re.search(".*".join(wanted), "\n".join(cell["story"]), re.DOTALL), cell["story"]
@@ -94,14 +108,8 @@ def test_a_late_plain_del_lets_a_second_holder_in_beside_the_next(stage: Stage) 
 def test_a_strategy_whose_flaw_is_removed_is_reported_as_no_longer_failing(
     stage: Stage, tmp_path: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(REPAIRED)
-    try:
-        for node in range(2):
-            stage.restart(node, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    with changed(stage, tmp_path, REPAIRED):
         cell = cells(stage, LateRelease(), "setpx-del")["setpx-del"]
-    finally:
-        for node in range(2):
-            stage.restart(node)
     assert (cell["verdict"], cell["expected"], cell["as_expected"]) == ("exact", "oversold", False)
     assert fault_report.complaint(cell) == (
         "setpx-del under late-release: exact, expected oversold"
@@ -138,14 +146,8 @@ def test_a_lock_that_lets_two_in_is_found_though_its_fence_repairs_it(
     stage: Stage, tmp_path: Path
 ) -> None:
     """RedisLock, and nobody renews it: under `slow` a rival comes in, and the fence decides."""
-    (tmp_path / "sitecustomize.py").write_text(NEVER_RENEWED)
-    try:
-        for node in range(2):
-            stage.restart(node, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    with changed(stage, tmp_path, NEVER_RENEWED):
         cell = cells(stage, Slow(), "redis")["redis"]
-    finally:
-        for node in range(2):
-            stage.restart(node)
     assert (cell["verdict"], cell["as_expected"]) == ("exact", False)
     assert cell["wrong"] == ["two holders at a time, and the fault took no lock away"]
 
