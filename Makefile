@@ -39,10 +39,10 @@ serve: install
 	@exec $(BIN)/python -m loadtest serve $(ARGS)
 
 readme: install
-	@$(BIN)/python -m loadtest.readme
+	@$(BIN)/python -m loadtest.commands.readme
 
 screenshots: install-dev
-	@exec $(BIN)/python -m loadtest.screenshots
+	@exec $(BIN)/python -m loadtest.commands.screenshots
 
 test: install-dev
 	@exec $(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)

@@ -15,7 +15,7 @@ def main() -> None:
     try:
         from django.core.management import execute_from_command_line
 
-        from shop import embedded
+        from servers import embedded
     except ImportError as error:
         raise SystemExit(
             f"{error}. Install what the shop needs: make install (or pip install -r "

@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from loadtest import bench, demo, matrix, serve
-from loadtest.demo import CONTRAST, Setting
-from loadtest.faults import chaos, command
-from loadtest.stack import StackError
-from shop.embedded import EmbeddedError
+from loadtest.commands import bench, chaos, demo, matrix, serve
+from loadtest.commands import faults as command
+from loadtest.commands.demo import CONTRAST, Setting
+from loadtest.stack.stack import StackError
+from servers.embedded import EmbeddedError
 
 #: Columns of a pipe or a log, where nobody says: room for every figure of the matrix.
 WIDTH = 120

@@ -22,12 +22,12 @@ import gevent
 from locust import FastHttpUser, events, task
 from locust.env import Environment
 
-from loadtest import verdict_tab
-from loadtest.client import Shop, ShopUnreachable
-from loadtest.measure import Interval
-from loadtest.options import add_arguments
-from loadtest.rush import Rush
-from loadtest.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Told
+from loadtest.judge.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Told
+from loadtest.rush import verdict_tab
+from loadtest.rush.measure import Interval
+from loadtest.rush.options import add_arguments
+from loadtest.rush.rush import Rush
+from loadtest.stack.client import Shop, ShopUnreachable
 
 logger = logging.getLogger("loadtest")
 

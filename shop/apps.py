@@ -8,6 +8,7 @@ class ShopConfig(AppConfig):
     verbose_name = "Shop"
 
     def ready(self) -> None:
-        from shop import checks, demo  # noqa: F401  (registers them)
+        from shop import checks  # noqa: F401  (registers them)
+        from shop.demo import hooks
 
-        demo.install()
+        hooks.install()

@@ -1,7 +1,7 @@
 """Everything from the environment; .env.example lists the names.
 
 No server is started from here: workers import this file. manage.py, pytest and the load test
-set DATABASE_URL and REDIS_URL first (shop.embedded); without them the shop says so and sells
+set DATABASE_URL and REDIS_URL first (servers.embedded); without them the shop says so and sells
 nothing.
 """
 
@@ -43,8 +43,8 @@ environ.Env.read_env(BASE_DIR / ".env")
 SHOP_DEMO: bool = env.bool("SHOP_DEMO", default=False)
 #: For a demo: milliseconds to pause at named points, as in released=30,after_read=5.
 SHOP_DEMO_PAUSES: dict[str, str] = env.dict("SHOP_DEMO_PAUSES", default={})
-#: For a demo: the folder into which every purchase with a key is recorded (shop/demo.py), and what
-#: this node is called there.
+#: For a demo: the folder into which every purchase with a key is recorded
+#: (shop/demo/hooks.py), and what this node is called there.
 SHOP_DEMO_HISTORY: str = env.str("SHOP_DEMO_HISTORY", default="")
 SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
 #: For a demo: seconds by which this node's clock is ahead.
@@ -93,6 +93,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "shop.apps.ShopConfig",
+    "shop.demo",  # its templates and static files
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -105,7 +106,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 if SHOP_DEMO and SHOP_DEMO_HISTORY:
-    MIDDLEWARE.append("shop.demo.VisitMiddleware")
+    MIDDLEWARE.append("shop.demo.hooks.VisitMiddleware")
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",

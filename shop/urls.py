@@ -3,7 +3,8 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import path
 
-from shop import page, views
+from shop import views
+from shop.demo import page
 
 urlpatterns = [
     path("", page.index),

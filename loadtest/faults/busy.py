@@ -10,8 +10,8 @@ from contextlib import suppress
 import redis
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
-from loadtest.faults.stage import Stage, until
+from loadtest.faults.testbed import Stage, until
+from loadtest.faults.trial import Scene
 
 ENDLESS = "while true do end"
 WRITES = "redis.call('set', KEYS[1], 1) while true do end"

@@ -8,9 +8,9 @@ import time
 from itertools import cycle
 from typing import Any
 
-from loadtest.client import Refused, Shop, ShopUnreachable
-from loadtest.history import History
-from loadtest.verdict import ASK_AGAIN, Told
+from loadtest.judge.history import History
+from loadtest.judge.verdict import ASK_AGAIN, Told
+from loadtest.stack.client import Refused, Shop, ShopUnreachable
 
 #: Seconds that a buyer waits before asking again.
 PAUSE = (0.05, 0.2)

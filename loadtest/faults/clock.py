@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import psutil
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
-from loadtest.faults.stage import RIVALS, TTL, Stage
+from loadtest.faults.testbed import RIVALS, TTL, Stage
+from loadtest.faults.trial import Scene
 
 #: Seconds by which node B is ahead.
 AHEAD = 60.0

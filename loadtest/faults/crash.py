@@ -10,8 +10,8 @@ from functools import partial
 import psutil
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
-from loadtest.faults.stage import VICTIMS, Stage, until
+from loadtest.faults.testbed import VICTIMS, Stage, until
+from loadtest.faults.trial import Scene
 
 #: Where a contender has read a time that is past, and has not acted on it yet.
 TAKEOVER = "setnx-timestamp:before_takeover"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
-from loadtest.faults.stage import Stage
+from loadtest.faults.testbed import Stage
+from loadtest.faults.trial import Scene
 
 KILL = """
     SELECT pid, pg_terminate_backend(pid, 5000) FROM pg_stat_activity

@@ -18,7 +18,7 @@ import redis
 from loadtest.faults.busy import ENDLESS
 from loadtest.faults.eviction import Eviction
 from loadtest.faults.failover import Failover
-from loadtest.faults.stage import VICTIMS, Stage
+from loadtest.faults.testbed import VICTIMS, Stage
 
 Disturbance = Callable[[Stage, Random], Iterator[float]]
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 import redis
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene, still_held
-from loadtest.faults.stage import Stage
+from loadtest.faults.testbed import Stage
+from loadtest.faults.trial import Scene, still_held
 
 FILLER = "filler"
 

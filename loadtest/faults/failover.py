@@ -6,11 +6,11 @@ import signal
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene, still_held
-from loadtest.faults.stage import RIVALS, VICTIMS, Stage
-from loadtest.proxy import Proxy
-from loadtest.sentinels import MASTER, Sentinels
-from shop import embedded
+from loadtest.faults.testbed import RIVALS, VICTIMS, Stage
+from loadtest.faults.trial import Scene, still_held
+from servers import embedded
+from servers.proxy.proxy import Proxy
+from servers.sentinels import MASTER, Sentinels
 
 
 class Failover(Fault):

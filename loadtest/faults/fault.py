@@ -19,10 +19,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from loadtest.faults.stage import TTL, Stage, until
+from loadtest.faults.testbed import TTL, Stage, until
 
 if TYPE_CHECKING:
-    from loadtest.faults.scene import Scene
+    from loadtest.faults.trial import Scene
 
 
 class NotFired(RuntimeError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene, stood
-from loadtest.faults.stage import TTL, Stage
+from loadtest.faults.testbed import TTL, Stage
+from loadtest.faults.trial import Scene, stood
 
 
 class LateRelease(Fault):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
-from loadtest.faults.stage import VICTIMS, Stage
-from loadtest.proxy import LostReply
+from loadtest.faults.testbed import VICTIMS, Stage
+from loadtest.faults.trial import Scene
+from servers.proxy.proxy import LostReply
 
 
 class LostReplies(Fault):

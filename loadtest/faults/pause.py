@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import psutil
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
-from loadtest.faults.stage import TTL, VICTIMS, Stage, until
+from loadtest.faults.testbed import TTL, VICTIMS, Stage, until
+from loadtest.faults.trial import Scene
 
 #: Seconds. Longer than the ttl and than ZooKeeper's session, which ends on a tick of half a second;
 #: shorter than PostgreSQL's patience with an idle transaction and gunicorn's with a worker.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import redis
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
-from loadtest.faults.stage import Stage
+from loadtest.faults.testbed import Stage
+from loadtest.faults.trial import Scene
 
 #: Strategies that do without Redis.
 WITHOUT_REDIS = {"advisory", "row-lock", "version", "rollback", "conditional", "serializable"}

@@ -6,8 +6,8 @@ import signal
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene, still_held
-from loadtest.faults.stage import Stage
+from loadtest.faults.testbed import Stage
+from loadtest.faults.trial import Scene, still_held
 
 
 class Restart(Fault):

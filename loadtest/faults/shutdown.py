@@ -6,10 +6,10 @@ import signal
 import time
 from collections.abc import Sequence
 
-from loadtest.client import Shop
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
-from loadtest.faults.stage import TTL, VICTIMS, Stage, until
+from loadtest.faults.testbed import TTL, VICTIMS, Stage, until
+from loadtest.faults.trial import Scene
+from loadtest.stack.client import Shop
 
 #: Seconds that the node is given to end, once everybody has left it.
 ENDS = 10.0

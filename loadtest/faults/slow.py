@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import psutil
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene, stood
-from loadtest.faults.stage import TTL, VICTIMS, Stage
+from loadtest.faults.testbed import TTL, VICTIMS, Stage
+from loadtest.faults.trial import Scene, stood
 
 
 class Slow(Fault):

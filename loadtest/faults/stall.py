@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import psutil
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import Scene
-from loadtest.faults.stage import VICTIMS, Stage
+from loadtest.faults.testbed import VICTIMS, Stage
+from loadtest.faults.trial import Scene
 
 
 class Stall(Fault):

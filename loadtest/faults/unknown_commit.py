@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.scene import STOCK, Scene
-from loadtest.faults.stage import VICTIMS, Stage
+from loadtest.faults.testbed import VICTIMS, Stage
+from loadtest.faults.trial import STOCK, Scene
 
 
 class UnknownCommit(Fault):

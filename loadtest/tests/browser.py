@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-from loadtest.screenshots import ARGUMENTS, chromium
+from loadtest.commands.screenshots import ARGUMENTS, chromium
 
 MISSING = "no Chromium: apt-get install chromium"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from loadtest.proxy import Proxy
 from loadtest.tests.checkout import fresh_copy
 from loadtest.tests.proxied import SILENCE, client_at
-from shop import embedded
+from servers import embedded
+from servers.proxy.proxy import Proxy
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadtest.history import Event
-from loadtest.record import Finding, Told
-from loadtest.verdict import Judgement, judge
+from loadtest.judge.history import Event
+from loadtest.judge.sale_record import Finding, Told
+from loadtest.judge.verdict import Judgement, judge
 
 SOLD_BY = {"sold": "ok", "unknown": "info"}
 PRODUCT = "pause-token"

@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from loadtest.proxy import Proxy
+from servers.proxy.proxy import Proxy
 
 #: Seconds after which a client of these tests takes silence for an answer.
 SILENCE = 0.3

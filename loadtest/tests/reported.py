@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from loadtest import html_report
-from loadtest.story import timeline
+from loadtest.report import html as html_report
+from loadtest.report.timeline import timeline
 from loadtest.tests.happenings import Happenings
 from loadtest.tests.test_story import paused
 

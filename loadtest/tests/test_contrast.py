@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from loadtest import contrast
-from loadtest.client import Shop, ShopUnreachable
+from loadtest.commands import contrast
+from loadtest.stack.client import Shop, ShopUnreachable
 
 EXPECTED = {"none": "oversold", "token": "exact", "redis": "exact"}
 LOCUST = """\
@@ -64,7 +64,7 @@ def test_a_rush_without_a_result_names_the_command_to_try(
     locust: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert locust({"none": "oversold"}) == 2
-    assert "python -m loadtest.contrast --headless --lock token" in capsys.readouterr().out
+    assert "python -m loadtest.commands.contrast --headless --lock token" in capsys.readouterr().out
 
 
 def test_a_shop_that_is_not_there_is_said_so(

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from loadtest.history import read, requests
+from loadtest.judge.history import read, requests
 from loadtest.tests.checkout import assert_nothing_is_left, processes_of, start
 
 

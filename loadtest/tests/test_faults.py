@@ -15,16 +15,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from loadtest import results
-from loadtest.faults import FAULTS, chaos, command, fault_report
-from loadtest.faults.column import Cell, play
+from loadtest.commands import chaos
+from loadtest.commands import faults as command
+from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.late_release import LateRelease
 from loadtest.faults.pause import Pause
-from loadtest.faults.scene import Scene
+from loadtest.faults.runner import Cell, play
 from loadtest.faults.slow import Slow
-from loadtest.faults.stage import VICTIMS, Stage
-from loadtest.stack import ROOT, StackError
-from shop import embedded
+from loadtest.faults.testbed import VICTIMS, Stage
+from loadtest.faults.trial import Scene
+from loadtest.stack import results
+from loadtest.stack.stack import ROOT, StackError
+from servers import embedded
 
 #: Read by every Python that starts with its folder in PYTHONPATH: SetpxDelLock with its flaw gone.
 REPAIRED = """\

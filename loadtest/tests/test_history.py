@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from loadtest.history import BrokenHistory, History, by_product, commits, holds, read, requests
+from loadtest.judge.history import (
+    BrokenHistory,
+    History,
+    by_product,
+    commits,
+    holds,
+    read,
+    requests,
+)
 from loadtest.tests.happenings import Happenings
 
 
@@ -67,7 +75,8 @@ def test_two_processes_may_share_a_file(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_told_is_there(tmp_path: Path) -> None:
     told_and_killed = (
-        "import os, sys; from loadtest.history import History; history = History(sys.argv[1]);"
+        "import os, sys; from loadtest.judge.history import History;"
+        "history = History(sys.argv[1]);"
         "history.tell(by='node', f='after_read', type='ok', attempt='a');"
         "os.kill(os.getpid(), 9)"
     )

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from loadtest.html_report import write
-from loadtest.html_report.data import report_data
-from loadtest.html_report.timeline import OPEN, SOLD, STALE, timeline
+from loadtest.report.html import write
+from loadtest.report.html.data import report_data
+from loadtest.report.html.timeline import OPEN, SOLD, STALE, timeline
 from loadtest.tests.happenings import Happenings
 from loadtest.tests.reported import HOSTILE, calm, crowd, run_of, summary_of, write_faults
 from loadtest.tests.test_story import RUN, paused

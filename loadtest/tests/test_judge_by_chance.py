@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from loadtest.history import commits, holds, requests
-from loadtest.record import Told
+from loadtest.judge.history import commits, holds, requests
+from loadtest.judge.sale_record import Told
 from loadtest.tests.correct_shop import CorrectShop
 from loadtest.tests.happenings import Happenings
 

@@ -15,8 +15,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from loadtest.buyers import Buyers
-from loadtest.stack import ROOT, Stack
+from loadtest.rush.locust_process import Buyers
+from loadtest.stack.stack import ROOT, Stack
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest import measure
-from loadtest.measure import Interval
+from loadtest.rush import measure
+from loadtest.rush.measure import Interval
 
 THREE = [Interval(1.000, 1.030, 1.030), Interval(1.010, 1.020, 1.500), Interval(1.025, 1.2, 1.2)]
 

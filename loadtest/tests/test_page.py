@@ -18,10 +18,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from loadtest.buyers import Buyers
-from loadtest.demo import Setting
-from loadtest.serve import serving
-from loadtest.stack import Stack
+from loadtest.commands.demo import Setting
+from loadtest.commands.serve import serving
+from loadtest.rush.locust_process import Buyers
+from loadtest.stack.stack import Stack
 from loadtest.tests import browser as browsers
 from loadtest.tests.browser import Watched, launched
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import redis
 
-from loadtest.proxy import Proxy
 from loadtest.tests.proxied import (
     client_at,
     eventually,
@@ -22,7 +21,8 @@ from loadtest.tests.proxied import (
     listen_on,
     names,
 )
-from shop import embedded
+from servers import embedded
+from servers.proxy.proxy import Proxy
 
 
 def test_everything_is_passed_on_whatever_its_size(proxy: Proxy, client: redis.Redis) -> None:

@@ -14,11 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from loadtest.proxy import Proxy
 from loadtest.tests.proxied import (
     eventually,
 )
-from shop import embedded
+from servers import embedded
+from servers.proxy.proxy import Proxy
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ import socket
 import pytest
 import redis
 
-from loadtest.lost_reply import Watcher
-from loadtest.proxy import LostReply, Proxy
 from loadtest.tests.proxied import (
     client_at,
     eventually,
 )
+from servers.proxy.lost_reply import Watcher
+from servers.proxy.proxy import LostReply, Proxy
 
 
 def test_a_set_nx_whose_reply_is_lost_leaves_the_key_there(

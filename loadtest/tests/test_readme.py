@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest import readme
+from loadtest.commands import readme
 from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_environment
 
 TEXT = (ROOT / "README.md").read_text()

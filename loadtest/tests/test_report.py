@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from loadtest import report
+from loadtest.report import tables as report
 
 
 def run(lock: str, seconds: float, **changes: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from loadtest.judge.verdict import Judgement
 from loadtest.tests.happenings import Happenings, one_after_the_other, only
-from loadtest.verdict import Judgement
 
 
 def test_a_correct_history_breaks_no_rule() -> None:

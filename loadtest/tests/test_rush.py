@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadtest.client import Shop
-from loadtest.measure import Interval
-from loadtest.rush import Rush
-from loadtest.verdict import Told
+from loadtest.judge.verdict import Told
+from loadtest.rush.measure import Interval
+from loadtest.rush.rush import Rush
+from loadtest.stack.client import Shop
 
 
 class SoldBoth(Shop):

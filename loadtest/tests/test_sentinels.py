@@ -17,11 +17,11 @@ from typing import IO
 import pytest
 import redis
 
-from loadtest.client import Shop
-from loadtest.sentinels import MASTER, Sentinels
-from loadtest.stack import Stack
+from loadtest.stack.client import Shop
+from loadtest.stack.stack import Stack
 from loadtest.tests.proxied import eventually
-from shop import embedded
+from servers import embedded
+from servers.sentinels import MASTER, Sentinels
 
 LOCKS = ("redis", "token", "reentrant")
 STOCK = 100_000
@@ -212,7 +212,7 @@ def test_the_node_says_whom_it_found(stack: Stack) -> None:
 def test_without_a_replica_they_say_what_to_do(
     tmp_path: Path, log: IO[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loadtest.sentinels.START_TIMEOUT", 0.5)
+    monkeypatch.setattr("servers.sentinels.START_TIMEOUT", 0.5)
     sentinels = Sentinels(tmp_path, 1, log)
     for pid in sentinels.start():
         embedded.adopt(pid)

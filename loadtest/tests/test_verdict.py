@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.verdict import EXIT_CODES, Judgement, Told, judge
+from loadtest.judge.verdict import EXIT_CODES, Judgement, Told, judge
 
 
 def order(number: int, *, fence: int | None = None) -> dict[str, Any]:

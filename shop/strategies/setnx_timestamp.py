@@ -7,7 +7,7 @@ FLAW: a contender whose clock is ahead steals it; it has no owner
 from __future__ import annotations
 
 from locks.classic.setnx_timestamp import SetnxTimestampLock
-from shop.demo import now
+from shop.demo.hooks import now
 from shop.strategies.locked import on_redis, sell_under
 from shop.strategies.registry import Strategy, verdicts
 

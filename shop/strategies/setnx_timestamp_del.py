@@ -7,7 +7,7 @@ FLAW: two contenders who both saw it expired both have it
 from __future__ import annotations
 
 from locks.classic.setnx_timestamp_del import SetnxTimestampDelLock
-from shop.demo import now
+from shop.demo.hooks import now
 from shop.strategies.locked import on_redis, sell_under
 from shop.strategies.registry import Strategy, verdicts
 

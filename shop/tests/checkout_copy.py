@@ -20,7 +20,7 @@ from shop.tests.till import eventually
 
 USER = """
 import json, os, subprocess, sys
-from shop import embedded
+from servers import embedded
 
 def tell(**what):
     print(json.dumps(what), flush=True)
@@ -45,7 +45,7 @@ for line in sys.stdin:
 
 
 class Copy:
-    """manage.py, shop and locks, copied; `prefix` is put before every command."""
+    """manage.py, shop, locks and servers, copied; `prefix` is put before every command."""
 
     def __init__(self, root: Path, *, temporary: Path, prefix: list[str] | None = None) -> None:
         self.root = root
@@ -60,7 +60,7 @@ class Copy:
         }
         ours = Path(settings.BASE_DIR)
         leave_out = shutil.ignore_patterns("__pycache__", "tests")
-        for folder in ("shop", "locks"):
+        for folder in ("shop", "locks", "servers"):
             shutil.copytree(ours / folder, root / folder, ignore=leave_out)
         shutil.copy(ours / "manage.py", root)
 

@@ -9,8 +9,8 @@ import pytest
 from pytest_django import Settings
 
 from locks.tests.classic.servers import ZooKeeper, in_ci
+from servers import embedded
 from shop import (
-    embedded,
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
 )

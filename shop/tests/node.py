@@ -18,7 +18,7 @@ from typing import Any, Self
 import psutil
 from django.conf import settings
 
-from shop import embedded
+from servers import embedded
 from shop.tests import servers
 from shop.tests.till import eventually
 

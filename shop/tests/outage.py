@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from shop import embedded
-from shop.embedded_servers import Valkey
+from servers import embedded
+from servers.processes import Valkey
 
 
 class Outage:

@@ -9,7 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from shop import embedded
+from servers import embedded
 
 RESTOCK_TOKEN = "a-token-for-the-tests-alone"
 

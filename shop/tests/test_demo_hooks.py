@@ -15,7 +15,8 @@ from django.db import connection
 from django.test import Client
 
 from locks import points
-from shop import demo, record
+from shop import record
+from shop.demo import hooks as demo
 from shop.tests.till import committed, eventually, open_sale
 
 
@@ -26,7 +27,7 @@ def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     (tmp_path / "go").mkdir()
     settings.SHOP_DEMO_HISTORY = str(tmp_path)
     settings.SHOP_DEMO_NODE = "A"
-    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "shop.demo.VisitMiddleware"]
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "shop.demo.hooks.VisitMiddleware"]
     demo.install()
     yield tmp_path
     points.install(None)
@@ -153,4 +154,4 @@ def test_outside_a_demo_there_are_no_hooks_and_the_clock_is_right(
 
 
 def test_an_ordinary_shop_has_no_middleware_for_it() -> None:
-    assert "shop.demo.VisitMiddleware" not in settings.MIDDLEWARE
+    assert "shop.demo.hooks.VisitMiddleware" not in settings.MIDDLEWARE

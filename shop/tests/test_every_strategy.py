@@ -11,8 +11,8 @@ from django.db import connection
 from pytest_django import Settings
 
 from locks.tests.classic.servers import free_port
+from servers.embedded import Valkey
 from shop import stock
-from shop.embedded import Valkey
 from shop.models import PurchaseHistory
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests.database import somebody_waits_for_a_row

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from shop import embedded
-from shop.embedded_servers import Postgres, Valkey
+from servers import embedded
+from servers.processes import Postgres, Valkey
 from shop.tests.node import Crowd, Node
 from shop.tests.outage import Outage
 

@@ -172,5 +172,5 @@ def test_without_any_url_check_stack_says_so_instead_of_a_traceback() -> None:
 
 def test_no_server_is_started_by_reading_the_settings() -> None:
     """A worker does it, and a worker must never own the servers."""
-    done = run("-c", "import sys, shop.settings; print('shop.embedded' in sys.modules)")
+    done = run("-c", "import sys, shop.settings; print('servers.embedded' in sys.modules)")
     assert done.stdout == "False\n"

@@ -10,7 +10,9 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from shop import demo, hands, steps
+from shop.demo import hooks as demo
+from shop.demo import stepper as hands
+from shop.demo import steps
 from shop.strategies.locked import locks_client
 from shop.tests.till import books, committed, eventually
 

@@ -1,0 +1,99 @@
+"""The contrast on a shop that runs already; with arguments, one plain Locust run on it.
+
+    python -m loadtest.commands.contrast                         none, token, redis: a verdict each
+    python -m loadtest.commands.contrast --headless --lock redis  what `locust` would do with these
+
+LOCUST_HOST is the shop's address. SHOP_RESTOCK_TOKEN, or the file that SHOP_RESTOCK_TOKEN_FILE
+names, opens its sales. Nothing is started but Locust, as a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from loadtest.commands.demo import CONTRAST
+from loadtest.report import tables as report
+from loadtest.stack.client import Shop, ShopUnreachable
+
+
+class NoResult(RuntimeError):
+    """A rush ended without one. The message says why."""
+
+
+def main(arguments: list[str]) -> int:
+    """0 if every lock came to the verdict that the shop's registry expects, 1 if not, 2 if a rush
+    could not be run. With arguments this process becomes Locust, and the exit code is Locust's."""
+    host = os.environ.get("LOCUST_HOST") or "http://127.0.0.1:8000"
+    locust = [sys.executable, "-m", "locust", "--host", host]
+    os.environ["SHOP_RESTOCK_TOKEN"] = restock_token()
+    if arguments:
+        os.execv(sys.executable, [*locust, *arguments])
+    signal.signal(signal.SIGTERM, _exit_on_sigterm)  # PID 1 of a container ignores it otherwise
+    console = Console()
+    try:
+        runs = contrast(Shop(host), locust, console)
+    except (ShopUnreachable, NoResult) as error:
+        console.print(f"[red]{error}[/]", highlight=False, soft_wrap=True)
+        return 2
+    console.print(report.table(runs, report.DEMO))
+    return 0 if all(run["as_expected"] for run in runs) else 1
+
+
+def contrast(shop: Shop, locust: list[str], console: Console) -> list[dict[str, Any]]:
+    """One rush per lock of the contrast; what each came to. Raises ShopUnreachable, NoResult."""
+    expected = {one["name"]: one["expected"]["rush"] for one in shop.strategies()}
+    runs = []
+    for lock in CONTRAST:
+        console.print(f"[dim]the rush, lock: {lock}[/]")
+        run = rush(locust, lock)
+        runs.append(
+            {**run, "expected": expected[lock], "as_expected": run["verdict"] == expected[lock]}
+        )
+    return runs
+
+
+def rush(locust: list[str], lock: str) -> dict[str, Any]:
+    """One headless run with what locust.conf says of buyers; its result. Raises NoResult."""
+    with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
+        result = Path(folder) / "result.json"
+        ended = subprocess.run(
+            [
+                *(*locust, "--headless", "--lock", lock, "--result", str(result)),
+                "--skip-log-setup",  # its warnings on stderr, none of its tables
+            ],
+            stdin=subprocess.DEVNULL,
+            check=False,  # the exit code is the verdict, and `none` has to show an oversell
+        )
+        if not result.exists():
+            raise NoResult(
+                f"Locust ended with {ended.returncode} and no result; it says why above. "
+                f"Try it alone: python -m loadtest.commands.contrast --headless --lock {lock}"
+            )
+        run: dict[str, Any] = json.loads(result.read_text())
+    if "error" in run:
+        raise NoResult(run["error"])
+    return run
+
+
+def restock_token() -> str:
+    """The shop's SHOP_RESTOCK_TOKEN, from a file where one is named; empty when there is none."""
+    if path := os.environ.get("SHOP_RESTOCK_TOKEN_FILE"):
+        return Path(path).read_text().strip()
+    return os.environ.get("SHOP_RESTOCK_TOKEN", "")
+
+
+def _exit_on_sigterm(signum: int, frame: object) -> None:
+    raise SystemExit(128 + signum)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

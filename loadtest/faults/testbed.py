@@ -1,0 +1,225 @@
+"""Two nodes with a proxy before each of their servers, and the marks at which purchases stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+import psycopg
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from loadtest.judge.history import History
+from loadtest.stack.stack import Node, Stack, StackError
+from servers import embedded
+from servers.proxy.proxy import Proxy
+from servers.sentinels import Sentinels
+
+#: Seconds that a lock survives a silent holder, the same for every strategy.
+TTL = 1.0
+#: The settings of a node that faults are made on. Connections: of every strategy some buyers stand
+#: in a transaction at the same time.
+SETTINGS = {
+    "SHOP_LOCK_TTL": str(TTL),
+    "SHOP_TOKEN_TTL": str(TTL),
+    "SHOP_LOCK_WAIT": "2",
+    "SHOP_REDIS_TIMEOUT": "1",
+    "SHOP_DB_POOL": "60",
+    "SHOP_DEMO_PAUSES": "",
+}
+VICTIMS, RIVALS = 0, 1
+
+
+class Stage(Stack):
+    """The stack on which faults are made. Node A (0) has the victims, node B (1) their rivals.
+
+    main      the Valkey that both nodes use
+    redis     each node's way to it
+    redlock   the way to each of Redlock's servers
+    postgres  node A's way to PostgreSQL
+    history   where buyers and faults are recorded; the nodes write files of their own beside it
+    """
+
+    def __init__(self, *, log: IO[bytes], progress: Callable[[str], None], threads: int) -> None:
+        self.redis: list[Proxy] = []
+        self.redlock: list[Proxy] = []
+        super().__init__(
+            nodes=2, workers=1, threads=threads, log=log, progress=progress, extras=True
+        )
+        self.folder = Path(self._folder.name)
+        self.records = self.folder / "history"
+        for mark in ("at", "go"):
+            (self.records / mark).mkdir(parents=True)
+        self.history = History(self.records / "buyers.jsonl")
+        self.settings: dict[str, str] = {}
+        self.sentinels: Sentinels | None = None
+
+    # --- what runs where ------------------------------------------------------------------------
+
+    @property
+    def main(self) -> embedded.Valkey:
+        return self.valkeys[0]
+
+    @main.setter
+    def main(self, server: embedded.Valkey) -> None:
+        self.valkeys[0] = server
+
+    def _environment(self) -> dict[str, str]:
+        environment = super()._environment() | SETTINGS
+        self.redis = [Proxy(self.address(self.main), name=f"redis-{node}") for node in "AB"]
+        self.postgres = Proxy(
+            _socket_of(environment["DATABASE_URL"]), folder=self.folder, name="postgres-A"
+        )
+        for proxy in (*self.redis, self.postgres):
+            proxy.start()
+        return environment | {"SHOP_DEMO_HISTORY": str(self.records)}
+
+    def _own_extras(self) -> dict[str, str]:
+        extras = super()._own_extras()
+        self.redlock = [Proxy(self.address(server)) for server in self.valkeys[1:]]
+        for proxy in self.redlock:
+            proxy.start()
+        ways = ",".join(f"redis://{proxy.address}" for proxy in self.redlock)
+        return extras | {"REDLOCK_URLS": ways}
+
+    def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
+        name = "AB"[number]
+        own = {
+            "REDIS_URL": f"redis://{self.redis[number].address}",
+            "SHOP_DEMO_NODE": name,
+            "PGAPPNAME": f"oversold-{name}",
+        }
+        if number == VICTIMS:
+            whole = environment["DATABASE_URL"].partition("?")[0]
+            own["DATABASE_URL"] = f"{whole}?host={self.postgres.address.replace('/', '%2F')}"
+        return environment | own
+
+    def set_ttl(self, seconds: float) -> None:
+        """Start both nodes again, with another ttl for every strategy."""
+        self.settings = {"SHOP_LOCK_TTL": str(seconds), "SHOP_TOKEN_TTL": str(seconds)}
+        for node in (VICTIMS, RIVALS):
+            self.restart(node)
+
+    def restart(self, number: int, **settings: str) -> None:
+        """Start a node again, with these settings beside its own."""
+        node = self.nodes[number]
+        node.stop()
+        known = node.environment
+        node.environment = known | self.settings | settings
+        node.start()
+        node.environment = known
+        node.wait_until_ready(self.shop(number))
+
+    def stop(self) -> None:
+        super().stop()
+        if self.sentinels is not None:
+            self.sentinels.stop()
+        for proxy in (*self.redis, *self.redlock, *([self.postgres] if self.redis else [])):
+            proxy.stop()
+
+    # --- what faults do -------------------------------------------------------------------------
+
+    @staticmethod
+    def address(server: embedded.Valkey) -> tuple[str, int]:
+        return "127.0.0.1", server.port
+
+    def signal(self, node: int, what: signal.Signals) -> list[int]:
+        """Send a signal to every process of a node; their pids."""
+        pids = self.pids(node)
+        for pid in pids:
+            os.kill(pid, what)
+        return pids
+
+    def pids(self, node: int) -> list[int]:
+        """The processes of a node, its master first."""
+        process = self.nodes[node].process
+        if process is None:
+            raise StackError(f"node {'AB'[node]} does not run")
+        master = psutil.Process(process.pid)
+        return [master.pid, *(child.pid for child in master.children(recursive=True))]
+
+    @staticmethod
+    def ask(server: embedded.Valkey, *command: Any, db: int = 1, timeout: float = 5.0) -> Any:
+        """One command to a Valkey itself, past every proxy; db 1 has the locks."""
+        with redis.Redis(
+            port=server.port, db=db, retry=Retry(NoBackoff(), 0), socket_timeout=timeout
+        ) as client:
+            return client.execute_command(*command)
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """The rows of one statement, past every proxy."""
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
+            return connection.execute(statement).fetchall()
+
+    @staticmethod
+    def answers(way: Proxy) -> bool:
+        """Whether a server answers through this proxy."""
+        host, port = way.address.split(":")
+        try:
+            with redis.Redis(
+                host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=0.3
+            ) as client:
+                return bool(client.ping())
+        except redis.RedisError:
+            return False
+
+    def pid_of(self, server: embedded.Valkey) -> int:
+        """Its process."""
+        return int(self.ask(server, "INFO", "server")["process_id"])
+
+    def restart_empty(self) -> int:
+        """Kill the Valkey and start it again without its data, on its old port; its new pid."""
+        self.main.stop(signal.SIGKILL)
+        return self.start_again(self.main)
+
+    @staticmethod
+    def start_again(server: embedded.Valkey) -> int:
+        pid = server.start(server.port)
+        embedded.adopt(pid)
+        return pid
+
+    def files(self) -> list[Path]:
+        """Where the history is: a file of the buyers' and the faults', and one for each process."""
+        return sorted(self.records.glob("*.jsonl"))
+
+    def tell(self, fault: str, kind: str, phase: str, what: str) -> None:
+        """Record what a fault did."""
+        self.history.tell(by="fault", f=fault, type=kind, phase=phase, what=what)
+
+    # --- where purchases stop -------------------------------------------------------------------
+
+    def stands(self, attempt: str, point: str) -> bool:
+        """Whether the purchase stands at its point."""
+        return self._mark("at", attempt, point).exists()
+
+    def let_go(self, attempt: str, point: str) -> None:
+        """Let the purchase go on; one that has not come there yet will not stop."""
+        self._mark("go", attempt, point).touch()
+
+    def _mark(self, kind: str, attempt: str, point: str) -> Path:
+        return self.records / kind / f"{attempt.replace('/', '+')}@{point}"
+
+
+def until(true: Callable[[], bool], seconds: float) -> bool:
+    """Wait until it is true, for at most that long; whether it is."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _socket_of(database_url: str) -> str:
+    """The path of the server's Unix socket."""
+    with psycopg.connect(database_url) as connection:
+        return f"{connection.info.host}/.s.PGSQL.{connection.info.port}"
+
+
+__all__ = ["RIVALS", "TTL", "VICTIMS", "Node", "Stage", "until"]

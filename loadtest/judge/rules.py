@@ -1,0 +1,161 @@
+"""The rules of the judge: each finds what no correct sale shows, with its evidence.
+
+None of them ever calls a correct sale broken: an answer that is missing may have been any, and a
+request may take effect at any time after it was sent. Here are the rules over orders and answers;
+all of these spoil an exact sale: its record is wrong. Those over locks are in lock_rules.py.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+from math import inf
+
+from loadtest.judge import lock_rules
+from loadtest.judge.sale_record import Finding, Record, more
+
+Rule = Callable[[Record], Finding | None]
+
+
+def lost_update(record: Record) -> Finding | None:
+    """Conservation: every order took one unit off the shelf, and nothing else did."""
+    sold, gone = len(record.orders), record.initial_stock - record.stock_left
+    if sold == gone:
+        return None
+    which = "decrements were erased" if sold > gone else "units went without an order"
+    return Finding("lost_update", f"{sold} orders took {gone} units: {abs(sold - gone)} {which}")
+
+
+def lost_ack(record: Record) -> Finding | None:
+    """An order that a buyer was told of is there, and it is that buyer's."""
+    there = {(order["key"], order["order"]) for order in record.orders}
+    lost = [
+        (key, number)
+        for key, numbers in record.acknowledged.items()
+        for number in numbers
+        if (key, number) not in there
+    ]
+    if not lost:
+        return None
+    key, number = lost[0]
+    known = record.number_of.get(key)
+    instead = "there is none" if known is None else f"it has order {known}"
+    what = f"{key} was told of order {number}; {instead}{more(lost)}"
+    return Finding("lost_ack", what, tuple(key for key, _ in lost))
+
+
+def false_sold_out(record: Record) -> Finding | None:
+    """Nobody is told `sold_out` before all units could have gone, or with a unit of its own."""
+    told = [
+        (request.attempt, request.answered or inf)
+        for request in record.requests
+        if request.outcome == "sold_out"
+    ]
+    told += [
+        (buyer.key, inf)
+        for buyer in record.told
+        if buyer.outcome == "sold_out" and buyer.key not in record.requests_of
+    ]
+    gone = _could_have_gone(record)
+    owners = [key for key, _ in told if key in record.number_of]
+    early = [
+        (bisect_left(gone, when), key)
+        for key, when in told
+        if bisect_left(gone, when) < record.initial_stock
+    ]
+    if early:
+        units, key = early[0]
+        what = (
+            f"{key} was told sold_out when at most {units} of {record.initial_stock} units had gone"
+        )
+    elif owners:
+        what = f"{owners[0]} was told sold_out and has order {record.number_of[owners[0]]}"
+    else:
+        return None
+    cases = [key for _, key in early] or owners
+    return Finding("false_sold_out", what + more(cases), tuple(cases))
+
+
+def _could_have_gone(record: Record) -> list[float]:
+    """For each order the earliest time at which its unit could have gone, sorted: when a
+    counter gave it away, else when its node read the stock for it, else when it began to commit,
+    else when its buyer first asked, else any."""
+    begun: dict[str, float] = {}
+    for event in record.history:
+        if event["f"] == "reserves":
+            begun.setdefault(event["attempt"], event["t"])
+    for commit in record.commits:
+        begun.setdefault(commit.attempt, commit.begun if commit.read_at is None else commit.read_at)
+    for request in record.requests:
+        begun.setdefault(request.attempt, request.sent)
+    return sorted(begun.get(order["key"], -inf) for order in record.orders)
+
+
+def false_refusal(record: Record) -> Finding | None:
+    """A buyer who was only ever refused has no order. (Told `sold_out`, see false_sold_out.)"""
+    found = [
+        buyer.key
+        for buyer in record.buyers
+        if buyer.key in record.number_of
+        and buyer.key not in record.acknowledged
+        and record.was_refused(buyer)
+        and not _was_told(record, buyer.key, "sold_out")
+    ]
+    if not found:
+        return None
+    key = found[0]
+    what = f"{key} was refused and has order {record.number_of[key]}{more(found)}"
+    return Finding("false_refusal", what, tuple(found))
+
+
+def _was_told(record: Record, key: str, outcome: str) -> bool:
+    asked = record.requests_of.get(key)
+    if asked is not None:
+        return any(request.outcome == outcome for request in asked)
+    return any(buyer.key == key and buyer.outcome == outcome for buyer in record.told)
+
+
+def ghost_order(record: Record) -> Finding | None:
+    """Every order is of somebody who asked for it."""
+    asked = {buyer.key for buyer in record.buyers}
+    found = [order for order in record.orders if order["key"] not in asked]
+    if not found:
+        return None
+    what = f"order {found[0]['order']} has the key {found[0]['key']}, which nobody sent"
+    return Finding("ghost_order", what + more(found), tuple(str(o["key"]) for o in found))
+
+
+def double_order(record: Record) -> Finding | None:
+    """One attempt has one order, and is told of one."""
+    times = Counter(order["key"] for order in record.orders)
+    found = [key for key, count in times.items() if count > 1]
+    found += [
+        key for key, numbers in record.acknowledged.items() if len(numbers) > 1 and times[key] < 2
+    ]
+    if not found:
+        return None
+    key = found[0]
+    numbers = {order["order"] for order in record.orders if order["key"] == key}
+    numbers |= {number for number in record.acknowledged.get(key, ()) if number is not None}
+    what = f"{key} has the orders {', '.join(map(str, sorted(numbers)))}{more(found)}"
+    return Finding("double_order", what, tuple(found))
+
+
+RULES: tuple[Rule, ...] = (
+    lost_update,
+    lost_ack,
+    false_sold_out,
+    lock_rules.fence_fell_over_orders,
+    lock_rules.fence_fell_over_grants,
+    lock_rules.overlap,
+    lock_rules.stale_write,
+    false_refusal,
+    ghost_order,
+    double_order,
+)
+
+
+def find(record: Record) -> list[Finding]:
+    """What the rules find, in their order."""
+    return [finding for rule in RULES if (finding := rule(record)) is not None]

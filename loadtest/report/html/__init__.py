@@ -1,0 +1,94 @@
+"""report.html of a run: one file that opens from disk, without a network.
+
+Python puts it together from the files beside this one and from data; the page does the rest.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from loadtest.judge.history import Event
+from loadtest.report import tables as report
+from loadtest.report.html.data import report_data
+from servers.embedded import ROOT
+
+NAME = "report.html"
+HERE = Path(__file__).parent
+ECHARTS = ROOT / "shop" / "demo" / "static" / "shop" / "vendor" / "echarts"
+#: In this order: each uses what is above it.
+SCRIPTS = (
+    "dom.js",
+    "marks.js",
+    "timeline.js",
+    "lanes.js",
+    "latency.js",
+    "verdicts.js",
+    "detail.js",
+    "main.js",
+)
+#: Of the charting library, as its licences ask for.
+LICENCES = ("NOTICE", "LICENSE", "licenses/LICENSE-d3")
+
+
+def write(
+    folder: Path,
+    summary: Mapping[str, Any],
+    events: Sequence[Event],
+    *,
+    title: str,
+    faults: Mapping[str, str] | None = None,
+) -> Path:
+    """Write report.html into a folder; its path.
+
+    summary  as `summary.json` or `faults.json` has it
+    events   the history of all its runs, oldest first; a run without any has no timeline
+    title    what was run, a few words
+    faults   what each fault does, by its name
+    """
+    data = report_data(summary, events)
+    where = report.where(summary) if summary["runs"] else ""
+    page = render({**data, "title": title, "where": where, "faults": dict(faults or {})})
+    path = folder / NAME
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """The page around its data. Whatever text is in the data, it stays text."""
+    return _template().substitute(
+        title=html.escape(str(data["title"])),
+        style=_style(),
+        data=as_json(data),
+        echarts=_script(_read(ECHARTS / "echarts.min.js")),
+        script=_script("\n".join(_read(HERE / name) for name in SCRIPTS)),
+        licences=html.escape("\n\n".join(_read(ECHARTS / name) for name in LICENCES)),
+    )
+
+
+def as_json(data: Any) -> str:
+    """JSON that can stand inside a <script>: nothing in it opens or closes a tag or a comment."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _script(text: str) -> str:
+    """A script that can stand inside <script>: our own code has none of these outside a string."""
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _style() -> str:
+    return _read(HERE / "report.css")
+
+
+@cache
+def _template() -> Template:
+    return Template(_read(HERE / "report.html"))
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

@@ -1,0 +1,229 @@
+"""How a sale came to break, told as a timeline of the buyers and faults that matter.
+
+0.000 s  victim (A) has the lock, fence 7
+0.004 s  victim reads a stock of 10
+0.010 s  fault: node A stopped with SIGSTOP (pids 12, 13)
+1.020 s  rival-1 (B) has the lock, fence 8: two holders
+1.021 s  rival-1 reads a stock of 10
+2.551 s  victim sells order 31, writes back 9
+2.560 s  rival-1 sells order 32, writes back 9: the decrement of order 31 is lost
+...      and 9 more sold, last told sold_out at 3.9 s: 11 orders for 10 units
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loadtest.judge.history import Commit, Event, Hold, Request, commits, holds, requests
+from loadtest.judge.verdict import Judgement
+
+#: Lines of a story, the last one that sums up included.
+LENGTH = 14
+#: Buyers whose every step is told.
+CAST = 3
+#: Whose attempts explain a broken sale, first to last.
+TELLING = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
+#: How many are inside, in words.
+COUNT = {2: "two", 3: "three", 4: "four", 5: "five"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """`weight`: lines of a lower one go first where there are too many."""
+
+    t: int
+    weight: int
+    text: str
+
+
+def timeline(history: Sequence[Event], judgement: Judgement) -> list[str]:
+    """At most LENGTH lines: seconds since the first of them, and what happened.
+
+    history    the events of one product, oldest first (history.by_product)
+    judgement  what the judge made of them; its findings say whose steps matter
+    """
+    cast = _cast(history, judgement)
+    told = [*_faults(history), *_locks(history, cast), *_reads(history, cast)]
+    sales = _sales(history, judgement, cast)
+    told += [*sales, *_answers(history, judgement, cast)]
+    kept = sorted(told, key=lambda line: (-line.weight, line.t))[: LENGTH - 1]
+    kept.sort(key=lambda line: line.t)
+    start = kept[0].t if kept else 0
+    shown = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in kept]
+    others = judgement.orders - sum(line in kept for line in sales)
+    return [*shown, f" ...      {_rest(history, judgement, start, others)}"]
+
+
+def name(attempt: str) -> str:
+    """What a buyer is called: the last part of its attempt's id."""
+    return attempt.rpartition("/")[2]
+
+
+def _cast(history: Sequence[Event], judgement: Judgement) -> list[str]:
+    """The attempts that are followed: those of the findings and the victim; where that is one or
+    none, the first ones of the rest as well."""
+
+    def telling(rule: str) -> int:
+        return TELLING.index(rule) if rule in TELLING else len(TELLING)
+
+    found = sorted(judgement.findings, key=lambda finding: telling(finding.rule))
+    everybody = [event["attempt"] for event in history if "attempt" in event]
+    victims = [attempt for attempt in everybody if name(attempt).startswith("victim")]
+    rivals = [attempt for attempt in everybody if name(attempt).startswith("rival")]
+    inside = [hold.attempt for hold in holds(history)]
+    cast = dict.fromkeys(attempt for finding in found for attempt in finding.attempts[:2])
+    cast.update(dict.fromkeys(victims))
+    if len(cast) < 2:
+        cast.update(dict.fromkeys([*sorted(rivals, key=name), *inside, *everybody]))
+    return list(cast)[:CAST]
+
+
+def _faults(history: Sequence[Event]) -> Iterator[Line]:
+    """What was done to the servers, and how it was seen. How it was prepared is left out."""
+    for event in history:
+        phase = event.get("phase")
+        if event["by"] != "fault" or phase == "arm":
+            continue
+        what = event.get("what", event["f"])
+        if phase == "prove" and event["type"] == "fail":
+            yield Line(event["t"], 4, f"fault: it did not fire: {what}")
+        elif phase == "prove":
+            yield Line(event["t"], 0, f"seen: {what}")
+        else:
+            yield Line(event["t"], 4, f"fault: {what}")
+
+
+def _locks(history: Sequence[Event], cast: Sequence[str]) -> Iterator[Line]:
+    """Who has the lock, and who lost it."""
+    every = holds(history)
+    for hold in every:
+        if hold.attempt not in cast:
+            continue
+        inside = 1 + sum(other.start < hold.start < other.end for other in every)
+        fence = f", fence {hold.fence}" if hold.fence is not None else ""
+        together = f": {COUNT.get(inside, inside)} holders" if inside > 1 else ""
+        text = f"{_where(hold)} has the lock{fence}{together}"
+        yield Line(hold.start, 3 if together or hold is every[0] else 2, text)
+    yield from _deletions(history, every, cast)
+    for event in history:
+        if event["f"].startswith("stops at ") and event.get("attempt") in cast:
+            if not event["f"].endswith(("after_read", "after_commit")):  # those are told anyway
+                yield Line(event["t"], 3, f"{name(event['attempt'])} {event['f']}")
+        elif event["f"] == "released" and event.get("attempt") in cast:
+            outcome = event.get("outcome")
+            if outcome == "expired":
+                text = f"{name(event['attempt'])} releases, and finds that the lock was not its own"
+                yield Line(event["t"], 1, text)
+            elif outcome == "unknown":
+                text = f"{name(event['attempt'])} releases, and gets no answer"
+                yield Line(event["t"], 1, text)
+
+
+def _deletions(
+    history: Sequence[Event], every: Sequence[Hold], cast: Sequence[str]
+) -> Iterator[Line]:
+    """Releases that were told to have worked though another one had the lock by then."""
+    for event in history:
+        if event["f"] != "released" or event.get("outcome") != "released":
+            continue
+        others = [
+            other
+            for other in every
+            if other.start < event["t"] < other.end and other.attempt != event.get("attempt")
+        ]
+        if others and event.get("attempt") in cast:
+            whose = name(others[-1].attempt)
+            text = f"{name(event['attempt'])} releases, and so deletes the lock of {whose}"
+            yield Line(event["t"], 3, text)
+
+
+def _where(hold: Hold) -> str:
+    return f"{name(hold.attempt)} ({hold.node})" if hold.node else name(hold.attempt)
+
+
+def _reads(history: Sequence[Event], cast: Sequence[str]) -> Iterator[Line]:
+    """What each of them read, but for what it read again: of equal reads in a row the first."""
+    last: dict[str, int | None] = {}
+    for event in history:
+        if event["f"] != "after_read" or event["attempt"] not in cast:
+            continue
+        attempt, amount = event["attempt"], event.get("amount")
+        if attempt not in last or last[attempt] != amount:
+            yield Line(event["t"], 2, f"{name(attempt)} reads a stock of {amount}")
+        last[attempt] = amount
+
+
+def _sales(history: Sequence[Event], judgement: Judgement, cast: Sequence[str]) -> list[Line]:
+    """What each of them sold, at its commit, or where no node told of one at its answer."""
+    asked = requests(history)
+    numbers = dict(judgement.recovered)
+    numbers.update({r.attempt: r.order for r in asked if r.order is not None})
+    committed = {commit.attempt: commit for commit in commits(history)}
+    answered = {request.attempt: request for request in asked if request.order is not None}
+    erased = _erased(judgement)
+    lines = []
+    for attempt in cast:
+        commit, answer = committed.get(attempt), answered.get(attempt)
+        if attempt not in numbers or (commit is None and answer is None):
+            continue
+        text = f"{name(attempt)} sells order {numbers[attempt]}{_written(commit)}"
+        if attempt in erased:
+            lost = [str(numbers[key]) for key in erased[attempt] if key in numbers]
+            text += f": the decrement of order {', '.join(lost)} is lost"
+        if attempt in judgement.recovered:
+            text += " (its buyer was not told)"
+        lines.append(Line(_when(commit, answer), 3, text))
+    return lines
+
+
+def _erased(judgement: Judgement) -> dict[str, tuple[str, ...]]:
+    """Whose decrements a stale write erased, by its attempt."""
+    return {
+        finding.attempts[0]: finding.attempts[1:]
+        for finding in judgement.findings
+        if finding.rule == "stale_write"
+    }
+
+
+def _written(commit: Commit | None) -> str:
+    if commit is None or commit.amount is None:
+        return ""
+    return f", writes back {commit.amount - 1}"
+
+
+def _when(commit: Commit | None, answer: Request | None) -> int:
+    if commit is not None:
+        return commit.done or commit.begun
+    assert answer is not None
+    return answer.answered or answer.sent
+
+
+def _answers(history: Sequence[Event], judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+    """What they were told beside sold: the first time, and how often."""
+    told: dict[tuple[str, str], list[Request]] = {}
+    for request in requests(history):
+        if request.attempt in cast and request.outcome != "sold" and request.answered:
+            told.setdefault((request.attempt, request.outcome), []).append(request)
+    telling = {key for finding in judgement.findings for key in finding.attempts}
+    for (attempt, outcome), times in told.items():
+        often = f", {len(times)} times" if len(times) > 1 else ""
+        weight = 3 if attempt in telling and outcome == "sold_out" else 1
+        text = f"{name(attempt)} is told {outcome}{often}"
+        yield Line(times[0].answered or times[0].sent, weight, text)
+
+
+def _rest(history: Sequence[Event], judgement: Judgement, start: int, others: int) -> str:
+    """What became of the sale after all that."""
+    asked = requests(history)
+    parts = [f"and {others} more sold"] if others > 0 else []
+    refused = [r.answered for r in asked if r.outcome == "sold_out" and r.answered]
+    if refused:
+        parts.append(f"last told sold_out at {(max(refused) - start) / 1e9:.1f} s")
+    if judgement.verdict == "deadlock":
+        waiting = sum(judgement.outcomes[outcome] for outcome in ("busy", "lost", "unavailable"))
+        until = max(request.answered or request.sent for request in asked)
+        asked_for = f"{waiting} still asked in vain at {(until - start) / 1e9:.1f} s"
+        parts.append(f"{asked_for}, {judgement.stock_left} units left")
+    units = f"{judgement.orders} orders for {judgement.initial_stock} units"
+    return f"{', '.join(parts)}: {units}" if parts else units

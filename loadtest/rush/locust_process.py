@@ -1,0 +1,150 @@
+"""Locust as a process of its own, driven by its REST interface: one start serves every rush.
+
+Never imported here: `import locust` patches threading for the whole process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+from loadtest.stack.stack import ROOT, Stack, StackError
+from servers import embedded
+from servers.ports import free_port
+
+#: Buyers started per second; above 100 Locust warns that it will be unreliable.
+SPAWN_RATE = 100
+START_TIMEOUT = 30.0
+#: The buyers' part of a history, beside the files of the nodes.
+BUYERS = "buyers.jsonl"
+
+
+class Buyers:
+    """A Locust that waits for rushes to run. Use it as a context manager.
+
+    stay  keep the buyers from one rush to the next: no time is lost on starting them, but Locust's
+          report is then of all rushes together
+    """
+
+    def __init__(self, stack: Stack, *, log: IO[bytes], port: int = 0, stay: bool = False) -> None:
+        self.stack = stack
+        self.log = log
+        self.port = free_port(port)
+        self.stay = stay
+        self._waiting = 0  # buyers that stayed
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        first, *others = [node.url for node in self.stack.nodes]
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py"),
+                *("--host", first, "--nodes", ",".join(others)),
+                *("--web-host", "127.0.0.1", "--web-port", str(self.port)),
+                *("--loglevel", "INFO"),
+                *(["--stay"] if self.stay else []),
+                *(["--history", str(self.stack.records / BUYERS)] if self.stack.record else []),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "SHOP_RESTOCK_TOKEN": self.stack.token},
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        embedded.adopt(self._process.pid)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def rush(
+        self, *, lock: str, buyers: int, stock: int, hold_ms: int, product: str, deadline: float
+    ) -> dict[str, Any]:
+        """One rush; what it came to, as in `summary.json`. Raises StackError."""
+        self.wait_until_ready()
+        before = self._ask("/rush")["number"]
+        wanted = {
+            "lock": lock,
+            "stock": stock,
+            "hold_ms": hold_ms,
+            "product": product,
+            "deadline": deadline,
+        }
+        if self._waiting == buyers:
+            self._begin("/rush", wanted)
+        else:
+            host = self.stack.nodes[0].url
+            crowd = {"user_count": buyers, "spawn_rate": SPAWN_RATE, "host": host}
+            self._begin("/swarm", {**crowd, **wanted})
+        patience = time.monotonic() + buyers / SPAWN_RATE + deadline + 120
+        while True:
+            run = self._ask("/rush")
+            if run.pop("number") > before and (self.stay or self._is_stopped()):
+                self._waiting = buyers if self.stay else 0
+                return run
+            if time.monotonic() > patience:
+                raise StackError(f"the rush did not end; see {self.log.name}")
+            time.sleep(0.05)
+
+    def _begin(self, path: str, form: dict[str, Any]) -> None:
+        started = self._ask(path, **form)
+        if not started.get("success"):
+            raise StackError(f"Locust did not start the rush: {started.get('message')}")
+
+    def save(self, folder: Path, name: str) -> None:
+        """Locust's own report and figures of the last rush."""
+        with urlopen(f"{self.url}/stats/report?download=1", timeout=10) as report:
+            (folder / f"{name}.html").write_bytes(report.read())
+        with urlopen(f"{self.url}/stats/requests/csv", timeout=10) as table:
+            (folder / f"{name}.csv").write_bytes(table.read())
+
+    def _is_stopped(self) -> bool:
+        return bool(self._ask("/stats/requests")["state"] == "stopped")
+
+    def wait_until_ready(self) -> None:
+        """Wait until Locust answers. Raises StackError."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while True:
+            try:
+                self._ask("/rush")
+                return
+            except StackError:
+                assert self._process is not None
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _ask(self, path: str, **form: Any) -> dict[str, Any]:
+        data = urlencode(form).encode() if form else None
+        try:
+            with urlopen(self.url + path, data=data, timeout=30) as response:
+                return dict(json.load(response))
+        except (HTTPError, URLError, OSError, ValueError) as error:
+            raise StackError(
+                f"Locust does not answer on {path} ({error}); see {self.log.name}"
+            ) from error

@@ -1,0 +1,68 @@
+"""Where a run leaves what it found: results/<time>/."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from servers.embedded import ROOT, VAR
+
+RESULTS = ROOT / "results"
+
+
+class ResultFolder:
+    """results/<time>/, under another name until it is whole, and the link results/latest.
+
+    path  where the run writes
+    log   its log, outside `path` so that it can still be read when the run fails
+    """
+
+    def __init__(self, base: Path, started: datetime) -> None:
+        self.final = base / started.strftime("%Y-%m-%dT%H-%M-%S")
+        for stale in base.glob(".partial-*"):  # of runs that were killed
+            if not psutil.pid_exists(int(stale.name.rpartition("-")[2])):
+                shutil.rmtree(stale, ignore_errors=True)
+        self.path = base / f".partial-{self.final.name}-{os.getpid()}"
+        self.path.mkdir(parents=True)
+        VAR.mkdir(exist_ok=True)
+        self.log = (VAR / f"run-{os.getpid()}.log").open("wb")
+
+    def finish(self) -> Path:
+        """Give it its name and point `latest` at it."""
+        shutil.move(self.log.name, self.path / "run.log")
+        try:
+            self.path.rename(self.final)
+        except OSError:  # another run began in the same second
+            self.final = self.final.with_name(f"{self.final.name}-{os.getpid()}")
+            self.path.rename(self.final)
+        link = self.final.with_name("latest")
+        fresh = link.with_name(f".latest-{os.getpid()}")
+        fresh.symlink_to(self.final.name)
+        fresh.replace(link)
+        return self.final
+
+
+@contextmanager
+def result_folder(started: datetime, base: Path = RESULTS) -> Iterator[ResultFolder]:
+    """A folder for one run. A run that fails leaves its log, one that is stopped nothing."""
+    folder = ResultFolder(base, started)
+    try:
+        yield folder
+    except Exception:
+        raise  # the error names the log
+    except BaseException:
+        Path(folder.log.name).unlink(missing_ok=True)
+        raise
+    finally:
+        folder.log.close()
+        shutil.rmtree(folder.path, ignore_errors=True)  # gone already if it was finished
+
+
+def now() -> datetime:
+    return datetime.now(UTC).astimezone()

@@ -1,0 +1,257 @@
+"""Two nodes of the shop and what they need, started for one run and stopped after it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from loadtest.judge.history import Event, read
+from loadtest.stack.client import Shop, ShopUnreachable
+from servers import embedded, zookeeper
+from servers.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+#: What the nodes are called.
+NAMES = "ABCDEFGH"
+#: Independent servers for Redlock.
+REDLOCK_SERVERS = 5
+#: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
+#: left to luck.
+PAUSES = "released=10"
+#: Seconds for a node to answer after its start.
+START_TIMEOUT = 30.0
+
+
+class StackError(RuntimeError):
+    """A part of the stack did not start. The message names its log."""
+
+
+class Node:
+    """One application server: a gunicorn master with its workers, in a session of its own.
+
+    Its own session keeps the terminal's Ctrl-C away from it, and makes its process group one that
+    can be killed as a whole.
+    """
+
+    def __init__(
+        self, name: str, *, environment: dict[str, str], log: IO[bytes], port: int = 0
+    ) -> None:
+        self.name = name
+        self.port = free_port(port)
+        self.environment = environment
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "gunicorn"),
+                *("-c", "python:shop.gunicorn_conf"),
+                *("--bind", f"127.0.0.1:{self.port}"),
+                "shop.wsgi",
+            ],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        embedded.adopt(self.process.pid)
+
+    def wait_until_ready(self, shop: Shop) -> None:
+        """Wait for /readyz. Raises StackError."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while True:
+            try:
+                shop.ready()
+                return
+            except ShopUnreachable as error:
+                assert self.process is not None
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise StackError(
+                        f"node {self.name} did not start ({error}); see {self.log.name}"
+                    ) from error
+                time.sleep(0.05)
+
+    def stop(self, patience: float = 5.0) -> None:
+        """SIGTERM, and SIGKILL for the whole group when that is not enough."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.process = None
+
+
+class Stack:
+    """PostgreSQL, Valkey and the nodes of one run. Use it as a context manager.
+
+    With DATABASE_URL or REDIS_URL set, those servers are used and nothing of them is started or
+    stopped; else the run has a database of its own in the checkout's PostgreSQL, and a Valkey of
+    its own.
+
+    nodes, workers, threads  application servers, processes in each, threads in each process
+    log                      where the output of everything goes
+    port                     where the first node should listen, if that port is free
+    extras                   also five servers for Redlock, and ZooKeeper where it is installed
+    record                   the nodes record what each purchase did, in a file each in `records`
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: int,
+        workers: int,
+        threads: int,
+        log: IO[bytes],
+        progress: Callable[[str], None] = lambda step: None,
+        port: int = 0,
+        extras: bool = False,
+        record: bool = False,
+    ) -> None:
+        self.workers = workers
+        self.threads = threads
+        self.log = log
+        self.progress = progress
+        self.token = secrets.token_urlsafe(24)
+        self.database_url = ""
+        self.valkeys: list[embedded.Valkey] = []
+        self.zookeeper: zookeeper.ZooKeeper | None = None
+        self.nodes: list[Node] = []
+        self._count = nodes
+        self._port = port
+        self._extras = extras
+        self._folder = tempfile.TemporaryDirectory(prefix="oversold-")
+        self.record = record
+        self.records = Path(self._folder.name) / "history"
+        if record:
+            self.records.mkdir()
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def shop(self, node: int = 0) -> Shop:
+        """A client of one node."""
+        return Shop(self.nodes[node].url, token=self.token, name=self.nodes[node].name)
+
+    def stop(self) -> None:
+        """Stop everything that was started, nodes first."""
+        self.progress("stopping")
+        for node in self.nodes:
+            if node.process is not None:
+                node.process.terminate()  # all at once; stop() waits for each
+        for node in self.nodes:
+            node.stop()
+        for valkey in self.valkeys:
+            valkey.stop()
+        if self.zookeeper is not None:
+            self.zookeeper.stop()
+        self._folder.cleanup()
+
+    def _start(self) -> None:
+        self.progress("starting PostgreSQL and Valkey")
+        embedded.read_env()
+        embedded.attach()
+        environment = self._environment()
+        self.database_url = environment["DATABASE_URL"]
+        self.progress("starting the nodes")
+        for number in range(self._count):
+            name, port = NAMES[number], self._port if number == 0 else 0
+            own = self._environment_of(number, environment)
+            node = Node(name, environment=own, log=self.log, port=port)
+            self.nodes.append(node)
+            node.start()
+        self.progress("migrating")
+        self._migrate(environment)
+        for number, node in enumerate(self.nodes):
+            node.wait_until_ready(self.shop(number))
+        if self.zookeeper is not None:
+            try:
+                self.zookeeper.wait_until_ready()
+            except TimeoutError as error:
+                raise StackError(str(error)) from error
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database(),
+            "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
+            **(self._own_extras() if self._extras else {}),
+            "DJANGO_SETTINGS_MODULE": "shop.settings",
+            "SHOP_DEMO": "1",
+            "SHOP_DEMO_PAUSES": PAUSES,
+            "SHOP_RESTOCK_TOKEN": self.token,
+            "SECRET_KEY": secrets.token_urlsafe(48),
+            "WEB_WORKERS": str(self.workers),
+            "WEB_THREADS": str(self.threads),
+            "PYTHONUNBUFFERED": "1",
+            **({"SHOP_DEMO_HISTORY": str(self.records)} if self.record else {}),
+        }
+
+    def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
+        """What one node is given: its name, by which a history tells nodes apart."""
+        return {**environment, "SHOP_DEMO_NODE": NAMES[number]}
+
+    def events(self) -> list[Event]:
+        """What was recorded so far. Raises BrokenHistory, OSError."""
+        return read(self.records.glob("*.jsonl"))
+
+    def _own_database(self) -> str:
+        return embedded.create_database(f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}")
+
+    def _own_valkey(self) -> str:
+        valkey = embedded.Valkey(Path(self._folder.name))
+        self.valkeys.append(valkey)
+        embedded.adopt(valkey.start())
+        return valkey.url
+
+    def _own_extras(self) -> dict[str, str]:
+        extras = {"REDLOCK_URLS": ",".join(self._own_valkey() for _ in range(REDLOCK_SERVERS))}
+        if zookeeper.is_installed():
+            self.zookeeper = zookeeper.ZooKeeper(Path(self._folder.name), log=self.log)
+            embedded.adopt(self.zookeeper.start())
+            extras["ZOOKEEPER_HOSTS"] = self.zookeeper.hosts
+        return extras
+
+    def _migrate(self, environment: dict[str, str]) -> None:
+        done = subprocess.run(
+            [sys.executable, "manage.py", "migrate", "--no-input", "--verbosity", "0"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        if done.returncode:
+            raise StackError(f"manage.py migrate failed; see {self.log.name}")

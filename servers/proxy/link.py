@@ -1,0 +1,248 @@
+"""One connection through the proxy: a client, its way to the server, and what happens there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from servers.proxy.lost_reply import LostReply, Watcher
+
+#: A server's: host and port, or the path of a Unix socket.
+Address = tuple[str, int] | Path | str
+#: A replica asks for its master's writes within this many bytes of its connection, or never.
+HANDSHAKE = 4096
+
+
+@dataclass
+class Conditions:
+    """What the proxy does with bytes; the same for all of its links."""
+
+    target: Address
+    delay: float = 0.0  # seconds, for each chunk in each direction
+    hole: bool = False  # everything is dropped
+    replication_hole: bool = False  # what a server sends to its replicas is dropped
+    refusing: bool = False
+    rules: list[LostReply] = field(default_factory=list)
+    links: set[Link] = field(default_factory=set)
+
+
+class Side(asyncio.Protocol):
+    """One end of a link, and the queue of what came from it and has not been passed on."""
+
+    other: Side
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.transport: asyncio.Transport | None = None
+        self.queue: deque[tuple[float, bytes | None]] = deque()  # due at; None: it was closed
+        self.timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.link.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.link.received(self, data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        self.link.closed(self)
+
+    def pause_writing(self) -> None:
+        if self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def forget(self) -> None:
+        self.queue.clear()
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class Link:
+    """A client's connection and the one to the server that belongs to it.
+
+    A close on one side is passed on to the other: PostgreSQL must see that a killed client is gone.
+    """
+
+    def __init__(self, conditions: Conditions) -> None:
+        self.conditions = conditions
+        self.client, self.server = Side(self), Side(self)
+        self.client.other, self.server.other = self.server, self.client
+        self.has_lost = False  # bytes, or a close: whatever follows would make no sense
+        self._replicates = False
+        self._handshake = b""
+        self._connecting: asyncio.Task[None] | None = None
+        self._watchers: dict[LostReply, Watcher] = {}
+        self._losing: LostReply | None = None  # its request is under way
+        self._drains = False  # its reply is lost, the server is not gone yet
+
+    # --- what the two sides report ---------------------------------------------------------------
+
+    def opened(self, side: Side) -> None:
+        if side is self.server:
+            self._flush(self.client)
+            return
+        self.conditions.links.add(self)
+        if self.conditions.refusing:
+            self.cut()
+        elif not self.conditions.hole:
+            self._connect()
+
+    def received(self, side: Side, data: bytes) -> None:
+        if side is self.client and len(self._handshake) < HANDSHAKE:
+            self._handshake += data
+            self._replicates = b"PSYNC" in self._handshake
+        if self._is_in_a_hole(side):
+            self.has_lost = True
+        elif not self._drains:
+            self._pass(side, data)
+
+    def closed(self, side: Side) -> None:
+        if self._is_in_a_hole(side):
+            self.has_lost = True
+        elif not self._drains:
+            self._pass(side, None)
+        if self._is_over():
+            self._end()
+
+    # --- what the proxy asks for -----------------------------------------------------------------
+
+    def cut(self) -> None:
+        """End it on both sides; what was under way is gone."""
+        self._drains = True  # nothing is passed on any more, a close either
+        for side in (self.client, self.server):
+            side.forget()
+            if side.transport is not None:
+                side.transport.abort()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self._is_over():
+            self._end()
+
+    def settle(self) -> None:
+        """The conditions have changed."""
+        holes = [side for side in (self.client, self.server) if self._is_in_a_hole(side)]
+        for side in holes:
+            self.has_lost = self.has_lost or bool(side.queue)
+            side.forget()
+        if holes:
+            return
+        if self.has_lost:
+            self.cut()  # or half a message would arrive
+        elif self._connecting is None:
+            self._connect()  # it came while there was a hole
+        elif not self.conditions.delay:
+            for side in (self.client, self.server):
+                side.queue = deque((0.0, data) for _, data in side.queue)
+                self._flush(side)
+
+    # --- how bytes pass --------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        self._connecting = asyncio.get_running_loop().create_task(self._reach_the_server())
+
+    async def _reach_the_server(self) -> None:
+        loop, target = asyncio.get_running_loop(), self.conditions.target
+        try:
+            if isinstance(target, tuple):
+                await loop.create_connection(lambda: self.server, *target)
+            else:
+                await loop.create_unix_connection(lambda: self.server, str(target))
+        except OSError:
+            self._connecting = None
+            self.cut()
+
+    def _is_in_a_hole(self, side: Side) -> bool:
+        """Whether what comes from this side is dropped."""
+        if self.conditions.hole:
+            return True
+        return self.conditions.replication_hole and self._replicates and side is self.server
+
+    def _pass(self, side: Side, data: bytes | None) -> None:
+        """In order and, if there is one, after the delay; None is a close."""
+        if self._losing is not None and side is self.server:
+            self._lose(data)
+        elif self.conditions.delay or side.queue or self._server_is_awaited(side):
+            side.queue.append((asyncio.get_running_loop().time() + self.conditions.delay, data))
+            self._flush(side)
+        else:
+            self._deliver(side, data)
+
+    def _server_is_awaited(self, side: Side) -> bool:
+        return side is self.client and self._connecting is not None and not self._connecting.done()
+
+    def _flush(self, side: Side) -> None:
+        """Deliver what is due, and come back for the rest."""
+        loop = asyncio.get_running_loop()
+        if side.timer is not None:
+            side.timer.cancel()
+            side.timer = None
+        if side.other.transport is None and self._server_is_awaited(side):
+            return
+        while side.queue and side.queue[0][0] <= loop.time():
+            self._deliver(side, side.queue.popleft()[1])
+        if side.queue:
+            side.timer = loop.call_at(side.queue[0][0], self._flush, side)
+
+    def _deliver(self, side: Side, data: bytes | None) -> None:
+        transport = side.other.transport
+        if transport is None:
+            return
+        if data is None:
+            transport.close()
+            return
+        if side is self.client and self.conditions.rules and self._losing is None:
+            self._look_for_a_request(data)
+        transport.write(data)
+
+    # --- how a reply gets lost -------------------------------------------------------------------
+
+    def _look_for_a_request(self, data: bytes) -> None:
+        for rule in list(self.conditions.rules):
+            watcher = self._watchers.get(rule) or self._watchers.setdefault(rule, Watcher(rule))
+            if rule.is_open and watcher.sees(data):
+                rule.take()
+                self.conditions.rules.remove(rule)
+                self._losing = rule
+                return
+
+    def _lose(self, reply: bytes | None) -> None:
+        if reply is None:  # the server is gone, and never answered
+            if self.client.transport is not None:
+                self.client.transport.close()
+            return
+        assert self._losing is not None
+        self._drains = True
+        self._losing.fire(reply)
+        self.client.forget()
+        if self.client.transport is not None:
+            self.client.transport.abort()
+        # Not closed with bytes unread, which would be a reset: the server reads all that we sent.
+        if self.server.transport is not None:
+            with suppress(OSError):
+                self.server.transport.write_eof()
+
+    # --- its end ---------------------------------------------------------------------------------
+
+    def _is_over(self) -> bool:
+        both_are_gone = self.client.transport is None and self.server.transport is None
+        return both_are_gone and not self._server_is_awaited(self.client)
+
+    def _end(self) -> None:
+        for side in (self.client, self.server):
+            side.forget()
+        if self._losing is not None and not self._losing.fired:
+            self._losing.give_back()
+            self.conditions.rules.append(self._losing)
+            self._losing = None
+        self.conditions.links.discard(self)

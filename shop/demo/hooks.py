@@ -1,0 +1,166 @@
+"""What a demo may do to the shop, and nothing else may: SHOP_DEMO=1.
+
+Pauses at points, for everybody; and, with a folder to record into (SHOP_DEMO_HISTORY), a history
+of what each purchase did and stops for single ones. A buyer who sends `Demo-Stop: after_read`
+stands at that point from the time that the file at/<key>@after_read appears in the folder until
+the file go/<key>@after_read does. Files, because everything else may be down or cut off.
+
+In a folder with at/ an event is written as it happens: the process may be killed the moment after.
+Without at/ nobody stops, and what a purchase did is written when it is over: a write under the lock
+hands the processor to another thread, and the rush would be slower for being watched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+from locks import points
+from shop import record
+from shop.demo import stepper as hands
+
+#: Seconds after which a stopped purchase goes on by itself, and how often it looks.
+LONGEST_STOP = 30.0
+LOOK_EVERY = 0.005
+#: What begins, and may still fail; everything else that is told has happened.
+BEGINS = {"acquire", "before_commit", "release"}
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request of a purchase: its Idempotency-Key, the points at which it is to stop, and what
+    it did that is not yet written."""
+
+    attempt: str
+    stops: frozenset[str]
+    kept: list[dict[str, Any]] = field(default_factory=list)
+
+
+_visit: ContextVar[Visit | None] = ContextVar("visit", default=None)
+_stage: Stage | None = None
+
+
+def now() -> float:
+    """Seconds since 1970 by this node's clock, which a demo may set wrong."""
+    return time.time() + (settings.SHOP_DEMO_CLOCK_AHEAD if settings.SHOP_DEMO else 0.0)
+
+
+def install() -> None:
+    """Put the hooks in place that the settings ask for. Nothing happens outside a demo."""
+    global _stage
+    if not settings.SHOP_DEMO:
+        return
+    hooks: list[points.Hook] = [hands.at_point]
+    recorders: list[record.Recorder] = [hands.hear]
+    if settings.SHOP_DEMO_PAUSES:
+        hooks.append(pause_for(settings.SHOP_DEMO_PAUSES))
+    if settings.SHOP_DEMO_HISTORY:
+        _stage = Stage(Path(settings.SHOP_DEMO_HISTORY), node=settings.SHOP_DEMO_NODE)
+        hooks.append(_stage.at_point)
+        recorders.append(_stage.tell)
+
+    def at_point(name: str) -> None:
+        for hook in hooks:
+            hook(name)
+
+    def tell(event: str, facts: dict[str, object]) -> None:
+        for recorder in recorders:
+            recorder(event, facts)
+
+    points.install(at_point)
+    record.install(tell)
+
+
+def pause_for(milliseconds: dict[str, str]) -> points.Hook:
+    """A hook that pauses everybody at the points of this table."""
+    seconds = {name: float(ms) / 1000 for name, ms in milliseconds.items()}
+
+    def pause(name: str) -> None:
+        if name in seconds:
+            time.sleep(seconds[name])
+
+    return pause
+
+
+class Stage:
+    """Records what purchases do, one JSON line an event, and stops those that asked for it."""
+
+    def __init__(self, folder: Path, *, node: str) -> None:
+        self.folder = folder
+        self.node = node
+        self.at_once = (folder / "at").is_dir()
+        self._files: dict[int, int] = {}  # by pid; two first threads may both open it, no harm
+
+    def tell(self, event: str, facts: dict[str, object]) -> None:
+        """Record one event of the purchase of this thread, if it has a key."""
+        visit = _visit.get()
+        if visit is None:
+            return
+        line: dict[str, Any] = {
+            "t": time.monotonic_ns(),
+            "by": "node",
+            "node": self.node,
+            "pid": os.getpid(),
+            "attempt": visit.attempt,
+            "f": event,
+            "type": "invoke" if event in BEGINS else "ok",
+            **facts,
+        }
+        if self.at_once:
+            self.write([line])
+        else:
+            visit.kept.append(line)
+
+    def write(self, lines: list[dict[str, Any]]) -> None:
+        """Append events, all with one write: those of two threads are never mixed."""
+        pid = os.getpid()
+        if pid not in self._files:  # the first event, or the first after a fork
+            path = self.folder / f"node-{self.node}-{pid}.jsonl"
+            self._files[pid] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(self._files[pid], "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+
+    def at_point(self, name: str) -> None:
+        """Stand here, if this purchase was asked to, until it may go on."""
+        visit = _visit.get()
+        if visit is None or name not in visit.stops:
+            return
+        mark = f"{visit.attempt.replace('/', '+')}@{name}"
+        go = self.folder / "go" / mark
+        self.tell(f"stops at {name}", {})
+        (self.folder / "at" / mark).touch()
+        deadline = time.monotonic() + LONGEST_STOP
+        while not go.exists() and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY)
+        self.tell(f"leaves {name}", {})
+
+
+class VisitMiddleware:
+    """Knows the purchase that a thread works on. In place only where a history is recorded."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        key = request.headers.get("Idempotency-Key")
+        if key is None:
+            return self.get_response(request)
+        stops = frozenset(filter(None, request.headers.get("Demo-Stop", "").split(",")))
+        visit = Visit(key, stops)
+        before = _visit.set(visit)
+        try:
+            record.tell("arrives")
+            points.point("arrives")
+            return self.get_response(request)
+        finally:
+            _visit.reset(before)
+            if visit.kept and _stage is not None:
+                _stage.write(visit.kept)

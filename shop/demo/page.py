@@ -1,0 +1,133 @@
+"""The page to project, and what it asks the shop for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.csrf import ensure_csrf_cookie
+
+from shop import reports
+from shop.api import DEMO_PRODUCT, endpoint, parse_product
+from shop.demo import rush, steps
+from shop.demo.forms import LockForm, RushForm, available
+from shop.demo.source import critical_section
+from shop.errors import BadInput, Unavailable
+from shop.strategies import STRATEGIES
+
+#: How many sales the page shows side by side.
+SHOWN = 12
+#: Nothing but the shop's own files, so that the page works without a network; and no script in it.
+POLICY = (
+    "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+@ensure_csrf_cookie
+@endpoint("GET")
+def index(request: HttpRequest) -> HttpResponse:
+    shown = {
+        "strategies": available(),
+        "demo": settings.SHOP_DEMO,
+        "locust": settings.LOCUST_URL,
+        "product": DEMO_PRODUCT,
+        "buyers": steps.BUYERS,
+    }
+    answer = render(request, "shop/page.html", shown)
+    answer.headers["Content-Security-Policy"] = POLICY
+    return answer
+
+
+@endpoint("GET")
+def state(request: HttpRequest) -> HttpResponse:
+    """What the page asks for up to four times a second: one query, and a look into Redis."""
+    product = parse_product(request.GET)
+    told = reports.current_reports(product, steps.PRODUCT)
+    body: dict[str, Any] = {"sale": told.get(product), "rush": None, "steps": None}
+    if settings.SHOP_DEMO:
+        try:
+            body["rush"] = rush.state()
+            round_now = steps.state()
+        except redis.RedisError:
+            round_now = None  # the shelf is worth showing without it
+        if round_now is not None:
+            body["steps"] = {**round_now, "sale": told.get(steps.PRODUCT)}
+    return JsonResponse(body)
+
+
+@endpoint("GET")
+def history(request: HttpRequest) -> HttpResponse:
+    """The newest sales, each with its verdict and with what Locust knows of its rush."""
+    sales = reports.recent_reports(product=parse_product(request.GET), count=SHOWN)
+    runs = rush.runs()
+    for sale in sales:
+        run = runs.get(sale["sale"], {})
+        sale["verdict"] = _verdict(sale, run)
+        sale["run"] = {name: run.get(name) for name in ("lock", "buyers", "hold_ms", "duration_s")}
+    return JsonResponse({"sales": sales})
+
+
+def _verdict(sale: dict[str, Any], run: dict[str, Any]) -> str:
+    """The judge's word where a rush was judged, else what the orders alone say."""
+    if sale["oversold"]:
+        return "oversold"
+    if "verdict" in run:
+        return str(run["verdict"])
+    return "exact" if sale["orders"] == sale["initial_stock"] else "open"
+
+
+@endpoint("GET")
+def code(request: HttpRequest, lock: str) -> HttpResponse:
+    if lock not in STRATEGIES:
+        raise BadInput("unknown lock", allowed=STRATEGIES)
+    return JsonResponse({"parts": critical_section(STRATEGIES[lock])})
+
+
+@endpoint("POST")
+def start_rush(request: HttpRequest) -> HttpResponse:
+    form = RushForm(request.POST)
+    with _demo():
+        if not form.is_valid():
+            return _beside_the_fields(form)
+        rush.start(**form.cleaned_data, product=DEMO_PRODUCT)
+    return JsonResponse({"started": form.cleaned_data}, status=202)
+
+
+@endpoint("POST")
+def begin_steps(request: HttpRequest) -> HttpResponse:
+    form = LockForm(request.POST)
+    with _demo():
+        if not form.is_valid():
+            return _beside_the_fields(form)
+        round_id = steps.begin(form.cleaned_data["lock"])
+    return JsonResponse({"round": round_id}, status=201)
+
+
+@endpoint("POST")
+def step(request: HttpRequest) -> HttpResponse:
+    with _demo():
+        steps.step(request.POST.get("round", ""), request.POST.get("buyer", ""))
+    return JsonResponse({}, status=202)
+
+
+@contextmanager
+def _demo() -> Iterator[None]:
+    """Only in a demo, and only while Redis answers: what the page starts is kept there."""
+    if not settings.SHOP_DEMO:
+        raise rush.DemoOnly
+    try:
+        yield
+    except redis.RedisError as error:
+        raise Unavailable("Redis does not answer; nothing was started") from error
+
+
+def _beside_the_fields(form: LockForm) -> JsonResponse:
+    fields = {name: " ".join(map(str, said)) for name, said in form.errors.items()}
+    body = {"outcome": "error", "error": "nothing was started", "fields": fields}
+    return JsonResponse(body, status=400)

@@ -1,0 +1,156 @@
+"""Two buyers and one unit, stepped through by hand against the real database.
+
+A round has a lock and the buyers A and B. Each is a thread that runs the real check_out() on a
+connection of its own, and stops on the way (shop/demo/stepper.py). There is one round at a time; a
+new one sends the buyers of the last one home.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import threading
+import time
+import uuid
+from typing import Any
+
+from django.db import connections
+from django.db.utils import load_backend
+
+from shop import stock
+from shop.checkout import check_out
+from shop.demo.stepper import KEPT, LEAVE, PATIENCE, Hand, LeftAlone, board, permits, take
+from shop.errors import BadInput, ShopError
+from shop.purchase import Attempt
+from shop.strategies.locked import locks_client
+
+logger = logging.getLogger("shop.demo.steps")
+
+#: A product of its own: the rush's apples are left alone.
+PRODUCT = "last-unit"
+BUYERS = ("A", "B")
+ROUND = "page:steps"
+#: Seconds without an answer after which a buyer that moves counts as blocked.
+BLOCKED_AFTER = 0.4
+#: Milliseconds. A person thinks longer than the shop's own timeouts allow.
+TIMEOUTS_MS = {
+    "idle_in_transaction_session_timeout": round(PATIENCE * 1000) + 5_000,
+    "lock_timeout": round(PATIENCE * 1000),
+    "statement_timeout": round(PATIENCE * 1000) + 5_000,
+}
+
+
+class NotNow(ShopError):
+    """This buyer cannot take a step now. Wait until it stands, or begin a new round."""
+
+    status = 409
+
+
+def begin(lock: str) -> str:
+    """A new round with one unit on the shelf; its id. Those who are still inside roll back."""
+    client = locks_client()
+    before = current(client)
+    if before is not None:
+        for buyer in BUYERS:
+            _permit(before["round"], buyer, LEAVE)
+    stock.restock(product=PRODUCT, amount=1)
+    round_id = uuid.uuid4().hex
+    client.set(ROUND, json.dumps({"round": round_id, "lock": lock}), ex=KEPT)
+    return round_id
+
+
+def step(round_id: str, buyer: str) -> None:
+    """Let a buyer take its next step. Raises NotNow, or BadInput."""
+    if buyer not in BUYERS:
+        raise BadInput("unknown buyer", allowed=BUYERS)
+    client = locks_client()
+    now = current(client)
+    if now is None or now["round"] != round_id:
+        raise NotNow("this round is over; begin a new one")
+    client.expire(ROUND, KEPT)
+    if client.hsetnx(
+        board(round_id), buyer, json.dumps({"status": "moving", "since": time.time()})
+    ):
+        threading.Thread(target=_buy, args=(round_id, buyer, now["lock"]), daemon=True).start()
+        return
+    at = _told(client.hget(board(round_id), buyer))
+    if at is None or at["status"] != "standing":
+        raise NotNow
+    _permit(round_id, buyer, at["at"])
+
+
+def current(client: Any) -> dict[str, Any] | None:
+    """Round and lock of the round that is on."""
+    return _told(client.get(ROUND))
+
+
+def state() -> dict[str, Any] | None:
+    """The round that is on and how far its buyers are; None where there is none.
+
+    A buyer is `ready`, `moving`, `blocked`, `standing` (`at` a stop) or `done` (`outcome`).
+    """
+    client = locks_client()
+    now = current(client)
+    if now is None:
+        return None
+    told = dict(zip(BUYERS, client.hmget(board(now["round"]), BUYERS), strict=True))
+    return {**now, "buyers": {buyer: _seen(_told(text)) for buyer, text in told.items()}}
+
+
+def _seen(told: dict[str, Any] | None) -> dict[str, Any]:
+    if told is None:
+        return {"status": "ready"}
+    if told["status"] == "moving" and time.time() - told["since"] > BLOCKED_AFTER:
+        return {**told, "status": "blocked"}
+    return told
+
+
+def _told(text: bytes | str | None) -> dict[str, Any] | None:
+    return None if text is None else dict(json.loads(text))
+
+
+def _permit(round_id: str, buyer: str, permit: str) -> None:
+    client = locks_client()
+    client.rpush(permits(round_id, buyer), permit)
+    client.expire(permits(round_id, buyer), KEPT)
+
+
+def _buy(round_id: str, buyer: str, lock: str) -> None:
+    """One buyer, in a thread of its own."""
+    hand = Hand(round_id, buyer, locks_client())
+    take(hand)
+    _connect(buyer)
+    try:
+        end = _outcome(Attempt(product=PRODUCT, buyer=buyer, lock=lock))
+    except Exception:
+        logger.exception("buyer %s under %s", buyer, lock)
+        end = {"outcome": "error", "said": "the shop failed; its log says why"}
+    finally:
+        connections["default"].close()
+    hand.tell("done", **end)
+
+
+def _outcome(attempt: Attempt) -> dict[str, Any]:
+    try:
+        receipt = check_out(attempt, address=f"page:{attempt.buyer}")
+    except LeftAlone as error:
+        return {"outcome": "left", "said": str(error)}
+    except ShopError as error:
+        return {"outcome": error.outcome, "said": str(error)}
+    return {
+        "outcome": "sold",
+        "order": receipt.order_id,
+        "released": receipt.lock.get("released"),
+    }
+
+
+def _connect(buyer: str) -> None:
+    """Give this thread a connection outside the pool, with a person's patience; it is closed at the
+    end, so nothing of it has to be put back."""
+    database = copy.deepcopy(connections["default"].settings_dict)
+    database["OPTIONS"].pop("pool", None)
+    given = " ".join(f"-c {name}={value}" for name, value in TIMEOUTS_MS.items())
+    database["OPTIONS"].update(options=given, application_name=f"oversold buyer {buyer}")
+    backend = load_backend(database["ENGINE"])
+    connections["default"] = backend.DatabaseWrapper(database, "default")
