@@ -73,7 +73,7 @@ def _place(url: str) -> tuple[Any, ...]:
 @register()
 def redis_evicts_no_lock(**kwargs: Any) -> list[CheckMessage]:
     """Asks the locks' Redis; one that does not answer is for `check_stack` to tell of."""
-    from shop.strategies.locked import locks_client  # models: not before the apps are ready
+    from shop.redis import locks_client  # models: not before the apps are ready
 
     try:
         policy = locks_client().info("memory")["maxmemory_policy"]

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from shop.strategies.locked import locks_client
+from shop.redis import locks_client
 
 #: What a part that is not ready raises; without DATABASE_URL it is Django that says so.
 NOT_READY = (DatabaseError, InterfaceError, ImproperlyConfigured, redis.RedisError, LookupError)

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from django.db import IntegrityError
+from django.db.models import F
 
 from locks import Lease
 from locks.points import point
@@ -108,6 +109,19 @@ def write_stock(attempt: Attempt, stock: Stock) -> None:
     same_sale = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
     if not same_sale.update(amount=stock.amount - 1):
         raise SaleClosed
+
+
+def write_relative(attempt: Attempt, stock: Stock) -> None:
+    """One less than there is now, whatever was read: below zero the row's CHECK refuses it.
+
+    Raises SoldOut, or SaleClosed.
+    """
+    same_sale = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
+    try:
+        if not same_sale.update(amount=F("amount") - 1):
+            raise SaleClosed
+    except IntegrityError as error:  # product_amount_not_negative
+        raise SoldOut from error
 
 
 def sell_one(

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from locks.scripts import script
 from shop.record import tell
-from shop.strategies.locked import locks_client
+from shop.redis import locks_client
 
 logger = logging.getLogger("shop.reservations")
 

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from locks.scripts import script
 from shop.errors import Throttled
-from shop.strategies.locked import locks_client
+from shop.redis import locks_client
 
 
 def admit(*, buyer: str, address: str) -> None:

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from loadtest.commands import demo
 from loadtest.commands.demo import Progress, Setting
+from loadtest.expected import EXPECTED
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import Buyers
 from loadtest.stack.results import RESULTS, now, result_folder
@@ -40,7 +41,6 @@ def run(setting: Setting, console: Console) -> int:
         folder = everything.enter_context(result_folder(started))
         stack = everything.enter_context(demo.stack_for(setting, folder, progress, extras=False))
         buyers = everything.enter_context(Buyers(stack, log=folder.log, stay=True))
-        expected = {one["name"]: one["expected"]["rush"] for one in stack.shop().strategies()}
         seconds: dict[str, list[float]] = {name: [] for name in (HTTP, COMMITS, *LOCKS)}
         surprises = []
         for number in range(setting.repeat):
@@ -50,7 +50,7 @@ def run(setting: Setting, console: Console) -> int:
                     seconds[name].append(raw_commits(stack, setting.stock))
                     continue
                 what = (name, setting) if name in LOCKS else ("none", _refused(setting))
-                one = demo.rush(buyers, what[1], what[0], expected[what[0]])
+                one = demo.rush(buyers, what[1], what[0], EXPECTED[what[0]]["rush"])
                 seconds[name].append(one["duration_s"])
                 if name in LOCKS and not one["as_expected"]:
                     surprises.append(one)

@@ -21,6 +21,7 @@ from rich.console import Console
 from loadtest.commands import demo
 from loadtest.commands.demo import Progress, Setting
 from loadtest.commands.faults import THREADS, refuse_others_servers
+from loadtest.expected import UNBROKEN
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.disturbances import (
     DISTURBANCES,
@@ -40,8 +41,6 @@ from loadtest.judge.verdict import judge
 from loadtest.report.timeline import timeline
 from loadtest.stack.results import RESULTS, now, result_folder
 
-#: Strategies that nothing may break.
-SOUND = ("redis", "advisory", "row-lock", "version", "rollback", "conditional", "serializable")
 STOCK = 12
 BUYERS = 20
 #: Seconds in which the buyers of a rush come, and how many disturbances they may meet.
@@ -119,7 +118,7 @@ def run(minutes: float, seed: int, console: Console, *, verbose: bool = False) -
 def _rush(stage: Stage, number: int, seed: int) -> dict[str, Any]:
     """One rush of every sound strategy at once."""
     chance = Random(seed)
-    sales = [_open(stage, lock, number) for lock in SOUND]
+    sales = [_open(stage, lock, number) for lock in UNBROKEN]
     shops = [stage.shop(node) for node in range(2)]
     buyers = [buyer for sale in sales for buyer in sale.buyers]
     chosen = chance.sample(DISTURBANCES, chance.randint(1, MOST_AT_ONCE))

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from loadtest.expected import EXPECTED
 from loadtest.judge import history
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
@@ -113,11 +114,11 @@ def run(setting: Setting, console: Console) -> int:
 
 
 def _expectations(stack: Stack, setting: Setting) -> dict[str, str]:
-    """Each lock's expected verdict under the rush, as the shop's registry has it."""
-    known = {one["name"]: one["expected"] for one in stack.shop().strategies()}
+    """Each lock's expected verdict under the rush. Raises StackError for one the shop lacks."""
+    known = [one["name"] for one in stack.shop().strategies()]
     if unknown := [lock for lock in setting.locks if lock not in known]:
         raise StackError(f"unknown lock: {', '.join(unknown)}; there are {', '.join(known)}")
-    return {lock: known[lock]["rush"] for lock in setting.locks}
+    return {lock: EXPECTED[lock]["rush"] for lock in setting.locks}
 
 
 def stack_for(

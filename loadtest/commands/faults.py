@@ -16,6 +16,7 @@ from rich.console import Console
 
 from loadtest.commands import demo
 from loadtest.commands.demo import Progress, Setting
+from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.runner import Cell, play
 from loadtest.faults.testbed import RIVALS, Stage
@@ -55,7 +56,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
         folder = everything.enter_context(result_folder(started))
         stage = everything.enter_context(Stage(log=folder.log, progress=progress, threads=THREADS))
         strategies = _strategies(stage, chosen)
-        names = [name for name in names if any(name in one["expected"] for one in strategies)]
+        names = [name for name in names if any(name in EXPECTED[one["name"]] for one in strategies)]
         if not names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from loadtest.commands import demo
 from loadtest.commands.demo import Progress, Setting
+from loadtest.expected import EXPECTED
 from loadtest.judge import history
 from loadtest.judge.history import Event
 from loadtest.report import html as html_report
@@ -85,7 +86,8 @@ def _one_process(
         runs = [
             _rush(buyers, alone, one, ONE_PROCESS)
             for one in stack.shop().strategies()
-            if ONE_PROCESS in one["expected"] and one["name"] in (setting.locks or one["name"])
+            if ONE_PROCESS in EXPECTED[one["name"]]
+            and one["name"] in (setting.locks or one["name"])
         ]
         return runs, stack.events()
 
@@ -93,12 +95,11 @@ def _one_process(
 def _rush(
     buyers: Buyers, setting: Setting, strategy: Mapping[str, Any], fault: str
 ) -> dict[str, Any]:
-    expected = strategy["expected"][fault]
-    faults: Sequence[str] = list(strategy["expected"])
+    expected = EXPECTED[strategy["name"]]
     if not strategy["available"]:
         return {**_not_run(strategy, setting), "faults": []}
-    run = demo.rush(buyers, setting, strategy["name"], expected)
-    return {**run, "fault": fault, "faults": faults}
+    run = demo.rush(buyers, setting, strategy["name"], expected[fault])
+    return {**run, "fault": fault, "faults": list(expected)}
 
 
 def _not_run(strategy: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def _not_run(strategy: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
         "initial_stock": setting.stock,
         "hold_ms": setting.hold_ms,
         "verdict": "not_run",
-        "expected": strategy["expected"]["rush"],
+        "expected": EXPECTED[strategy["name"]]["rush"],
         "as_expected": not os.environ.get("CI"),  # there, nothing may be missing
         "why": f"{strategy['needs']} is not set, and no such server is installed",
     }

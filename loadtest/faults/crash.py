@@ -25,10 +25,6 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def _takes_over(scene: Scene) -> bool:
-    return scene.lock.startswith("setnx-timestamp")
-
-
 class Crash(Fault):
     """SIGKILL of every process of node A. Of gunicorn's master alone it would be no crash: the
     worker would end its request and release its lock."""
@@ -44,7 +40,7 @@ class Crash(Fault):
 
     def enter(self, scene: Scene) -> None:
         scene.victim_enters()
-        scene.rivals_wait(stop=f"{TAKEOVER},after_read" if _takes_over(scene) else "")
+        scene.rivals_wait(stop=f"{TAKEOVER},after_read" if scene.strategy["takes_over"] else "")
 
     def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         self.pids = stage.pids(VICTIMS)
@@ -61,7 +57,7 @@ class Crash(Fault):
 
     def act(self, scene: Scene) -> None:
         """The rivals wait, or buy. Two that may both find the dead holder's time past, do."""
-        if not _takes_over(scene):
+        if not scene.strategy["takes_over"]:
             until(lambda: any(rival.sold_at for rival in scene.rivals), self.grace)
             return
         both = until(lambda: all(scene.stands(r, TAKEOVER) for r in scene.rivals), self.grace)

@@ -20,9 +20,11 @@ class LostReplies(Fault):
     def arm(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         self.rules: dict[str, LostReply] = {}
         for scene in scenes:
-            way = stage.redlock[0] if scene.lock == "redlock" else stage.redis[VICTIMS]
-            # The counter's keys are of the sale, its arguments name the attempt.
-            names = f"{scene.attempts}/victim" if scene.lock == "counter" else scene.product
+            way = (
+                stage.redlock[0] if scene.strategy["backend"] == "redlock" else stage.redis[VICTIMS]
+            )
+            # The keys of a reservation are of the sale, its arguments name the attempt.
+            names = f"{scene.attempts}/victim" if scene.strategy["reserves"] else scene.product
             self.rules[scene.lock] = way.lose_reply(names.encode())
 
     def enter(self, scene: Scene) -> None:

@@ -11,9 +11,6 @@ from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import Stage
 from loadtest.faults.trial import Scene
 
-#: Strategies that do without Redis.
-WITHOUT_REDIS = {"advisory", "row-lock", "version", "rollback", "conditional", "serializable"}
-
 
 class RedisDown(Fault):
     """SIGKILL of Valkey; later it starts empty. Meanwhile nothing may be sold that needs it."""
@@ -37,7 +34,7 @@ class RedisDown(Fault):
         raise AssertionError
 
     def act(self, scene: Scene) -> None:
-        wanted = "sold" if scene.lock in WITHOUT_REDIS else "unavailable"
+        wanted = "sold" if scene.strategy["backend"] == "postgresql" else "unavailable"
         for number in (1, 2, 3):
             told = scene.ask_once(f"rival-{number}")
             if told != wanted:

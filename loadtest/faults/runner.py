@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from loadtest.expected import EXPECTED
 from loadtest.faults.fault import Fault, NotFired
 from loadtest.faults.testbed import TTL, Stage, until
 from loadtest.faults.trial import BUYERS, STOCK, Scene, each
@@ -15,8 +16,6 @@ from loadtest.judge.history import Event, by_product, read
 from loadtest.report.timeline import timeline
 
 Cell = dict[str, Any]
-#: Locks that a living holder keeps, however long it takes.
-RENEWED = {"token-watchdog", "reentrant", "zookeeper", "redis", "fence-at-write"}
 
 
 def play(
@@ -26,7 +25,7 @@ def play(
 
     Returns a cell for each, as a run of `summary.json` (design section 4) with more.
     """
-    concerned = [one for one in strategies if fault.name in one["expected"]]
+    concerned = [one for one in strategies if fault.name in EXPECTED[one["name"]]]
     scenes = [Scene(stage, fault, one, run) for one in concerned if one["available"]]
     missing = [_not_run(fault, one) for one in concerned if not one["available"]]
     if not scenes:
@@ -106,7 +105,7 @@ def _let_all_go(scenes: Sequence[Scene]) -> None:
 def _cell(fault: Fault, scene: Scene, events: Mapping[str, list[Event]], evidence: str) -> Cell:
     history = [e for e in events[scene.product] if e["by"] != "fault" or e["f"] == fault.name]
     judgement = scene.judge(history, orphan=", ".join(scene.orphans()))
-    kept = scene.lock in RENEWED and not fault.takes_the_lock
+    kept = scene.strategy["renewed"] and not fault.takes_the_lock
     if kept and "overlap" in judgement.violations:  # that a fence repaired it is no excuse
         scene.broke("two holders at a time, and the fault took no lock away")
     as_expected = judgement.verdict == scene.expected and not (scene.wrong or scene.missing)
@@ -139,7 +138,7 @@ def _not_run(fault: Fault, strategy: Mapping[str, Any]) -> Cell:
         "outcomes": {},
         "violations": [],
         "verdict": "not_run",
-        "expected": strategy["expected"][fault.name],
+        "expected": EXPECTED[strategy["name"]][fault.name],
         "as_expected": not os.environ.get("CI"),  # there, nothing may be missing
         "evidence": "",
         "missing": f"{strategy['needs']} is not set, and no such server is installed",

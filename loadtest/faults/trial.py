@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from loadtest.expected import EXPECTED, STOPS
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import RIVALS, VICTIMS, Stage, until
@@ -35,8 +36,9 @@ class Scene:
         self.stage = stage
         self.fault = fault
         self.lock = str(strategy["name"])
-        self.expected = str(strategy["expected"][fault.name])
-        self.stop = str(strategy["stops"].get(fault.name, fault.stop))
+        self.strategy = strategy
+        self.expected = EXPECTED[self.lock][fault.name]
+        self.stop = STOPS.get(self.lock, {}).get(fault.name, fault.stop)
         # With the run, so that no product's name is the beginning of another's.
         self.product = f"{self.lock}-{fault.name.replace('@', '_')}-{run}"
         self.attempts = f"{run}/{fault.name}/{self.lock}"
@@ -195,10 +197,6 @@ class Scene:
         return round(max(0.0, min(sold) - self.fired_at), 3)
 
 
-#: Strategies that keep no lock on the main Redis: nothing is seen of them there.
-ELSEWHERE = {"redlock", "counter"}
-
-
 def still_held(scenes: Sequence[Scene]) -> list[str]:
     """The strategies whose victim's lock is on Redis in this moment. One whose lock has ended by
     itself before the fault shows nothing."""
@@ -206,7 +204,7 @@ def still_held(scenes: Sequence[Scene]) -> list[str]:
     for scene in scenes:
         if scene.orphans():
             held.append(scene.lock)
-        elif scene.lock not in ELSEWHERE:
+        elif scene.strategy["backend"] == "redis" and not scene.strategy["reserves"]:
             scene.missing = scene.missing or "its lock had ended before the fault"
     return held
 

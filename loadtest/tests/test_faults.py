@@ -17,6 +17,7 @@ from rich.console import Console
 
 from loadtest.commands import chaos
 from loadtest.commands import faults as command
+from loadtest.expected import EXPECTED, STOPS
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.late_release import LateRelease
 from loadtest.faults.pause import Pause
@@ -168,14 +169,27 @@ def test_a_strategy_whose_server_is_missing_is_said_to_be_not_run(
 def test_every_fault_of_the_registry_can_be_made_and_none_is_made_for_nobody(
     stage: Stage,
 ) -> None:
-    expected = {f for one in stage.shop().strategies() for f in one["expected"]}
+    expected = {fault for row in EXPECTED.values() for fault in row}
     assert expected - {"rush", "rush-one-process"} == set(FAULTS)
+
+
+def test_the_table_has_a_row_for_every_strategy_and_agrees_with_what_the_shop_says_of_it(
+    stage: Stage,
+) -> None:
+    strategies = stage.shop().strategies()
+    assert [one["name"] for one in strategies] == list(EXPECTED)
+    assert set(STOPS) <= set(EXPECTED)
+    for one in strategies:
+        row = EXPECTED[one["name"]]
+        assert one["expected"] == {"rush": row["rush"]}
+        assert one["sound"] == (not {"oversold", "deadlock"} & set(row.values())), one["name"]
+        assert set(STOPS.get(one["name"], {})) <= set(row)
 
 
 def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(chaos, "SOUND", ("none",))
+    monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
     monkeypatch.setattr(chaos, "COME_WITHIN", 0.05)
     monkeypatch.setattr(embedded, "read_env", lambda: None)
     base = tmp_path / "results"

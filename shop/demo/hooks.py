@@ -49,11 +49,6 @@ _visit: ContextVar[Visit | None] = ContextVar("visit", default=None)
 _stage: Stage | None = None
 
 
-def now() -> float:
-    """Seconds since 1970 by this node's clock, which a demo may set wrong."""
-    return time.time() + (settings.SHOP_DEMO_CLOCK_AHEAD if settings.SHOP_DEMO else 0.0)
-
-
 def install() -> None:
     """Put the hooks in place that the settings ask for. Nothing happens outside a demo."""
     global _stage

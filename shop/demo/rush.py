@@ -16,7 +16,7 @@ from urllib.request import urlopen
 from django.conf import settings
 
 from shop.errors import BadInput, Forbidden, ShopError, Unavailable
-from shop.strategies.locked import locks_client
+from shop.redis import locks_client
 
 #: Buyers started per second; above 100 Locust warns that it will be unreliable.
 SPAWN_RATE = 100

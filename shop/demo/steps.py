@@ -23,7 +23,7 @@ from shop.checkout import check_out
 from shop.demo.stepper import KEPT, LEAVE, PATIENCE, Hand, LeftAlone, board, permits, take
 from shop.errors import BadInput, ShopError
 from shop.purchase import Attempt
-from shop.strategies.locked import locks_client
+from shop.redis import locks_client
 
 logger = logging.getLogger("shop.demo.steps")
 

@@ -29,7 +29,7 @@ from shop.strategies import (
     version,
     zookeeper,
 )
-from shop.strategies.registry import Strategy
+from shop.strategy import Strategy
 
 __all__ = ["STRATEGIES", "Strategy"]
 

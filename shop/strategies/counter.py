@@ -19,10 +19,9 @@ from django.db import transaction
 
 from locks.points import point
 from shop.errors import SoldOut
-from shop.purchase import Attempt, Receipt, read_stock, sell_one
+from shop.purchase import Attempt, Receipt, read_stock, sell_one, write_relative
 from shop.reservations import give_back, reserve
-from shop.strategies.registry import Strategy, verdicts
-from shop.strategies.rollback import decrement_whatever_is_there
+from shop.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
@@ -35,7 +34,7 @@ def buy(attempt: Attempt) -> Receipt:
     counted = replace(stock, amount=left + 1)
     try:
         with transaction.atomic(durable=True):
-            return sell_one(attempt, read=lambda _: counted, write=decrement_whatever_is_there)
+            return sell_one(attempt, read=lambda _: counted, write=write_relative)
     except BaseException:
         if reserved and not attempt.committing:  # else the order may exist
             give_back(sale_id=stock.sale_id, holder=holder)
@@ -48,12 +47,7 @@ STRATEGY = Strategy(
     article="beyond",
     summary="Redis hands out the units, PostgreSQL records them; a crash in between undersells.",
     buy=buy,
-    expected=verdicts(
-        exact=(
-            "rush pause restart failover failover@sentinel lost-reply unknown-commit busy "
-            "redis-down stall eviction db-kill shutdown"
-        ),
-        undersold="crash shutdown@short",
-    ),
-    stops={"crash": "reserved", "db-kill": "before_commit"},
+    backend="redis",
+    sound=True,
+    reserves=True,
 )

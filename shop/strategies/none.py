@@ -12,7 +12,7 @@ from __future__ import annotations
 from django.db import transaction
 
 from shop.purchase import Attempt, Receipt, sell_one
-from shop.strategies.registry import Strategy, verdicts
+from shop.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
@@ -26,7 +26,6 @@ STRATEGY = Strategy(
     article="A1",
     summary="Read, check, write back: two buyers who read the same stock both sell it.",
     buy=buy,
-    expected=verdicts(
-        oversold="rush",
-    ),
+    backend="none",
+    rush="oversold",
 )

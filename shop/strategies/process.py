@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from locks import Lock
 from locks.classic.process import ProcessLock
+from shop.locked import sell_under
 from shop.purchase import Attempt
-from shop.strategies.locked import sell_under
-from shop.strategies.registry import Strategy, verdicts
+from shop.strategy import Strategy
 
 
 def lock_for(attempt: Attempt) -> Lock:
@@ -23,8 +23,6 @@ STRATEGY = Strategy(
     article="A1 synchronized",
     summary="Exact in a single process; a second one has a lock of its own.",
     buy=sell_under(lock_for),
-    expected=verdicts(
-        exact="rush-one-process",
-        oversold="rush",
-    ),
+    backend="process",
+    rush="oversold",
 )

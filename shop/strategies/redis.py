@@ -11,10 +11,10 @@ from django.db import connection
 
 from locks import Lease, RedisLock
 from shop.errors import Lost, UnknownProduct
+from shop.locked import on_redis, sell_under
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
-from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy, verdicts
+from shop.strategy import Strategy
 
 CLAIM = """
     UPDATE product SET fence = %s WHERE name = %s AND fence < %s AND sale_id IS NOT NULL
@@ -42,17 +42,7 @@ STRATEGY = Strategy(
     article="A0 A1 A2 A3 A4, and beyond",
     summary="The lock to copy: its fence, claimed at the read, stops a holder that lost it.",
     buy=sell_under(on_redis(RedisLock), sell),
-    expected=verdicts(
-        exact=(
-            "rush crash slow late-release pause pause@acquired clock restart failover "
-            "failover@sentinel lost-reply unknown-commit busy redis-down stall eviction db-kill "
-            "shutdown shutdown@short"
-        ),
-    ),
-    stops={
-        "restart": "acquired",
-        "failover": "acquired",
-        "failover@sentinel": "acquired",
-        "eviction": "acquired",
-    },
+    backend="redis",
+    sound=True,
+    renewed=True,
 )

@@ -16,9 +16,9 @@ from django.db import transaction
 
 from locks import RedisLock
 from locks.points import point
+from shop.locked import held, on_redis, sell_plainly
 from shop.purchase import Attempt, Receipt
-from shop.strategies.locked import held, on_redis, sell_plainly
-from shop.strategies.registry import Strategy, verdicts
+from shop.strategy import Strategy
 
 lock_for = on_redis(RedisLock)
 
@@ -37,7 +37,7 @@ STRATEGY = Strategy(
     article="beyond",
     summary="Looks right: the lock is perfect, and released before the commit.",
     buy=buy,
-    expected=verdicts(
-        oversold="rush",
-    ),
+    backend="redis",
+    renewed=True,
+    rush="oversold",
 )

@@ -16,9 +16,9 @@ from redis.retry import Retry
 from locks import Lock
 from locks.classic.redlock import RedlockLock
 from shop.errors import Unavailable
+from shop.locked import sell_under
 from shop.purchase import Attempt
-from shop.strategies.locked import sell_under
-from shop.strategies.registry import Strategy, verdicts
+from shop.strategy import Strategy
 
 
 @cache
@@ -49,12 +49,6 @@ STRATEGY = Strategy(
     article="A1 A4",
     summary="A majority of five servers: one may fail, but a slow or paused holder still loses it.",
     buy=sell_under(lock_for),
-    expected=verdicts(
-        exact=(
-            "rush crash late-release quorum lost-reply unknown-commit db-kill shutdown "
-            "shutdown@short"
-        ),
-        oversold="slow pause restart",
-    ),
     needs="REDLOCK_URLS",
+    backend="redlock",
 )

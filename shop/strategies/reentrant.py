@@ -6,8 +6,8 @@ FLAW: a process that is paused, or a Redis that forgets (locks/classic/reentrant
 from __future__ import annotations
 
 from locks.classic.reentrant import ReentrantLock
-from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy, verdicts
+from shop.locked import on_redis, sell_under
+from shop.strategy import Strategy
 
 STRATEGY = Strategy(
     name="reentrant",
@@ -15,11 +15,6 @@ STRATEGY = Strategy(
     article="A0 A3",
     summary="Its owner may take it again, waiters are woken; a paused process loses it unawares.",
     buy=sell_under(on_redis(ReentrantLock)),
-    expected=verdicts(
-        exact=(
-            "rush crash slow late-release lost-reply unknown-commit busy redis-down stall "
-            "db-kill shutdown shutdown@short"
-        ),
-        oversold="pause restart failover failover@sentinel eviction",
-    ),
+    backend="redis",
+    renewed=True,
 )

@@ -6,8 +6,8 @@ FLAW: it may expire between GET and DEL (locks/classic/token_get_del.py tells ho
 from __future__ import annotations
 
 from locks.classic.token_get_del import TokenGetDelLock
-from shop.strategies.locked import on_redis, sell_under
-from shop.strategies.registry import Strategy, verdicts
+from shop.locked import on_redis, sell_under
+from shop.strategy import Strategy
 
 STRATEGY = Strategy(
     name="token-get-del",
@@ -15,12 +15,5 @@ STRATEGY = Strategy(
     article="A0 A1 A2",
     summary="Compares in the client: expired between GET and DEL, it deletes another's.",
     buy=sell_under(on_redis(TokenGetDelLock)),
-    expected=verdicts(
-        exact=(
-            "rush crash lost-reply unknown-commit busy redis-down stall db-kill shutdown "
-            "shutdown@short"
-        ),
-        oversold="slow late-release pause restart failover failover@sentinel eviction",
-    ),
-    stops={"late-release": "token-get-del:before_del"},
+    backend="redis",
 )

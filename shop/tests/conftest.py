@@ -14,8 +14,8 @@ from shop import (
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
 )
+from shop.redis import locks_client
 from shop.strategies import STRATEGIES, redlock, zookeeper
-from shop.strategies.locked import locks_client
 from shop.tests import servers
 from shop.tests.outage import Outage
 

@@ -11,7 +11,7 @@ from pytest_django import Settings
 from locks.points import installed
 from shop import stock
 from shop.models import Product, PurchaseHistory
-from shop.strategies.locked import locks_client
+from shop.redis import locks_client
 from shop.tests.outage import Outage
 from shop.tests.till import (
     APPLE,

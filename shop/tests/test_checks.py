@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from pytest_django import Settings
 
-from shop.strategies.locked import locks_client
+from shop.redis import locks_client
 from shop.tests.outage import Outage
 from shop.tests.till import rolled_back
 

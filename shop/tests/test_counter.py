@@ -14,9 +14,9 @@ from shop import reservations
 from shop.checkout import check_out
 from shop.errors import Unavailable
 from shop.purchase import Attempt
+from shop.redis import locks_client
 from shop.reports import sale_report
 from shop.reservations import give_back, keys_of, reserve
-from shop.strategies.locked import locks_client
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.interleaving import Interleaving
 from shop.tests.outage import Outage

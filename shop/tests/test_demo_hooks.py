@@ -16,6 +16,7 @@ from django.test import Client
 
 from locks import points
 from shop import record
+from shop.clock import now
 from shop.demo import hooks as demo
 from shop.tests.till import committed, eventually, open_sale
 
@@ -148,9 +149,9 @@ def test_outside_a_demo_there_are_no_hooks_and_the_clock_is_right(
     demo.install()
     assert installed == []
     monkeypatch.setattr("time.time", lambda: 1000.0)
-    assert demo.now() == 1000.0
+    assert now() == 1000.0
     settings.SHOP_DEMO = True
-    assert demo.now() == 4600.0
+    assert now() == 4600.0
 
 
 def test_an_ordinary_shop_has_no_middleware_for_it() -> None:

@@ -14,8 +14,9 @@ from locks.classic.token import TokenLock
 from locks.points import installed, point
 from shop.checkout import check_out
 from shop.errors import SoldOut
+from shop.locked import on_redis
 from shop.purchase import Attempt, Receipt, sell_one
-from shop.strategies.locked import locks_client, on_redis
+from shop.redis import locks_client
 from shop.tests.interleaving import Actor, Interleaving
 from shop.tests.till import APPLE, LOCKED, books, buy, committed, eventually, open_sale
 

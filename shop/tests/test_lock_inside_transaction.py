@@ -10,9 +10,10 @@ from django.db import transaction
 
 from locks.classic.token import TokenLock
 from shop import strategies
+from shop.locked import LockInsideTransaction, held, on_redis
 from shop.purchase import Attempt
+from shop.redis import locks_client
 from shop.strategies import STRATEGIES
-from shop.strategies.locked import LockInsideTransaction, held, locks_client, on_redis
 from shop.tests.till import APPLE, books, buy, committed, open_sale, rolled_back
 
 SOURCES = {

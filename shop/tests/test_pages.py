@@ -21,9 +21,9 @@ def test_every_strategy_is_told_with_what_is_expected_of_it() -> None:
         assert strategy["expected"]["rush"] in {"exact", "oversold"}
         assert strategy["available"] is not bool(strategy.pop("needs")), strategy
         assert (settings.BASE_DIR / strategy.pop("file")).is_file()
-        strategy.pop("available")
-        assert set(strategy.pop("stops")) <= set(strategy["expected"])
-        assert set(strategy) == {"name", "title", "article", "summary", "expected"}
+        for trait in ("available", "sound", "renewed", "takes_over", "reserves"):
+            assert strategy.pop(trait) in {True, False}
+        assert set(strategy) == {"name", "title", "article", "summary", "expected", "backend"}
         assert all(strategy.values()), strategy
 
 

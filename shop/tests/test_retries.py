@@ -15,11 +15,11 @@ from django.db.models import F
 from pytest_django import Settings
 
 from locks.points import installed, point
+from shop import retrying
 from shop.errors import Busy
 from shop.models import Product
 from shop.purchase import Attempt, Receipt
-from shop.strategies import retrying
-from shop.strategies.retrying import Conflict, until_it_fits
+from shop.retrying import Conflict, until_it_fits
 from shop.tests.database import kill_this_threads_backend
 from shop.tests.interleaving import Interleaving
 from shop.tests.till import (

@@ -13,7 +13,7 @@ from django.test import Client
 from shop.demo import hooks as demo
 from shop.demo import stepper as hands
 from shop.demo import steps
-from shop.strategies.locked import locks_client
+from shop.redis import locks_client
 from shop.tests.till import books, committed, eventually
 
 

@@ -13,8 +13,8 @@ from django.test import Client
 from pytest_django import Settings
 
 from shop.errors import Throttled
+from shop.redis import locks_client
 from shop.settings import parse_rate
-from shop.strategies.locked import locks_client
 from shop.tests.outage import Outage
 from shop.tests.test_settings import run
 from shop.tests.till import (

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from locks.points import installed
-from shop.strategies.locked import locks_client
+from shop.redis import locks_client
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.outage import Outage
 from shop.tests.till import (

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, cast
+from typing import Any
 
-import redis
 from django.conf import settings
 from django.db import connection, transaction
-from django_redis import get_redis_connection
 
 from locks import Lease, Lock
 from locks.points import point
 from shop.purchase import Attempt, Receipt, sell_one
 from shop.record import tell
-
-
-@cache
-def locks_client() -> redis.Redis:
-    """The raw client of the alias `locks`: no pickling, no retries, one pool per process."""
-    return cast(redis.Redis, get_redis_connection("locks"))
+from shop.redis import locks_client
 
 
 def on_redis(

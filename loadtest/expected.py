@@ -1,0 +1,98 @@
+"""What every strategy is expected to come to, in the rush and under every fault.
+
+A flawed strategy that passes the fault that should break it is as wrong as a sound one that breaks.
+The table was reasoned from the algorithms first; where a measurement differed, it won.
+
+x exact   O oversold   U undersold   D deadlock   . the fault does not concern it
+
+A fault with an @ is another form of the one before the @. `rush-one-process` is the rush against a
+single process (1 node, 1 worker).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+VERDICTS = {"x": "exact", "O": "oversold", "U": "undersold", "D": "deadlock"}
+TABLE = """
+                        rush
+                        |  rush-one-process
+                        |  |  crash
+                        |  |  |  slow
+                        |  |  |  |  late-release
+                        |  |  |  |  |  pause
+                        |  |  |  |  |  |  pause@acquired
+                        |  |  |  |  |  |  |  clock
+                        |  |  |  |  |  |  |  |  restart
+                        |  |  |  |  |  |  |  |  |  failover
+                        |  |  |  |  |  |  |  |  |  |  failover@sentinel
+                        |  |  |  |  |  |  |  |  |  |  |  quorum
+                        |  |  |  |  |  |  |  |  |  |  |  |  lost-reply
+                        |  |  |  |  |  |  |  |  |  |  |  |  |  unknown-commit
+                        |  |  |  |  |  |  |  |  |  |  |  |  |  |  busy
+                        |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  redis-down
+                        |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  stall
+                        |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  eviction
+                        |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  db-kill
+                        |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  shutdown
+                        |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  shutdown@short
+none                    O  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
+process                 O  x  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
+setnx                   x  .  D  x  .  x  .  .  O  O  O  .  D  x  D  x  D  x  x  x  D
+setnx-expire            x  .  D  O  O  O  .  .  O  O  O  .  D  x  x  x  D  O  x  x  x
+setnx-expire-repair     x  .  x  O  O  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
+setnx-expire-lua        x  .  x  O  x  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
+setnx-timestamp         x  .  x  O  O  O  .  O  O  O  O  .  x  x  x  x  x  x  x  x  x
+setnx-timestamp-del     x  .  O  O  O  O  .  O  O  O  O  .  x  x  x  x  x  x  x  x  x
+setpx-del               x  .  x  O  O  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
+token-get-del           x  .  x  O  O  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
+token                   x  .  x  O  x  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
+token-watchdog          x  .  x  x  x  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
+reentrant               x  .  x  x  x  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
+redlock                 x  .  x  O  x  O  .  .  O  .  .  x  x  x  .  .  .  .  x  x  x
+zookeeper               x  .  x  x  x  O  .  .  .  .  .  .  .  x  .  .  .  .  x  x  x
+redis                   x  .  x  x  x  x  x  x  x  x  x  .  x  x  x  x  x  x  x  x  x
+fence-at-write          x  .  x  x  x  O  .  x  O  O  O  .  x  x  x  x  x  O  x  x  x
+redis-in-transaction    O  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
+advisory                x  .  x  x  .  x  .  .  .  .  .  .  .  x  .  x  .  .  x  x  x
+row-lock                x  .  x  x  .  x  .  .  .  .  .  .  .  x  .  x  .  .  x  x  x
+version                 x  .  x  x  .  x  .  .  .  .  .  .  .  x  .  x  .  .  x  x  x
+rollback                x  .  x  x  .  x  .  .  .  .  .  .  .  x  .  x  .  .  x  x  x
+conditional             x  .  x  x  .  x  .  .  .  .  .  .  .  x  .  x  .  .  x  x  x
+serializable            x  .  x  x  .  x  .  .  .  .  .  .  .  x  .  x  .  .  x  x  x
+counter                 x  .  U  .  .  x  .  .  x  x  x  .  x  x  x  x  x  x  x  x  U
+"""
+
+#: Lock -> fault -> the point at which the victim has to stop, where it is not the fault's own.
+STOPS: Mapping[str, Mapping[str, str]] = {
+    "setnx-expire": {"crash": "setnx:before_expire"},
+    "setnx-expire-repair": {"crash": "setnx:before_expire"},
+    "token-get-del": {"late-release": "token-get-del:before_del"},
+    "redis": {
+        "restart": "acquired",
+        "failover": "acquired",
+        "failover@sentinel": "acquired",
+        "eviction": "acquired",
+    },
+    "counter": {"crash": "reserved", "db-kill": "before_commit"},
+}
+
+
+def parse(table: str) -> dict[str, dict[str, str]]:
+    """Lock -> fault -> verdict. Raises ValueError for a row or a letter that does not fit."""
+    lines = table.strip("\n").splitlines()
+    faults = [line.replace("|", " ").strip() for line in lines if line.startswith(" ")]
+    rows = [line.split() for line in lines if not line.startswith(" ")]
+    found: dict[str, dict[str, str]] = {}
+    for lock, *letters in rows:
+        if lock in found or len(letters) != len(faults) or set(letters) - {*VERDICTS, "."}:
+            raise ValueError(f"the row of {lock}: {len(faults)} of {', '.join(VERDICTS)} and .")
+        cells = zip(faults, letters, strict=True)
+        found[lock] = {fault: VERDICTS[letter] for fault, letter in cells if letter != "."}
+    return found
+
+
+#: Lock -> fault -> the verdict that the judge must come to.
+EXPECTED = parse(TABLE)
+#: Exact under every fault that concerns them.
+UNBROKEN = [lock for lock, row in EXPECTED.items() if set(row.values()) == {"exact"}]

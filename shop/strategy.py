@@ -1,0 +1,47 @@
+"""What a strategy is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shop.purchase import Attempt, Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to guard the check-and-decrement. What it comes to under each fault is in
+    loadtest/expected.py.
+
+    name        the value of `lock` in POST /buy
+    title       a few words for a table or a drop-down
+    article     where it comes from (A0 to A4), or `beyond`
+    summary     one sentence: what it does, and what breaks it
+    buy         sells one unit to one buyer, or raises a ShopError
+    backend     what guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
+                `process` or `none`
+    sound       whether no known fault makes it oversell or stops it for good
+    renewed     whether its lock is renewed for as long as its holder lives
+    takes_over  whether contenders take over a lock whose time is past, rather than Redis ending it
+    reserves    whether it hands out units by attempt, and has no lock
+    rush        what a rush comes to: `exact` or `oversold`
+    needs       a setting without which it answers `unavailable`; empty if it needs none
+    """
+
+    name: str
+    title: str
+    article: str
+    summary: str
+    buy: Callable[[Attempt], Receipt]
+    backend: str
+    sound: bool = False
+    renewed: bool = False
+    takes_over: bool = False
+    reserves: bool = False
+    rush: str = "exact"
+    needs: str = ""
+
+    @property
+    def file(self) -> str:
+        """Where it stands, from the project's folder."""
+        return f"shop/strategies/{self.name.replace('-', '_')}.py"
