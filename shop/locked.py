@@ -10,9 +10,8 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from locks import Lease, Lock
-from locks.points import point
+from shop.probe import point
 from shop.purchase import Attempt, Receipt, sell_one
-from shop.record import tell
 from shop.redis import locks_client
 
 
@@ -45,20 +44,19 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
     blocks = [b for b in connection.atomic_blocks if not getattr(b, "_from_testcase", False)]
     if blocks and not even_inside_a_transaction:
         raise LockInsideTransaction
-    tell("acquire")
+    point("acquire")
     with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
-        tell(
+        point(
             "acquired",
             token=lease.token,
             fence=lease.fence,
             waited_ms=round(lease.waited * 1000, 3),
         )
-        point("acquired")
         try:
             yield lease
         finally:
-            tell("release", token=lease.token)
-    tell("released", token=lease.token, outcome=lease.outcome, held_ms=round(lease.held * 1000, 3))
+            point("release", token=lease.token)
+    point("released", token=lease.token, outcome=lease.outcome, held_ms=round(lease.held * 1000, 3))
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:
@@ -81,7 +79,6 @@ def sell_under(
         with held(lock_for(attempt)) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell(attempt, lease)
-            tell("after_commit")
             point("after_commit")
         return receipt.under(lease)
 

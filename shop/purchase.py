@@ -12,10 +12,9 @@ from django.db import IntegrityError
 from django.db.models import F
 
 from locks import Lease
-from locks.points import point
 from shop.errors import SaleClosed, SoldOut, UnknownProduct
 from shop.models import Product, PurchaseHistory
-from shop.record import tell
+from shop.probe import point
 
 #: The constraint that PostgreSQL names when a key has bought already.
 KEY_CONSTRAINT = "idempotency_key"
@@ -138,16 +137,14 @@ def sell_one(
     """
     attempt.committing = False
     stock = read(attempt)
-    tell("after_read", amount=stock.amount)
-    point("after_read")
+    point("after_read", amount=stock.amount)
     if stock.amount < 1:
         raise SoldOut
     if attempt.hold:
         time.sleep(attempt.hold)
     write(attempt, stock)
     order = _record(attempt, stock, fence)
-    tell("before_commit", order=order.pk)
-    point("before_commit")
+    point("before_commit", order=order.pk)
     attempt.committing = True
     return Receipt(order_id=order.pk, sale_id=stock.sale_id, stock_seen=stock.amount)
 

@@ -8,7 +8,7 @@ import redis
 from django.conf import settings
 
 from locks.scripts import script
-from shop.record import tell
+from shop.probe import point
 from shop.redis import locks_client
 
 logger = logging.getLogger("shop.reservations")
@@ -23,7 +23,7 @@ def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
     (1, units left) reserved now, (0, units left) held already, (-1, 0) sold out. Raises
     redis.RedisError.
     """
-    tell("reserves")
+    point("reserve")
     reserved, left = script("reserve", settings.SHOP_LUA)(
         locks_client(), keys_of(sale_id), [holder, stock, KEEP]
     )

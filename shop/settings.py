@@ -41,7 +41,7 @@ environ.Env.read_env(BASE_DIR / ".env")
 
 #: Allows hold_ms and everything that injects a fault. Never in production.
 SHOP_DEMO: bool = env.bool("SHOP_DEMO", default=False)
-#: For a demo: milliseconds to pause at named points, as in released=30,after_read=5.
+#: For a demo: milliseconds to pause at named points, as in acquired=30,after_read=5.
 SHOP_DEMO_PAUSES: dict[str, str] = env.dict("SHOP_DEMO_PAUSES", default={})
 #: For a demo: the folder into which every purchase with a key is recorded
 #: (shop/demo/hooks.py), and what this node is called there.
@@ -106,7 +106,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 if SHOP_DEMO and SHOP_DEMO_HISTORY:
-    MIDDLEWARE.append("shop.demo.hooks.VisitMiddleware")
+    MIDDLEWARE.append("shop.demo.hooks.TraceMiddleware")
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",

@@ -26,7 +26,7 @@ NAMES = "ABCDEFGH"
 REDLOCK_SERVERS = 5
 #: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
 #: left to luck.
-PAUSES = "released=10"
+PAUSES = "unlocked_before_commit=10"
 #: Seconds for a node to answer after its start.
 START_TIMEOUT = 30.0
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,18 +25,18 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from locks import points
-from shop import record
-from shop.demo import stepper as hands
+from shop import probe
+from shop.demo import stepper
 
 #: Seconds after which a stopped purchase goes on by itself, and how often it looks.
 LONGEST_STOP = 30.0
 LOOK_EVERY = 0.005
-#: What begins, and may still fail; everything else that is told has happened.
+#: What begins, and may still fail; everything else has happened.
 BEGINS = {"acquire", "before_commit", "release"}
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class TracedPurchase:
     """One request of a purchase: its Idempotency-Key, the points at which it is to stop, and what
     it did that is not yet written."""
 
@@ -45,48 +45,42 @@ class Visit:
     kept: list[dict[str, Any]] = field(default_factory=list)
 
 
-_visit: ContextVar[Visit | None] = ContextVar("visit", default=None)
-_stage: Stage | None = None
+_purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=None)
+_recorder: Recorder | None = None
 
 
 def install() -> None:
     """Put the hooks in place that the settings ask for. Nothing happens outside a demo."""
-    global _stage
+    global _recorder
     if not settings.SHOP_DEMO:
         return
-    hooks: list[points.Hook] = [hands.at_point]
-    recorders: list[record.Recorder] = [hands.hear]
+    probes: list[probe.Probe] = [stepper.at_point]
     if settings.SHOP_DEMO_PAUSES:
-        hooks.append(pause_for(settings.SHOP_DEMO_PAUSES))
+        probes.append(pause_for(settings.SHOP_DEMO_PAUSES))
     if settings.SHOP_DEMO_HISTORY:
-        _stage = Stage(Path(settings.SHOP_DEMO_HISTORY), node=settings.SHOP_DEMO_NODE)
-        hooks.append(_stage.at_point)
-        recorders.append(_stage.tell)
+        _recorder = Recorder(Path(settings.SHOP_DEMO_HISTORY), node=settings.SHOP_DEMO_NODE)
+        probes.append(_recorder.at_point)
 
-    def at_point(name: str) -> None:
-        for hook in hooks:
-            hook(name)
+    def at_point(name: str, facts: Mapping[str, object]) -> None:
+        for each in probes:
+            each(name, facts)
 
-    def tell(event: str, facts: dict[str, object]) -> None:
-        for recorder in recorders:
-            recorder(event, facts)
-
-    points.install(at_point)
-    record.install(tell)
+    probe.install(at_point)
+    points.install(lambda name: at_point(name, {}))
 
 
-def pause_for(milliseconds: dict[str, str]) -> points.Hook:
-    """A hook that pauses everybody at the points of this table."""
+def pause_for(milliseconds: dict[str, str]) -> probe.Probe:
+    """A probe that pauses everybody at the points of this table."""
     seconds = {name: float(ms) / 1000 for name, ms in milliseconds.items()}
 
-    def pause(name: str) -> None:
+    def pause(name: str, facts: Mapping[str, object]) -> None:
         if name in seconds:
             time.sleep(seconds[name])
 
     return pause
 
 
-class Stage:
+class Recorder:
     """Records what purchases do, one JSON line an event, and stops those that asked for it."""
 
     def __init__(self, folder: Path, *, node: str) -> None:
@@ -95,17 +89,24 @@ class Stage:
         self.at_once = (folder / "at").is_dir()
         self._files: dict[int, int] = {}  # by pid; two first threads may both open it, no harm
 
-    def tell(self, event: str, facts: dict[str, object]) -> None:
-        """Record one event of the purchase of this thread, if it has a key."""
-        visit = _visit.get()
-        if visit is None:
+    def at_point(self, name: str, facts: Mapping[str, object]) -> None:
+        """Record what this thread's purchase found there, and stop it if it asked for that."""
+        purchase = _purchase.get()
+        if purchase is None:
             return
+        if ":" not in name:  # those of the articles' locks are places to stop at, and no events
+            self.record(purchase, name, facts)
+        if name in purchase.stops:
+            self.stop_at(purchase, name)
+
+    def record(self, purchase: TracedPurchase, event: str, facts: Mapping[str, object]) -> None:
+        """Record one event of a purchase."""
         line: dict[str, Any] = {
             "t": time.monotonic_ns(),
             "by": "node",
             "node": self.node,
             "pid": os.getpid(),
-            "attempt": visit.attempt,
+            "attempt": purchase.attempt,
             "f": event,
             "type": "invoke" if event in BEGINS else "ok",
             **facts,
@@ -113,7 +114,7 @@ class Stage:
         if self.at_once:
             self.write([line])
         else:
-            visit.kept.append(line)
+            purchase.kept.append(line)
 
     def write(self, lines: list[dict[str, Any]]) -> None:
         """Append events, all with one write: those of two threads are never mixed."""
@@ -123,22 +124,19 @@ class Stage:
             self._files[pid] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.write(self._files[pid], "".join(f"{json.dumps(line)}\n" for line in lines).encode())
 
-    def at_point(self, name: str) -> None:
-        """Stand here, if this purchase was asked to, until it may go on."""
-        visit = _visit.get()
-        if visit is None or name not in visit.stops:
-            return
-        mark = f"{visit.attempt.replace('/', '+')}@{name}"
+    def stop_at(self, purchase: TracedPurchase, name: str) -> None:
+        """Wait here until the file that lets this purchase go on appears."""
+        mark = f"{purchase.attempt.replace('/', '+')}@{name}"
         go = self.folder / "go" / mark
-        self.tell(f"stops at {name}", {})
+        self.record(purchase, f"stops at {name}", {})
         (self.folder / "at" / mark).touch()
         deadline = time.monotonic() + LONGEST_STOP
         while not go.exists() and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY)
-        self.tell(f"leaves {name}", {})
+        self.record(purchase, f"leaves {name}", {})
 
 
-class VisitMiddleware:
+class TraceMiddleware:
     """Knows the purchase that a thread works on. In place only where a history is recorded."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -149,13 +147,12 @@ class VisitMiddleware:
         if key is None:
             return self.get_response(request)
         stops = frozenset(filter(None, request.headers.get("Demo-Stop", "").split(",")))
-        visit = Visit(key, stops)
-        before = _visit.set(visit)
+        purchase = TracedPurchase(key, stops)
+        before = _purchase.set(purchase)
         try:
-            record.tell("arrives")
-            points.point("arrives")
+            probe.point("arrives")
             return self.get_response(request)
         finally:
-            _visit.reset(before)
-            if visit.kept and _stage is not None:
-                _stage.write(visit.kept)
+            _purchase.reset(before)
+            if purchase.kept and _recorder is not None:
+                _recorder.write(purchase.kept)

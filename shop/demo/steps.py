@@ -20,7 +20,16 @@ from django.db.utils import load_backend
 
 from shop import stock
 from shop.checkout import check_out
-from shop.demo.stepper import KEPT, LEAVE, PATIENCE, Hand, LeftAlone, board, permits, take
+from shop.demo.stepper import (
+    KEPT,
+    LEAVE,
+    TIMEOUT,
+    LeftAlone,
+    SteppedBuyer,
+    board,
+    permits,
+    step_through,
+)
 from shop.errors import BadInput, ShopError
 from shop.purchase import Attempt
 from shop.redis import locks_client
@@ -35,9 +44,9 @@ ROUND = "page:steps"
 BLOCKED_AFTER = 0.4
 #: Milliseconds. A person thinks longer than the shop's own timeouts allow.
 TIMEOUTS_MS = {
-    "idle_in_transaction_session_timeout": round(PATIENCE * 1000) + 5_000,
-    "lock_timeout": round(PATIENCE * 1000),
-    "statement_timeout": round(PATIENCE * 1000) + 5_000,
+    "idle_in_transaction_session_timeout": round(TIMEOUT * 1000) + 5_000,
+    "lock_timeout": round(TIMEOUT * 1000),
+    "statement_timeout": round(TIMEOUT * 1000) + 5_000,
 }
 
 
@@ -74,7 +83,7 @@ def step(round_id: str, buyer: str) -> None:
     ):
         threading.Thread(target=_buy, args=(round_id, buyer, now["lock"]), daemon=True).start()
         return
-    at = _told(client.hget(board(round_id), buyer))
+    at = _parsed(client.hget(board(round_id), buyer))
     if at is None or at["status"] != "standing":
         raise NotNow
     _permit(round_id, buyer, at["at"])
@@ -82,7 +91,7 @@ def step(round_id: str, buyer: str) -> None:
 
 def current(client: Any) -> dict[str, Any] | None:
     """Round and lock of the round that is on."""
-    return _told(client.get(ROUND))
+    return _parsed(client.get(ROUND))
 
 
 def state() -> dict[str, Any] | None:
@@ -94,19 +103,19 @@ def state() -> dict[str, Any] | None:
     now = current(client)
     if now is None:
         return None
-    told = dict(zip(BUYERS, client.hmget(board(now["round"]), BUYERS), strict=True))
-    return {**now, "buyers": {buyer: _seen(_told(text)) for buyer, text in told.items()}}
+    states = dict(zip(BUYERS, client.hmget(board(now["round"]), BUYERS), strict=True))
+    return {**now, "buyers": {buyer: _seen(_parsed(text)) for buyer, text in states.items()}}
 
 
-def _seen(told: dict[str, Any] | None) -> dict[str, Any]:
-    if told is None:
+def _seen(state: dict[str, Any] | None) -> dict[str, Any]:
+    if state is None:
         return {"status": "ready"}
-    if told["status"] == "moving" and time.time() - told["since"] > BLOCKED_AFTER:
-        return {**told, "status": "blocked"}
-    return told
+    if state["status"] == "moving" and time.time() - state["since"] > BLOCKED_AFTER:
+        return {**state, "status": "blocked"}
+    return state
 
 
-def _told(text: bytes | str | None) -> dict[str, Any] | None:
+def _parsed(text: bytes | str | None) -> dict[str, Any] | None:
     return None if text is None else dict(json.loads(text))
 
 
@@ -118,8 +127,8 @@ def _permit(round_id: str, buyer: str, permit: str) -> None:
 
 def _buy(round_id: str, buyer: str, lock: str) -> None:
     """One buyer, in a thread of its own."""
-    hand = Hand(round_id, buyer, locks_client())
-    take(hand)
+    stepped = SteppedBuyer(round_id, buyer, locks_client())
+    step_through(stepped)
     _connect(buyer)
     try:
         end = _outcome(Attempt(product=PRODUCT, buyer=buyer, lock=lock))
@@ -128,7 +137,7 @@ def _buy(round_id: str, buyer: str, lock: str) -> None:
         end = {"outcome": "error", "said": "the shop failed; its log says why"}
     finally:
         connections["default"].close()
-    hand.tell("done", **end)
+    stepped.publish("done", **end)
 
 
 def _outcome(attempt: Attempt) -> dict[str, Any]:

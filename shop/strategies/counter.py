@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from django.db import transaction
 
-from locks.points import point
 from shop.errors import SoldOut
+from shop.probe import point
 from shop.purchase import Attempt, Receipt, read_stock, sell_one, write_relative
 from shop.reservations import give_back, reserve
 from shop.strategy import Strategy

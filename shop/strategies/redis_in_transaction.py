@@ -5,7 +5,8 @@
     A commits; B writes 0, commits: two orders for one unit
 
 ATOMIC_REQUESTS around a view that takes a perfect lock does the same. Left to luck a rush sells
-100 to 102; the demo holds the commit back for a moment (point `released`) so that it always shows.
+100 to 102; the demo holds the commit back for a moment (point
+`unlocked_before_commit`) so that it always shows.
 The remedy is the order in `locked.py`: the lock outside, the transaction inside. There `held`
 refuses this order, and `manage.py check` refuses ATOMIC_REQUESTS; it is had by this name alone.
 """
@@ -15,8 +16,8 @@ from __future__ import annotations
 from django.db import transaction
 
 from locks import RedisLock
-from locks.points import point
 from shop.locked import held, on_redis, sell_plainly
+from shop.probe import point
 from shop.purchase import Attempt, Receipt
 from shop.strategy import Strategy
 
@@ -27,7 +28,7 @@ def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
         with held(lock_for(attempt), even_inside_a_transaction=True) as lease:
             receipt = sell_plainly(attempt, lease)
-        point("released")
+        point("unlocked_before_commit")
     return receipt.under(lease)
 
 

@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from locks.points import installed
 from shop import stock
 from shop.models import Product, PurchaseHistory
+from shop.probe import installed
 from shop.redis import locks_client
 from shop.tests.outage import Outage
 from shop.tests.till import (

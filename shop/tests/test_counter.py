@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import redis
 
-from locks.points import installed
 from shop import reservations
 from shop.checkout import check_out
 from shop.errors import Unavailable
+from shop.probe import installed
 from shop.purchase import Attempt
 from shop.redis import locks_client
 from shop.reports import sale_report

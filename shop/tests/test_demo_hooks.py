@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import Client
 
 from locks import points
-from shop import record
+from shop import probe
 from shop.clock import now
 from shop.demo import hooks as demo
 from shop.tests.till import committed, eventually, open_sale
@@ -28,11 +28,11 @@ def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     (tmp_path / "go").mkdir()
     settings.SHOP_DEMO_HISTORY = str(tmp_path)
     settings.SHOP_DEMO_NODE = "A"
-    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "shop.demo.hooks.VisitMiddleware"]
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "shop.demo.hooks.TraceMiddleware"]
     demo.install()
     yield tmp_path
     points.install(None)
-    record.install(None)
+    probe.install(None)
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -75,13 +75,13 @@ def test_where_nobody_stops_a_purchase_is_written_when_it_is_over(
     (folder / "at").rmdir()
     demo.install()
     wrote: list[int] = []
-    write = demo.Stage.write
+    write = demo.Recorder.write
 
-    def counted(stage: demo.Stage, lines: list[dict[str, Any]]) -> None:
+    def counted(recorder: demo.Recorder, lines: list[dict[str, Any]]) -> None:
         wrote.append(len(lines))
-        write(stage, lines)
+        write(recorder, lines)
 
-    monkeypatch.setattr(demo.Stage, "write", counted)
+    monkeypatch.setattr(demo.Recorder, "write", counted)
     open_sale(2)
     buy("redis", **{"Idempotency-Key": "run/ann"})
     buy("redis", **{"Idempotency-Key": "run/bob"})
@@ -119,20 +119,20 @@ def test_without_a_key_nothing_is_recorded_and_nobody_stops(folder: Path) -> Non
 
 def test_an_event_costs_at_most_25_microseconds(tmp_path: Path) -> None:
     (tmp_path / "at").mkdir()
-    stage = demo.Stage(tmp_path, node="A")
+    recorder = demo.Recorder(tmp_path, node="A")
     facts: dict[str, object] = {"token": "7-5f1c" * 6, "fence": 1795235477094623, "waited_ms": 1.2}
 
     def batch() -> float:
         begun = time.perf_counter()
         for _ in range(200):
-            stage.tell("acquired", facts)
+            recorder.at_point("acquired", facts)
         return (time.perf_counter() - begun) / 200
 
-    visit = demo._visit.set(demo.Visit("9d1f/pause/token/victim", frozenset()))
+    before = demo._purchase.set(demo.TracedPurchase("9d1f/pause/token/victim", frozenset()))
     try:
         assert min(batch() for _ in range(20)) < 25e-6
     finally:
-        demo._visit.reset(visit)
+        demo._purchase.reset(before)
     assert len(events(tmp_path)) == 20 * 200
 
 
@@ -145,7 +145,7 @@ def test_outside_a_demo_there_are_no_hooks_and_the_clock_is_right(
     settings.SHOP_DEMO_CLOCK_AHEAD = 3600.0
     installed: list[object] = []
     monkeypatch.setattr(points, "install", installed.append)
-    monkeypatch.setattr(record, "install", installed.append)
+    monkeypatch.setattr(probe, "install", installed.append)
     demo.install()
     assert installed == []
     monkeypatch.setattr("time.time", lambda: 1000.0)
@@ -155,4 +155,4 @@ def test_outside_a_demo_there_are_no_hooks_and_the_clock_is_right(
 
 
 def test_an_ordinary_shop_has_no_middleware_for_it() -> None:
-    assert "shop.demo.hooks.VisitMiddleware" not in settings.MIDDLEWARE
+    assert "shop.demo.hooks.TraceMiddleware" not in settings.MIDDLEWARE

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from locks.points import installed
 from shop.checkout import check_out
 from shop.models import PurchaseHistory
+from shop.probe import installed
 from shop.purchase import Attempt
 from shop.tests.database import somebody_waits_for_a_row
 from shop.tests.interleaving import Interleaving

@@ -61,7 +61,7 @@ def test_the_second_buyer_does_wait_wherever_the_schedules_say_so(
             *("A after_read", "B after_read", "B at_commit", "A waits", "B end"),
         ]
     else:
-        steps = [step for step in run.log if step != "A released"]
+        steps = [step for step in run.log if step != "A unlocked_before_commit"]
         assert steps[:3] == ["A after_read", "B waits", "A at_commit"]
 
 
@@ -69,9 +69,9 @@ def read_between_release_and_commit(run: Run) -> bool:
     """Whether one buyer read after the other's release and before the other's commit."""
     at = run.log.index
     return any(
-        at(f"{one} released") < at(f"{two} after_read") < at(f"{one} end")
+        at(f"{one} unlocked_before_commit") < at(f"{two} after_read") < at(f"{one} end")
         for one, two in ("AB", "BA")
-        if f"{one} released" in run.log
+        if f"{one} unlocked_before_commit" in run.log
     )
 
 

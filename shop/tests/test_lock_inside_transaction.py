@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 
 from locks.classic.token import TokenLock
-from shop import strategies
+from shop import locked, strategies
 from shop.locked import LockInsideTransaction, held, on_redis
 from shop.purchase import Attempt
 from shop.redis import locks_client
@@ -18,7 +18,7 @@ from shop.tests.till import APPLE, books, buy, committed, open_sale, rolled_back
 
 SOURCES = {
     path.stem.replace("_", "-"): path.read_text()
-    for path in Path(strategies.__file__).parent.glob("*.py")
+    for path in (*Path(strategies.__file__).parent.glob("*.py"), Path(locked.__file__))
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +14,10 @@ from django.db import OperationalError, connection, connections, transaction
 from django.db.models import F
 from pytest_django import Settings
 
-from locks.points import installed, point
 from shop import retrying
 from shop.errors import Busy
 from shop.models import Product
+from shop.probe import installed, point
 from shop.purchase import Attempt, Receipt
 from shop.retrying import Conflict, until_it_fits
 from shop.tests.database import kill_this_threads_backend
@@ -152,7 +152,7 @@ def test_a_buyer_who_is_always_overtaken_is_busy_and_sells_nothing(
     settings.SHOP_LOCK_WAIT = 10.0
     reads = 0
 
-    def overtake(place: str) -> None:
+    def overtake(place: str, facts: Mapping[str, object]) -> None:
         nonlocal reads
         if place == "after_read":
             reads += 1
@@ -180,7 +180,7 @@ def test_a_connection_lost_at_the_commit_is_told_as_unknown_and_not_tried_again(
     open_sale(2)
     reached: list[str] = []
 
-    def break_once(place: str) -> None:
+    def break_once(place: str, facts: Mapping[str, object]) -> None:
         reached.append(place)
         if place == "before_commit":
             kill_this_threads_backend()

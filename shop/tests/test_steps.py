@@ -11,8 +11,7 @@ from django.db import connection
 from django.test import Client
 
 from shop.demo import hooks as demo
-from shop.demo import stepper as hands
-from shop.demo import steps
+from shop.demo import stepper, steps
 from shop.redis import locks_client
 from shop.tests.till import books, committed, eventually
 
@@ -26,7 +25,7 @@ def _hooks() -> Iterator[None]:
     if now is None:
         return
     for buyer in steps.BUYERS:
-        steps._permit(now["round"], buyer, hands.LEAVE)
+        steps._permit(now["round"], buyer, stepper.LEAVE)
         eventually(lambda b=buyer: is_out(b), what=f"{buyer} is out")  # type: ignore[misc]
 
 
@@ -105,7 +104,7 @@ def test_a_buyer_who_is_left_alone_rolls_back_and_gives_the_lock_back(
     hand = Round(lock)
     hand.step("A", "checked")
     hand.step("A", "held")
-    monkeypatch.setattr(hands, "PATIENCE", 0.5)
+    monkeypatch.setattr(stepper, "TIMEOUT", 0.5)
     assert "left alone" in hand.step("A", "left")["said"]
     assert books(steps.PRODUCT) == (0, 1)
     monkeypatch.undo()
@@ -124,7 +123,7 @@ def test_a_new_round_sends_everybody_of_the_last_one_home() -> None:
     told = locks_client().hgetall
     eventually(
         lambda: all(
-            json.loads(one)["status"] == "done" for one in told(hands.board(before.id)).values()
+            json.loads(one)["status"] == "done" for one in told(stepper.board(before.id)).values()
         ),
         what="both are out",
     )
@@ -145,7 +144,7 @@ def test_a_slow_hand_has_more_patience_than_the_shop_and_leaves_nothing_in_the_p
         assert cursor.fetchone() == (1,)
         cursor.execute("SHOW idle_in_transaction_session_timeout")
         assert cursor.fetchone() == ("6s",)  # of everybody else
-    assert steps.TIMEOUTS_MS["idle_in_transaction_session_timeout"] > hands.PATIENCE * 1000
+    assert steps.TIMEOUTS_MS["idle_in_transaction_session_timeout"] > stepper.TIMEOUT * 1000
 
 
 @committed

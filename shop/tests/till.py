@@ -12,6 +12,7 @@ from django.test import Client
 
 from shop import stock
 from shop.models import Product, PurchaseHistory, Sale
+from shop.probe import Probe
 
 APPLE = "apple"
 LOCKED = ["token", "redis"]
@@ -66,15 +67,15 @@ def eventually(true: Callable[[], bool], *, what: str, patience: float = 15.0) -
         time.sleep(0.01)
 
 
-def at(place: str, happens: Callable[[], object]) -> Callable[[str], None]:
-    """A hook: `happens`, once, when a buyer reaches `place`."""
+def at(place: str, happens: Callable[[], object]) -> Probe:
+    """A probe: `happens`, once, when a buyer reaches `place`."""
     left = [happens]
 
-    def hook(reached: str) -> None:
+    def probe(reached: str, facts: Mapping[str, object]) -> None:
         if reached == place and left:
             left.pop()()
 
-    return hook
+    return probe
 
 
 def assert_asks_to_come_back(answer: Answer, outcome: str, error: str) -> None:
