@@ -1,4 +1,4 @@
-"""Around every lock the same: the lock outside, the transaction inside."""
+"""What every lock strategy shares: the lock outside, the transaction inside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shop.redis import locks_client
 def on_redis(
     kind: Callable[..., Lock], *, ttl: str = "SHOP_LOCK_TTL", **options: Any
 ) -> Callable[[Attempt], Lock]:
-    """What makes such a lock for a purchase, on the locks' Redis; `ttl` names its setting."""
+    """A factory of such locks for a purchase, on the locks' Redis; `ttl` names a setting."""
 
     def lock_for(attempt: Attempt) -> Lock:
         return kind(locks_client(), attempt.lock_name, ttl=getattr(settings, ttl), **options)
@@ -37,7 +37,7 @@ class LockInsideTransaction(RuntimeError):
 
 @contextmanager
 def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lease]:
-    """Hold the lock, for as long as a buyer waits. Raises LockInsideTransaction before it is taken.
+    """Hold the lock; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction before that.
 
     The transaction that a TestCase wraps around its test is not counted, nor is it by `durable`.
     """
@@ -60,7 +60,7 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:
-    """Trust the lock: the database is not told of it."""
+    """Rely on the lock alone: the database gets no fence."""
     return sell_one(attempt)
 
 

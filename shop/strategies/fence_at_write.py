@@ -27,7 +27,7 @@ def sell(attempt: Attempt, lease: Lease) -> Receipt:
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence
         )
         if not not_fenced_off.update(amount=stock.amount - 1, fence=lease.fence):
-            raise Lost("a later holder has written, or the sale was closed; nothing was sold")
+            raise Lost("fenced off by a newer holder, or the sale was closed; nothing was sold")
 
     return sell_one(attempt, write=write_unless_fenced_off, fence=lease.fence)
 

@@ -1,7 +1,7 @@
 """RedisLock, with its fence claimed at the read.
 
-The first statement of the transaction shows the fence to the database: a holder that was paused
-until its lease passed on finds a higher one there and sells nothing. Claimed at the write instead,
+The first statement of the transaction claims the fence in the database: a holder that was paused
+until its lock passed on finds a higher one there and sells nothing. Claimed at the write instead,
 two holders could both have read the same stock before (strategy `fence-at-write`).
 """
 
@@ -29,7 +29,7 @@ def sell(attempt: Attempt, lease: Lease) -> Receipt:
             row = cursor.fetchone()
         if row is None:
             if Product.objects.filter(name=attempt.product, sale__isnull=False).exists():
-                raise Lost("a later holder of the lock was here first; nothing was sold")
+                raise Lost("fenced off: a newer holder has claimed this product; nothing was sold")
             raise UnknownProduct
         return Stock(*row)
 

@@ -1,14 +1,13 @@
 """FLAW: the lock is inside the transaction, so it is free before the commit.
 
     A begins, locks, reads 1, writes 0, unlocks ... and has not committed yet
-    B begins, locks, reads 1: what A wrote is not to be seen
+    B begins, locks, reads 1: what A wrote is not visible yet
     A commits; B writes 0, commits: two orders for one unit
 
 ATOMIC_REQUESTS around a view that takes a perfect lock does the same. Left to luck a rush sells
-100 to 102; the demo holds the commit back for a moment (point
-`unlocked_before_commit`) so that it always shows.
-The remedy is the order in `locked.py`: the lock outside, the transaction inside. There `held`
-refuses this order, and `manage.py check` refuses ATOMIC_REQUESTS; it is had by this name alone.
+100 to 102; the demo delays the commit (point `unlocked_before_commit`) so that it always shows.
+The remedy is the order in `shop/locked.py`: the lock outside, the transaction inside. `held` there
+refuses this order, and `manage.py check` refuses ATOMIC_REQUESTS; only this strategy may use it.
 """
 
 from __future__ import annotations
