@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from locks.errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTimeout
-from locks.lease import Lease, Loss, Release
-from locks.lock import Lock
-from locks.metrics import Metrics
-from locks.protocol import Inspection
-from locks.redis_lock import RedisLock
+from .errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTimeout
+from .lease import Lease, Loss, Release
+from .lock import Lock
+from .metrics import Metrics
+from .protocol import Inspection
+from .redis_lock import RedisLock
 
 __all__ = [
     "Inspection",

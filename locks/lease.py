@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
-from locks.errors import LockLost, LockNotHeld
+from .errors import LockLost, LockNotHeld
 
-logger = logging.getLogger("locks.lease")
+logger = logging.getLogger(__name__)
 
 
 class Release(StrEnum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from locks.lease import Loss, Release
+from .lease import Loss, Release
 
-logger = logging.getLogger("locks.metrics")
+logger = logging.getLogger(__name__)
 
 
 class Metrics:

@@ -21,13 +21,13 @@ from typing import Any
 
 import redis
 
-from locks.lease import Lease, Loss
-from locks.metrics import Metrics, tell
-from locks.protocol import drift, milliseconds
-from locks.scripts import script
-from locks.wire import Server, call_all
+from .lease import Lease, Loss
+from .metrics import Metrics, tell
+from .protocol import drift, milliseconds
+from .scripts import script
+from .wire import Server, call_all
 
-logger = logging.getLogger("locks.renew")
+logger = logging.getLogger(__name__)
 
 #: Seconds that the thread sleeps at most while leases keep coming.
 TICK = 1.0

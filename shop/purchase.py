@@ -11,7 +11,7 @@ from typing import Any
 from django.db import IntegrityError
 
 from locks import Lease
-from locks.points import point
+from locks.classic.points import point
 from shop.errors import SaleClosed, SoldOut, UnknownProduct
 from shop.models import Product, PurchaseHistory
 from shop.record import tell

@@ -7,9 +7,9 @@ from abc import abstractmethod
 
 import redis
 
-from locks.errors import LockBackendError, LockTimeout
-from locks.lease import Lease, Release, new_token
-from locks.lock import Lock
+from ..errors import LockBackendError, LockTimeout
+from ..lease import Lease, Release, new_token
+from ..lock import Lock
 
 
 class Polling(Lock):

@@ -27,10 +27,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from locks.errors import LockBackendError, LockTimeout
-from locks.lease import Lease, Release, new_token
-from locks.lock import Lock
-from locks.points import point
+from ..errors import LockBackendError, LockTimeout
+from ..lease import Lease, Release, new_token
+from ..lock import Lock
+from .points import point
 
 
 def connect(hosts: str, *, ttl: float, wait: float = 5.0) -> Any:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from locks import LockError, LockLost, LockNotHeld, RedisLock, Release
-from locks.lease import Loss
-from locks.tests.backend import Proxy, Server, Worker, eventually
-from locks.tests.waiting import held, in_thread, waiter
+from .. import LockError, LockLost, LockNotHeld, RedisLock, Release
+from ..lease import Loss
+from ..testing.process import Process as Worker
+from ..testing.proxy import Proxy
+from ..testing.server import Server, eventually
+from .waiting import held, in_thread, waiter
 
 
 def test_the_release_of_an_expired_lease_leaves_the_next_holder_its_lock(

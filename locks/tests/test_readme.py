@@ -11,18 +11,18 @@ from pathlib import Path
 
 import redis
 
-from locks.tests.backend import ROOT, Server
+from ..testing.server import Server
 
-LOCKS = ROOT / "locks"
+HERE = Path(__file__).parents[1]
 
 
 def test_the_folder_copied_beside_nothing_but_redis_py_runs_its_examples(
     server: Server, tmp_path: Path
 ) -> None:
     left_behind = shutil.ignore_patterns("tests", "bench", "classic", "__pycache__")
-    shutil.copytree(LOCKS, tmp_path / "locks", ignore=left_behind)
+    shutil.copytree(HERE, tmp_path / "locks", ignore=left_behind)
     (tmp_path / "redis").symlink_to(Path(redis.__file__).parent)
-    examples = re.findall(r"```python\n(.*?)```", (LOCKS / "README.md").read_text(), re.DOTALL)
+    examples = re.findall(r"```python\n(.*?)```", (HERE / "README.md").read_text(), re.DOTALL)
     program = "\n".join(examples).replace("redis.Redis()", f"redis.Redis(port={server.port})")
     done = subprocess.run(
         [sys.executable, "-S", "-W", "error", "-c", program],
@@ -37,10 +37,10 @@ def test_the_folder_copied_beside_nothing_but_redis_py_runs_its_examples(
 
 
 def test_every_pitfall_has_a_test_or_says_where_it_is_tested() -> None:
-    rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", (LOCKS / "tests/README.md").read_text(), re.M)
+    rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", (HERE / "tests/README.md").read_text(), re.M)
     assert [int(number) for number, _ in rows] == list(range(1, 42))
     defined = set()
-    for file in (LOCKS / "tests").glob("test_*.py"):
+    for file in (HERE / "tests").glob("test_*.py"):
         defined |= set(re.findall(r"^def (test_\w+)", file.read_text(), re.M))
     for number, where in rows:
         named = re.findall(r"`(test_\w+)`", where)
@@ -49,6 +49,6 @@ def test_every_pitfall_has_a_test_or_says_where_it_is_tested() -> None:
 
 
 def test_the_locks_import_nothing_but_redis_py() -> None:
-    for file in LOCKS.glob("*.py"):
+    for file in HERE.glob("*.py"):
         imported = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
-        assert set(imported) <= sys.stdlib_module_names | {"redis", "locks"}, file
+        assert set(imported) <= sys.stdlib_module_names | {"redis"}, file

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import redis
 
-from locks import Lease, LockBackendError, LockLost, Metrics, RedisLock, Release, wire
-from locks.lease import Loss
-from locks.tests.backend import Server, Worker, eventually
-from locks.tests.waiting import held, in_thread, queued, waiter
-from locks.watchdog import Renewal, watchdog
+from .. import Lease, LockBackendError, LockLost, Metrics, RedisLock, Release, wire
+from ..lease import Loss
+from ..testing.process import Process as Worker
+from ..testing.server import Server, eventually
+from ..watchdog import Renewal, watchdog
+from .waiting import held, in_thread, queued, waiter
 
 
 def test_a_lock_is_kept_for_more_than_three_leases_while_its_holder_lives(
@@ -126,7 +127,7 @@ def test_a_lock_that_an_administrator_took_away_is_lost_within_a_third_of_the_tt
 def test_nothing_is_renewed_after_its_release(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import locks.redis_lock as module
+    from .. import redis_lock as module
 
     class Eager(Renewal):
         """Due at once, so that the watchdog renews while we release."""
@@ -152,7 +153,7 @@ def test_nothing_is_renewed_after_its_release(
 def test_a_renewal_that_meets_its_release_loses_no_lease(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import locks.watchdog as module
+    from .. import watchdog as module
 
     lock = RedisLock(client, "crossing", ttl=0.3)
     lease = lock.acquire(1)

@@ -20,7 +20,7 @@ from typing import Any
 
 import redis
 
-from locks import Lease, LockError, RedisLock
+from .. import Lease, LockError, RedisLock
 
 
 class Hand:

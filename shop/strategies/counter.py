@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from django.db import transaction
 
-from locks.points import point
+from locks.classic.points import point
 from shop.errors import SoldOut
 from shop.purchase import Attempt, Receipt, read_stock, sell_one
 from shop.reservations import give_back, reserve

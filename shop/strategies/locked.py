@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django_redis import get_redis_connection
 
 from locks import Lease, Lock
-from locks.points import point
+from locks.classic.points import point
 from shop.purchase import Attempt, Receipt, sell_one
 from shop.record import tell
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from django.db import transaction
 
 from locks import RedisLock
-from locks.points import point
+from locks.classic.points import point
 from shop.purchase import Attempt, Receipt
 from shop.strategies.locked import held, on_redis, sell_plainly
 from shop.strategies.registry import Strategy, verdicts

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from django.db import connections
 
-from locks import points
+from locks.classic import points
 
 #: Seconds until a thread that should have moved is given up.
 PATIENCE = 15.0

@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 from django.db import connection, connections
 from pytest_django import Settings
 
-from locks.points import installed, point
+from locks.classic.points import installed, point
 from shop.checkout import check_out
 from shop.errors import Busy, ShopError
 from shop.purchase import Attempt

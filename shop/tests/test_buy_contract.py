@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from locks.points import installed
+from locks.classic.points import installed
 from shop import stock
 from shop.models import Product, PurchaseHistory
 from shop.strategies.locked import locks_client

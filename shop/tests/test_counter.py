@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from locks.points import installed
+from locks.classic.points import installed
 from shop import reservations
 from shop.checkout import check_out
 from shop.errors import Unavailable

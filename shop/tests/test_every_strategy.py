@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from pytest_django import Settings
 
-from locks.tests.classic.servers import free_port
+from locks.testing.server import free_port
 from shop import stock
 from shop.embedded import Valkey
 from shop.models import PurchaseHistory

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from locks.points import installed
+from locks.classic.points import installed
 from shop.checkout import check_out
 from shop.models import PurchaseHistory
 from shop.purchase import Attempt

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from locks.classic.points import installed, point
 from locks.classic.token import TokenLock
-from locks.points import installed, point
 from shop.checkout import check_out
 from shop.errors import SoldOut
 from shop.purchase import Attempt, Receipt, sell_one

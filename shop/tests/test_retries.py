@@ -14,7 +14,7 @@ from django.db import OperationalError, connection, connections, transaction
 from django.db.models import F
 from pytest_django import Settings
 
-from locks.points import installed, point
+from locks.classic.points import installed, point
 from shop.errors import Busy
 from shop.models import Product
 from shop.purchase import Attempt, Receipt

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from locks.points import installed
+from locks.classic.points import installed
 from shop.strategies.locked import locks_client
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.outage import Outage

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from locks.lease import Lease
-from locks.tests.classic.kinds import KINDS, Backends
+from ...lease import Lease
+from .kinds import KINDS, Backends
 
 
 class Holder:

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from locks.errors import LockBackendError, LockTimeout
-from locks.lease import Release
-from locks.tests.classic.conftest import Make
-from locks.tests.classic.kinds import KINDS, Backends
-from locks.tests.classic.servers import free_port
+from ...errors import LockBackendError, LockTimeout
+from ...lease import Release
+from ...testing.server import free_port
+from .conftest import Make
+from .kinds import KINDS, Backends
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 

@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from locks.classic import subscriber
-from locks.classic.reentrant import ReentrantLock
-from locks.errors import LockBackendError, LockNotHeld, LockTimeout
-from locks.lease import Lease, Release
-from locks.lock import Lock
-from locks.points import Hook
-from locks.tests.classic.conftest import Make
-from locks.tests.classic.servers import Valkey, client_of, eventually
+from ...classic import subscriber
+from ...classic.points import Hook
+from ...classic.reentrant import ReentrantLock
+from ...errors import LockBackendError, LockNotHeld, LockTimeout
+from ...lease import Lease, Release
+from ...lock import Lock
+from ...testing.server import eventually
+from .conftest import Make
+from .servers import Valkey, client_of
 
 LONG = 30.0
 

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from locks.classic.zookeeper import ZookeeperLock, connect
-from locks.errors import LockBackendError, LockLost, LockTimeout
-from locks.lease import Lease, Release
-from locks.points import Hook
-from locks.tests.classic.holder import holder
-from locks.tests.classic.kinds import KINDS, SESSION, Backends
-from locks.tests.classic.servers import ZooKeeper, eventually, free_port
-from locks.tests.classic.test_flaws import gets_in
+from ...classic.points import Hook
+from ...classic.zookeeper import ZookeeperLock, connect
+from ...errors import LockBackendError, LockLost, LockTimeout
+from ...lease import Lease, Release
+from ...testing.server import eventually, free_port
+from .holder import holder
+from .kinds import KINDS, SESSION, Backends
+from .servers import ZooKeeper
+from .test_flaws import gets_in
 
 
 @pytest.fixture
