@@ -1,4 +1,4 @@
-"""Locks for Redis and Valkey: RedisLock to use, locks.classic to learn from."""
+"""RedisLock: a fair, fenced, renewed lock on one Redis or Valkey. Start with README.md."""
 
 from __future__ import annotations
 
