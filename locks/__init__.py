@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTimeout
-from .lease import Lease, Loss, Release
+from .lease import Lease, LossReason, Release
 from .lock import Lock
 from .metrics import Metrics
 from .protocol import Inspection
@@ -18,7 +18,7 @@ __all__ = [
     "LockLost",
     "LockNotHeld",
     "LockTimeout",
-    "Loss",
+    "LossReason",
     "Metrics",
     "RedisLock",
     "Release",

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from .errors import LockBackendError, LockTimeout
-from .lease import Lease, Loss, Release, new_token
+from .lease import Lease, LossReason, Release, new_token
 from .lock import Lock
 from .metrics import Metrics, tell
 from .protocol import (
@@ -62,7 +62,7 @@ class RedisLock(Lock):
     ttl       seconds that the lock survives a holder that stopped answering
     renew     whether a living holder's lease is renewed each ttl / 3
     max_hold  seconds after which a lease is renewed no more, None: as long as its process lives
-    on_lost   called with the lease and a `Loss` when it is lost, in a thread of its own
+    on_lost   called with the lease and a `LossReason` when it is lost, in a thread of its own
     metrics   hooks, see `Metrics`
 
         lock = RedisLock(client, "product:42", ttl=10)
@@ -81,7 +81,7 @@ class RedisLock(Lock):
         ttl: float,
         renew: bool = True,
         max_hold: float | None = None,
-        on_lost: Callable[[Lease, Loss], None] | None = None,
+        on_lost: Callable[[Lease, LossReason], None] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         super().__init__(name, ttl=ttl)
@@ -192,7 +192,7 @@ class RedisLock(Lock):
             fence=fence,
             deadline=deadline,
             release=self._release,
-            waited=time.monotonic() - started,
+            waited_seconds=time.monotonic() - started,
             on_lost=self._lost if self.on_lost or self.metrics else None,
         )
         stop = math.inf if self.max_hold is None else time.monotonic() + self.max_hold
@@ -208,7 +208,7 @@ class RedisLock(Lock):
         )
         return lease
 
-    def _lost(self, lease: Lease, loss: Loss) -> None:
+    def _lost(self, lease: Lease, loss: LossReason) -> None:
         tell(self.metrics, "lost", self.name, loss)
         if self.on_lost is not None:
             self.on_lost(lease, loss)
@@ -224,7 +224,7 @@ class RedisLock(Lock):
                 outcome = Release.EXPIRED
         except redis.RedisError as error:
             logger.warning("%s: not released, its ttl ends it: %s", self.name, error)
-        tell(self.metrics, "held", self.name, lease.held, outcome)
+        tell(self.metrics, "held", self.name, lease.held_seconds, outcome)
         return outcome
 
     def _cancel(self, token: str) -> None:

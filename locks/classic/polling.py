@@ -49,7 +49,7 @@ class Polling(Lock):
                     token=token,
                     deadline=asked + self.trusted(),
                     release=self._release,
-                    waited=time.monotonic() - started,
+                    waited_seconds=time.monotonic() - started,
                 )
             pause = self.pause()
             left = pause if wait is None else min(pause, started + wait - asked)

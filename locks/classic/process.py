@@ -46,5 +46,5 @@ class ProcessLock(Lock):
             token=new_token(),
             deadline=math.inf,
             release=release,
-            waited=time.monotonic() - started,
+            waited_seconds=time.monotonic() - started,
         )

@@ -106,7 +106,7 @@ class ReentrantLock(Lock):
             token=owner,
             deadline=asked + ttl,
             release=partial(self._release, ttl=ttl),
-            waited=time.monotonic() - started,
+            waited_seconds=time.monotonic() - started,
         )
         if lease is None:
             self._watch(taken)

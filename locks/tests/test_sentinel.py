@@ -109,7 +109,7 @@ def test_a_lease_of_a_master_that_was_replaced_is_lost_at_its_next_renewal(
     eventually(lambda: lease.deadline > first)  # its connection is open, to the old one
     sentinels.master = servers[1]
     look_up(client)
-    assert lease.lost.wait(5)
+    assert lease.lost_event.wait(5)
     lease.release()
 
 

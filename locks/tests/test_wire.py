@@ -111,7 +111,7 @@ def test_a_replica_refuses_and_that_is_an_error_of_the_backend(own_server: Serve
     client.replicaof("127.0.0.1", "1")
     with pytest.raises(LockBackendError, match="read only replica"):
         RedisLock(client, "another", ttl=10).acquire(5)
-    assert lease.lost.wait(2)
+    assert lease.lost_event.wait(2)
     assert lease.release() is Release.UNKNOWN
 
 

@@ -59,14 +59,19 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
             "acquired",
             token=lease.token,
             fence=lease.fence,
-            waited_ms=round(lease.waited * 1000, 3),
+            waited_ms=round(lease.waited_seconds * 1000, 3),
         )
         point("acquired")
         try:
             yield lease
         finally:
             tell("release", token=lease.token)
-    tell("released", token=lease.token, outcome=lease.outcome, held_ms=round(lease.held * 1000, 3))
+    tell(
+        "released",
+        token=lease.token,
+        outcome=lease.outcome,
+        held_ms=round(lease.held_seconds * 1000, 3),
+    )
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:

@@ -49,7 +49,7 @@ def test_who_waits_has_it_after_the_release_and_knows_how_long_it_took(
             waiting = other.submit(lock.acquire, 5)
             assert not waiting.done()
         lease = waiting.result()
-        assert 0.0 < lease.waited < 5.0
+        assert 0.0 < lease.waited_seconds < 5.0
         other.submit(lease.release).result()
 
 
