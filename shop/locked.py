@@ -50,13 +50,18 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
             "acquired",
             token=lease.token,
             fence=lease.fence,
-            waited_ms=round(lease.waited * 1000, 3),
+            waited_ms=round(lease.waited_seconds * 1000, 3),
         )
         try:
             yield lease
         finally:
             point("release", token=lease.token)
-    point("released", token=lease.token, outcome=lease.outcome, held_ms=round(lease.held * 1000, 3))
+    point(
+        "released",
+        token=lease.token,
+        outcome=lease.outcome,
+        held_ms=round(lease.held_seconds * 1000, 3),
+    )
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:
