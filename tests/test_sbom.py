@@ -5,12 +5,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.locked import ROOT
 from tools.sbom import VENDORED, Document, missing
-
-pytestmark = pytest.mark.fast
 
 LOCK = """\
 # a comment

@@ -11,8 +11,6 @@ import yaml
 from tests.locked import ROOT
 from tools.lock import PYTHONS
 
-pytestmark = pytest.mark.fast
-
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 CI: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
 STEPS: list[dict[str, Any]] = CI["jobs"]["test"]["steps"]
