@@ -10,6 +10,7 @@
 # make hooks  the same before each commit of yours
 # make lock   the lock files again, after a change in requirements*.txt; ARGS=--upgrade: the newest
 # make audit  the locked packages against a database of known vulnerabilities
+# make licences  the table of licences in docs/licences.md
 # make sbom   what an installation contains, var/sbom.cdx.json
 # make readme put the table of the latest demo into README.md
 # make screenshots  the README's pictures, from real runs in Chromium
@@ -24,7 +25,7 @@ TOOLS := $(VENV)-tools
 ARGS ?=
 
 .PHONY: demo matrix faults chaos bench serve readme screenshots test test-fast lint hooks lock audit
-.PHONY: sbom install install-dev clean
+.PHONY: sbom licences install install-dev clean
 
 demo: install
 	@exec $(BIN)/python -m loadtest $(ARGS)
@@ -77,6 +78,9 @@ lock: $(TOOLS)/.installed
 
 audit: $(TOOLS)/.installed
 	@exec $(TOOLS)/bin/python -m tools.audit $(ARGS)
+
+licences: install-dev
+	@exec $(BIN)/python -m tools.licences
 
 sbom: $(TOOLS)/.installed
 	@exec $(TOOLS)/bin/python -m tools.sbom $(ARGS)
