@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tests.locked import ROOT
-from tests.tooling import tool
+from tests.tooling import make, tool
 
 HOOKS: list[dict[str, Any]] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())[
     "repos"
@@ -22,10 +22,7 @@ HOOKS: list[dict[str, Any]] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").
 def test_the_hooks_are_the_commands_of_make_lint() -> None:
     (local,) = HOOKS
     assert local["repo"] == "local", "a hook of another repository would be downloaded"
-    printed = subprocess.run(
-        ["make", "--dry-run", "lint"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    linted = [line for line in printed.splitlines() if re.match(r"\.venv/bin/\S+", line)]
+    linted = [line for line in make("lint").splitlines() if re.match(r"\.venv/bin/\S+", line)]
     wanted = [line.removesuffix(" .") for line in linted if " -m pip " not in line]
     hooks = [hook["entry"].replace(" --force-exclude", "") for hook in local["hooks"]]
     assert hooks == wanted

