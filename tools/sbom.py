@@ -1,8 +1,8 @@
 """python -m tools.sbom [FILE]: what an installation of the shop contains, as CycloneDX JSON.
 
 Installs requirements.lock into a new environment, describes that, and adds what the repository
-brings along in shop/demo/static/shop/vendor. Ends with status 1 where a package that is locked for this
-Python and system is missing in the result. Default: var/sbom.cdx.json.
+brings along in shop/demo/static/shop/vendor. Ends with status 1 where a package that is locked for
+this Python and system is missing in the result. Default: var/sbom.cdx.json.
 """
 
 from __future__ import annotations
