@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -109,6 +110,19 @@ def test_the_web_ui_has_every_lock_in_a_drop_down_and_no_token(stack: Stack) -> 
     names = json.dumps([one["name"] for one in stack.shop().strategies()])
     assert f'"choices": {names}' in html
     assert stack.token not in html
+
+
+def test_the_web_ui_is_opened_under_the_names_that_are_allowed(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCUST_ALLOWED_HOSTS", "locust-ui, demo.example")
+    with tempfile.TemporaryFile() as log, Buyers(stack, log=log) as buyers:
+        buyers.wait_until_ready()
+        for host, status in (("locust-ui:8089", 200), ("demo.example", 200), ("evil.test", 403)):
+            connection = HTTPConnection("127.0.0.1", buyers.port, timeout=10)
+            connection.request("GET", "/", headers={"Host": host})
+            assert connection.getresponse().status == status, host
+            connection.close()
 
 
 def test_one_locust_serves_rush_after_rush(stack: Stack) -> None:
