@@ -95,6 +95,7 @@ INSTALLED_APPS = [
     "shop.apps.ShopConfig",
 ]
 MIDDLEWARE = [
+    "shop.security_headers.SecurityHeadersMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
