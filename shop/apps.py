@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.contrib.admin.apps import AdminConfig
 
 
 class ShopConfig(AppConfig):
@@ -11,3 +12,9 @@ class ShopConfig(AppConfig):
         from shop import checks, demo  # noqa: F401  (registers them)
 
         demo.install()
+
+
+class ShopAdminConfig(AdminConfig):
+    """Django's admin, with the shop's login."""
+
+    default_site = "shop.admin_login.ShopAdminSite"

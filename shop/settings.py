@@ -23,13 +23,13 @@ from shop.sentinels import parse_sentinels, through_sentinels
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 
-def parse_rate(text: str) -> tuple[int, float] | None:
-    """`3/10s` as (3, 10.0); None for an empty text. Raises ImproperlyConfigured."""
+def parse_rate(text: str, name: str = "BUY_RATE_LIMIT") -> tuple[int, float] | None:
+    """`3/10s` as (3, 10.0); None for an empty text. Raises ImproperlyConfigured with the name."""
     if not text:
         return None
     parts = re.fullmatch(r"([1-9][0-9]*)/([0-9]+(?:\.[0-9]+)?)s", text)
     if parts is None or not 0.001 <= float(parts[2]) <= 86_400:
-        raise ImproperlyConfigured(f"BUY_RATE_LIMIT is {text!r}: write attempts/seconds, as 3/10s")
+        raise ImproperlyConfigured(f"{name} is {text!r}: write attempts/seconds, as 3/10s")
     return int(parts[1]), float(parts[2])
 
 
@@ -68,6 +68,10 @@ SHOP_LUA = Path(__file__).resolve().parent / "lua"
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
 #: At most (attempts, in seconds) per buyer and per address; None lets everybody in.
 BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
+#: At most (failed logins, in seconds) to the admin per address; it cannot be switched off.
+ADMIN_LOGIN_LIMIT: tuple[int, float] = parse_rate(
+    env.str("ADMIN_LOGIN_LIMIT", default=""), "ADMIN_LOGIN_LIMIT"
+) or (5, 300.0)
 
 # --- Django -------------------------------------------------------------------------------------
 
@@ -86,7 +90,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
 ROOT_URLCONF = "shop.urls"
 WSGI_APPLICATION = "shop.wsgi.application"
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "shop.apps.ShopAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
