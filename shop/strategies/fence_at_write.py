@@ -13,11 +13,11 @@ The fault `pause` shows it. `redis` claims the fence at the read instead.
 
 from __future__ import annotations
 
-from locks import Lease, RedisLock
+from locks import Lease
 from shop.errors import Lost
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
-from shop.strategies.locked import on_redis, sell_under
+from shop.strategies.locked import redis_lock, sell_under
 from shop.strategies.registry import Strategy, verdicts
 
 
@@ -37,7 +37,7 @@ STRATEGY = Strategy(
     title="Fence checked at the write",
     article="beyond",
     summary="Looks right: a stale write is refused, but what was read before is not.",
-    buy=sell_under(on_redis(RedisLock), sell),
+    buy=sell_under(redis_lock, sell),
     expected=verdicts(
         exact=(
             "rush crash slow late-release clock lost-reply unknown-commit busy redis-down stall "

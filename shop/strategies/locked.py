@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -12,8 +13,10 @@ from django.conf import settings
 from django.db import connection, transaction
 from django_redis import get_redis_connection
 
-from locks import Lease, Lock
+from locks import Lease, Lock, RedisLock
 from locks.points import point
+from shop.observability.current import note
+from shop.observability.hooks import hooks_of
 from shop.purchase import Attempt, Receipt, sell_one
 from shop.record import tell
 
@@ -35,6 +38,16 @@ def on_redis(
     return lock_for
 
 
+def redis_lock(attempt: Attempt) -> RedisLock:
+    """RedisLock for a purchase, on the locks' Redis, counted."""
+    return RedisLock(
+        locks_client(),
+        attempt.lock_name,
+        ttl=settings.SHOP_LOCK_TTL,
+        metrics=hooks_of(attempt.lock),
+    )
+
+
 class LockInsideTransaction(RuntimeError):
     """A lock taken inside a transaction is released before the commit, and the next buyer reads
     the old stock. Take the lock outside and open the transaction inside it: no ATOMIC_REQUESTS,
@@ -54,6 +67,7 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
     if blocks and not even_inside_a_transaction:
         raise LockInsideTransaction
     tell("acquire")
+    note(asked=time.monotonic(), waited=None)
     with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
         tell(
             "acquired",
@@ -61,11 +75,13 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
             fence=lease.fence,
             waited_ms=round(lease.waited * 1000, 3),
         )
+        note(waited=lease.waited)
         point("acquired")
         try:
             yield lease
         finally:
             tell("release", token=lease.token)
+            note(held=lease.held)
     tell("released", token=lease.token, outcome=lease.outcome, held_ms=round(lease.held * 1000, 3))
 
 

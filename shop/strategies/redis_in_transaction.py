@@ -14,18 +14,15 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from locks import RedisLock
 from locks.points import point
 from shop.purchase import Attempt, Receipt
-from shop.strategies.locked import held, on_redis, sell_plainly
+from shop.strategies.locked import held, redis_lock, sell_plainly
 from shop.strategies.registry import Strategy, verdicts
-
-lock_for = on_redis(RedisLock)
 
 
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        with held(lock_for(attempt), even_inside_a_transaction=True) as lease:
+        with held(redis_lock(attempt), even_inside_a_transaction=True) as lease:
             receipt = sell_plainly(attempt, lease)
         point("released")
     return receipt.under(lease)
