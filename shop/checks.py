@@ -107,6 +107,42 @@ def a_statement_ends_before_its_lock(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register()
+def a_holder_that_hangs_does_not_keep_others_out_for_ever(**kwargs: Any) -> list[CheckMessage]:
+    ttl, most = settings.SHOP_LOCK_TTL, settings.SHOP_LOCK_MAX_HOLD
+    statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
+    if not most >= ttl:
+        return [
+            Error(
+                f"SHOP_LOCK_MAX_HOLD is {most} s, less than SHOP_LOCK_TTL, {ttl} s: every purchase "
+                "under RedisLock would fail.",
+                hint="Give seconds, at least SHOP_LOCK_TTL.",
+                id="shop.E010",
+            )
+        ]
+    messages: list[CheckMessage] = []
+    if most <= statement:
+        messages.append(
+            Warning(
+                f"SHOP_LOCK_MAX_HOLD is {most} s, a statement may take {statement} s: a holder "
+                "that would still finish is renewed no more.",
+                hint="Keep statement timeout < SHOP_LOCK_MAX_HOLD.",
+                id="shop.W010",
+            )
+        )
+    if most + ttl >= settings.SHOP_LOCK_WAIT:
+        messages.append(
+            Warning(
+                f"A holder that hangs keeps others out for {most + ttl} s (SHOP_LOCK_MAX_HOLD + "
+                f"SHOP_LOCK_TTL), a buyer waits {settings.SHOP_LOCK_WAIT} s: all of them would be "
+                "told `busy`.",
+                hint="Keep SHOP_LOCK_MAX_HOLD + SHOP_LOCK_TTL < SHOP_LOCK_WAIT.",
+                id="shop.W011",
+            )
+        )
+    return messages
+
+
+@register()
 def every_patience_is_positive(**kwargs: Any) -> list[CheckMessage]:
     names = ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT")
     return [

@@ -58,6 +58,9 @@ SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
 SHOP_LOCK_TTL: float = env.float("SHOP_LOCK_TTL", default=10.0)
 #: The same for the strategy `token`: A1's own 3 s.
 SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
+#: Seconds after which a living holder of RedisLock is renewed no more: one that hangs in a silent
+#: database keeps the others out for this and a ttl. Longer than a statement may take.
+SHOP_LOCK_MAX_HOLD: float = env.float("SHOP_LOCK_MAX_HOLD", default=max(10.0, SHOP_LOCK_TTL))
 #: Seconds that a buyer queues for a lock before the answer is `busy`.
 SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
 #: Longest hold that a demo may ask for, milliseconds. Shorter than the database's patience.
@@ -141,7 +144,8 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 #: Connections per process; 0 for one per thread. Four workers of 20 fit a server of 100.
 SHOP_DB_POOL: int = env.int("SHOP_DB_POOL", default=20)
 #: Milliseconds, in the order that keeps a stuck buyer from outliving its lock:
-#: idle in transaction < lock < statement < ttl < the client's timeout < gunicorn's.
+#: idle in transaction < lock < statement < ttl <= max hold < max hold + ttl < wait
+#: < the client's timeout < gunicorn's.
 DB_TIMEOUTS_MS = {
     "idle_in_transaction_session_timeout": 6_000,
     "lock_timeout": 7_000,

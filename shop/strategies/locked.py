@@ -39,11 +39,16 @@ def on_redis(
 
 
 def redis_lock(attempt: Attempt) -> RedisLock:
-    """RedisLock for a purchase, on the locks' Redis, counted."""
+    """RedisLock for a purchase, on the locks' Redis, counted.
+
+    A holder that hangs, in a database that was cut off for instance, lives and would be renewed for
+    as long as it hangs: `max_hold` ends that. What it writes later is refused by its fence.
+    """
     return RedisLock(
         locks_client(),
         attempt.lock_name,
         ttl=settings.SHOP_LOCK_TTL,
+        max_hold=settings.SHOP_LOCK_MAX_HOLD,
         metrics=hooks_of(attempt.lock),
     )
 

@@ -100,7 +100,30 @@ def test_a_statement_that_may_outlive_its_lock_is_a_warning(
     ttl: float, shown: bool, settings: Settings
 ) -> None:
     settings.SHOP_LOCK_TTL = ttl
-    assert ids() == (["shop.W001"] if shown else [])
+    assert ("shop.W001" in ids()) == shown
+
+
+@pytest.mark.parametrize(
+    ("ttl", "most", "wait", "shown"),
+    [
+        (10.0, 10.0, 30.0, []),
+        (10.0, 19.9, 30.0, []),
+        (10.0, 20.0, 30.0, ["shop.W011"]),
+        (10.0, 9.9, 30.0, ["shop.E010"]),
+        (10.0, 0.0, 30.0, ["shop.E010"]),
+        (10.0, float("nan"), 30.0, ["shop.E010"]),
+        (1.0, 8.0, 30.0, ["shop.W001", "shop.W010"]),
+        (1.0, 8.1, 9.1, ["shop.W001", "shop.W011"]),
+        (1.0, 8.1, 9.2, ["shop.W001"]),
+    ],
+)
+def test_a_holder_that_hangs_is_bounded_between_a_statement_and_a_buyers_wait(
+    ttl: float, most: float, wait: float, shown: list[str], settings: Settings
+) -> None:
+    settings.SHOP_LOCK_TTL = ttl
+    settings.SHOP_LOCK_MAX_HOLD = most
+    settings.SHOP_LOCK_WAIT = wait
+    assert ids() == shown
 
 
 @pytest.mark.parametrize(("demo", "shown"), [(True, ["shop.E004"]), (False, [])])
