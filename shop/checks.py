@@ -10,6 +10,8 @@ from redis.connection import parse_url
 from redis.exceptions import RedisError
 
 CACHE_ALIASES = ("default", "locks")
+#: Characters of a bearer token.
+SHORTEST_TOKEN = 24
 
 
 @register(Tags.database)
@@ -170,14 +172,14 @@ def no_demo_in_production(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register(Tags.security, deploy=True)
-def the_restock_token_is_long(**kwargs: Any) -> list[CheckMessage]:
-    if not settings.SHOP_RESTOCK_TOKEN or len(settings.SHOP_RESTOCK_TOKEN) >= 24:
-        return []
+def every_token_is_long(**kwargs: Any) -> list[CheckMessage]:
     return [
         Warning(
-            "SHOP_RESTOCK_TOKEN is short enough to be guessed.",
+            f"{name} is short enough to be guessed.",
             hint='Use 24 characters or more: python -c "import secrets; '
             'print(secrets.token_urlsafe(32))".',
             id="shop.W002",
         )
+        for name in ("SHOP_RESTOCK_TOKEN", "METRICS_TOKEN")
+        if 0 < len(getattr(settings, name)) < SHORTEST_TOKEN
     ]

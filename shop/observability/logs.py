@@ -58,16 +58,9 @@ def formatter(kind: str) -> dict[str, Any]:
     raise ValueError(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATS)}")
 
 
-def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
-    """Django's LOGGING, all of it to stderr.
-
-    kind    `text` or `json`; ValueError for another one
-    level   of everything but the access lines
-    access  one line for each request (middleware.py)
-    """
+def _to_stderr(kind: str) -> dict[str, Any]:
+    """The parts that both configurations share: one handler, `stderr`."""
     return {
-        "version": 1,
-        "disable_existing_loggers": False,
         "filters": {"request_id": {"()": f"{__name__}.RequestIdFilter"}},
         "formatters": {"line": formatter(kind)},
         "handlers": {
@@ -77,6 +70,20 @@ def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
                 "filters": ["request_id"],
             }
         },
+    }
+
+
+def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
+    """Django's LOGGING, all of it to stderr.
+
+    kind    `text` or `json`; ValueError for another one
+    level   of everything but the access lines
+    access  one line for each request (middleware.py)
+    """
+    return {
+        **_to_stderr(kind),
+        "version": 1,
+        "disable_existing_loggers": False,
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {"shop.access": {"level": "INFO" if access else "WARNING"}},
     }
@@ -86,22 +93,5 @@ def gunicorn_config(kind: str, level: str) -> dict[str, Any]:
     """gunicorn's logconfig_dict; for text its own lines stay as they are."""
     if kind != "json":
         return {}
-    return {
-        "filters": {"request_id": {"()": f"{__name__}.RequestIdFilter"}},
-        "formatters": {"line": formatter(kind)},
-        "handlers": {
-            "stderr": {
-                "class": "logging.StreamHandler",
-                "formatter": "line",
-                "filters": ["request_id"],
-            }
-        },
-        "root": {"handlers": []},
-        "loggers": {
-            "gunicorn.error": {
-                "handlers": ["stderr"],
-                "level": level.upper(),
-                "propagate": False,
-            }
-        },
-    }
+    own = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
+    return {**_to_stderr(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}

@@ -142,14 +142,15 @@ def test_check_deploy_ends_with_an_error_in_a_demo(settings: Settings) -> None:
     call_command("check", "--deploy")
 
 
+@pytest.mark.parametrize("name", ["SHOP_RESTOCK_TOKEN", "METRICS_TOKEN"])
 @pytest.mark.parametrize(
     ("token", "shown"), [("", []), ("t", ["shop.W002"]), ("t" * 23, ["shop.W002"]), ("t" * 24, [])]
 )
-def test_a_short_restock_token_is_a_warning_in_production(
-    token: str, shown: list[str], settings: Settings
+def test_a_short_token_is_a_warning_in_production(
+    name: str, token: str, shown: list[str], settings: Settings
 ) -> None:
     settings.SHOP_DEMO = False
-    settings.SHOP_RESTOCK_TOKEN = token
+    setattr(settings, name, token)
     assert ids(deploy=True) == shown
 
 

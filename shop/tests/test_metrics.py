@@ -8,96 +8,29 @@ import re
 import secrets
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from django.test import Client
-from prometheus_client.parser import text_string_to_metric_families as families
 
 from shop import embedded
 from shop.strategies.locked import locks_client
 from shop.tests import servers
+from shop.tests.metered import BUYERS, TOKEN, Samples, asked, metered_node, rush, samples, total
 from shop.tests.node import Node
 from shop.tests.till import eventually, rolled_back
 
-TOKEN = secrets.token_urlsafe(24)
-BUYERS, STOCK = 60, 20
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+STOCK = 20
 
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    url = embedded.create_database(f"oversold_metrics_{secrets.token_hex(4)}")
-    given = {
-        "METRICS_TOKEN": TOKEN,
-        "WEB_WORKERS": "2",
-        "ACCESS_LOG": "1",
-        "LOG_FORMAT": "json",
-        "SHOP_LOCK_TTL": "1",
-        "SHOP_LOCK_WAIT": "5",
-    }
-    with (
-        tempfile.TemporaryDirectory(prefix="oversold-") as folder,
-        Node(
-            Path(folder) / "node.log",
-            database_url=url,
-            redis_url=servers.valkey.url,
-            environment=given,
-        ) as node,
-    ):
+    with metered_node() as node:
         yield node
-
-
-def asked(
-    node: Node, path: str, token: str = "", method: str = "GET", **headers: str
-) -> tuple[int, str, dict[str, str]]:
-    """Status, body and headers of one answer."""
-    connection = HTTPConnection("127.0.0.1", node.port, timeout=20)
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    try:
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode(), dict(answer.getheaders())
-    finally:
-        connection.close()
-
-
-def samples(node: Node) -> Samples:
-    status, text, _ = asked(node, "/metrics", TOKEN)
-    assert status == 200
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in families(text)
-        for sample in family.samples
-    }
-
-
-def total(found: Samples, name: str, **labels: str) -> float:
-    """The sum of all samples of that name with these labels."""
-    return sum(
-        value
-        for (other, has), value in found.items()
-        if other == name and has >= frozenset(labels.items())
-    )
-
-
-def rush(node: Node, lock: str, buyers: int = BUYERS, **more: Any) -> Counter[tuple[int, str]]:
-    """All at once; how many got which status and outcome."""
-
-    def buy(number: int) -> tuple[int, str]:
-        body = json.dumps({"buyer": f"buyer-{number}", "lock": lock, **more}).encode()
-        status, told = node.ask("POST", "/buy", body)
-        return status, told["outcome"]
-
-    with ThreadPoolExecutor(buyers) as pool:
-        return Counter(pool.map(buy, range(buyers)))
 
 
 # --- who is let in ------------------------------------------------------------------------------
@@ -249,8 +182,8 @@ def test_the_access_lines_of_a_node_are_json_and_name_no_buyer(node: Node) -> No
     key = secrets.token_hex(8)
     headers = {"Idempotency-Key": key, "X-Request-ID": f"id-{key[:4]}"}
     asked(node, "/buy?buyer=buyer-of-the-log&lock=redis", method="POST", **headers)
-    lines = node.log.read_text().splitlines()
-    of_access = [one for one in map(json.loads, lines) if one["logger"] == "shop.access"]
+    lines = [json.loads(line) for line in node.log.read_text().splitlines()]
+    of_access = [one for one in lines if one["logger"] == "shop.access"]
     assert of_access[-1]["request_id"] == f"id-{key[:4]}"
     assert key not in node.log.read_text()
     assert "buyer-of-the-log" not in node.log.read_text()
