@@ -222,6 +222,8 @@ def test_a_killed_worker_takes_its_gauges_along_and_leaves_its_counts(node: Node
     eventually(lambda: total(samples(node), pool) == 16, what="two pools, not three")
     sold = "oversold_purchases_total"
     assert total(samples(node), sold) == total(before, sold)
+    lines = [json.loads(line) for line in node.log.read_text().splitlines()]
+    assert "gunicorn.error" in {line["logger"] for line in lines}, "it says so, in JSON too"
 
 
 def test_the_folder_is_private_and_goes_with_the_node() -> None:
