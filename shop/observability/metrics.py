@@ -108,7 +108,9 @@ def count(*, route: str, status: int, seconds: float, facts: Facts) -> None:
     REQUESTS.labels(route, str(status)).inc()
     LATENCY.labels(route).observe(seconds)
     if facts.outcome:
-        _purchases(facts.lock or NO_LOCK)[facts.outcome].inc()
+        lock = facts.lock or NO_LOCK
+        _begin_with_zeros(lock)
+        PURCHASES.labels(lock, facts.outcome).inc()
     if facts.asked is not None:
         _acquisitions(facts.lock)[_result(facts)].inc()
 
@@ -120,8 +122,9 @@ def _result(facts: Facts) -> str:
 
 
 @cache
-def _purchases(lock: str) -> dict[str, Counter]:
-    return {outcome: PURCHASES.labels(lock, outcome) for outcome in OUTCOMES}
+def _begin_with_zeros(lock: str) -> None:
+    for outcome in OUTCOMES:
+        PURCHASES.labels(lock, outcome)
 
 
 @cache

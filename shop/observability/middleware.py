@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from shop.observability.current import Facts, current, request_id_of
 
 access = logging.getLogger("shop.access")
+logger = logging.getLogger("shop.observability")
 
 #: Of a path that anybody may have made up, in characters.
 LONGEST_PATH = 256
@@ -62,7 +63,12 @@ class ObserveMiddleware:
         else:
             waited = facts.waited or 0.0
         if self.count is not None:
-            self.count(route=route, status=answer.status_code, seconds=now - started, facts=facts)
+            try:
+                self.count(
+                    route=route, status=answer.status_code, seconds=now - started, facts=facts
+                )
+            except Exception:
+                logger.exception("not counted")  # what was sold stays sold
         if access.isEnabledFor(logging.INFO):
             line = {
                 "method": request.method,
