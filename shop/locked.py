@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
-from locks import Lease, Lock
+from locks import Lease, Lock, RedisLock
+from shop.observability.current import note
+from shop.observability.hooks import hooks_of
 from shop.probe import point
 from shop.purchase import Attempt, Receipt, sell_one
 from shop.redis import locks_client
@@ -24,6 +27,21 @@ def on_redis(
         return kind(locks_client(), attempt.lock_name, ttl=getattr(settings, ttl), **options)
 
     return lock_for
+
+
+def redis_lock(attempt: Attempt) -> RedisLock:
+    """RedisLock for a purchase, on the locks' Redis, counted.
+
+    A holder that hangs, in a database that was cut off for instance, lives and would be renewed for
+    as long as it hangs: `max_hold` ends that. What it writes later is refused by its fence.
+    """
+    return RedisLock(
+        locks_client(),
+        attempt.lock_name,
+        ttl=settings.SHOP_LOCK_TTL,
+        max_hold=settings.SHOP_LOCK_MAX_HOLD,
+        metrics=hooks_of(attempt.lock),
+    )
 
 
 class LockInsideTransaction(RuntimeError):
@@ -45,6 +63,7 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
     if blocks and not even_inside_a_transaction:
         raise LockInsideTransaction
     point("acquire")
+    note(asked=time.monotonic(), waited=None)
     with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
         point(
             "acquired",
@@ -52,10 +71,12 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
             fence=lease.fence,
             waited_ms=round(lease.waited_seconds * 1000, 3),
         )
+        note(waited=lease.waited_seconds)
         try:
             yield lease
         finally:
             point("release", token=lease.token)
+            note(held=lease.held_seconds)
     point(
         "released",
         token=lease.token,

@@ -13,9 +13,9 @@ The fault `pause` shows it. `redis` claims the fence at the read instead.
 
 from __future__ import annotations
 
-from locks import Lease, RedisLock
+from locks import Lease
 from shop.errors import Lost
-from shop.locked import on_redis, sell_under
+from shop.locked import redis_lock, sell_under
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
 from shop.strategy import Strategy
@@ -37,7 +37,7 @@ STRATEGY = Strategy(
     title="Fence checked at the write",
     article="beyond",
     summary="Looks right: a stale write is refused, but what was read before is not.",
-    buy=sell_under(on_redis(RedisLock), sell),
+    buy=sell_under(redis_lock, sell),
     backend="redis",
     renewed=True,
 )

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from django.db import connection
 
-from locks import Lease, RedisLock
+from locks import Lease
 from shop.errors import Lost, UnknownProduct
-from shop.locked import on_redis, sell_under
+from shop.locked import redis_lock, sell_under
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
 from shop.strategy import Strategy
@@ -41,7 +41,7 @@ STRATEGY = Strategy(
     title="RedisLock with a fence",
     article="A0 A1 A2 A3 A4, and beyond",
     summary="The lock to copy: its fence, claimed at the read, stops a holder that lost it.",
-    buy=sell_under(on_redis(RedisLock), sell),
+    buy=sell_under(redis_lock, sell),
     backend="redis",
     sound=True,
     renewed=True,

@@ -14,18 +14,15 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from locks import RedisLock
-from shop.locked import held, on_redis, sell_plainly
+from shop.locked import held, redis_lock, sell_plainly
 from shop.probe import point
 from shop.purchase import Attempt, Receipt
 from shop.strategy import Strategy
 
-lock_for = on_redis(RedisLock)
-
 
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        with held(lock_for(attempt), even_inside_a_transaction=True) as lease:
+        with held(redis_lock(attempt), even_inside_a_transaction=True) as lease:
             receipt = sell_plainly(attempt, lease)
         point("unlocked_before_commit")
     return receipt.under(lease)
