@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from pytest_django import Settings
 
+from shop.postgres import REPLY_TIMEOUT
 from shop.strategies.locked import locks_client
 from shop.tests.outage import Outage
 from shop.tests.till import rolled_back
@@ -103,31 +104,54 @@ def test_a_statement_that_may_outlive_its_lock_is_a_warning(
     assert ids() == (["shop.W001"] if shown else [])
 
 
-@pytest.mark.parametrize(("demo", "shown"), [(True, ["shop.E004"]), (False, [])])
-def test_a_demo_is_an_error_in_production_alone(
-    demo: bool, shown: list[str], settings: Settings
-) -> None:
-    settings.SHOP_DEMO = demo
+@pytest.fixture
+def production(settings: Settings) -> Settings:
+    """As production sets what the checks of `check --deploy` look at."""
+    settings.SHOP_DEMO = False
+    settings.MISSING = []
+    settings.HTTPS = True
+    settings.ALLOWED_HOSTS = ["shop.example.com"]
+    return settings
+
+
+def test_a_demo_is_an_error_in_production_alone(settings: Settings) -> None:
+    assert settings.SHOP_DEMO
     assert ids() == []
-    assert ids(deploy=True) == shown
+    assert ids(deploy=True) == ["shop.E004"]
 
 
-def test_check_deploy_ends_with_an_error_in_a_demo(settings: Settings) -> None:
+def test_production_as_it_should_be_passes(production: Settings) -> None:
+    assert ids(deploy=True) == []
+
+
+def test_check_deploy_ends_with_an_error_in_a_demo() -> None:
     with pytest.raises(SystemCheckError, match=r"\(shop\.E004\) SHOP_DEMO is on"):
         call_command("check", "--deploy")
-    settings.SHOP_DEMO = False
-    call_command("check", "--deploy")
+
+
+@pytest.mark.parametrize("hosts", [["*"], ["shop.example.com", "*"], ["."]])
+def test_a_shop_that_answers_to_every_host_is_an_error(
+    hosts: list[str], production: Settings
+) -> None:
+    production.ALLOWED_HOSTS = hosts
+    assert ids(deploy=True) == ["shop.E008"]
 
 
 @pytest.mark.parametrize(
-    ("token", "shown"), [("", []), ("t", ["shop.W002"]), ("t" * 23, ["shop.W002"]), ("t" * 24, [])]
+    ("token", "shown"), [("", []), ("t", ["shop.E010"]), ("t" * 23, ["shop.E010"]), ("t" * 24, [])]
 )
-def test_a_short_restock_token_is_a_warning_in_production(
-    token: str, shown: list[str], settings: Settings
+def test_a_short_restock_token_is_an_error_in_production(
+    token: str, shown: list[str], production: Settings
 ) -> None:
-    settings.SHOP_DEMO = False
-    settings.SHOP_RESTOCK_TOKEN = token
+    production.SHOP_RESTOCK_TOKEN = token
     assert ids(deploy=True) == shown
+
+
+def test_sentinels_take_the_place_of_the_redis_url(production: Settings) -> None:
+    production.MISSING = ["REDIS_URL"]
+    assert ids(deploy=True) == ["shop.E007"]
+    production.REDIS_SENTINELS = [("sentinel", 26379)]
+    assert ids(deploy=True) == []
 
 
 def test_the_timeouts_are_in_the_order_that_keeps_a_stuck_buyer_from_outliving_its_lock() -> None:
@@ -136,6 +160,7 @@ def test_the_timeouts_are_in_the_order_that_keeps_a_stuck_buyer_from_outliving_i
         timeouts["idle_in_transaction_session_timeout"]
         < timeouts["lock_timeout"]
         < timeouts["statement_timeout"]
+        < REPLY_TIMEOUT * 1000
         < live.SHOP_LOCK_TTL * 1000
     )
     assert timeouts["idle_in_transaction_session_timeout"] > live.SHOP_LONGEST_HOLD_MS
