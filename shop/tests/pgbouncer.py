@@ -50,7 +50,7 @@ class PgBouncer:
     @staticmethod
     def missing() -> str:
         """Why there is none, or an empty text."""
-        return "" if shutil.which("pgbouncer") else "PgBouncer is not installed: apt-get install it"
+        return "" if _program() else "PgBouncer is not installed: apt-get install pgbouncer"
 
     @property
     def url(self) -> str:
@@ -67,7 +67,7 @@ class PgBouncer:
         owner = Path(self.host).stat().st_uid if os.getuid() == 0 else None  # it refuses root
         with (folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                ["pgbouncer", file],
+                [_program() or "pgbouncer", file],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -93,3 +93,8 @@ class PgBouncer:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False
+
+
+def _program() -> str | None:
+    """Debian puts it where a user's PATH may not lead."""
+    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

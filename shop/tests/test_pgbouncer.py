@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,12 +18,12 @@ from shop.postgres import TIMEOUTS_MS
 from shop.tests import servers
 from shop.tests.node import Node
 from shop.tests.pgbouncer import PgBouncer
+from shop.tests.rush import UNITS, rush
 
 LOCKS = [
     *("token", "redis", "advisory", "row-lock", "version"),
     *("rollback", "conditional", "serializable"),
 ]
-UNITS, BUYERS = 5, 12
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,28 +112,3 @@ def node_answers(node: Node) -> bool:
         return node.get("/healthz")[0] == 200
     except OSError:
         return False
-
-
-def rush(node: Node, lock: str) -> tuple[int, int]:
-    """Orders and stock left after more buyers than units came at once; each asks until it is
-    answered for good."""
-    sale = node.restock(UNITS)
-    barrier = threading.Barrier(BUYERS)
-    outcomes: list[str] = []
-
-    def buy(number: int) -> None:
-        barrier.wait(10)
-        body = f'{{"lock": "{lock}", "buyer": "b{number}"}}'.encode()
-        key = {"Idempotency-Key": secrets.token_hex()}
-        while (outcome := node.ask("POST", "/buy", body, key)[1]["outcome"]) == "busy":
-            pass
-        outcomes.append(outcome)
-
-    buyers = [threading.Thread(target=buy, args=(number,)) for number in range(BUYERS)]
-    for buyer in buyers:
-        buyer.start()
-    for buyer in buyers:
-        buyer.join(30)
-    assert sorted(outcomes) == ["sold"] * UNITS + ["sold_out"] * (BUYERS - UNITS), lock
-    report = node.get(f"/sales/{sale}")[1]
-    return report["orders"], report["stock_left"]

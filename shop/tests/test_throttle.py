@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 from pytest_django import Settings
 
+from shop.environment import parse_rate
 from shop.errors import Throttled
-from shop.settings import parse_rate
 from shop.strategies.locked import locks_client
 from shop.tests.outage import Outage
 from shop.tests.test_settings import run
