@@ -48,6 +48,8 @@ SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
 SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
 #: For a demo: where Locust's web UI listens; the page starts its rushes there (make serve sets it).
 LOCUST_URL: str = env.str("LOCUST_URL", default="").rstrip("/")
+#: What that Locust asks of whoever starts a rush: its own LOCUST_TOKEN.
+LOCUST_TOKEN: str = env.str("LOCUST_TOKEN", default="").strip()
 #: Bearer token of POST /restock; empty closes it.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
 #: Seconds that a lock survives a holder that stopped answering.
@@ -107,6 +109,7 @@ INSTALLED_APPS = [
     "shop.apps.ShopConfig",
 ]
 MIDDLEWARE = [
+    "shop.foreign.ForeignPageMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "shop.middleware.HealthMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

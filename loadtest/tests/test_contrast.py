@@ -11,6 +11,7 @@ import pytest
 
 from loadtest import contrast
 from loadtest.client import Shop, ShopUnreachable
+from loadtest.secret import secret
 
 EXPECTED = {"none": "oversold", "token": "exact", "redis": "exact"}
 LOCUST = """\
@@ -84,10 +85,10 @@ def test_the_token_in_a_file_goes_before_the_one_in_the_environment(
 ) -> None:
     monkeypatch.setenv("SHOP_RESTOCK_TOKEN", "from the environment")
     monkeypatch.delenv("SHOP_RESTOCK_TOKEN_FILE", raising=False)
-    assert contrast.restock_token() == "from the environment"
+    assert secret("SHOP_RESTOCK_TOKEN") == "from the environment"
     (tmp_path / "token").write_text("from the file\n")
     monkeypatch.setenv("SHOP_RESTOCK_TOKEN_FILE", str(tmp_path / "token"))
-    assert contrast.restock_token() == "from the file"
+    assert secret("SHOP_RESTOCK_TOKEN") == "from the file"
 
 
 def test_arguments_make_it_a_plain_locust_run(monkeypatch: pytest.MonkeyPatch) -> None:

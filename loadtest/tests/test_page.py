@@ -262,7 +262,7 @@ def test_axe_finds_nothing_serious(page: Page) -> None:
     page.locator("#code summary").click()
     expect(page.locator("#code pre").first).to_be_visible()
     for scheme, width in SCREENS:
-        page.emulate_media(color_scheme=scheme)
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         page.set_viewport_size({"width": width, "height": 900})
         found = Axe().run(page).response["violations"]
         serious = [one["id"] for one in found if one["impact"] in ("serious", "critical")]

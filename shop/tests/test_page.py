@@ -28,6 +28,8 @@ class Locust:
         self.state, self.number = "ready", 0
         self.runs: list[dict[str, Any]] = []
         self.started: list[dict[str, str]] = []
+        self.bearers: set[str | None] = set()
+        self.refuses: tuple[int, str] | None = None
         locust = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,11 +39,16 @@ class Locust:
 
             def do_POST(self) -> None:
                 form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                if locust.refuses is not None:
+                    status, message = locust.refuses
+                    self.answer({"success": False, "message": message}, status)
+                    return
                 locust.started.append({name: value for name, (value,) in form.items()})
                 self.answer({"success": True})
 
-            def answer(self, body: dict[str, Any]) -> None:
-                self.send_response(200)
+            def answer(self, body: dict[str, Any], status: int = 200) -> None:
+                locust.bearers.add(self.headers["Authorization"])
+                self.send_response(status)
                 self.end_headers()
                 self.wfile.write(json.dumps(body).encode())
 
@@ -108,6 +115,32 @@ def test_a_rush_is_started_as_it_was_asked_for(locust: Locust) -> None:
             "hold_ms": "0",
         }
     ]
+
+
+@rolled_back
+def test_locust_is_shown_its_token_and_the_page_is_not(locust: Locust, settings: Any) -> None:
+    settings.LOCUST_TOKEN = "of-locust"
+    client = Client()
+    assert client.post("/rush", RUSH).status_code == 202
+    assert locust.bearers == {"Bearer of-locust"}
+    for path in ("/", "/state", "/history"):
+        assert "of-locust" not in client.get(path).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "said"),
+    [
+        ((400, "stock: '-1' is not ..."), 400, "Locust did not start the rush: stock: '-1' is not"),
+        ((403, "LOCUST_TOKEN is missing"), 503, "refuses: LOCUST_TOKEN is missing"),
+    ],
+)
+def test_what_locust_refuses_is_said_with_its_reason(
+    locust: Locust, refusal: tuple[int, str], status: int, said: str
+) -> None:
+    locust.refuses = refusal
+    answer = Client().post("/rush", RUSH)
+    assert (answer.status_code, said in answer.json()["error"]) == (status, True)
+    assert locust.started == []
 
 
 def test_a_form_of_another_site_starts_nothing(locust: Locust) -> None:
