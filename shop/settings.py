@@ -109,9 +109,9 @@ INSTALLED_APPS = [
     "shop.apps.ShopConfig",
 ]
 MIDDLEWARE = [
-    "shop.foreign.ForeignPageMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "shop.middleware.HealthMiddleware",
+    "shop.middleware.HealthMiddleware",  # before the Host header is looked at
+    "shop.foreign.ForeignPageMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

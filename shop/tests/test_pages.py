@@ -108,7 +108,7 @@ def test_everything_else_is_redirected_to_https_and_held_to_its_host(settings: S
         "https://shop.example.com/strategies",
     )
     assert own.get("/strategies", secure=True).status_code == 200
-    assert foreign.get("/strategies", secure=True).status_code == 400
+    assert foreign.get("/strategies", secure=True).status_code == 403
 
 
 @pytest.mark.parametrize("value", ["0", "8001ms"])
