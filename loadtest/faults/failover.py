@@ -35,8 +35,7 @@ class Failover(Fault):
     def _replica(self, stage: Stage, link: Proxy) -> embedded.Valkey:
         """A replica that has caught up through `link`."""
         host, port = link.address.split(":")
-        stage.ask(stage.main, "CONFIG", "SET", "repl-diskless-sync-delay", "0")
-        replica = embedded.Valkey(stage.folder, "--replicaof", f"{host} {port}")
+        replica = embedded.Valkey(stage.folder, replica_of=(host, int(port)))
         embedded.adopt(replica.start())
         stage.valkeys.append(replica)
         self.require_soon(
@@ -51,7 +50,7 @@ class Failover(Fault):
     def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
         self.held = still_held(scenes)
         stage.main.stop(signal.SIGKILL)
-        stage.ask(self.replica, "REPLICAOF", "NO", "ONE")
+        self.replica.promote()
         for way in stage.redis:
             way.switch(stage.address(self.replica))
         self._is_main(stage)
@@ -59,7 +58,7 @@ class Failover(Fault):
     def _is_main(self, stage: Stage) -> None:
         stage.valkeys.remove(self.replica)
         stage.main = self.replica
-        self.replica.options = ()  # it follows nobody, should it start again
+        self.replica.replica_of = None  # if it is started again
 
     def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
         role = stage.ask(stage.main, "INFO", "replication")["role"]

@@ -19,9 +19,9 @@ import redis
 
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
-from loadtest.tests.proxied import eventually
 from servers import embedded
 from servers.sentinels import MASTER, Sentinels
+from servers.tests.proxied import eventually
 
 LOCKS = ("redis", "token", "reentrant")
 STOCK = 100_000
@@ -48,11 +48,9 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
-    quick = ("--repl-diskless-sync-delay", "0")
-    master = embedded.Valkey(tmp_path / "master", *quick)
+    master = embedded.Valkey(tmp_path / "master")
     embedded.adopt(master.start())
-    of = ("--replicaof", f"127.0.0.1 {master.port}")
-    replica = embedded.Valkey(tmp_path / "replica", *quick, *of)
+    replica = embedded.Valkey(tmp_path / "replica", replica_of=("127.0.0.1", master.port))
     sentinels = Sentinels(tmp_path / "sentinels", master.port, log)
     try:
         embedded.adopt(replica.start())
@@ -152,7 +150,7 @@ def wait_for(outcome: str, more: int, crowds: list[Crowd]) -> None:
         eventually(
             partial(crowd.has, outcome, more, since),
             what=f"{more} under {crowd.lock} are told {outcome}; so far {crowd.told[-5:]}",
-            patience=30,
+            timeout=30,
         )
         assert not crowd.broken
 
@@ -195,9 +193,9 @@ def test_a_master_that_is_replaced_alive_is_left(
     wait_for("sold", 10, crowds)
     with redis.Redis(port=pair.sentinels.ports[0]) as sentinel:
         sentinel.execute_command("SENTINEL", "FAILOVER", MASTER)
-    eventually(pair.is_promoted, what="the replica is promoted", patience=20)
+    eventually(pair.is_promoted, what="the replica is promoted", timeout=20)
     with redis.Redis(port=pair.master.port) as old:
-        eventually(lambda: old.role()[0] == b"slave", what="the master is demoted", patience=20)
+        eventually(lambda: old.role()[0] == b"slave", what="the master is demoted", timeout=20)
     wait_for("sold", 10, crowds)
     fenced = [crowd for crowd in crowds if crowd.lock == "redis"]  # the others may have two holders
     assert_the_books_balance(stack.shop(), fenced)

@@ -10,8 +10,8 @@ import pytest
 from django.db import connection
 from pytest_django import Settings
 
-from locks.tests.classic.servers import free_port
 from servers.embedded import Valkey
+from servers.ports import free_port
 from shop import stock
 from shop.models import PurchaseHistory
 from shop.strategies import STRATEGIES, redlock, zookeeper
