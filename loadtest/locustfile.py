@@ -22,7 +22,7 @@ import gevent
 from locust import FastHttpUser, events, task
 from locust.env import Environment
 
-from loadtest.judge.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Told
+from loadtest.judge.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Reply
 from loadtest.rush import verdict_tab
 from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
@@ -87,7 +87,7 @@ class Buyer(FastHttpUser):
             told = self._ask(rush, key, body)
         rush.leave(told, Interval(sent, answered, time.monotonic()))
 
-    def _ask(self, rush: Rush, key: str, body: str) -> Told:
+    def _ask(self, rush: Rush, key: str, body: str) -> Reply:
         """Send the purchase once."""
         request = rush.ask(key)
         with self.client.post(
@@ -105,16 +105,16 @@ class Buyer(FastHttpUser):
         request.answer(told.outcome, told.order)
         return told
 
-    def _understand(self, key: str, response: Any) -> Told:
+    def _understand(self, key: str, response: Any) -> Reply:
         """No answer, and any that is not the shop's, leaves open what happened: `unknown`."""
         try:
             body = json.loads(response.text or "")
             outcome = body["outcome"]
         except (ValueError, TypeError, KeyError):
-            return Told(key, "unknown")
+            return Reply(key, "unknown")
         if outcome not in OUTCOMES or response.status_code == 500:
-            return Told(key, "unknown")
-        return Told(key, outcome, body.get("order"))
+            return Reply(key, "unknown")
+        return Reply(key, outcome, body.get("order"))
 
 
 def _body(rush: Rush, number: int) -> str:

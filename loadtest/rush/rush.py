@@ -9,8 +9,9 @@ from typing import Any
 
 from gevent.event import Event
 
-from loadtest.judge.history import History, Request
-from loadtest.judge.verdict import Judgement, Told, judge
+from loadtest.judge.history import History
+from loadtest.judge.intervals import Request
+from loadtest.judge.verdict import Judgement, Reply, judge
 from loadtest.rush import measure
 from loadtest.rush.measure import Interval
 from loadtest.stack.client import Shop
@@ -38,7 +39,7 @@ class Rush:
     finished: Event = field(default_factory=Event)
     replaced: Event = field(default_factory=Event)
     released_at: float = 0.0
-    told: dict[str, Told] = field(default_factory=dict)
+    told: dict[str, Reply] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
 
@@ -62,11 +63,11 @@ class Rush:
             for request in self.requests:
                 who: dict[str, Any] = {"attempt": request.attempt, "lock": self.lock}
                 who["product"] = self.product
-                history.tell(by="buyer", f="buy", type="invoke", t=request.sent, **who)
+                history.record(by="buyer", f="buy", type="invoke", t=request.sent, **who)
                 if request.answered is not None:
                     told = {"t": request.answered, "outcome": request.outcome}
                     told |= {"order": request.order} if request.order is not None else {}
-                    history.tell(by="buyer", f="buy", type=request.type, **told, **who)
+                    history.record(by="buyer", f="buy", type=request.type, **told, **who)
 
     def arrive(self) -> None:
         """Wait at the barrier until every buyer is there."""
@@ -80,7 +81,7 @@ class Rush:
         """Whether it is too late to ask again."""
         return time.monotonic() > self.released_at + self.deadline_s
 
-    def leave(self, told: Told, interval: Interval) -> None:
+    def leave(self, told: Reply, interval: Interval) -> None:
         """A buyer has its last answer."""
         self.told[told.key] = told
         self.intervals.append(interval)
@@ -90,12 +91,12 @@ class Rush:
     def result(self) -> dict[str, Any]:
         """What `summary.json` says of this run (design section 4), from the shop's own record."""
         report = self.shop.sale(self.sale)
-        unanswered = {key: Told(key, "unknown") for key in map(self.key, range(self.buyers))}
+        unanswered = {key: Reply(key, "unknown") for key in map(self.key, range(self.buyers))}
         judgement = judge(
             initial_stock=int(report["initial_stock"]),
             stock_left=int(report["stock_left"]),
             orders=self.shop.orders(self.sale),
-            told=list({**unanswered, **self.told}.values()),
+            replies=list({**unanswered, **self.told}.values()),
         )
         return self._as_run(judgement)
 
