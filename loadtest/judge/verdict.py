@@ -23,7 +23,7 @@ ASK_AGAIN = frozenset({"busy", "lost", "unavailable", "unknown"})
 #: Exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}
 
-#: It is a deadlock when buyers ask in vain for so many ttl after the fault was healed.
+#: It is a deadlock when nobody can buy for so many ttl after the fault was healed.
 DEADLOCK_AFTER = 3
 
 
@@ -146,7 +146,7 @@ def _open_question(record: Record) -> bool:
 
 
 def _deadlocked(record: Record, ttl: float) -> bool:
-    """Whether buyers asked in vain for DEADLOCK_AFTER x ttl after the heal, with stock left.
+    """Whether buyers asked for DEADLOCK_AFTER x ttl after the heal, with stock left, and got none.
 
     A holder may finish its purchase after the heal, and leave a lock that stays forever when it
     releases. So the time counts from the last purchase.

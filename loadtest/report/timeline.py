@@ -1,4 +1,4 @@
-"""How a sale came to break: a timeline of the buyers and faults that matter, in lines of text.
+"""How a sale broke: a timeline of the buyers and faults that matter, in lines of text.
 
 0.000 s  victim (A) has the lock, fence 7
 0.004 s  victim reads a stock of 10
@@ -223,7 +223,7 @@ def _rest(history: ProductHistory, judgement: Judgement, start: int, others: int
     if judgement.verdict == "deadlock":
         waiting = sum(judgement.outcomes[outcome] for outcome in ("busy", "lost", "unavailable"))
         until = max(request.answered or request.sent for request in asked)
-        asked_for = f"{waiting} still asked in vain at {(until - start) / 1e9:.1f} s"
+        asked_for = f"{waiting} still refused at {(until - start) / 1e9:.1f} s"
         parts.append(f"{asked_for}, {judgement.stock_left} units left")
     units = f"{judgement.orders} orders for {judgement.initial_stock} units"
     return f"{', '.join(parts)}: {units}" if parts else units

@@ -62,7 +62,7 @@ def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
     ]
 
 
-def test_a_deadlock_is_shown_from_the_crash_to_the_last_buyer_in_vain() -> None:
+def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
     shop = Happenings(stock=2)
     shop.asks(0, "victim")
     shop.acquires(1, 2, "victim")
@@ -82,7 +82,7 @@ def test_a_deadlock_is_shown_from_the_crash_to_the_last_buyer_in_vain() -> None:
         " 0.098 s  fault: node A is back",
         " 0.158 s  rival-1 is answered busy, 3 times",
         " 0.158 s  rival-2 is answered busy, 3 times",
-        " ...      3 still asked in vain at 3.2 s, 2 units left: 0 orders for 2 units",
+        " ...      3 still refused at 3.2 s, 2 units left: 0 orders for 2 units",
     ]
 
 
