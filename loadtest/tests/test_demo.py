@@ -11,7 +11,11 @@ from typing import Any
 
 from loadtest.judge.history import read
 from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.run import Judged
 from loadtest.tests.checkout import assert_nothing_is_left, processes_of, start
+
+#: Fields of every rush beside those of the judge.
+FIGURES = ("lock", "fault", "hold_ms", "expected", "as_expected", "duration_s", "buy_ms")
 
 
 def finish(demo: subprocess.Popen[str]) -> str:
@@ -35,6 +39,7 @@ def test_two_demos_side_by_side_both_show_the_contrast(clone: Path) -> None:
     for folder in results:
         summary = json.loads((folder / "summary.json").read_text())
         for run in summary["runs"]:
+            assert set(run) >= {*Judged.__annotations__, *FIGURES}
             assert_contrast(run)
             assert (folder / f"{run['lock']}.html").stat().st_size > 10_000
             assert f"/buy [{run['lock']}]" in (folder / f"{run['lock']}.csv").read_text()
@@ -68,6 +73,21 @@ def assert_contrast(run: dict[str, Any]) -> None:
         counts = {outcome: count for outcome, count in run["outcomes"].items() if count}
         assert counts == {"sold": 100, "sold_out": 100}
         assert run["violations"] == []
+
+
+def test_a_bench_writes_its_rushes_as_runs_of_summary_json(clone: Path) -> None:
+    small = ("--repeat", "1", "--buyers", "20", "--stock", "10")
+    bench = start(clone, "-m", "loadtest", "bench", *small)
+    printed = finish(bench)
+
+    assert (bench.returncode, "results/" in printed) == (0, True), printed
+    summary = json.loads((clone / "results" / "latest" / "summary.json").read_text())
+    assert {run["lock"] for run in summary["runs"]} == {"none", "token", "row-lock", "redis"}
+    for run in summary["runs"]:
+        assert set(run) >= {*Judged.__annotations__, *FIGURES}
+        assert (run["fault"], run["round"], run["buyers"]) == ("rush", 1, 20)
+    assert set(summary["median_s"]) == set(summary["redis_to"]) == set(summary["seconds"])
+    assert_nothing_is_left(clone)
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:

@@ -25,7 +25,7 @@ from loadtest.faults.runner import play
 from loadtest.faults.slow import Slow
 from loadtest.faults.testbed import VICTIMS, Testbed
 from loadtest.faults.trial import Trial
-from loadtest.judge.run import Cell
+from loadtest.judge.run import Cell, Judged, Summary
 from loadtest.stack.stack import ROOT, StackError
 from servers import embedded
 
@@ -186,23 +186,43 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(
         assert set(STOPS.get(one["name"], {})) <= set(row)
 
 
+@pytest.fixture
+def latest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """results/latest of a command that starts its own servers and writes to a folder of its own."""
+    monkeypatch.setattr(embedded, "read_env", lambda: None)
+    monkeypatch.setattr(commands, "RESULTS", tmp_path / "results")
+    for name in command.EXTERNAL:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "results" / "latest"
+
+
+def test_faults_write_their_cells_as_runs_of_summary_json(latest: Path) -> None:
+    chosen = command.Chosen(["clock"], ["redis", "setnx-timestamp"])
+    assert command.run(chosen, Console(quiet=True)) == 0
+    summary = json.loads((latest / "summary.json").read_text())
+    assert set(summary) >= {*Summary.__required_keys__, "seed"}
+    assert {run["lock"]: run["verdict"] for run in summary["runs"]} == {
+        "redis": "exact",
+        "setnx-timestamp": "oversold",
+    }
+    for run in summary["runs"]:
+        assert set(run) >= {*Judged.__annotations__, *Cell.__required_keys__}
+    assert (latest / "faults.md").read_text().startswith("# Faults")
+    assert (latest / "report.html").stat().st_size > 100_000
+    assert (latest / "history.jsonl").stat().st_size > 0
+
+
 def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, latest: Path
 ) -> None:
     monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
     monkeypatch.setattr(chaos, "COME_WITHIN", 0.05)
-    monkeypatch.setattr(embedded, "read_env", lambda: None)
-    base = tmp_path / "results"
-    monkeypatch.setattr(commands, "RESULTS", base)
-    for name in command.EXTERNAL:
-        monkeypatch.delenv(name, raising=False)
     printed = io.StringIO()
     assert chaos.run(1, 5, Console(file=printed, width=120)) == 1
     assert "none: oversold" in printed.getvalue()
     assert re.search("1 rushes, .* 1 violations; seed 5", printed.getvalue())
-    kept = base / "latest"
-    assert json.loads((kept / "summary.json").read_text())["seed"] == 5
-    assert (kept / "history.jsonl").stat().st_size > 0
+    assert json.loads((latest / "summary.json").read_text())["seed"] == 5
+    assert (latest / "history.jsonl").stat().st_size > 0
 
 
 # --- the commands -------------------------------------------------------------------------------
