@@ -1,4 +1,4 @@
-"""shutdown: the holder's node is told to end by SIGTERM."""
+"""shutdown: the holder's node gets SIGTERM."""
 
 from __future__ import annotations
 
