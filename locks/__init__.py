@@ -1,13 +1,13 @@
-"""Locks for Redis and Valkey: RedisLock to use, locks.classic to learn from."""
+"""RedisLock: a fair, fenced, renewed lock on one Redis or Valkey. Start with README.md."""
 
 from __future__ import annotations
 
-from locks.errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTimeout
-from locks.lease import Lease, Loss, Release
-from locks.lock import Lock
-from locks.metrics import Metrics
-from locks.protocol import Inspection
-from locks.redis_lock import RedisLock
+from .errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTimeout
+from .lease import Lease, LossReason, Release
+from .lock import Lock
+from .metrics import Metrics
+from .protocol import Inspection
+from .redis_lock import RedisLock
 
 __all__ = [
     "Inspection",
@@ -18,7 +18,7 @@ __all__ = [
     "LockLost",
     "LockNotHeld",
     "LockTimeout",
-    "Loss",
+    "LossReason",
     "Metrics",
     "RedisLock",
     "Release",

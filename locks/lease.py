@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
-from locks.errors import LockLost, LockNotHeld
+from .errors import LockLost, LockNotHeld
+from .lazily import lazily
 
-logger = logging.getLogger("locks.lease")
+logger = logging.getLogger(__name__)
 
 
 class Release(StrEnum):
@@ -23,7 +24,7 @@ class Release(StrEnum):
     UNKNOWN = "unknown"  # the server did not answer; the lock is free at the latest after its ttl
 
 
-class Loss(StrEnum):
+class LossReason(StrEnum):
     """How a lease was lost."""
 
     GONE = "gone"  # the server has no such lock any more: deleted, evicted, restarted empty
@@ -32,7 +33,7 @@ class Loss(StrEnum):
     MAX_HOLD = "max_hold"  # held for longer than allowed, and not renewed any more
 
 
-#: This process, asked for once: a system call for each lease would be felt.
+#: Cached, since os.getpid() is a system call for each lease; refreshed after a fork.
 _pid = os.getpid()
 
 
@@ -54,9 +55,9 @@ class Lease:
 
     token     names this acquisition, and no other one ever made
     fence     strictly rising integer for the storage to check, or None where the lock has none
-    waited    seconds from asking for the lock to having it
+    waited_seconds  from asking for the lock to having it
     deadline  monotonic second at which the lease can no longer be trusted; renewing moves it
-    loss      how it was lost (`Loss`), None while it is not
+    loss      how it was lost (`LossReason`), None until that is known
     outcome   what the release found (`Release`), None while the lease is held
     """
 
@@ -68,15 +69,15 @@ class Lease:
         deadline: float,
         release: Callable[[Lease], Release],
         fence: int | None = None,
-        waited: float = 0.0,
-        on_lost: Callable[[Lease, Loss], None] | None = None,
+        waited_seconds: float = 0.0,
+        on_lost: Callable[[Lease, LossReason], None] | None = None,
     ) -> None:
         self.name = name
         self.token = token
         self.fence = fence
-        self.waited = waited
+        self.waited_seconds = waited_seconds
         self.deadline = deadline
-        self.loss: Loss | None = None
+        self.loss: LossReason | None = None
         self.outcome: Release | None = None
         self._release = release
         self._on_lost = on_lost
@@ -86,16 +87,23 @@ class Lease:
         self._held: float | None = None
 
     @property
-    def lost(self) -> threading.Event:
-        """Set once the lease cannot be trusted any more. Made when it is first asked for."""
-        event: threading.Event = vars(self).setdefault("_lost", threading.Event())
+    def lost(self) -> bool:
+        """Whether the lease can no longer be trusted although it was not released."""
+        if self.loss is not None:
+            return True
+        return self.outcome is None and time.monotonic() >= self.deadline
+
+    @property
+    def lost_event(self) -> threading.Event:
+        """Set when the loss is noticed: by the watchdog, or by check()."""
+        event = lazily(self, "_lost_event", threading.Event)
         if self.loss is not None:
             event.set()
         return event
 
     @property
-    def held(self) -> float:
-        """Seconds that the lease was held, or has been held so far."""
+    def held_seconds(self) -> float:
+        """How long the lease was held, or has been held so far."""
         return time.monotonic() - self._acquired if self._held is None else self._held
 
     @property
@@ -111,8 +119,6 @@ class Lease:
         """
         if self.outcome is not None or self.loss is not None:
             return 0.0
-        if "_lost" in vars(self) and self.lost.is_set():  # by a lock that tells it no other way
-            return 0.0
         return max(0.0, self.deadline - time.monotonic())
 
     def check(self) -> None:
@@ -124,34 +130,35 @@ class Lease:
         if self.outcome is not None:
             raise LockNotHeld("the lease was released; acquire a new one", name=self.name)
         if self.remaining() <= 0.0:
-            self.lose(Loss.EXPIRED)
+            self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
-    def lose(self, loss: Loss) -> None:
-        """Say that the lease is lost: to `lost`, to the log, and to on_lost in a thread of its own.
+    def mark_lost(self, reason: LossReason) -> None:
+        """Mark the lease lost, log it, set `lost_event`, and call on_lost in a new thread.
 
-        Only the first time counts.
+        Idempotent: only the first call counts.
         """
         with self._losing:
             if self.loss is not None:
                 return
-            self.loss = loss
-        if "_lost" in vars(self):
-            self.lost.set()
-        logger.warning("%s: lease lost after %.3f s: %s", self.name, self.held, loss.value)
+            self.loss = reason
+        self.lost_event.set()
+        logger.warning(
+            "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
+        )
         if self._on_lost is not None:
             threading.Thread(
-                target=self._tell, args=(self._on_lost, loss), name="locks.on_lost", daemon=True
+                target=self._call, args=(self._on_lost, reason), name="locks.on_lost", daemon=True
             ).start()
 
-    def _tell(self, on_lost: Callable[[Lease, Loss], None], loss: Loss) -> None:
+    def _call(self, on_lost: Callable[[Lease, LossReason], None], reason: LossReason) -> None:
         try:
-            on_lost(self, loss)
+            on_lost(self, reason)
         except Exception:
             logger.exception("%s: on_lost failed", self.name)
 
     def release(self) -> Release:
-        """Give the lock back and say what was found; see `Release`.
+        """Release the lock and return what was found; see `Release`.
 
         Raises LockNotHeld when the lease was released before or belongs to another process.
         After UNKNOWN it may be called again.

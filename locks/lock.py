@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from locks.errors import LockTimeout
-from locks.lease import Lease, Release
+from .errors import LockTimeout
+from .lease import Lease, Release
 
 #: Shortest lease that makes sense: a server's expiry is counted in milliseconds.
 SHORTEST_TTL = 0.001

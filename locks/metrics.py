@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from locks.lease import Loss, Release
+from .lease import LossReason, Release
 
-logger = logging.getLogger("locks.metrics")
+logger = logging.getLogger(__name__)
 
 
 class Metrics:
@@ -25,7 +25,7 @@ class Metrics:
     def renewed(self, name: str, seconds: float) -> None:
         """A lease was renewed; the round trip took so long."""
 
-    def lost(self, name: str, loss: Loss) -> None:
+    def lost(self, name: str, loss: LossReason) -> None:
         """A lease was lost."""
 
 

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from locks.errors import LockBackendError, LockTimeout
-from locks.lease import Lease, Loss, Release, new_token
-from locks.lock import Lock
-from locks.metrics import Metrics, tell
-from locks.protocol import (
+from .errors import LockBackendError, LockTimeout
+from .lease import Lease, LossReason, Release, new_token
+from .lock import Lock
+from .metrics import Metrics, tell
+from .protocol import (
     COUNT_RECEIVERS,
     FENCE_MEMORY_MS,
     LEAVE,
@@ -40,16 +40,15 @@ from locks.protocol import (
     milliseconds,
     queue_args,
 )
-from locks.scripts import script
-from locks.wakeups import Watch, wakeups_of
-from locks.watchdog import Renewal, watchdog
-from locks.wire import Arg, server_of
+from .scripts import script
+from .wakeups import Watch, wakeups_of
+from .watchdog import Renewal, watchdog
+from .wire import Arg, server_of
 
 if TYPE_CHECKING:
-    from locks.wakeups import Mailbox
+    from .wakeups import Mailbox
 
-acquire_log = logging.getLogger("locks.acquire")
-release_log = logging.getLogger("locks.release")
+logger = logging.getLogger(__name__)
 
 _UNKNOWN = "the server was not reached or refused, nothing is known about the lock"
 
@@ -63,7 +62,7 @@ class RedisLock(Lock):
     ttl       seconds that the lock survives a holder that stopped answering
     renew     whether a living holder's lease is renewed each ttl / 3
     max_hold  seconds after which a lease is renewed no more, None: as long as its process lives
-    on_lost   called with the lease and a `Loss` when it is lost, in a thread of its own
+    on_lost   called with the lease and a `LossReason` when it is lost, in a thread of its own
     metrics   hooks, see `Metrics`
 
         lock = RedisLock(client, "product:42", ttl=10)
@@ -82,7 +81,7 @@ class RedisLock(Lock):
         ttl: float,
         renew: bool = True,
         max_hold: float | None = None,
-        on_lost: Callable[[Lease, Loss], None] | None = None,
+        on_lost: Callable[[Lease, LossReason], None] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         super().__init__(name, ttl=ttl)
@@ -128,7 +127,7 @@ class RedisLock(Lock):
         finally:
             tell(self.metrics, "waited", self.name, time.monotonic() - started, lease is not None)
         if lease is None:
-            acquire_log.debug("%s: not free within %s s", self.name, wait)
+            logger.debug("%s: not free within %s s", self.name, wait)
             raise LockTimeout(name=self.name)
         return lease
 
@@ -193,7 +192,7 @@ class RedisLock(Lock):
             fence=fence,
             deadline=deadline,
             release=self._release,
-            waited=time.monotonic() - started,
+            waited_seconds=time.monotonic() - started,
             on_lost=self._lost if self.on_lost or self.metrics else None,
         )
         stop = math.inf if self.max_hold is None else time.monotonic() + self.max_hold
@@ -209,7 +208,7 @@ class RedisLock(Lock):
         )
         return lease
 
-    def _lost(self, lease: Lease, loss: Loss) -> None:
+    def _lost(self, lease: Lease, loss: LossReason) -> None:
         tell(self.metrics, "lost", self.name, loss)
         if self.on_lost is not None:
             self.on_lost(lease, loss)
@@ -224,8 +223,8 @@ class RedisLock(Lock):
             elif not asked_before:  # else it may have been the release before that freed it
                 outcome = Release.EXPIRED
         except redis.RedisError as error:
-            release_log.warning("%s: not released, its ttl ends it: %s", self.name, error)
-        tell(self.metrics, "held", self.name, lease.held, outcome)
+            logger.warning("%s: not released, its ttl ends it: %s", self.name, error)
+        tell(self.metrics, "held", self.name, lease.held_seconds, outcome)
         return outcome
 
     def _cancel(self, token: str) -> None:
@@ -234,7 +233,7 @@ class RedisLock(Lock):
         try:
             self._call("release", token, FENCE_MEMORY_MS, COUNT_RECEIVERS)
         except redis.RedisError as error:
-            acquire_log.warning("%s: cannot be told that we gave up: %s", self.name, error)
+            logger.warning("%s: cannot be told that we gave up: %s", self.name, error)
         else:
             self._wakeups.settled(token.encode())
 

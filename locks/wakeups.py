@@ -23,11 +23,11 @@ from weakref import WeakValueDictionary
 
 import redis
 
-from locks.protocol import COUNT_RECEIVERS, FENCE_MEMORY_MS, Wake
-from locks.scripts import script
-from locks.wire import Server, has_moved
+from .protocol import COUNT_RECEIVERS, FENCE_MEMORY_MS, Wake
+from .scripts import script
+from .wire import Server, has_moved
 
-logger = logging.getLogger("locks.wakeups")
+logger = logging.getLogger(__name__)
 
 #: Seconds without a message after which the connection is probed, and again until it is given up.
 PROBE = 5.0

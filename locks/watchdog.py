@@ -21,13 +21,13 @@ from typing import Any
 
 import redis
 
-from locks.lease import Lease, Loss
-from locks.metrics import Metrics, tell
-from locks.protocol import drift, milliseconds
-from locks.scripts import script
-from locks.wire import Server, call_all
+from .lease import Lease, LossReason
+from .metrics import Metrics, tell
+from .protocol import drift, milliseconds
+from .scripts import script
+from .wire import Server, call_all
 
-logger = logging.getLogger("locks.renew")
+logger = logging.getLogger(__name__)
 
 #: Seconds that the thread sleeps at most while leases keep coming.
 TICK = 1.0
@@ -136,7 +136,9 @@ class Watchdog:
                     logger.warning("%s: a lease was dropped without release", renewal.name)
             elif now >= lease.deadline or lease.loss is not None:
                 if self.remove(renewal.token):
-                    lease.lose(Loss.MAX_HOLD if 0 < renewal.stop <= now else Loss.EXPIRED)
+                    lease.mark_lost(
+                        LossReason.MAX_HOLD if 0 < renewal.stop <= now else LossReason.EXPIRED
+                    )
             elif now >= renewal.stop:
                 renewal.due = lease.deadline
             else:
@@ -165,7 +167,7 @@ class Watchdog:
                 logger.warning("%s: not renewed, trying again: %s", renewal.name, reply)
                 renewal.due = min(lease.deadline, time.monotonic() + renewal.ttl / 10)
             elif self.remove(renewal.token):  # else it was released while we asked
-                lease.lose(Loss.GONE if reply == -1 else Loss.TAKEN)
+                lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
     def _connection(self, server: Server) -> Any:
         """Ours to this server. Its timeout, a sixth of the shortest ttl, is what a silent server

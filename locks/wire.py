@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import redis
 from redis.exceptions import NoScriptError, ResponseError
 
-from locks.scripts import Script
+from .scripts import Script
 
 Arg = bytes | str | int
 Call = tuple[Sequence[bytes], Sequence[Arg]]  # the KEYS and ARGV of a script

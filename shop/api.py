@@ -17,6 +17,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
 
 from shop.errors import BadInput, ShopError, Unavailable
+from shop.observability.current import note
 from shop.purchase import Attempt
 from shop.strategies import STRATEGIES
 
@@ -64,6 +65,7 @@ def endpoint(method: str) -> Callable[[View], View]:
 
 def refusal(error: ShopError) -> JsonResponse:
     """The one place where an error becomes a status code."""
+    note(outcome=error.outcome)
     body: dict[str, Any] = {"outcome": error.outcome, "error": str(error)}
     if error.allowed is not None:
         body["allowed"] = error.allowed

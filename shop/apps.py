@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.contrib.admin.apps import AdminConfig
 
 
 class ShopConfig(AppConfig):
@@ -12,3 +13,9 @@ class ShopConfig(AppConfig):
         from shop.demo import hooks
 
         hooks.install()
+
+
+class ShopAdminConfig(AdminConfig):
+    """Django's admin, with the shop's login."""
+
+    default_site = "shop.admin_login.ShopAdminSite"

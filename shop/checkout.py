@@ -15,6 +15,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from locks import LockBackendError, LockLost, LockTimeout
 from shop.errors import Busy, CommitUnknown, KeyReused, Lost, ShopError, SoldOut, Unavailable
 from shop.models import PurchaseHistory
+from shop.observability.current import note
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES
 from shop.throttle import admit
@@ -31,16 +32,23 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
     A key that has bought gets its order again. Raises a ShopError; after any of them but
     CommitUnknown nothing was sold.
     """
+    note(lock=attempt.lock)
     with _named_errors(attempt):
         admit(buyer=attempt.buyer, address=address)
-        try:
-            return STRATEGIES[attempt.lock].buy(attempt)
-        except (KeyHasBought, SoldOut) as refusal:
-            # Sold out may be what a buyer is told who has the last unit already.
-            receipt = _order_again(attempt)
-            if receipt is None:
-                raise refusal
-            return receipt
+        receipt = _buy(attempt)
+    note(outcome="replayed" if receipt.replayed else "sold")
+    return receipt
+
+
+def _buy(attempt: Attempt) -> Receipt:
+    try:
+        return STRATEGIES[attempt.lock].buy(attempt)
+    except (KeyHasBought, SoldOut) as refusal:
+        # Sold out may be what a buyer is told who has the last unit already.
+        receipt = _order_again(attempt)
+        if receipt is None:
+            raise refusal
+        return receipt
 
 
 def _order_again(attempt: Attempt) -> Receipt | None:

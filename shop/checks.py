@@ -10,6 +10,8 @@ from redis.connection import parse_url
 from redis.exceptions import RedisError
 
 CACHE_ALIASES = ("default", "locks")
+#: Characters of a bearer token.
+SHORTEST_TOKEN = 24
 
 
 @register(Tags.database)
@@ -107,6 +109,42 @@ def a_statement_ends_before_its_lock(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register()
+def a_holder_that_hangs_does_not_keep_others_out_for_ever(**kwargs: Any) -> list[CheckMessage]:
+    ttl, most = settings.SHOP_LOCK_TTL, settings.SHOP_LOCK_MAX_HOLD
+    statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
+    if not most >= ttl:
+        return [
+            Error(
+                f"SHOP_LOCK_MAX_HOLD is {most} s, less than SHOP_LOCK_TTL, {ttl} s: every purchase "
+                "under RedisLock would fail.",
+                hint="Give seconds, at least SHOP_LOCK_TTL.",
+                id="shop.E010",
+            )
+        ]
+    messages: list[CheckMessage] = []
+    if most <= statement:
+        messages.append(
+            Warning(
+                f"SHOP_LOCK_MAX_HOLD is {most} s, a statement may take {statement} s: a holder "
+                "that would still finish is renewed no more.",
+                hint="Keep statement timeout < SHOP_LOCK_MAX_HOLD.",
+                id="shop.W010",
+            )
+        )
+    if most + ttl >= settings.SHOP_LOCK_WAIT:
+        messages.append(
+            Warning(
+                f"A holder that hangs keeps others out for {most + ttl} s (SHOP_LOCK_MAX_HOLD + "
+                f"SHOP_LOCK_TTL), a buyer waits {settings.SHOP_LOCK_WAIT} s: all of them would be "
+                "told `busy`.",
+                hint="Keep SHOP_LOCK_MAX_HOLD + SHOP_LOCK_TTL < SHOP_LOCK_WAIT.",
+                id="shop.W011",
+            )
+        )
+    return messages
+
+
+@register()
 def every_patience_is_positive(**kwargs: Any) -> list[CheckMessage]:
     names = ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT")
     return [
@@ -134,14 +172,14 @@ def no_demo_in_production(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register(Tags.security, deploy=True)
-def the_restock_token_is_long(**kwargs: Any) -> list[CheckMessage]:
-    if not settings.SHOP_RESTOCK_TOKEN or len(settings.SHOP_RESTOCK_TOKEN) >= 24:
-        return []
+def every_token_is_long(**kwargs: Any) -> list[CheckMessage]:
     return [
         Warning(
-            "SHOP_RESTOCK_TOKEN is short enough to be guessed.",
+            f"{name} is short enough to be guessed.",
             hint='Use 24 characters or more: python -c "import secrets; '
             'print(secrets.token_urlsafe(32))".',
             id="shop.W002",
         )
+        for name in ("SHOP_RESTOCK_TOKEN", "METRICS_TOKEN")
+        if 0 < len(getattr(settings, name)) < SHORTEST_TOKEN
     ]

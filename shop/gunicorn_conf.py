@@ -7,7 +7,15 @@ the race; both are shown with every result.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
+
+import environ
+
+from shop.observability import processes
+from shop.observability.logs import gunicorn_config
+
+environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the settings do
 
 worker_class = "gthread"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
@@ -20,6 +28,22 @@ control_socket_disable = True  # both nodes would take the same one
 accesslog = None
 errorlog = "-"
 loglevel = os.environ.get("WEB_LOG_LEVEL", "warning")
+logconfig_dict = gunicorn_config(os.environ.get("LOG_FORMAT", "text"), loglevel)
+
+
+def on_starting(server: Any) -> None:
+    """A folder for what the workers count."""
+    processes.begin(server)
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """What a worker that is gone showed as present is forgotten."""
+    processes.worker_is_gone(worker.pid)
+
+
+def on_exit(server: Any) -> None:
+    """Nothing is left in memory."""
+    processes.end(server)
 
 
 def post_worker_init(worker: Any) -> None:
@@ -29,3 +53,7 @@ def post_worker_init(worker: Any) -> None:
     pool = getattr(connection, "pool", None)
     if pool is not None:
         pool.open()
+        if processes.wanted():
+            from shop.observability.pool import watch
+
+            watch()

@@ -1,7 +1,8 @@
-"""Around every lock the same: the lock outside, the transaction inside."""
+"""What every lock strategy shares: the lock outside, the transaction inside."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
-from locks import Lease, Lock
+from locks import Lease, Lock, RedisLock
+from shop.observability.current import note
+from shop.observability.hooks import hooks_of
 from shop.probe import point
 from shop.purchase import Attempt, Receipt, sell_one
 from shop.redis import locks_client
@@ -18,12 +21,27 @@ from shop.redis import locks_client
 def on_redis(
     kind: Callable[..., Lock], *, ttl: str = "SHOP_LOCK_TTL", **options: Any
 ) -> Callable[[Attempt], Lock]:
-    """What makes such a lock for a purchase, on the locks' Redis; `ttl` names its setting."""
+    """A factory of such locks for a purchase, on the locks' Redis; `ttl` names a setting."""
 
     def lock_for(attempt: Attempt) -> Lock:
         return kind(locks_client(), attempt.lock_name, ttl=getattr(settings, ttl), **options)
 
     return lock_for
+
+
+def redis_lock(attempt: Attempt) -> RedisLock:
+    """RedisLock for a purchase, on the locks' Redis, counted.
+
+    A holder that hangs, in a database that was cut off for instance, lives and would be renewed for
+    as long as it hangs: `max_hold` ends that. What it writes later is refused by its fence.
+    """
+    return RedisLock(
+        locks_client(),
+        attempt.lock_name,
+        ttl=settings.SHOP_LOCK_TTL,
+        max_hold=settings.SHOP_LOCK_MAX_HOLD,
+        metrics=hooks_of(attempt.lock),
+    )
 
 
 class LockInsideTransaction(RuntimeError):
@@ -37,7 +55,7 @@ class LockInsideTransaction(RuntimeError):
 
 @contextmanager
 def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lease]:
-    """Hold the lock, for as long as a buyer waits. Raises LockInsideTransaction before it is taken.
+    """Hold the lock; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction before that.
 
     The transaction that a TestCase wraps around its test is not counted, nor is it by `durable`.
     """
@@ -45,22 +63,30 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
     if blocks and not even_inside_a_transaction:
         raise LockInsideTransaction
     point("acquire")
+    note(asked=time.monotonic(), waited=None)
     with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
         point(
             "acquired",
             token=lease.token,
             fence=lease.fence,
-            waited_ms=round(lease.waited * 1000, 3),
+            waited_ms=round(lease.waited_seconds * 1000, 3),
         )
+        note(waited=lease.waited_seconds)
         try:
             yield lease
         finally:
             point("release", token=lease.token)
-    point("released", token=lease.token, outcome=lease.outcome, held_ms=round(lease.held * 1000, 3))
+            note(held=lease.held_seconds)
+    point(
+        "released",
+        token=lease.token,
+        outcome=lease.outcome,
+        held_ms=round(lease.held_seconds * 1000, 3),
+    )
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:
-    """Trust the lock: the database is not told of it."""
+    """Rely on the lock alone: the database gets no fence."""
     return sell_one(attempt)
 
 

@@ -79,8 +79,8 @@ class Receipt:
     def under(self, lease: Lease) -> Receipt:
         """This receipt with what became of the lease it was sold under. Times in milliseconds."""
         told = {
-            "waited_ms": round(lease.waited * 1000, 1),
-            "held_ms": round(lease.held * 1000, 1),
+            "waited_ms": round(lease.waited_seconds * 1000, 1),
+            "held_ms": round(lease.held_seconds * 1000, 1),
             "fence": lease.fence,
             "released": lease.outcome.value if lease.outcome else None,
         }

@@ -1,4 +1,4 @@
-"""For the optimistic strategies: again after a conflict, until the buyer's patience is over."""
+"""For the optimistic strategies: retry after a conflict, until a deadline."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shop.purchase import Attempt, Receipt
 #: PostgreSQL: serialization_failure, deadlock_detected. Never a lost connection: after that the
 #: commit may have happened.
 CONFLICTS = {"40001", "40P01"}
-#: Seconds before the second try, at most; three times that before the next one, and so on. Short
-#: ones waste the machine on tries that fail: from 1 to 50 ms the rush took twice as long.
+#: Longest pause before the second try, seconds; it triples with each try. Shorter pauses waste the
+#: machine on tries that fail: with 1 to 50 ms the rush took twice as long.
 FIRST_PAUSE = 0.02
-#: Seconds of the longest pause before the next try.
+#: Upper bound of that pause, seconds.
 LONGEST_PAUSE = 1.0
 
 
@@ -46,7 +46,7 @@ def until_it_fits(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt],
                     raise
                 cause = error
             if time.monotonic() > deadline:
-                raise Busy("others were always first; nothing was sold") from cause
+                raise Busy("gave up after repeated write conflicts; nothing was sold") from cause
             attempt.committing = False  # a conflict, at the COMMIT too, leaves nothing in doubt
             time.sleep(random.uniform(0, pause))
             pause = min(3 * pause, LONGEST_PAUSE)

@@ -18,18 +18,19 @@ from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from shop.observability.logs import logging_config
 from shop.sentinels import parse_sentinels, through_sentinels
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 
-def parse_rate(text: str) -> tuple[int, float] | None:
-    """`3/10s` as (3, 10.0); None for an empty text. Raises ImproperlyConfigured."""
+def parse_rate(text: str, name: str = "BUY_RATE_LIMIT") -> tuple[int, float] | None:
+    """`3/10s` as (3, 10.0); None for an empty text. Raises ImproperlyConfigured with the name."""
     if not text:
         return None
     parts = re.fullmatch(r"([1-9][0-9]*)/([0-9]+(?:\.[0-9]+)?)s", text)
     if parts is None or not 0.001 <= float(parts[2]) <= 86_400:
-        raise ImproperlyConfigured(f"BUY_RATE_LIMIT is {text!r}: write attempts/seconds, as 3/10s")
+        raise ImproperlyConfigured(f"{name} is {text!r}: write attempts/seconds, as 3/10s")
     return int(parts[1]), float(parts[2])
 
 
@@ -51,12 +52,17 @@ SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
 SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
 #: For a demo: where Locust's web UI listens; the page starts its rushes there (make serve sets it).
 LOCUST_URL: str = env.str("LOCUST_URL", default="").rstrip("/")
+#: What that Locust asks of whoever starts a rush: its own LOCUST_TOKEN.
+LOCUST_TOKEN: str = env.str("LOCUST_TOKEN", default="").strip()
 #: Bearer token of POST /restock; empty closes it.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
 #: Seconds that a lock survives a holder that stopped answering.
 SHOP_LOCK_TTL: float = env.float("SHOP_LOCK_TTL", default=10.0)
 #: The same for the strategy `token`: A1's own 3 s.
 SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
+#: Seconds after which a living holder of RedisLock is renewed no more: one that hangs in a silent
+#: database keeps the others out for this and a ttl. Longer than a statement may take.
+SHOP_LOCK_MAX_HOLD: float = env.float("SHOP_LOCK_MAX_HOLD", default=max(10.0, SHOP_LOCK_TTL))
 #: Seconds that a buyer queues for a lock before the answer is `busy`.
 SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
 #: Longest hold that a demo may ask for, milliseconds. Shorter than the database's patience.
@@ -68,6 +74,10 @@ SHOP_LUA = Path(__file__).resolve().parent / "lua"
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
 #: At most (attempts, in seconds) per buyer and per address; None lets everybody in.
 BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
+#: At most (failed logins, in seconds) to the admin per address; it cannot be switched off.
+ADMIN_LOGIN_LIMIT: tuple[int, float] = parse_rate(
+    env.str("ADMIN_LOGIN_LIMIT", default=""), "ADMIN_LOGIN_LIMIT"
+) or (5, 300.0)
 
 # --- Django -------------------------------------------------------------------------------------
 
@@ -86,7 +96,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
 ROOT_URLCONF = "shop.urls"
 WSGI_APPLICATION = "shop.wsgi.application"
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "shop.apps.ShopAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -96,6 +106,9 @@ INSTALLED_APPS = [
     "shop.demo",  # its templates and static files
 ]
 MIDDLEWARE = [
+    "shop.security_headers.SecurityHeadersMiddleware",
+    "shop.observability.middleware.ObserveMiddleware",
+    "shop.foreign.ForeignPageMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -135,7 +148,8 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 #: Connections per process; 0 for one per thread. Four workers of 20 fit a server of 100.
 SHOP_DB_POOL: int = env.int("SHOP_DB_POOL", default=20)
 #: Milliseconds, in the order that keeps a stuck buyer from outliving its lock:
-#: idle in transaction < lock < statement < ttl < the client's timeout < gunicorn's.
+#: idle in transaction < lock < statement < ttl <= max hold < max hold + ttl < wait
+#: < the client's timeout < gunicorn's.
 DB_TIMEOUTS_MS = {
     "idle_in_transaction_session_timeout": 6_000,
     "lock_timeout": 7_000,
@@ -211,12 +225,17 @@ if REDIS_SENTINELS:
 REDLOCK_URLS: list[str] = env.list("REDLOCK_URLS", default=[])
 ZOOKEEPER_HOSTS: str = env.str("ZOOKEEPER_HOSTS", default="")
 
-# --- Logging ------------------------------------------------------------------------------------
+# --- Observability ------------------------------------------------------------------------------
 
-LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env.str("LOG_LEVEL", default="WARNING")},
-}
+#: Bearer token of GET /metrics; empty closes it and counts nothing.
+METRICS_TOKEN: str = env.str("METRICS_TOKEN", default="")
+#: One line for each request. Off in a demo: 200 lines for 200 buyers at once.
+ACCESS_LOG: bool = env.bool("ACCESS_LOG", default=not SHOP_DEMO)
+try:
+    LOGGING: dict[str, Any] = logging_config(
+        kind=env.str("LOG_FORMAT", default="text"),
+        level=env.str("LOG_LEVEL", default="WARNING"),
+        access=ACCESS_LOG,
+    )
+except ValueError as error:
+    raise ImproperlyConfigured(str(error)) from error

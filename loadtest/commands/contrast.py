@@ -24,6 +24,7 @@ from loadtest.commands.run import CONTRAST
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run
 from loadtest.report import tables as report
+from loadtest.rush.secret import secret
 from loadtest.stack.client import Shop, ShopUnreachable
 
 
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> int:
     could not be run. With arguments this process becomes Locust, and the exit code is Locust's."""
     host = os.environ.get("LOCUST_HOST") or "http://127.0.0.1:8000"
     locust = [sys.executable, "-m", "locust", "--host", host]
-    os.environ["SHOP_RESTOCK_TOKEN"] = restock_token()
+    os.environ["SHOP_RESTOCK_TOKEN"] = secret("SHOP_RESTOCK_TOKEN")
     if arguments:
         os.execv(sys.executable, [*locust, *arguments])
     signal.signal(signal.SIGTERM, _exit_on_sigterm)  # PID 1 of a container ignores it otherwise
@@ -84,13 +85,6 @@ def rush(locust: list[str], lock: str) -> dict[str, Any]:
     if "error" in run:
         raise NoResult(run["error"])
     return run
-
-
-def restock_token() -> str:
-    """The shop's SHOP_RESTOCK_TOKEN, from a file where one is named; empty when there is none."""
-    if path := os.environ.get("SHOP_RESTOCK_TOKEN_FILE"):
-        return Path(path).read_text().strip()
-    return os.environ.get("SHOP_RESTOCK_TOKEN", "")
 
 
 def _exit_on_sigterm(signum: int, frame: object) -> None:

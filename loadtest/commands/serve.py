@@ -11,7 +11,7 @@ from typing import IO
 from rich.console import Console
 
 from loadtest.commands.run import Progress, Setting
-from loadtest.rush.locust_process import Buyers
+from loadtest.rush.locust_process import Buyers, new_token
 from loadtest.stack.stack import Stack, StackError
 from servers.embedded import VAR
 from servers.ports import free_port
@@ -21,14 +21,20 @@ LOCUST_PORT = 8089
 
 
 class StackWithPage(Stack):
-    """A stack whose page knows where Locust will be: Locust comes last, it asks the shop for the
-    names of the locks."""
+    """A stack whose page knows where Locust will be, and its token: Locust comes last, it asks the
+    shop for the names of the locks."""
 
     locust_port = 0
+    locust_token = ""
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
         own = super()._environment_of(number, environment)
-        return {**own, "LOCUST_URL": f"http://127.0.0.1:{self.locust_port}"}
+        return {
+            **own,
+            "LOCUST_URL": f"http://127.0.0.1:{self.locust_port}",
+            "LOCUST_TOKEN": self.locust_token,
+            "LOCUST_TOKEN_FILE": "",
+        }
 
 
 @contextmanager
@@ -54,8 +60,11 @@ def serving(
             port=shop_port,
         )
         stack.locust_port = free_port(locust_port)
+        stack.locust_token = new_token()
         everything.enter_context(stack)
-        buyers = everything.enter_context(Buyers(stack, log=log, port=stack.locust_port))
+        buyers = everything.enter_context(
+            Buyers(stack, log=log, port=stack.locust_port, token=stack.locust_token)
+        )
         if buyers.port != stack.locust_port:
             raise StackError(f"port {stack.locust_port} was taken while starting: start again")
         buyers.wait_until_ready()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from loadtest.stack.stack import ROOT, Stack, StackError
 from servers import embedded
@@ -28,18 +29,27 @@ START_TIMEOUT = 30.0
 BUYERS = "buyers.jsonl"
 
 
+def new_token() -> str:
+    """A LOCUST_TOKEN for one run."""
+    return secrets.token_urlsafe(24)
+
+
 class Buyers:
     """A Locust that waits for rushes to run. Use it as a context manager.
 
-    stay  keep the buyers from one rush to the next: no time is lost on starting them, but Locust's
-          report is then of all rushes together
+    stay   keep the buyers from one rush to the next: no time is lost on starting them, but Locust's
+           report is then of all rushes together
+    token  what Locust asks of whoever starts a rush (LOCUST_TOKEN); a random one by default
     """
 
-    def __init__(self, stack: Stack, *, log: IO[bytes], port: int = 0, stay: bool = False) -> None:
+    def __init__(
+        self, stack: Stack, *, log: IO[bytes], port: int = 0, stay: bool = False, token: str = ""
+    ) -> None:
         self.stack = stack
         self.log = log
         self.port = free_port(port)
         self.stay = stay
+        self.token = token or new_token()
         self._waiting = 0  # buyers that stayed
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -59,7 +69,12 @@ class Buyers:
                 *(["--history", str(self.stack.records / BUYERS)] if self.stack.record else []),
             ],
             cwd=ROOT,
-            env={**os.environ, "SHOP_RESTOCK_TOKEN": self.stack.token},
+            env={
+                **os.environ,
+                "SHOP_RESTOCK_TOKEN": self.stack.token,
+                "LOCUST_TOKEN": self.token,
+                "LOCUST_TOKEN_FILE": "",
+            },
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
@@ -98,8 +113,7 @@ class Buyers:
         if self._waiting == buyers:
             self._begin("/rush", wanted)
         else:
-            host = self.stack.nodes[0].url
-            crowd = {"user_count": buyers, "spawn_rate": SPAWN_RATE, "host": host}
+            crowd = {"user_count": buyers, "spawn_rate": SPAWN_RATE}
             self._begin("/swarm", {**crowd, **wanted})
         patience = time.monotonic() + buyers / SPAWN_RATE + deadline + 120
         while True:
@@ -141,10 +155,17 @@ class Buyers:
 
     def _ask(self, path: str, **form: Any) -> dict[str, Any]:
         data = urlencode(form).encode() if form else None
+        request = Request(self.url + path, data, {"Authorization": f"Bearer {self.token}"})
         try:
-            with urlopen(self.url + path, data=data, timeout=30) as response:
+            with urlopen(request, timeout=30) as response:
                 return dict(json.load(response))
-        except (HTTPError, URLError, OSError, ValueError) as error:
+        except HTTPError as error:
+            with error:
+                said = error.read(2000).decode(errors="replace")
+            raise StackError(
+                f"Locust refused {path}: {error.code}: {said}; see {self.log.name}"
+            ) from error
+        except (URLError, OSError, ValueError) as error:
             raise StackError(
                 f"Locust does not answer on {path} ({error}); see {self.log.name}"
             ) from error

@@ -7,6 +7,7 @@ import sys
 
 from locust.argument_parser import LocustArgumentParser
 
+from loadtest.rush.form import RUSH
 from loadtest.stack.client import Shop, ShopUnreachable
 
 
@@ -15,21 +16,42 @@ def add_arguments(parser: LocustArgumentParser) -> None:
         "--lock",
         env_var="LOCUST_LOCK",
         default="none",
-        choices=_strategy_names(),
+        type=RUSH["lock"],
+        choices=strategy_names(_host()),
         help="The strategy that guards the stock",
     )
-    parser.add_argument("--stock", type=int, default=100, help="Units on the shelf")
+    parser.add_argument("--stock", type=RUSH["stock"], default=100, help="Units on the shelf")
     parser.add_argument(
-        "--hold-ms", type=int, default=0, help="Milliseconds between check and decrement"
+        "--hold-ms",
+        type=RUSH["hold_ms"],
+        default=0,
+        help="Milliseconds between check and decrement",
     )
-    parser.add_argument("--product", default="apple", help="What they buy")
+    parser.add_argument("--product", type=RUSH["product"], default="apple", help="What they buy")
+    parser.add_argument(
+        "--deadline",
+        type=RUSH["deadline"],
+        default=60.0,
+        help="Seconds after which buyers give up",
+    )
+    _add_what_no_form_may_set(parser)
+
+
+def _add_what_no_form_may_set(parser: LocustArgumentParser) -> None:
+    """Paths, addresses and secrets: the web UI neither shows nor takes them (rush_form.parse)."""
     parser.add_argument(
         "--nodes",
         default="",
+        include_in_web_ui=False,
         help="More addresses of the same shop, comma-separated: buyers alternate between them",
     )
     parser.add_argument(
-        "--deadline", type=float, default=60.0, help="Seconds after which buyers give up"
+        "--web-allowed-hosts",
+        env_var="LOCUST_ALLOWED_HOSTS",
+        default="",
+        include_in_web_ui=False,
+        help="Names under which a browser may open the web UI, comma-separated and without ports, "
+        "beside this machine's own",
     )
     parser.add_argument(
         "--restock-token",
@@ -55,11 +77,15 @@ def add_arguments(parser: LocustArgumentParser) -> None:
     )
 
 
-def _strategy_names() -> list[str] | None:
-    """The shop's own list, for the drop-down; None (any text) while no shop answers."""
+def _host() -> str:
+    """The shop's address, before the arguments can be parsed."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("-H", "--host", default="http://127.0.0.1:8000")
-    host = parser.parse_known_args(sys.argv[1:])[0].host
+    return str(parser.parse_known_args(sys.argv[1:])[0].host)
+
+
+def strategy_names(host: str) -> list[str] | None:
+    """The shop's own list, for the drop-down; None (any name) while no shop answers."""
     try:
         return [strategy["name"] for strategy in Shop(host, timeout=2).strategies()]
     except ShopUnreachable:

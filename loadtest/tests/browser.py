@@ -27,11 +27,11 @@ def needed_chromium() -> str:
 
 
 @contextmanager
-def launched() -> Iterator[Browser]:
-    """A browser without a window."""
+def launched(*arguments: str) -> Iterator[Browser]:
+    """A browser without a window, started with these arguments beside its usual ones."""
     path = needed_chromium()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, *arguments])
         yield browser
         browser.close()
 

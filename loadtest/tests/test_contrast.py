@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from loadtest.commands import contrast
+from loadtest.rush.secret import secret
 from loadtest.stack.client import Shop, ShopUnreachable
 
 EXPECTED = {"none": "oversold", "token": "exact", "redis": "exact"}
@@ -83,10 +84,10 @@ def test_the_token_in_a_file_goes_before_the_one_in_the_environment(
 ) -> None:
     monkeypatch.setenv("SHOP_RESTOCK_TOKEN", "from the environment")
     monkeypatch.delenv("SHOP_RESTOCK_TOKEN_FILE", raising=False)
-    assert contrast.restock_token() == "from the environment"
+    assert secret("SHOP_RESTOCK_TOKEN") == "from the environment"
     (tmp_path / "token").write_text("from the file\n")
     monkeypatch.setenv("SHOP_RESTOCK_TOKEN_FILE", str(tmp_path / "token"))
-    assert contrast.restock_token() == "from the file"
+    assert secret("SHOP_RESTOCK_TOKEN") == "from the file"
 
 
 def test_arguments_make_it_a_plain_locust_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -16,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from loadtest.rush.locust_process import Buyers
-from loadtest.stack.stack import ROOT, Stack
+from loadtest.stack.stack import ROOT, Stack, StackError
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,23 @@ def test_a_shop_that_is_not_there_says_how_to_start_one(stack: Stack) -> None:
     assert "make serve" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--history", "--result"])
+def test_a_file_that_cannot_be_written_is_named_and_the_run_ends_without_a_verdict(
+    stack: Stack, tmp_path: Path, option: str
+) -> None:
+    done = locust(stack, "--lock", "token", "-u", "5", option, str(tmp_path))  # a folder
+    assert done.returncode == 6, done.stderr
+    assert f"{option} cannot be written" in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert "UNKNOWN [token]" in done.stderr
+
+
+def test_a_hold_out_of_bounds_is_refused_before_anything_begins(stack: Stack) -> None:
+    done = locust(stack, "--hold-ms", "10000000")
+    assert done.returncode == 2
+    assert "'10000000' is not a whole number from 0 to 5000" in done.stderr
+
+
 def test_the_web_ui_has_every_lock_in_a_drop_down_and_no_token(stack: Stack) -> None:
     with tempfile.TemporaryFile() as log, Buyers(stack, log=log) as buyers:
         buyers.wait_until_ready()
@@ -94,11 +112,40 @@ def test_the_web_ui_has_every_lock_in_a_drop_down_and_no_token(stack: Stack) -> 
     assert stack.token not in html
 
 
+def test_the_web_ui_is_opened_under_the_names_that_are_allowed(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCUST_ALLOWED_HOSTS", "locust-ui, demo.example")
+    with tempfile.TemporaryFile() as log, Buyers(stack, log=log) as buyers:
+        buyers.wait_until_ready()
+        for host, status in (("locust-ui:8089", 200), ("demo.example", 200), ("evil.test", 403)):
+            connection = HTTPConnection("127.0.0.1", buyers.port, timeout=10)
+            connection.request("GET", "/", headers={"Host": host})
+            assert connection.getresponse().status == status, host
+            connection.close()
+
+
 def test_one_locust_serves_rush_after_rush(stack: Stack) -> None:
     with tempfile.TemporaryFile() as log, Buyers(stack, log=log) as buyers:
         runs = [rush(buyers, lock=lock) for lock in ("none", "token", "none")]
     assert [run["verdict"] for run in runs] == ["oversold", "exact", "oversold"]
     assert len({run["sale"] for run in runs}) == 3
+
+
+def test_buyers_that_stayed_run_another_rush_with_other_values(stack: Stack) -> None:
+    with tempfile.TemporaryFile() as log, Buyers(stack, log=log, stay=True) as buyers:
+        first, second = (rush(buyers, lock=lock) for lock in ("none", "token"))
+    assert (first["lock"], first["verdict"]) == ("none", "oversold")
+    assert (second["lock"], second["verdict"]) == ("token", "exact")
+
+
+def test_a_rush_out_of_bounds_is_refused_with_the_reason(stack: Stack) -> None:
+    with (
+        tempfile.NamedTemporaryFile() as log,
+        Buyers(stack, log=log) as buyers,
+        pytest.raises(StackError, match="hold_ms: '9999' is not a whole number from 0 to 5000"),
+    ):
+        buyers.rush(lock="none", buyers=5, stock=2, hold_ms=9999, product="apple", deadline=60)
 
 
 def rush(buyers: Buyers, *, lock: str) -> dict[str, Any]:

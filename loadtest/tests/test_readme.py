@@ -135,3 +135,8 @@ def test_the_readme_is_not_written_from_a_run_of_some_strategies_or_faults(tmp_p
     assert readme.newest(tmp_path, "matrix.md", readme.is_every_strategy) is None
     assert readme.newest(tmp_path, "faults.md", readme.is_every_fault) is None
     assert readme.newest(tmp_path, "faults.md", bool) == folder / "faults.md"
+
+
+def test_the_page_of_faults_names_no_process_and_no_port() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text()
+    assert not re.search(r"\bpids?\b|(localhost|127\.0\.0\.1):", page)

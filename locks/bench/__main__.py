@@ -22,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from locks.bench import counting, scenarios
-from locks.bench.contenders import UNCONTENDED, WAITING
-from locks.bench.table import table
-from locks.tests.backend import Server
-from locks.tests.backend import Worker as Process
+from ..testing.process import LOCKS, Process
+from ..testing.server import Server
+from . import counting, scenarios
+from .contenders import UNCONTENDED, WAITING
+from .table import table
 
 Figures = dict[str, dict[str, float]]  # lock -> measure -> median
 Measure = Callable[[str], dict[str, float]]
@@ -59,7 +59,7 @@ def run(server: Server, *, quick: bool) -> dict[str, Any]:
     started: list[Process] = []
 
     def start() -> Process:
-        started.append(Process(server.port, module="locks.bench.worker"))
+        started.append(Process(server.port, f"{LOCKS}.bench.worker"))
         return started[-1]
 
     try:

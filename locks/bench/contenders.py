@@ -16,8 +16,8 @@ import redis
 import redis.lock
 import redis_lock  # type: ignore[import-untyped]  # python-redis-lock
 
-from locks import RedisLock
-from locks.scripts import script
+from .. import RedisLock
+from ..classic.scripts import script
 
 WAIT = 60.0
 Hold = Callable[[redis.Redis, str, int], AbstractContextManager[Any]]

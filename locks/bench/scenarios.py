@@ -10,9 +10,9 @@ from typing import Any
 
 import redis
 
-from locks.bench import counting
-from locks.bench.contenders import UNCONTENDED
-from locks.tests.backend import Worker as Process
+from ..testing.process import Process
+from . import counting
+from .contenders import UNCONTENDED
 
 PROCESSES = 4
 Span = Sequence[float]

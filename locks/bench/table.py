@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from locks.bench.contenders import UNCONTENDED
+from .contenders import UNCONTENDED
 
 COLUMNS = list(UNCONTENDED)
 

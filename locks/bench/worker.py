@@ -17,8 +17,8 @@ from typing import Any
 
 import redis
 
-from locks.bench import counting
-from locks.bench.contenders import WAITING
+from . import counting
+from .contenders import WAITING
 
 #: arrived, acquired, released: seconds of the monotonic clock, which all processes share
 Span = tuple[float, float, float]

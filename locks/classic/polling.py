@@ -7,9 +7,9 @@ from abc import abstractmethod
 
 import redis
 
-from locks.errors import LockBackendError, LockTimeout
-from locks.lease import Lease, Release, new_token
-from locks.lock import Lock
+from ..errors import LockBackendError, LockTimeout
+from ..lease import Lease, Release, new_token
+from ..lock import Lock
 
 
 class Polling(Lock):
@@ -49,7 +49,7 @@ class Polling(Lock):
                     token=token,
                     deadline=asked + self.trusted(),
                     release=self._release,
-                    waited=time.monotonic() - started,
+                    waited_seconds=time.monotonic() - started,
                 )
             pause = self.pause()
             left = pause if wait is None else min(pause, started + wait - asked)

@@ -16,9 +16,9 @@ import os
 import threading
 import time
 
-from locks.errors import LockTimeout
-from locks.lease import Lease, Release, new_token
-from locks.lock import Lock
+from ..errors import LockTimeout
+from ..lease import Lease, Release, new_token
+from ..lock import Lock
 
 #: One per name that was ever asked for; a shop has as many as it has products.
 _locks: dict[str, threading.Lock] = {}
@@ -46,5 +46,5 @@ class ProcessLock(Lock):
             token=new_token(),
             deadline=math.inf,
             release=release,
-            waited=time.monotonic() - started,
+            waited_seconds=time.monotonic() - started,
         )

@@ -23,10 +23,10 @@ from typing import Any
 
 import redis
 
-from locks.classic.polling import Polling
-from locks.errors import LockBackendError
-from locks.points import point
-from locks.scripts import script
+from ..errors import LockBackendError
+from .points import point
+from .polling import Polling
+from .scripts import script
 
 
 class RedlockLock(Polling):

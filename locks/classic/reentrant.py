@@ -26,13 +26,13 @@ from functools import partial
 
 import redis
 
-from locks.classic.renewal import Renewal
-from locks.classic.subscriber import Subscriber
-from locks.errors import LockBackendError, LockNotHeld, LockTimeout
-from locks.lease import Lease, Release
-from locks.lock import Lock
-from locks.points import point
-from locks.scripts import script
+from ..errors import LockBackendError, LockNotHeld, LockTimeout
+from ..lease import Lease, Release
+from ..lock import Lock
+from .points import point
+from .renewal import Renewal
+from .scripts import script
+from .subscriber import Subscriber
 
 #: Redisson's LockPubSub.UNLOCK_MESSAGE
 UNLOCKED = 0
@@ -106,7 +106,7 @@ class ReentrantLock(Lock):
             token=owner,
             deadline=asked + ttl,
             release=partial(self._release, ttl=ttl),
-            waited=time.monotonic() - started,
+            waited_seconds=time.monotonic() - started,
         )
         if lease is None:
             self._watch(taken)

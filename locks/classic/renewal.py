@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import redis
 
-from locks.points import point
+from .points import point
 
-logger = logging.getLogger("locks.classic.renewal")
+logger = logging.getLogger(__name__)
 
 
 class Renewal:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from locks.classic.polling import PollingLock
+from .polling import PollingLock
 
 
 class SetnxLock(PollingLock):

@@ -13,8 +13,8 @@ PEXPIRE, as in A0, takes the milliseconds of a short ttl.
 
 from __future__ import annotations
 
-from locks.classic.polling import PollingLock
-from locks.points import point
+from .points import point
+from .polling import PollingLock
 
 
 class SetnxExpireLock(PollingLock):

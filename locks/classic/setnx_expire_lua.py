@@ -16,8 +16,8 @@ token.py, which differs in that line alone.
 
 from __future__ import annotations
 
-from locks.classic.polling import PollingLock
-from locks.scripts import script
+from .polling import PollingLock
+from .scripts import script
 
 
 class SetnxExpireLuaLock(PollingLock):

@@ -16,7 +16,7 @@ which narrows this flaw and does not close it: see token_get_del.py.
 
 from __future__ import annotations
 
-from locks.classic.setnx_expire import SetnxExpireLock
+from .setnx_expire import SetnxExpireLock
 
 
 class SetnxExpireRepairLock(SetnxExpireLock):

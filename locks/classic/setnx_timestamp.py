@@ -26,8 +26,8 @@ from typing import Any
 
 import redis
 
-from locks.classic.polling import PollingLock
-from locks.points import point
+from .points import point
+from .polling import PollingLock
 
 
 class SetnxTimestampLock(PollingLock):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from locks.classic.setnx_timestamp import SetnxTimestampLock
+from .setnx_timestamp import SetnxTimestampLock
 
 
 class SetnxTimestampDelLock(SetnxTimestampLock):

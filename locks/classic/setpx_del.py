@@ -14,7 +14,7 @@ The fault `late-release` shows it. token.py differs in the line that releases.
 
 from __future__ import annotations
 
-from locks.classic.polling import PollingLock
+from .polling import PollingLock
 
 
 class SetpxDelLock(PollingLock):

@@ -15,9 +15,9 @@ from typing import Any
 
 import redis
 
-from locks.wire import has_moved
+from ..wire import has_moved
 
-logger = logging.getLogger("locks.classic.subscriber")
+logger = logging.getLogger(__name__)
 
 #: Seconds between two attempts to connect while somebody waits.
 RECONNECT = 0.1

@@ -14,8 +14,8 @@ The faults `slow` and `pause` show it. `locks.RedisLock` renews, and gives the s
 
 from __future__ import annotations
 
-from locks.classic.polling import PollingLock
-from locks.scripts import script
+from .polling import PollingLock
+from .scripts import script
 
 
 class TokenLock(PollingLock):

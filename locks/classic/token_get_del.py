@@ -15,8 +15,8 @@ does both in one script.
 
 from __future__ import annotations
 
-from locks.classic.polling import PollingLock
-from locks.points import point
+from .points import point
+from .polling import PollingLock
 
 
 class TokenGetDelLock(PollingLock):

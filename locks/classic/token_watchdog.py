@@ -27,10 +27,10 @@ from typing import NamedTuple
 
 import redis
 
-from locks.classic.renewal import Renewal
-from locks.classic.token import TokenLock
-from locks.lease import Lease, Release
-from locks.scripts import script
+from ..lease import Lease, Release
+from .renewal import Renewal
+from .scripts import script
+from .token import TokenLock
 
 
 class Schedule(NamedTuple):

@@ -27,10 +27,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from locks.errors import LockBackendError, LockTimeout
-from locks.lease import Lease, Release, new_token
-from locks.lock import Lock
-from locks.points import point
+from ..errors import LockBackendError, LockTimeout
+from ..lease import Lease, LossReason, Release, new_token
+from ..lock import Lock
+from .points import point
 
 
 def connect(hosts: str, *, ttl: float, wait: float = 5.0) -> Any:
@@ -86,7 +86,7 @@ class ZookeeperLock(Lock):
             """Kazoo's own thread tells what became of the session; True: tell no more."""
             lease.deadline = math.inf if state == "CONNECTED" else 0.0
             if state == "LOST":
-                lease.lost.set()
+                lease.mark_lost(LossReason.GONE)
             return state == "LOST"
 
         lease = Lease(
@@ -95,14 +95,14 @@ class ZookeeperLock(Lock):
             fence=stat.czxid,
             deadline=math.inf,
             release=partial(self._release, changed),
-            waited=waited,
+            waited_seconds=waited,
         )
         self.client.add_listener(changed)
         session = self.client.client_id  # None while the connection is down
         if session is None:
             lease.deadline = 0.0
         elif session[0] != stat.ephemeralOwner:
-            lease.lost.set()
+            lease.mark_lost(LossReason.GONE)
         return lease
 
     def _enter(self, token: str) -> tuple[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import redis
 
-from locks import LockError, RedisLock
+from .. import LockError, RedisLock
 
 THREADS = 2
 

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from locks.tests.backend import Proxy, Server, Worker
+from ..testing.process import LOCKS
+from ..testing.process import Process as Worker
+from ..testing.proxy import Proxy
+from ..testing.server import Server
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +57,7 @@ def worker(server: Server) -> Iterator[Callable[[], Worker]]:
     workers: list[Worker] = []
 
     def start() -> Worker:
-        workers.append(Worker(server.port))
+        workers.append(Worker(server.port, f"{LOCKS}.tests.worker"))
         return workers[-1]
 
     yield start

@@ -7,7 +7,7 @@ import sys
 import redis
 from gevent import monkey
 
-import locks  # as gunicorn --preload does, before its worker patches
+from .. import RedisLock  # as gunicorn --preload does, before its worker patches
 
 monkey.patch_all()
 
@@ -16,7 +16,7 @@ import gevent  # noqa: E402
 
 def main(port: int) -> None:
     client = redis.Redis(port=port)
-    lock = locks.RedisLock(client, "greenlets", ttl=0.6)
+    lock = RedisLock(client, "greenlets", ttl=0.6)
     order: list[int] = []
 
     def work(n: int) -> None:

@@ -18,8 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from locks import RedisLock
-from locks.tests.backend import ROOT, Proxy, Server, eventually
+from .. import RedisLock
+from ..testing.process import LOCKS, ROOT
+from ..testing.proxy import Proxy
+from ..testing.server import Server, eventually
 
 SECONDS = float(os.environ.get("LOCKS_CHAOS_SECONDS", "6"))
 SEED = os.environ.get("LOCKS_CHAOS_SEED", "1")
@@ -75,12 +77,9 @@ class Crowd:
 
     def start(self) -> None:
         self.started += 1
+        program = [sys.executable, "-m", f"{LOCKS}.tests.chaos_worker"]
         arguments = [self.port, TTL, f"{SEED}-{self.started}", *self.files]
-        self.running.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "locks.tests.chaos_worker", *map(str, arguments)], cwd=ROOT
-            )
-        )
+        self.running.append(subprocess.Popen([*program, *map(str, arguments)], cwd=ROOT))
 
     def pick(self, lock: RedisLock, chance: random.Random) -> subprocess.Popen[bytes]:
         """The process of the holder, of the first waiter, or any: their tokens name it."""

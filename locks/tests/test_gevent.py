@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from locks.tests.backend import ROOT, Server
+from ..testing.process import LOCKS, ROOT
+from ..testing.server import Server
 
 pytest.importorskip("gevent")
 
@@ -16,7 +17,7 @@ def test_greenlets_wait_renew_and_give_up_in_a_process_patched_after_the_import(
     server: Server,
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "locks.tests.gevented", str(server.port)],
+        [sys.executable, "-W", "ignore", "-m", f"{LOCKS}.tests.gevented", str(server.port)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -26,12 +27,12 @@ def test_greenlets_wait_renew_and_give_up_in_a_process_patched_after_the_import(
 
 
 def test_importing_and_making_a_lock_makes_no_primitive_that_a_later_patch_would_miss() -> None:
-    program = """
+    program = f"""
 import threading, redis
 client, made = redis.Redis(), []
 for kind in ("Lock", "RLock", "Condition", "Event", "Thread"):
     setattr(threading, kind, lambda *_, kind=kind, **__: made.append(kind))
-import locks
+import {LOCKS} as locks
 locks.RedisLock(client, "x", ttl=1)
 print(made)
 """

@@ -11,10 +11,12 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from locks import LockError, LockLost, LockNotHeld, RedisLock, Release
-from locks.lease import Loss
-from locks.tests.backend import Proxy, Server, Worker, eventually
-from locks.tests.waiting import held, in_thread, waiter
+from .. import LockError, LockLost, LockNotHeld, RedisLock, Release
+from ..lease import LossReason
+from ..testing.process import Process as Worker
+from ..testing.proxy import Proxy
+from ..testing.server import Server, eventually
+from .waiting import held, in_thread, waiter
 
 
 def test_the_release_of_an_expired_lease_leaves_the_next_holder_its_lock(
@@ -48,6 +50,7 @@ def test_a_release_that_failed_may_be_called_again(
     server: Server, client: redis.Redis, proxy: Proxy, reached: bool
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "twice", ttl=10)
+    lock.acquire(1).release()  # the server has the scripts now
     lease = lock.acquire(1)
     if reached:
         proxy.cut_reply_to(b"EVALSHA")
@@ -76,7 +79,7 @@ def test_an_exception_after_the_lease_was_lost_has_a_note(
     with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1) as lease:  # noqa: PT012
         client.delete("lock:{noted}")
         if noticed:
-            lease.lose(Loss.GONE)
+            lease.mark_lost(LossReason.GONE)
         raise ZeroDivisionError
     assert caught.value.__notes__[0].endswith("gone" if noticed else "expired")
 
@@ -98,7 +101,7 @@ def test_a_lease_is_of_no_use_after_its_release(client: redis.Redis) -> None:
     for use in (lease.release, lease.check):
         with pytest.raises(LockNotHeld, match="released"):
             use()
-    assert not lease.lost.is_set()
+    assert not lease.lost
 
 
 def test_a_lease_may_be_released_by_another_thread(client: redis.Redis) -> None:
@@ -267,10 +270,10 @@ def test_the_client_s_wall_clock_may_jump(
 def test_on_lost_may_fail_and_is_told_once(
     client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[Loss] = []
+    told: list[LossReason] = []
     done = threading.Event()
 
-    def on_lost(_: object, loss: Loss) -> None:
+    def on_lost(_: object, loss: LossReason) -> None:
         told.append(loss)
         done.set()
         raise ZeroDivisionError
@@ -279,10 +282,10 @@ def test_on_lost_may_fail_and_is_told_once(
     lease.deadline = time.monotonic()
     with pytest.raises(LockLost):
         lease.check()
-    lease.lose(Loss.TAKEN)
+    lease.mark_lost(LossReason.TAKEN)
     assert done.wait(5)
     eventually(lambda: "ZeroDivisionError" in caplog.text)
-    assert told == [Loss.EXPIRED]
+    assert told == [LossReason.EXPIRED]
     lease.release()
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import redis
 
-from locks import RedisLock
-from locks.protocol import Answer, Wake, drift, keys_of, milliseconds, queue_args
-from locks.tests.backend import Server, eventually
-from locks.tests.waiting import held, waiter
+from .. import RedisLock
+from ..protocol import Answer, Wake, drift, keys_of, milliseconds, queue_args
+from ..testing.server import Server, eventually
+from .waiting import held, waiter
 
 TTL = 10.0
 QUEUED = Answer(asked=1000.0, clock=5_000_000, fence=None, left=9.0)

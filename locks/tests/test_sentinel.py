@@ -12,13 +12,13 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from locks import LockBackendError, RedisLock, Release, wakeups, wire
-from locks.classic import subscriber
-from locks.classic.reentrant import ReentrantLock
-from locks.classic.subscriber import Subscriber
-from locks.classic.token import TokenLock
-from locks.tests.backend import Server, eventually
-from locks.tests.waiting import held, in_thread, waiter
+from .. import LockBackendError, RedisLock, Release, wakeups, wire
+from ..classic import subscriber
+from ..classic.reentrant import ReentrantLock
+from ..classic.subscriber import Subscriber
+from ..classic.token import TokenLock
+from ..testing.server import Server, eventually
+from .waiting import held, in_thread, waiter
 
 names = (f"master-{number}" for number in itertools.count())
 
@@ -109,7 +109,7 @@ def test_a_lease_of_a_master_that_was_replaced_is_lost_at_its_next_renewal(
     eventually(lambda: lease.deadline > first)  # its connection is open, to the old one
     sentinels.master = servers[1]
     look_up(client)
-    assert lease.lost.wait(5)
+    assert lease.lost_event.wait(5)
     lease.release()
 
 

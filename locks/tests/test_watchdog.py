@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import redis
 
-from locks import Lease, LockBackendError, LockLost, Metrics, RedisLock, Release, wire
-from locks.lease import Loss
-from locks.tests.backend import Server, Worker, eventually
-from locks.tests.waiting import held, in_thread, queued, waiter
-from locks.watchdog import Renewal, watchdog
+from .. import Lease, LockBackendError, LockLost, Metrics, RedisLock, Release, wire
+from ..lease import LossReason
+from ..testing.process import Process as Worker
+from ..testing.server import Server, eventually
+from ..watchdog import Renewal, watchdog
+from .waiting import held, in_thread, queued, waiter
 
 
 def test_a_lock_is_kept_for_more_than_three_leases_while_its_holder_lives(
@@ -25,7 +26,7 @@ def test_a_lock_is_kept_for_more_than_three_leases_while_its_holder_lives(
 ) -> None:
     lock = RedisLock(client, "kept", ttl=0.3)
     with held(lock) as lease:
-        assert not lease.lost.wait(1.0)
+        assert not lease.lost_event.wait(1.0)
         lease.check()
         assert lock.inspect().owner == lease.token
 
@@ -33,18 +34,18 @@ def test_a_lock_is_kept_for_more_than_three_leases_while_its_holder_lives(
 def test_a_lease_is_not_renewed_past_max_hold(client: redis.Redis) -> None:
     lock = RedisLock(client, "bounded", ttl=0.2, max_hold=0.5)
     lease = lock.acquire(1)
-    assert lease.lost.wait(2)
-    assert lease.loss is Loss.MAX_HOLD
-    assert 0.5 <= lease.held < 0.8
+    assert lease.lost_event.wait(2)
+    assert lease.loss is LossReason.MAX_HOLD
+    assert 0.5 <= lease.held_seconds < 0.8
     assert in_thread(lambda: lock.acquire(1)).result(2).release() is Release.RELEASED
     assert lease.release() is Release.EXPIRED
 
 
 def test_a_lease_that_is_not_to_be_renewed_ends_with_its_ttl(client: redis.Redis) -> None:
     lease = RedisLock(client, "once", ttl=0.3, renew=False).acquire(1)
-    assert lease.lost.wait(2)
-    assert lease.loss is Loss.EXPIRED
-    assert 0.28 <= lease.held < 0.45
+    assert lease.lost_event.wait(2)
+    assert lease.loss is LossReason.EXPIRED
+    assert 0.28 <= lease.held_seconds < 0.45
     lease.release()
 
 
@@ -52,7 +53,7 @@ def test_an_outage_shorter_than_the_lease_loses_nothing(own_server: Server) -> N
     lock = RedisLock(own_server.client(), "short outage", ttl=1.0)
     lease = lock.acquire(1)
     own_server.signal(signal.SIGSTOP)
-    assert not lease.lost.wait(0.5)  # the first renewal, at a third, is in vain
+    assert not lease.lost_event.wait(0.5)  # the first renewal, at a third, is in vain
     own_server.signal(signal.SIGCONT)
     first = lease.deadline
     eventually(lambda: lease.deadline > first)
@@ -72,16 +73,16 @@ def test_an_outage_longer_than_the_lease_is_told_before_its_deadline_and_is_surv
     lease = lock.acquire(1)
     expires = time.monotonic() + 0.6
     own_server.signal(signal.SIGSTOP)
-    assert lease.lost.wait(2)
+    assert lease.lost_event.wait(2)
     assert time.monotonic() < expires + 0.2
     eventually(lambda: told)
-    assert lease.loss is Loss.EXPIRED
+    assert lease.loss is LossReason.EXPIRED
     with pytest.raises(LockLost):
         lease.check()
     own_server.signal(signal.SIGCONT)
     lease.release()
     again = lock.acquire(5)
-    assert not again.lost.wait(1.0)  # the watchdog renews later leases
+    assert not again.lost_event.wait(1.0)  # the watchdog renews later leases
     assert again.release() is Release.RELEASED
 
 
@@ -107,17 +108,17 @@ def test_waiters_learn_at_once_that_the_server_died(own_server: Server) -> None:
     assert lease.release() is Release.UNKNOWN
 
 
-@pytest.mark.parametrize("loss", [Loss.GONE, Loss.TAKEN])
+@pytest.mark.parametrize("loss", [LossReason.GONE, LossReason.TAKEN])
 def test_a_lock_that_an_administrator_took_away_is_lost_within_a_third_of_the_ttl(
-    client: redis.Redis, loss: Loss
+    client: redis.Redis, loss: LossReason
 ) -> None:
     lease = RedisLock(client, "deleted", ttl=0.6).acquire(1)
-    if loss is Loss.GONE:
+    if loss is LossReason.GONE:
         client.delete("lock:{deleted}")
     else:
         client.set("lock:{deleted}", "somebody", px=1000)
     started = time.monotonic()
-    assert lease.lost.wait(2)
+    assert lease.lost_event.wait(2)
     assert time.monotonic() - started < 0.3
     assert lease.loss is loss
     assert lease.release() is Release.EXPIRED
@@ -126,7 +127,7 @@ def test_a_lock_that_an_administrator_took_away_is_lost_within_a_third_of_the_tt
 def test_nothing_is_renewed_after_its_release(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import locks.redis_lock as module
+    from .. import redis_lock as module
 
     class Eager(Renewal):
         """Due at once, so that the watchdog renews while we release."""
@@ -152,7 +153,7 @@ def test_nothing_is_renewed_after_its_release(
 def test_a_renewal_that_meets_its_release_loses_no_lease(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import locks.watchdog as module
+    from .. import watchdog as module
 
     lock = RedisLock(client, "crossing", ttl=0.3)
     lease = lock.acquire(1)
@@ -168,7 +169,7 @@ def test_a_renewal_that_meets_its_release_loses_no_lease(
     monkeypatch.setattr(module, "call_all", release_first)
     assert crossed.wait(2)
     with held(lock):  # a round of the watchdog later
-        assert not lease.lost.wait(0.2)
+        assert not lease.lost_event.wait(0.2)
     assert lease.loss is None
 
 
@@ -176,7 +177,7 @@ def test_a_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
     eventually(lambda: not [t for t in threading.enumerate() if t.name == "locks.on_lost"])
     others = [t for t in threading.enumerate() if t.name != "locks.watchdog"]
     leases = [RedisLock(client, f"one of many {n}", ttl=3).acquire(1) for n in range(1000)]
-    assert not leases[-1].lost.wait(1.5)  # all have been renewed once
+    assert not leases[-1].lost_event.wait(1.5)  # all have been renewed once
     now = [t for t in threading.enumerate() if t.name == "locks.watchdog"]
     assert len(now) == 1
     assert len(threading.enumerate()) <= len(others) + 1
@@ -191,8 +192,8 @@ def test_a_silent_server_does_not_starve_the_renewals_on_another(
     silent = RedisLock(own_server.client(), "silent", ttl=3).acquire(1)
     lease = RedisLock(client, "spoken", ttl=0.6).acquire(1)
     own_server.signal(signal.SIGSTOP)
-    assert silent.lost.wait(5)
-    assert not lease.lost.is_set()
+    assert silent.lost_event.wait(5)
+    assert not lease.lost
     lease.check()
     assert lease.release() is Release.RELEASED
     own_server.signal(signal.SIGCONT)
@@ -283,7 +284,7 @@ def test_an_error_of_its_own_does_not_end_the_watchdog(
     lock = RedisLock(client, "survived", ttl=0.3)
     with held(lock) as lease:
         assert broken.wait(2)
-        assert not lease.lost.wait(0.6)
+        assert not lease.lost_event.wait(0.6)
         lease.check()
     assert "goes on" in caplog.text
 
@@ -301,7 +302,7 @@ class Counting(Metrics):
     def renewed(self, name: str, seconds: float) -> None:
         self.seen.append(("renewed", name))
 
-    def lost(self, name: str, loss: Loss) -> None:
+    def lost(self, name: str, loss: LossReason) -> None:
         self.seen.append(("lost", name, loss))
         raise ZeroDivisionError
 
@@ -313,7 +314,7 @@ def test_the_hooks_hear_of_every_phase_and_may_fail(client: redis.Redis) -> None
         assert lock.try_acquire() is None
         eventually(lambda: ("renewed", "counted") in hooks.seen)
         client.delete("lock:{counted}")
-        eventually(lambda: ("lost", "counted", Loss.GONE) in hooks.seen)
+        eventually(lambda: ("lost", "counted", LossReason.GONE) in hooks.seen)
     assert hooks.seen[0] == ("waited", "counted", True)
     assert hooks.seen[1] == ("waited", "counted", False)
     assert hooks.seen[-1] == ("held", "counted", Release.EXPIRED)

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
-from locks import Lease, RedisLock
-from locks.tests.backend import eventually
+from .. import Lease, RedisLock
+from ..testing.server import eventually
 
 T = TypeVar("T")
 

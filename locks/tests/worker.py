@@ -20,7 +20,7 @@ from typing import Any
 
 import redis
 
-from locks import Lease, LockError, RedisLock
+from .. import Lease, LockError, RedisLock
 
 
 class Hand:
@@ -39,7 +39,7 @@ class Hand:
         return {
             "fence": lease.fence,
             "token": lease.token,
-            "waited": lease.waited,
+            "waited": lease.waited_seconds,
             "remaining": lease.remaining(),
         }
 
@@ -87,7 +87,7 @@ class Hand:
                     found[use.__name__] = type(error).__name__
             found["own connection"] = self._connection_of(name) != inherited
             own = RedisLock(self.client, name, ttl=0.3).acquire(5)
-            found["kept"] = not own.lost.wait(0.9) and own.remaining() > 0
+            found["kept"] = not own.lost_event.wait(0.9) and own.remaining() > 0
             found["own"] = own.release().value
             os.write(writing, json.dumps(found).encode())
             os._exit(0)

@@ -24,7 +24,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
-from locks import points
+from locks.classic import points
 from shop import probe
 from shop.demo import stepper
 

@@ -11,7 +11,7 @@ import time
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from django.conf import settings
 
@@ -114,9 +114,26 @@ def _read(text: bytes | str | None) -> dict[str, Any] | None:
 
 
 def _ask(path: str, **form: Any) -> dict[str, Any]:
+    """What Locust answers. Raises BadInput where it does not take the form, else Unavailable."""
     data = urlencode(form).encode() if form else None
+    bearer = {"Authorization": f"Bearer {settings.LOCUST_TOKEN}"} if settings.LOCUST_TOKEN else {}
+    request = Request(settings.LOCUST_URL + path, data, bearer)
     try:
-        with urlopen(settings.LOCUST_URL + path, data=data, timeout=TIMEOUT) as answer:
+        with urlopen(request, timeout=TIMEOUT) as answer:
             return dict(json.load(answer))
-    except (HTTPError, URLError, OSError, ValueError) as error:
+    except HTTPError as error:
+        with error:
+            said = _message(error)
+        if error.code == 400:
+            raise BadInput(f"Locust did not start the rush: {said}") from error
+        raise Unavailable(f"Locust at {settings.LOCUST_URL} refuses: {said}") from error
+    except (URLError, OSError, ValueError) as error:
         raise Unavailable(f"Locust does not answer at {settings.LOCUST_URL}: {error}") from error
+
+
+def _message(error: HTTPError) -> str:
+    """What Locust says of a refusal."""
+    try:
+        return str(json.load(error)["message"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return str(error)

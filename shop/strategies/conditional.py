@@ -1,7 +1,7 @@
 """UPDATE ... WHERE amount > 0: check and decrement in one statement, the database's own atom.
 
-The shortest right way, and the fastest. The hold comes before the statement and is not under any
-lock, so with a hold its duration says nothing about the others'.
+The shortest correct way. The hold comes before the statement, outside any lock: with a hold, its
+duration cannot be compared with that of the others.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The usual way to keep a rush off the database. Two systems now have to agree:
 
     A reserves the last unit in Redis, and crashes before its order is written
-    B is told that all is sold, and one unit stays on the shelf until the next restock
+    B is answered `sold_out`, and one unit stays on the shelf until the next restock
 
 It undersells where the locks oversell. What makes it bearable: a reservation is idempotent by
 attempt, it is given back only when the order certainly does not exist, and the decrement in

@@ -13,9 +13,9 @@ The fault `pause` shows it. `redis` claims the fence at the read instead.
 
 from __future__ import annotations
 
-from locks import Lease, RedisLock
+from locks import Lease
 from shop.errors import Lost
-from shop.locked import on_redis, sell_under
+from shop.locked import redis_lock, sell_under
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
 from shop.strategy import Strategy
@@ -27,7 +27,7 @@ def sell(attempt: Attempt, lease: Lease) -> Receipt:
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence
         )
         if not not_fenced_off.update(amount=stock.amount - 1, fence=lease.fence):
-            raise Lost("a later holder has written, or the sale was closed; nothing was sold")
+            raise Lost("fenced off by a newer holder, or the sale was closed; nothing was sold")
 
     return sell_one(attempt, write=write_unless_fenced_off, fence=lease.fence)
 
@@ -37,7 +37,7 @@ STRATEGY = Strategy(
     title="Fence checked at the write",
     article="beyond",
     summary="Looks right: a stale write is refused, but what was read before is not.",
-    buy=sell_under(on_redis(RedisLock), sell),
+    buy=sell_under(redis_lock, sell),
     backend="redis",
     renewed=True,
 )

@@ -1,4 +1,4 @@
-"""FLAW: two buyers read the same stock, and both sell it.
+"""FLAW: two buyers read the same stock, and both sell it (a lost update).
 
     A reads 1          B reads 1
     A writes 0         B writes 0

@@ -1,6 +1,6 @@
 """A lock inside one process: A1's `synchronized`.
 
-FLAW: it knows nothing of other processes (locks/classic/process.py tells how). With one node of
+FLAW: it knows nothing of other processes (see locks/classic/process.py). With one node of
 one worker it is exact, as A1 says.
 """
 

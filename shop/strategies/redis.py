@@ -1,7 +1,7 @@
 """RedisLock, with its fence claimed at the read.
 
-The first statement of the transaction shows the fence to the database: a holder that was paused
-until its lease passed on finds a higher one there and sells nothing. Claimed at the write instead,
+The first statement of the transaction claims the fence in the database: a holder that was paused
+until its lock passed on finds a higher one there and sells nothing. Claimed at the write instead,
 two holders could both have read the same stock before (strategy `fence-at-write`).
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from django.db import connection
 
-from locks import Lease, RedisLock
+from locks import Lease
 from shop.errors import Lost, UnknownProduct
-from shop.locked import on_redis, sell_under
+from shop.locked import redis_lock, sell_under
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
 from shop.strategy import Strategy
@@ -29,7 +29,7 @@ def sell(attempt: Attempt, lease: Lease) -> Receipt:
             row = cursor.fetchone()
         if row is None:
             if Product.objects.filter(name=attempt.product, sale__isnull=False).exists():
-                raise Lost("a later holder of the lock was here first; nothing was sold")
+                raise Lost("fenced off: a newer holder has claimed this product; nothing was sold")
             raise UnknownProduct
         return Stock(*row)
 
@@ -41,7 +41,7 @@ STRATEGY = Strategy(
     title="RedisLock with a fence",
     article="A0 A1 A2 A3 A4, and beyond",
     summary="The lock to copy: its fence, claimed at the read, stops a holder that lost it.",
-    buy=sell_under(on_redis(RedisLock), sell),
+    buy=sell_under(redis_lock, sell),
     backend="redis",
     sound=True,
     renewed=True,

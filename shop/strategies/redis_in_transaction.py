@@ -1,32 +1,28 @@
 """FLAW: the lock is inside the transaction, so it is free before the commit.
 
     A begins, locks, reads 1, writes 0, unlocks ... and has not committed yet
-    B begins, locks, reads 1: what A wrote is not to be seen
+    B begins, locks, reads 1: what A wrote is not visible yet
     A commits; B writes 0, commits: two orders for one unit
 
 ATOMIC_REQUESTS around a view that takes a perfect lock does the same. Left to luck a rush sells
-100 to 102; the demo holds the commit back for a moment (point
-`unlocked_before_commit`) so that it always shows.
-The remedy is the order in `locked.py`: the lock outside, the transaction inside. There `held`
-refuses this order, and `manage.py check` refuses ATOMIC_REQUESTS; it is had by this name alone.
+100 to 102; the demo delays the commit (point `unlocked_before_commit`) so that it always shows.
+The remedy is the order in `shop/locked.py`: the lock outside, the transaction inside. `held` there
+refuses this order, and `manage.py check` refuses ATOMIC_REQUESTS; only this strategy may use it.
 """
 
 from __future__ import annotations
 
 from django.db import transaction
 
-from locks import RedisLock
-from shop.locked import held, on_redis, sell_plainly
+from shop.locked import held, redis_lock, sell_plainly
 from shop.probe import point
 from shop.purchase import Attempt, Receipt
 from shop.strategy import Strategy
 
-lock_for = on_redis(RedisLock)
-
 
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
-        with held(lock_for(attempt), even_inside_a_transaction=True) as lease:
+        with held(redis_lock(attempt), even_inside_a_transaction=True) as lease:
             receipt = sell_plainly(attempt, lease)
         point("unlocked_before_commit")
     return receipt.under(lease)

@@ -1,7 +1,7 @@
 """Redlock: the votes of a majority of independent servers.
 
 FLAW: a holder slower than the ttl, a paused process, a server that restarts empty
-(locks/classic/redlock.py tells how).
+(see locks/classic/redlock.py).
 """
 
 from __future__ import annotations

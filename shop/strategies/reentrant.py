@@ -1,6 +1,6 @@
 """Redisson's lock: counted holds, wake-up by publish, watchdog.
 
-FLAW: a process that is paused, or a Redis that forgets (locks/classic/reentrant.py tells how).
+FLAW: a process that is paused, or a Redis that forgets (see locks/classic/reentrant.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SELECT ... FOR UPDATE: the row is locked at the read, until the commit.
 
-A1's pessimistic lock. The database queues the buyers and lets go of the row by itself when its
-holder commits, rolls back or dies; no second server, no ttl.
+A1's pessimistic lock. The database queues the buyers and releases the row when its holder
+commits, rolls back or dies; no second server, no ttl.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STRATEGY = Strategy(
     name="row-lock",
     title="SELECT FOR UPDATE",
     article="A1 pessimistic",
-    summary="The database locks the row at the read and lets go of it at the commit.",
+    summary="The database locks the row at the read and releases it at the commit.",
     buy=buy,
     backend="postgresql",
     sound=True,

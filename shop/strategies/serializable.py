@@ -1,4 +1,4 @@
-"""SERIALIZABLE: the naive code, and a database that refuses what no order of buyers would give.
+"""SERIALIZABLE: the naive code; the database aborts what no serial order could have produced.
 
 The second of two overlapping buyers gets error 40001 and starts again.
 """

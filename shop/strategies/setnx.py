@@ -1,6 +1,6 @@
 """SETNX, and DEL at the end.
 
-FLAW: a crash leaves it locked for ever (locks/classic/setnx.py tells how).
+FLAW: a crash leaves it locked forever (see locks/classic/setnx.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ STRATEGY = Strategy(
     name="setnx",
     title="SETNX, DEL",
     article="A0 A2 A4",
-    summary="No end of its own: a holder that crashes leaves it locked for ever.",
+    summary="No end of its own: a holder that crashes leaves it locked forever.",
     buy=sell_under(on_redis(SetnxLock)),
     backend="redis",
 )

@@ -1,7 +1,7 @@
 """SETNX, then EXPIRE, and DEL at the end.
 
-FLAW: a crash between the two leaves it locked for ever; a late DEL frees the next one's
-(locks/classic/setnx_expire.py tells how).
+FLAW: a crash between the two leaves it locked forever; a late DEL frees the next one's
+(see locks/classic/setnx_expire.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ STRATEGY = Strategy(
     name="setnx-expire",
     title="SETNX, then EXPIRE",
     article="A2 A4",
-    summary="Two steps: a crash between them locks it for ever, a late DEL frees another's.",
+    summary="Two steps: a crash between them locks it forever, a late DEL frees another's.",
     buy=sell_under(on_redis(SetnxExpireLock)),
     backend="redis",
 )

@@ -1,6 +1,6 @@
 """SETNX and EXPIRE in one script, a value of one's own, compare-and-delete.
 
-FLAW: a holder slower than the ttl loses it (locks/classic/setnx_expire_lua.py tells how).
+FLAW: a holder slower than the ttl loses it (see locks/classic/setnx_expire_lua.py).
 """
 
 from __future__ import annotations

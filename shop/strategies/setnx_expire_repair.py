@@ -1,6 +1,6 @@
 """SETNX, then EXPIRE; whoever finds it without a ttl gives it one.
 
-FLAW: a late DEL frees the next one's lock (locks/classic/setnx_expire_repair.py tells how).
+FLAW: a late DEL frees the next one's lock (see locks/classic/setnx_expire_repair.py).
 """
 
 from __future__ import annotations

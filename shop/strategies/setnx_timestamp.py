@@ -1,7 +1,7 @@
 """The value is the time at which it ends, by the client's clock; GETSET takes it over.
 
 FLAW: a contender whose clock is ahead steals it; it has no owner
-(locks/classic/setnx_timestamp.py tells how).
+(see locks/classic/setnx_timestamp.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The value is the time at which it ends; expired, it is deleted and taken with SETNX.
 
 FLAW: two contenders who both saw it expired both have it
-(locks/classic/setnx_timestamp_del.py tells how).
+(see locks/classic/setnx_timestamp_del.py).
 """
 
 from __future__ import annotations

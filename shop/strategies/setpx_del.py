@@ -1,6 +1,6 @@
 """SET NX PX, and plain DEL at the end.
 
-FLAW: a late DEL frees the next one's lock (locks/classic/setpx_del.py tells how).
+FLAW: a late DEL frees the next one's lock (see locks/classic/setpx_del.py).
 """
 
 from __future__ import annotations

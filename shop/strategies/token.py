@@ -1,6 +1,6 @@
 """A1's own lock: SET NX PX with a token for 3 s, asked for again every 100 ms.
 
-FLAW: a holder slower than the ttl loses it (locks/classic/token.py tells how).
+FLAW: a holder slower than the ttl loses it (see locks/classic/token.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SET NX PX with a token; GET, compare in the client, DEL.
 
-FLAW: it may expire between GET and DEL (locks/classic/token_get_del.py tells how).
+FLAW: it may expire between GET and DEL (see locks/classic/token_get_del.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SET NX PX with a token, and a thread that renews it.
 
-FLAW: a process that is paused, or a Redis that forgets (locks/classic/token_watchdog.py tells how).
+FLAW: a process that is paused, or a Redis that forgets (see locks/classic/token_watchdog.py).
 """
 
 from __future__ import annotations

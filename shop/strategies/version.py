@@ -1,4 +1,4 @@
-"""A version column: write only if nobody has written since the read, else read again.
+"""A version column: write only if the row is unchanged since the read, else read again.
 
 A1's optimistic lock.
 

@@ -1,6 +1,6 @@
 """ZooKeeper: an ephemeral sequential node, and a watch on the one before.
 
-FLAW: a process that is paused past its session timeout (locks/classic/zookeeper.py tells how).
+FLAW: a process that is paused past its session timeout (see locks/classic/zookeeper.py).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from shop.locked import sell_under
 from shop.purchase import Attempt
 from shop.strategy import Strategy
 
-#: Seconds for a session to begin. While a first buyer tries, others wait no longer than that.
-PATIENCE = 5.0
-_connecting = Mutex()  # or every thread of a rush would begin one
+#: Seconds to establish a session; also how long others wait for the thread that does.
+CONNECT_TIMEOUT = 5.0
+_connecting = Mutex()  # else every thread of a rush would open a session
 
 
 @cache
 def _connected() -> Any:
-    return connect(settings.ZOOKEEPER_HOSTS, ttl=settings.SHOP_LOCK_TTL, wait=PATIENCE)
+    return connect(settings.ZOOKEEPER_HOSTS, ttl=settings.SHOP_LOCK_TTL, wait=CONNECT_TIMEOUT)
 
 
 def client() -> Any:
-    """The session of this process, begun by its first buyer."""
-    if not _connecting.acquire(timeout=PATIENCE):
+    """This process's session, opened by its first buyer. Raises Unavailable."""
+    if not _connecting.acquire(timeout=CONNECT_TIMEOUT):
         raise Unavailable("ZooKeeper does not answer; nothing was sold")
     try:
         return _connected()

@@ -24,9 +24,17 @@ from shop.tests.till import eventually
 
 
 class Node:
-    """One gunicorn with one worker. Use it as a context manager."""
+    """One gunicorn with one worker, unless `environment` says otherwise. A context manager."""
 
-    def __init__(self, log: Path, *, database_url: str, redis_url: str, threads: int = 32) -> None:
+    def __init__(
+        self,
+        log: Path,
+        *,
+        database_url: str,
+        redis_url: str,
+        threads: int = 32,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.log = log
         self.port = free_port()
         self.environment = {
@@ -38,6 +46,7 @@ class Node:
             "SHOP_RESTOCK_TOKEN": servers.RESTOCK_TOKEN,
             "WEB_WORKERS": "1",
             "WEB_THREADS": str(threads),
+            **(environment or {}),
         }
         self.process: subprocess.Popen[bytes]
 

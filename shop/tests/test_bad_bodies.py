@@ -89,12 +89,12 @@ def test_any_method_but_post_is_405_with_allow(method: str) -> None:
     assert books() == (0, 1)
 
 
-def test_another_host_is_400_in_json() -> None:
+def test_another_host_is_403_in_json_and_the_setting_is_named() -> None:
     answer = answer_of(Client().post("/buy", {"buyer": "ada"}, headers={"host": "elsewhere"}))
-    assert answer.status == 400
+    assert answer.status == 403
     assert answer.body == {
         "outcome": "error",
-        "error": "the shop does not take this request; its log says why",
+        "error": "the host 'elsewhere' is not allowed here: see ALLOWED_HOSTS",
     }
 
 

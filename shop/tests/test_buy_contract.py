@@ -150,7 +150,7 @@ def test_a_lease_that_was_fenced_off_before_its_claim_is_503_lost() -> None:
     with installed(at("acquired", a_later_holder_claims)):
         answer = buy(lock="redis")
     assert_asks_to_come_back(
-        answer, "lost", "a later holder of the lock was here first; nothing was sold"
+        answer, "lost", "fenced off: a newer holder has claimed this product; nothing was sold"
     )
     assert books() == (0, 1)
 

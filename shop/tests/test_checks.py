@@ -100,7 +100,30 @@ def test_a_statement_that_may_outlive_its_lock_is_a_warning(
     ttl: float, shown: bool, settings: Settings
 ) -> None:
     settings.SHOP_LOCK_TTL = ttl
-    assert ids() == (["shop.W001"] if shown else [])
+    assert ("shop.W001" in ids()) == shown
+
+
+@pytest.mark.parametrize(
+    ("ttl", "most", "wait", "shown"),
+    [
+        (10.0, 10.0, 30.0, []),
+        (10.0, 19.9, 30.0, []),
+        (10.0, 20.0, 30.0, ["shop.W011"]),
+        (10.0, 9.9, 30.0, ["shop.E010"]),
+        (10.0, 0.0, 30.0, ["shop.E010"]),
+        (10.0, float("nan"), 30.0, ["shop.E010"]),
+        (1.0, 8.0, 30.0, ["shop.W001", "shop.W010"]),
+        (1.0, 8.1, 9.1, ["shop.W001", "shop.W011"]),
+        (1.0, 8.1, 9.2, ["shop.W001"]),
+    ],
+)
+def test_a_holder_that_hangs_is_bounded_between_a_statement_and_a_buyers_wait(
+    ttl: float, most: float, wait: float, shown: list[str], settings: Settings
+) -> None:
+    settings.SHOP_LOCK_TTL = ttl
+    settings.SHOP_LOCK_MAX_HOLD = most
+    settings.SHOP_LOCK_WAIT = wait
+    assert ids() == shown
 
 
 @pytest.mark.parametrize(("demo", "shown"), [(True, ["shop.E004"]), (False, [])])
@@ -119,14 +142,15 @@ def test_check_deploy_ends_with_an_error_in_a_demo(settings: Settings) -> None:
     call_command("check", "--deploy")
 
 
+@pytest.mark.parametrize("name", ["SHOP_RESTOCK_TOKEN", "METRICS_TOKEN"])
 @pytest.mark.parametrize(
     ("token", "shown"), [("", []), ("t", ["shop.W002"]), ("t" * 23, ["shop.W002"]), ("t" * 24, [])]
 )
-def test_a_short_restock_token_is_a_warning_in_production(
-    token: str, shown: list[str], settings: Settings
+def test_a_short_token_is_a_warning_in_production(
+    name: str, token: str, shown: list[str], settings: Settings
 ) -> None:
     settings.SHOP_DEMO = False
-    settings.SHOP_RESTOCK_TOKEN = token
+    setattr(settings, name, token)
     assert ids(deploy=True) == shown
 
 

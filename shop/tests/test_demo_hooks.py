@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 from django.test import Client
 
-from locks import points
+from locks.classic import points
 from shop import probe
 from shop.clock import now
 from shop.demo import hooks as demo

@@ -212,19 +212,19 @@ def test_a_zookeeper_that_nobody_serves_is_unavailable(
 ) -> None:
     open_sale(1)
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
-    monkeypatch.setattr(zookeeper, "PATIENCE", 0.1)
+    monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT", 0.1)
     monkeypatch.setattr(zookeeper, "_connected", zookeeper._connected.__wrapped__)
     assert_asks_to_come_back(buy(lock="zookeeper"), "unavailable", SERVER_IS_DOWN)
     assert books() == (0, 1)
 
 
-def test_a_rush_on_a_zookeeper_that_nobody_serves_does_not_queue_for_each_others_patience(
+def test_a_rush_on_a_zookeeper_that_nobody_serves_does_not_queue_for_each_others_timeout(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200 buyers who try one after another would be answered after a quarter of an hour."""
     open_sale(1)
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
-    monkeypatch.setattr(zookeeper, "PATIENCE", 0.05)
+    monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT", 0.05)
     with zookeeper._connecting:  # another buyer is at it
         answer = buy(lock="zookeeper")
     assert_asks_to_come_back(answer, "unavailable", "ZooKeeper does not answer; nothing was sold")

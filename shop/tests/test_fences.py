@@ -98,7 +98,7 @@ def test_checked_at_the_write_a_stale_write_after_the_rivals_is_refused() -> Non
     open_sale(10)
     with a_stale_holder("fence-at-write", at="after_read") as (stale, rival, _):
         rival.finishes()
-        with pytest.raises(Lost, match="a later holder has written"):
+        with pytest.raises(Lost, match="fenced off"):
             stale.finishes()
     assert (buyers(), books()) == (["rival"], (1, 9))
 
@@ -111,7 +111,7 @@ def test_a_holder_that_lost_its_lock_before_it_read_is_refused_once_the_rival_ha
     open_sale(10)
     with a_stale_holder(lock, at="acquired") as (stale, rival, _):
         rival.finishes()
-        with pytest.raises(Lost, match="a later holder"):
+        with pytest.raises(Lost, match="fenced off"):
             stale.finishes()
     assert (buyers(), books()) == (["rival"], (1, 9))
 

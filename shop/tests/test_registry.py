@@ -1,4 +1,4 @@
-"""The registry: what it says of a strategy is complete, true, and told once."""
+"""The registry: what it says of a strategy is complete, true, and stands once."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_its_file_opens_with_what_it_is_and_a_flawed_one_says_so(strategy: Strat
 @each
 def test_a_flawed_one_tells_how_it_fails_or_names_the_file_that_does(strategy: Strategy) -> None:
     said = ast.get_docstring(ast.parse(source(strategy))) or ""
-    told = re.search(r"\((locks/classic/\w+\.py) tells how\)", said)
-    if told:
-        assert "FLAW: " in (Path(settings.BASE_DIR) / told[1]).read_text()
+    elsewhere = re.search(r"\(see (locks/classic/\w+\.py)\)", said)
+    if elsewhere:
+        assert "FLAW: " in (Path(settings.BASE_DIR) / elsewhere[1]).read_text()
     elif not strategy.sound:
         assert "\n    A " in said, "no timeline, and no file that has one"
 

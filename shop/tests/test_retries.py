@@ -91,7 +91,9 @@ def test_the_wait_is_what_ends_the_tries_and_not_their_number(
 def test_when_the_wait_is_over_the_buyer_is_told_busy(clock: Clock, settings: Settings) -> None:
     settings.SHOP_LOCK_WAIT = 5.0
     buying, _ = failing(*[Conflict()] * 10_000)
-    with pytest.raises(Busy, match="others were always first; nothing was sold") as caught:
+    with pytest.raises(
+        Busy, match="gave up after repeated write conflicts; nothing was sold"
+    ) as caught:
         buying(Attempt(APPLE, "ada"))
     assert isinstance(caught.value.__cause__, Conflict)
     assert 5.0 < clock.now < 5.0 + retrying.LONGEST_PAUSE
@@ -161,7 +163,9 @@ def test_a_buyer_who_is_always_overtaken_is_busy_and_sells_nothing(
 
     with installed(overtake):
         answer = buy(lock=lock)
-    assert_asks_to_come_back(answer, "busy", "others were always first; nothing was sold")
+    assert_asks_to_come_back(
+        answer, "busy", "gave up after repeated write conflicts; nothing was sold"
+    )
     assert reads > 5
     assert books() == (0, 2)
 

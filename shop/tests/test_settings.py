@@ -20,7 +20,7 @@ pool = s.DATABASES["default"].get("OPTIONS", {}).get("pool")
 locks = s.CACHES["locks"]["OPTIONS"]["CONNECTION_POOL_KWARGS"]
 print(json.dumps({
     "demo": s.SHOP_DEMO, "token": s.SHOP_RESTOCK_TOKEN, "ttl": s.SHOP_LOCK_TTL,
-    "token_ttl": s.SHOP_TOKEN_TTL, "wait": s.SHOP_LOCK_WAIT,
+    "max_hold": s.SHOP_LOCK_MAX_HOLD, "token_ttl": s.SHOP_TOKEN_TTL, "wait": s.SHOP_LOCK_WAIT,
     "default": s.CACHES["default"]["LOCATION"], "locks": s.CACHES["locks"]["LOCATION"],
     "retries": locks["retry"].get_retries(), "timeout": locks["socket_timeout"],
     "connect": locks["socket_connect_timeout"], "connections": locks["max_connections"],
@@ -55,6 +55,7 @@ def test_with_nothing_set_the_shop_is_closed_to_faults_and_restocks() -> None:
         "demo": False,
         "token": "",
         "ttl": 10.0,
+        "max_hold": 10.0,
         "token_ttl": 3.0,
         "wait": 30.0,
         "default": "redis://127.0.0.1:6379/0",
@@ -78,6 +79,7 @@ def test_everything_can_be_set_from_the_environment() -> None:
         SHOP_DEMO="1",
         SHOP_RESTOCK_TOKEN="t",
         SHOP_LOCK_TTL="1.5",
+        SHOP_LOCK_MAX_HOLD="4.5",
         SHOP_TOKEN_TTL="2.5",
         SHOP_LOCK_WAIT="0.5",
         SHOP_DB_POOL="7",
@@ -90,6 +92,7 @@ def test_everything_can_be_set_from_the_environment() -> None:
         "demo": True,
         "token": "t",
         "ttl": 1.5,
+        "max_hold": 4.5,
         "token_ttl": 2.5,
         "wait": 0.5,
         "default": "redis://cache:6379/4",
@@ -105,6 +108,13 @@ def test_everything_can_be_set_from_the_environment() -> None:
         "key": True,
         "https": True,
     }
+
+
+@pytest.mark.parametrize(("ttl", "most"), [("1", 10.0), ("25", 25.0)])
+def test_a_holder_is_renewed_for_ten_seconds_and_never_for_less_than_its_ttl(
+    ttl: str, most: float
+) -> None:
+    assert shown(SHOP_LOCK_TTL=ttl)["max_hold"] == most
 
 
 def test_the_locks_may_have_a_server_of_their_own_and_the_database_no_pool() -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from locks import points
-from locks.lock import Lock
-from locks.tests.classic.kinds import KINDS, Backends
-from locks.tests.classic.servers import Valkey, ZooKeeper, client_of, in_ci
+from ...classic import points
+from ...lock import Lock
+from .kinds import KINDS, Backends
+from .servers import Valkey, ZooKeeper, client_of, in_ci
 
 
 @pytest.fixture(scope="session")

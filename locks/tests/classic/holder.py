@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from locks.lease import Lease
-from locks.tests.classic.kinds import KINDS, Backends
+from ...lease import Lease
+from .kinds import KINDS, Backends
 
 
 class Holder:
@@ -69,11 +69,11 @@ def main(port: str, ports: str, zookeeper_port: str, ttl: str, *kinds: str) -> N
     sys.stdin.readline()
     if "zookeeper" in leases:
         deadline = time.monotonic() + 5
-        while not leases["zookeeper"].lost.is_set() and time.monotonic() < deadline:
+        while leases["zookeeper"].loss is None and time.monotonic() < deadline:
             time.sleep(0.01)  # the news comes in a thread of kazoo's
     found = {
         kind: {
-            "lost": lease.lost.is_set(),
+            "lost": lease.loss is not None,
             "trusted": lease.remaining() > 0,
             "release": lease.release().value,
         }

@@ -9,22 +9,22 @@ from typing import Any
 
 import redis
 
-from locks.classic.process import ProcessLock
-from locks.classic.redlock import RedlockLock
-from locks.classic.reentrant import ReentrantLock
-from locks.classic.setnx import SetnxLock
-from locks.classic.setnx_expire import SetnxExpireLock
-from locks.classic.setnx_expire_lua import SetnxExpireLuaLock
-from locks.classic.setnx_expire_repair import SetnxExpireRepairLock
-from locks.classic.setnx_timestamp import SetnxTimestampLock
-from locks.classic.setnx_timestamp_del import SetnxTimestampDelLock
-from locks.classic.setpx_del import SetpxDelLock
-from locks.classic.token import TokenLock
-from locks.classic.token_get_del import TokenGetDelLock
-from locks.classic.token_watchdog import TokenWatchdogLock
-from locks.classic.zookeeper import ZookeeperLock, connect
-from locks.lock import Lock
-from locks.tests.classic.servers import client_of
+from ...classic.process import ProcessLock
+from ...classic.redlock import RedlockLock
+from ...classic.reentrant import ReentrantLock
+from ...classic.setnx import SetnxLock
+from ...classic.setnx_expire import SetnxExpireLock
+from ...classic.setnx_expire_lua import SetnxExpireLuaLock
+from ...classic.setnx_expire_repair import SetnxExpireRepairLock
+from ...classic.setnx_timestamp import SetnxTimestampLock
+from ...classic.setnx_timestamp_del import SetnxTimestampDelLock
+from ...classic.setpx_del import SetpxDelLock
+from ...classic.token import TokenLock
+from ...classic.token_get_del import TokenGetDelLock
+from ...classic.token_watchdog import TokenWatchdogLock
+from ...classic.zookeeper import ZookeeperLock, connect
+from ...lock import Lock
+from .servers import client_of
 
 #: The session timeout of the tests' ZooKeeper clients, seconds.
 SESSION = 1.0

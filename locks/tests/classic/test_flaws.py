@@ -13,14 +13,14 @@ from contextlib import suppress
 import pytest
 import redis
 
-from locks.classic.setnx_timestamp import SetnxTimestampLock
-from locks.classic.token_watchdog import A2_SCHEDULE, Schedule, TokenWatchdogLock
-from locks.errors import LockTimeout
-from locks.lease import Lease, Release
-from locks.lock import Lock
-from locks.points import Hook
-from locks.tests.classic.conftest import Make
-from locks.tests.classic.servers import eventually
+from ...classic.points import Hook
+from ...classic.setnx_timestamp import SetnxTimestampLock
+from ...classic.token_watchdog import A2_SCHEDULE, Schedule, TokenWatchdogLock
+from ...errors import LockTimeout
+from ...lease import Lease, Release
+from ...lock import Lock
+from ...testing.server import eventually
+from .conftest import Make
 
 TTL = 0.3
 LONG = 30.0

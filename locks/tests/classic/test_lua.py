@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from locks.scripts import script
+from ...classic.scripts import script
 
 LOCK = "lock:42"
 CHANNEL = "channel:42"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import locks
-from locks import points
+from ...classic import points
 
 
 def test_the_points_that_are_documented_are_those_in_the_code() -> None:
-    sources = Path(locks.__file__).parent.glob("**/*.py")
+    sources = Path(points.__file__).parent.glob("**/*.py")
     called = {
         name
         for source in sources

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from locks.classic.process import ProcessLock
-from locks.lease import Release
-from locks.tests.classic.holder import Holder, holder
-from locks.tests.classic.kinds import KINDS, Backends
-from locks.tests.classic.servers import Valkey
-from locks.tests.classic.test_flaws import gets_in
+from ...classic.process import ProcessLock
+from ...lease import Release
+from .holder import Holder, holder
+from .kinds import KINDS, Backends
+from .servers import Valkey
+from .test_flaws import gets_in
 
 TTL = 0.5
 

@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from locks.classic.redlock import RedlockLock
-from locks.errors import LockBackendError, LockTimeout
-from locks.lease import Release
-from locks.points import Hook
-from locks.tests.classic.kinds import Backends
-from locks.tests.classic.servers import Valkey, client_of, eventually
+from ...classic.points import Hook
+from ...classic.redlock import RedlockLock
+from ...errors import LockBackendError, LockTimeout
+from ...lease import Release
+from ...testing.server import eventually
+from .kinds import Backends
+from .servers import Valkey, client_of
 
 TTL = 5.0
 

@@ -1,0 +1,3 @@
+"""Short programs to copy into a shop of your own. Each is run by tests/."""
+
+from __future__ import annotations

@@ -1,0 +1,38 @@
+"""What the examples sell. Add the marked parts to the models that you have."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+
+class Product(models.Model):
+    """An article of the shop, and its stock."""
+
+    name = models.CharField(max_length=64, unique=True)
+    amount = models.IntegerField()
+    fence = models.BigIntegerField(default=0)  # added: the highest fence that was claimed
+
+    class Meta:
+        app_label = "examples"
+        constraints = [
+            # added: the last line of defence, for a decrement that is relative
+            models.CheckConstraint(condition=Q(amount__gte=0), name="amount_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Order(models.Model):
+    """One unit, sold to one buyer."""
+
+    product = models.ForeignKey(Product, on_delete=models.PROTECT)
+    buyer = models.CharField(max_length=255)
+    key = models.CharField(max_length=255, unique=True)  # added: the request's Idempotency-Key
+
+    class Meta:
+        app_label = "examples"
+
+    def __str__(self) -> str:
+        return f"{self.buyer} ({self.key})"

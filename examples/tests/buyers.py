@@ -1,0 +1,74 @@
+"""Buyers of the examples: in a thread that stops at each statement, or in another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from django.db import connection
+
+from examples.models import Order
+from shop.probe import point
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def stepped(buy: Callable[[], Order]) -> Callable[[], Order]:
+    """`buy`, with a point before every statement: its first words, as in `UPDATE product`."""
+
+    def call() -> Order:
+        def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+            words = sql.replace('"', "").replace("INTO ", "").replace("examples_", "").split()
+            point(" ".join(words[:2]) if words[0] != "SELECT" else "SELECT")
+            return execute(sql, *rest)
+
+        with connection.execute_wrapper(before):
+            return buy()
+
+    return call
+
+
+class Child:
+    """A process that buys when it is asked to (child.py)."""
+
+    def __init__(self, module: str, product: int, *, ttl: float = 10.0) -> None:
+        there = connection.get_connection_params()
+        host = quote(str(there["host"]), safe="")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "examples.tests.child", module, str(product), str(ttl)],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "DJANGO_SETTINGS_MODULE": "shop.settings",
+                "DATABASE_URL": f"postgresql://{there['user']}@/{there['dbname']}?host={host}",
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.hears() == "ready"
+
+    def ask(self, **what: Any) -> None:
+        """Send one request: `stop` (at a statement), or `buyers`, a number that buy at once."""
+        assert self.process.stdin is not None
+        print(json.dumps(what), file=self.process.stdin, flush=True)
+
+    def hears(self) -> Any:
+        """Its next line."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the buyer's process ended with {self.process.wait(5)}"
+        return json.loads(line)
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()

@@ -1,0 +1,74 @@
+"""A process that buys: python -m examples.tests.child MODULE PRODUCT TTL.
+
+It reads one request from its standard input, as JSON. With `buyers` that many buy at once, else the
+one of this `name`, who waits before the first UPDATE for a
+further line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import django
+import redis
+from django.db import connection, connections
+
+
+def _say(what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def _main(module: str, product: int, ttl: float) -> None:
+    django.setup()
+    example = import_module(f"examples.{module}")
+    known: dict[str, Any] = {"product": product}
+    if module == "checkout":
+        example.TTL = ttl
+        known["client"] = redis.Redis.from_url(os.environ["REDIS_URL"], socket_timeout=5)
+
+    def buy(name: str) -> str:
+        try:
+            return f"order {example.buy(**known, buyer=name, key=name).pk}"
+        except (example.SoldOut, example.TryAgain) as error:
+            return type(error).__name__
+        finally:
+            connections.close_all()
+
+    stops = ["UPDATE"]
+
+    def stop(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        if stops and sql.startswith(stops[0]):
+            stops.clear()
+            _say("stopped")
+            sys.stdin.readline()
+        return execute(sql, *rest)
+
+    _say("ready")
+    request = json.loads(sys.stdin.readline())
+    if "buyers" not in request:
+        with connection.execute_wrapper(stop):
+            _say(buy(request["name"]))
+        return
+    gate = threading.Barrier(request["buyers"])
+    outcomes: list[str] = []
+
+    def one(number: int) -> None:
+        gate.wait()
+        outcomes.append(buy(f"{os.getpid()}-{number}"))
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(request["buyers"])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    _say(outcomes)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))

@@ -1,0 +1,221 @@
+"""The examples under forced interleavings, a pause and a rush; and beside them what a copy without
+their idea does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis
+from django.db import IntegrityError, transaction
+
+import examples
+from examples import checkout, no_lock
+from examples.models import Order, Product
+from examples.tests.buyers import ROOT, Child, stepped
+from shop.tests.interleaving import Actor, Interleaving
+from shop.tests.till import eventually
+
+FOLDER = Path(examples.__file__).parent
+MODULES = ("checkout", "no_lock")
+Buy = Callable[..., Order]
+
+
+def on_sale(units: int) -> int:
+    return Product.objects.create(name="apple", amount=units).pk
+
+
+def books() -> tuple[int, int]:
+    """Orders, and stock left."""
+    return Order.objects.count(), Product.objects.get().amount
+
+
+def plain(*, product: int, buyer: str, key: str) -> Order:
+    """FLAW: read, check, write back, as a shop without any of this does."""
+    with transaction.atomic():
+        amount = Product.objects.get(pk=product).amount
+        if amount < 1:
+            raise no_lock.SoldOut
+        Product.objects.filter(pk=product).update(amount=amount - 1)
+        return Order.objects.create(product_id=product, buyer=buyer, key=key)
+
+
+@pytest.fixture(params=MODULES)
+def buy(request: pytest.FixtureRequest, client: redis.Redis) -> Buy:
+    return partial(checkout.buy, client) if request.param == "checkout" else no_lock.buy
+
+
+# --- what a copier takes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_an_example_is_one_file_of_at_most_60_lines(module: str) -> None:
+    assert len((FOLDER / f"{module}.py").read_text().splitlines()) <= 60
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_it_imports_django_the_locks_and_itself(module: str) -> None:
+    script = (
+        "import sys; from django.conf import settings; import django;"
+        "settings.configure(); django.setup();"
+        f"import examples.{module};"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}"
+        " & {'examples', 'locks', 'shop', 'servers', 'loadtest'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["examples", *(["locks"] if module == "checkout" else [])]
+
+
+# --- one buyer ----------------------------------------------------------------------------------
+
+
+def test_the_same_key_gets_the_same_order_and_another_buyers_key_is_refused(buy: Buy) -> None:
+    product = on_sale(2)
+    first = buy(product=product, buyer="ann", key="k1")
+    assert buy(product=product, buyer="ann", key="k1") == first
+    with pytest.raises(IntegrityError):
+        buy(product=product, buyer="bob", key="k1")
+    assert books() == (1, 1)
+
+
+def test_who_has_the_last_unit_is_not_told_sold_out_when_asking_again(buy: Buy) -> None:
+    product = on_sale(1)
+    first = buy(product=product, buyer="ann", key="k1")
+    assert buy(product=product, buyer="ann", key="k1") == first
+    with pytest.raises((checkout.SoldOut, no_lock.SoldOut)):
+        buy(product=product, buyer="bob", key="k2")
+    assert books() == (1, 0)
+
+
+def test_an_unknown_product_is_no_reason_to_ask_again(client: redis.Redis) -> None:
+    with pytest.raises(Product.DoesNotExist):
+        checkout.buy(client, product=7, buyer="ann", key="k1")
+
+
+def test_a_redis_that_is_down_sells_nothing() -> None:
+    product = on_sale(1)
+    nobody = redis.Redis(port=1, socket_timeout=1)
+    with pytest.raises(checkout.TryAgain):
+        checkout.buy(nobody, product=product, buyer="ann", key="k1")
+    assert books() == (0, 1)
+
+
+def test_inside_another_transaction_it_refuses_to_sell(buy: Buy) -> None:
+    product = on_sale(1)
+    with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
+        buy(product=product, buyer="ann", key="k1")
+    assert books() == (0, 1)
+
+
+# --- two buyers, every statement of the one before the other comes in ---------------------------
+
+STATEMENTS = {
+    "checkout": ("UPDATE product", "SELECT", "UPDATE product", "INSERT order"),
+    "no_lock": ("UPDATE product", "INSERT order"),
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "steps"),
+    [(module, n) for module, names in STATEMENTS.items() for n in range(1, len(names) + 1)],
+)
+def test_wherever_the_first_buyer_is_when_the_second_one_comes_one_of_them_gets_the_unit(
+    module: str, steps: int, client: redis.Redis
+) -> None:
+    product = on_sale(1)
+    buy: Buy = no_lock.buy if module == "no_lock" else partial(checkout.buy, client)
+    ann = stepped(partial(buy, product=product, buyer="ann", key="k1"))
+    bob = stepped(partial(buy, product=product, buyer="bob", key="k2"))
+    with Interleaving() as run:
+        a = run.enter("A", ann)
+        for statement in STATEMENTS[module][:steps]:
+            a.runs_to(statement)
+        b = run.enter("B", bob)
+        for _ in range(5):  # as far as it comes: to the lock, or to the row that A has
+            if not b.stops_within(0.2) or b.place is None:
+                break
+            b.starts()
+        errors = [type(error).__name__ for error in map(error_of, (a, b)) if error]
+    assert errors == ["SoldOut"]
+    assert books() == (1, 0)
+
+
+def error_of(actor: Actor) -> Exception | None:
+    try:
+        actor.finishes()
+    except Exception as error:
+        return error
+    return None
+
+
+def test_without_a_lock_or_a_condition_the_same_schedule_sells_one_unit_twice() -> None:
+    product = on_sale(1)
+    ann = stepped(partial(plain, product=product, buyer="ann", key="k1"))
+    bob = stepped(partial(plain, product=product, buyer="bob", key="k2"))
+    with Interleaving() as run:
+        a = run.enter("A", ann).runs_to("UPDATE product")
+        b = run.enter("B", bob).runs_to("UPDATE product")
+        a.finishes()
+        b.finishes()
+    assert books() == (2, 0)
+
+
+# --- a pause ------------------------------------------------------------------------------------
+
+
+def paused_past_its_ttl(product: int, client: redis.Redis) -> str:
+    """What a holder is answered that was stopped before its claim until a rival had bought."""
+    with Child("checkout", product, ttl=0.5) as ann:
+        ann.ask(name="ann")
+        assert ann.hears() == "stopped"
+        os.kill(ann.process.pid, signal.SIGSTOP)
+        key = f"lock:{{product:{product}}}"
+        assert client.exists(key), "there is a lock to lose"
+        eventually(lambda: not client.exists(key), what="the lock ended with its holder stopped")
+        checkout.buy(client, product=product, buyer="bob", key="bob")
+        os.kill(ann.process.pid, signal.SIGCONT)
+        ann.ask()
+        return str(ann.hears())
+
+
+def test_a_holder_that_was_paused_past_its_ttl_is_fenced_off(client: redis.Redis) -> None:
+    assert paused_past_its_ttl(on_sale(2), client) == "TryAgain"
+    assert books() == (1, 1)
+
+
+def test_without_its_fence_the_paused_holder_would_have_sold(client: redis.Redis) -> None:
+    """The pause is long enough to matter: with the fence taken back, the same holder sells."""
+    product = on_sale(2)
+    bought = checkout.buy
+
+    def and_forget_the_fence(*given: object, **more: object) -> Order:
+        order = bought(*given, **more)  # type: ignore[arg-type]
+        Product.objects.update(fence=0)
+        return order
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkout, "buy", and_forget_the_fence)
+        assert paused_past_its_ttl(product, client).startswith("order ")
+
+
+# --- a rush -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_rush_from_two_processes_sells_what_is_there(module: str) -> None:
+    product = on_sale(20)
+    with Child(module, product) as one, Child(module, product) as other:
+        one.ask(buyers=30)
+        other.ask(buyers=30)
+        outcomes = [*one.hears(), *other.hears()]
+    assert outcomes.count("SoldOut") == 40
+    assert len(set(outcomes) - {"SoldOut"}) == 20
+    assert books() == (20, 0)

@@ -1,0 +1,113 @@
+"""Locust's web UI as the load test uses it: what it takes, who may ask, and its own routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flask
+from locust.env import Environment
+
+from loadtest.rush import verdict_tab
+from loadtest.rush.form import CROWD, FIXED, RUSH, BadForm, Parse, parse
+from loadtest.rush.options import strategy_names
+from loadtest.rush.secret import secret
+from loadtest.rush.web_guard import Guard
+
+#: Bytes of a form.
+LARGEST_FORM = 16 * 1024
+
+Answer = tuple[dict[str, Any], int]
+
+
+def install(
+    environment: Environment,
+    *,
+    last_run: dict[str, Any],
+    runs: list[dict[str, Any]],
+    begin_another: Callable[[dict[str, Any]], bool],
+) -> None:
+    """Guard the web UI of this environment, if it has one, and add the routes and the tab.
+
+    GET /rush says what the last rush came to, GET /runs what all of them came to, GET /runs/state
+    whether one is on. POST /rush, with LOCUST_TOKEN, begins another one with the buyers that are
+    there (after one that was started with --stay).
+    """
+    ui: Any = environment.web_ui  # its decorator has no types
+    if ui is None or ui.app is None:
+        return
+    app, guarded = ui.app, ui.auth_required_if_enabled
+    options = environment.parsed_options
+    assert options is not None
+    hosts = [name.strip() for name in options.web_allowed_hosts.split(",") if name.strip()]
+    guard = Guard(app.wsgi_app, hosts=hosts, token=secret("LOCUST_TOKEN"))
+    app.wsgi_app = guard
+    app.config["MAX_CONTENT_LENGTH"] = LARGEST_FORM
+    verdict_tab.install(ui, runs)
+
+    def state() -> dict[str, Any]:
+        runner = environment.runner
+        return {"state": runner.state if runner else "missing", "number": last_run["number"]}
+
+    def check_the_form() -> Answer | None:
+        """Before a route of Locust's own: it would set every option that a form names."""
+        if flask.request.endpoint == "locust.update_user":
+            return _refused("the classes of users are set by the locustfile alone", 403)
+        if flask.request.endpoint != "locust.swarm":
+            return None
+        try:
+            _asked({**CROWD, **RUSH}, environment, fixed=_fixed(environment))
+        except BadForm as error:
+            # Locust's own page shows the message of a 200 only; programs look at the status.
+            return _refused(str(error), 200 if _is_own_page() else 400)
+        return None
+
+    def another() -> Answer:
+        if not guard.has_token(flask.request.environ):
+            return _refused(
+                "POST /rush needs Authorization: Bearer and the LOCUST_TOKEN that Locust was "
+                "started with",
+                403,
+            )
+        try:
+            wanted = _asked(RUSH, environment)
+        except BadForm as error:
+            return _refused(str(error), 400)
+        if not begin_another(wanted):
+            return _refused("no buyers are free: start Locust with --stay, and a rush first", 409)
+        return {"success": True}, 200
+
+    app.before_request(check_the_form)
+    app.add_url_rule("/rush", "rush", guarded(lambda: last_run))
+    app.add_url_rule("/rush", "begin_another", guarded(another), methods=["POST"])
+    app.add_url_rule("/runs", "runs", guarded(lambda: {"runs": runs}))
+    app.add_url_rule("/runs/state", "runs_state", guarded(state))
+
+
+def _asked(
+    allowed: dict[str, Parse], environment: Environment, fixed: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """The form of this request, parsed. Raises BadForm."""
+    wanted = parse(flask.request.form.to_dict(flat=False), allowed=allowed, fixed=fixed)
+    if "lock" in wanted:
+        names = strategy_names(environment.host or "")
+        if names is not None and wanted["lock"] not in names:
+            raise BadForm(f"lock: {wanted['lock']!r} is not one of {', '.join(names)}")
+    return wanted
+
+
+def _fixed(environment: Environment) -> dict[str, str]:
+    """What Locust's own form sends beside a rush, as it stands."""
+    options = environment.parsed_options
+    values = {"host": environment.host, "profile": environment.profile}
+    values["run_time"] = options.run_time if options else None
+    return {name: str(values[name] or "") for name in FIXED}
+
+
+def _is_own_page() -> bool:
+    """Whether the guard saw Locust's own page in this request."""
+    return any(name in flask.request.headers for name in ("Origin", "Sec-Fetch-Site"))
+
+
+def _refused(message: str, status: int) -> Answer:
+    return {"success": False, "message": message}, status

@@ -1,0 +1,248 @@
+"""What a web page of somebody else can do to make serve: nothing, and it reads nothing.
+
+Played through Chromium against the real stack, from each of attacker.ORIGINS.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import psycopg
+import pytest
+from playwright.sync_api import Browser
+
+from loadtest.commands.run import Setting
+from loadtest.commands.serve import serving
+from loadtest.rush.locust_process import Buyers
+from loadtest.stack.stack import Stack
+from loadtest.tests.attacker import ARGUMENTS, ORIGINS, WAYS, Attacker, Elsewhere, attacking
+from loadtest.tests.browser import launched
+
+#: Seconds for a rush of one buyer to end, where an attack has started one.
+RUSH = 15.0
+CROWD = {"user_count": "1", "spawn_rate": "1"}
+#: What the attacker posts to Locust. FILE is a path, SINK an address of the attacker.
+TO_LOCUST = {
+    "a rush": ("/swarm", {}),
+    "a file overwritten": ("/swarm", {"result": "FILE"}),
+    "a file appended to": ("/swarm", {"history": "FILE"}),
+    "a command as a product": ("/swarm", {"history": "FILE", "product": "$(id)", "host": "SINK"}),
+    "the restock token sent elsewhere": ("/swarm", {"host": "SINK"}),
+    "the buyers sent elsewhere": ("/swarm", {"nodes": "SINK", "user_count": "2"}),
+    "another token": ("/swarm", {"restock_token": "guessed"}),
+    "buyers that stay": ("/swarm", {"stay": "true"}),
+    "another rush": ("/rush", {"result": "FILE"}),
+    "a stop": ("/stop", {}),
+    "figures wiped out": ("/stats/reset", {}),
+    "another class of users": ("/user", {'{"user_class_name": "Buyer", "host": "': '"}'}),
+}
+#: And to the shop. As a query too: then it is all the same what the body is.
+TO_THE_SHOP = {
+    "a sale": ("/buy", {"product": "apple", "buyer": "mallory", "lock": "none"}),
+    "a sale with a hold": ("/buy?product=apple&buyer=mallory&lock=redis&hold_ms=5000", {}),
+    "a restock": ("/restock?product=apple&stock=1000", {}),
+    "a rush": ("/rush", {"lock": "none", "buyers": "5", "stock": "5", "hold_ms": "0"}),
+    "a round": ("/steps", {"lock": "none"}),
+    "a step": ("/steps/step", {"round": "1", "buyer": "A"}),
+}
+LOCUST_TELLS = (
+    *("/", "/rush", "/runs", "/runs/state", "/verdicts/csv", "/logs", "/tasks", "/exceptions"),
+    *("/exceptions/csv", "/stats/requests", "/stats/requests/csv", "/stats/failures/csv"),
+    *("/stats/requests_full_history/csv", "/stats/report", "/stats/report?download=1"),
+    *("/worker-count", "/login", "/stop", "/stats/reset", "/no-such-page"),
+)
+THE_SHOP_TELLS = (
+    *("/", "/state", "/history", "/strategies", "/strategies/none/code", "/sales/latest"),
+    *("/sales/1/orders", "/healthz", "/readyz", "/admin/login/", "/no-such-page"),
+)
+TAGS = ("img", "script", "link", "iframe", "object")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Stack, Buyers]]:
+    """After one rush, so that there is something to read, to wipe out and to buy."""
+    with ExitStack() as everything:
+        patch = everything.enter_context(pytest.MonkeyPatch.context())
+        patch.delenv("DATABASE_URL")  # a database of its own: other modules run beside this one
+        log = everything.enter_context(tempfile.TemporaryFile())
+        stack, buyers = everything.enter_context(serving(Setting(buyers=10), log=log))
+        buyers.rush(lock="redis", buyers=2, stock=50, hold_ms=0, product="apple", deadline=60)
+        yield stack, buyers
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched(*ARGUMENTS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Elsewhere]:
+    with Elsewhere.listening() as there:
+        yield there
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[Elsewhere]:
+    """Where the attacker would like requests to go."""
+    with Elsewhere.listening() as there:
+        yield there
+
+
+@pytest.fixture(scope="module")
+def attacker(browser: Browser, elsewhere: Elsewhere) -> Iterator[Callable[[str, int], Attacker]]:
+    """The attacker's page from an origin, aimed at a port. Each is opened once."""
+    context = browser.new_context()
+    opened: dict[tuple[str, int], Attacker] = {}
+
+    def at(origin: str, port: int) -> Attacker:
+        if (origin, port) not in opened:
+            opened[origin, port] = attacking(context, origin, port, elsewhere)
+        opened[origin, port].forget()
+        return opened[origin, port]
+
+    yield at
+    context.close()
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that an attack could change."""
+
+    files: dict[str, bytes]
+    sales: tuple[Any, ...]
+    orders: int
+    stock: tuple[Any, ...]
+    round: Any
+    rushes: dict[str, Any]
+    figures: str
+    asked_of_the_sink: list[str]
+
+
+def world(served: tuple[Stack, Buyers], sink: Elsewhere, folder: Path) -> World:
+    stack, buyers = served
+    with psycopg.connect(stack.database_url) as database:
+        (orders,) = database.execute("SELECT count(*) FROM purchase_history").fetchone() or (0,)
+        sales = tuple(database.execute("SELECT id, initial_stock FROM shop_sale ORDER BY id"))
+        stock = tuple(database.execute("SELECT name, amount FROM product ORDER BY name"))
+    return World(
+        files={path.name: path.read_bytes() for path in folder.iterdir()},
+        sales=sales,
+        orders=orders,
+        stock=stock,
+        round=json.loads(asked(f"{stack.nodes[0].url}/state?product=apple"))["steps"],
+        rushes=json.loads(asked(f"{buyers.url}/runs/state")),
+        figures=asked(f"{buyers.url}/stats/requests/csv").splitlines()[-1].split(",")[2],
+        asked_of_the_sink=list(sink.asked),
+    )
+
+
+def asked(url: str) -> str:
+    """What a program reads there."""
+    with urlopen(url, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def let_a_rush_end(served: tuple[Stack, Buyers], before: World) -> None:
+    """Where an attack succeeded, wait for what it comes to, so that the failure shows it."""
+    deadline = time.monotonic() + RUSH
+    while time.monotonic() < deadline:
+        if json.loads(asked(f"{served[1].url}/runs/state"))["number"] > before.rushes["number"]:
+            return
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("attack", TO_LOCUST)
+def test_a_foreign_page_changes_nothing_through_locust(
+    served: tuple[Stack, Buyers],
+    attacker: Callable[[str, int], Attacker],
+    sink: Elsewhere,
+    tmp_path: Path,
+    attack: str,
+    origin: str,
+) -> None:
+    (tmp_path / "mine.txt").write_text("my own\n")
+    path, options = TO_LOCUST[attack]
+    meant = {"FILE": str(tmp_path / "mine.txt"), "SINK": f"http://127.0.0.1:{sink.port}"}
+    fields = {**(CROWD if path == "/swarm" else {}), **options}
+    fields = {name: meant.get(value, value) for name, value in fields.items()}
+    before = world(served, sink, tmp_path)
+    page = attacker(origin, served[1].port)
+    for way in WAYS:
+        page.post(way, path, fields)
+    if path == "/swarm" and any(status == 200 for status in page.statuses):
+        let_a_rush_end(served, before)
+    assert world(served, sink, tmp_path) == before
+    assert_refused(page)
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("attack", TO_THE_SHOP)
+def test_a_foreign_page_changes_nothing_in_the_shop(
+    served: tuple[Stack, Buyers],
+    attacker: Callable[[str, int], Attacker],
+    sink: Elsewhere,
+    tmp_path: Path,
+    attack: str,
+    origin: str,
+) -> None:
+    before = world(served, sink, tmp_path)
+    page = attacker(origin, served[0].nodes[0].port)
+    for way in WAYS:
+        page.post(way, *TO_THE_SHOP[attack])
+    assert world(served, sink, tmp_path) == before
+    assert_refused(page)
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("target", ["locust", "shop"])
+def test_a_foreign_page_reads_nothing(
+    served: tuple[Stack, Buyers],
+    attacker: Callable[[str, int], Attacker],
+    target: str,
+    origin: str,
+) -> None:
+    stack, buyers = served
+    port = buyers.port if target == "locust" else stack.nodes[0].port
+    page = attacker(origin, port)
+    for path in LOCUST_TELLS if target == "locust" else THE_SHOP_TELLS:
+        page.get(path)
+    if origin == "DNS rebinding":  # its own origin, to the browser: it may read the refusal
+        assert {status for status, _ in page.read} == {403}
+        assert all("not allowed here" in text for _, text in page.read)
+    else:
+        assert page.read == []
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_a_foreign_page_embeds_nothing_of_locust(
+    served: tuple[Stack, Buyers],
+    attacker: Callable[[str, int], Attacker],
+    sink: Elsewhere,
+    tmp_path: Path,
+    origin: str,
+) -> None:
+    """Not in a frame either, where it could make the teacher press Start."""
+    before = world(served, sink, tmp_path)
+    page = attacker(origin, served[1].port)
+    for path in ("/", "/runs", "/stop", "/stats/reset"):
+        for tag in TAGS:
+            page.embed(tag, path)
+    assert_refused(page)
+    assert world(served, sink, tmp_path) == before
+
+
+def assert_refused(page: Attacker) -> None:
+    assert page.statuses, "nothing was sent"
+    assert set(page.statuses) <= {400, 403}
+    if page.origin != "DNS rebinding":
+        assert page.read == []

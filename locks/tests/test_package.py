@@ -1,0 +1,128 @@
+"""What a stranger takes home: the installed package, and the folder copied under another name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+import redis
+
+from ..testing.server import Server, binary
+
+HERE = Path(__file__).parents[1]
+PROJECT = HERE.parent / "pyproject.toml"
+
+TYPED = """
+from oversold_locks import Lease, RedisLock
+import redis
+with RedisLock(redis.Redis(), "x", ttl=1).hold(wait=1) as lease:
+    reveal_type(lease)
+    lease.check("too much")
+"""
+
+
+def run(
+    *command: str | Path, folder: Path, code: int = 0, env: dict[str, str] | None = None
+) -> str:
+    """Its output, if it ends with this exit code."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
+def repacked(name: str, folder: Path) -> None:
+    """The wheel of an installed distribution, so that pip finds it without a network."""
+    found = distribution(name)
+    with zipfile.ZipFile(folder / f"{name}-{found.version}-py3-none-any.whl", "w") as wheel:
+        for file in found.files or ():
+            if ".." not in file.parts and "__pycache__" not in file.parts:
+                wheel.write(str(found.locate_file(file)), str(file))
+
+
+@pytest.mark.skipif(not PROJECT.exists(), reason="a copied folder; its package is built elsewhere")
+def test_pip_installs_the_locks_alone_with_their_scripts_and_types(
+    server: Server, tmp_path: Path
+) -> None:
+    pytest.importorskip("hatchling", reason="pip install hatchling, which builds the package")
+    wheels, clean = tmp_path / "wheels", tmp_path / "clean"
+    wheels.mkdir()
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    repacked("redis", wheels)
+    source = tmp_path / "source"
+    run(
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "sdist",
+        "-d",
+        source,
+        folder=PROJECT.parent,
+    )
+    built = next(source.iterdir())
+    offline = ["--no-index", "--no-build-isolation", "--no-deps", "-w", str(wheels)]
+    run(*pip, "wheel", *offline, built, folder=tmp_path, env={"PYTHONPATH": ""})
+    run(sys.executable, "-m", "venv", "--without-pip", clean, folder=tmp_path)
+    python = clean / "bin/python"
+    found = ["--no-index", "--find-links", str(wheels), "oversold-locks"]
+    run(*pip, "--python", python, "install", *found, folder=tmp_path)
+
+    listed = run(*pip, "--python", python, "list", "--format=freeze", folder=tmp_path)
+    assert {line.partition("==")[0] for line in listed.split()} == {"oversold-locks", "redis"}
+    program = readme_program(server, "oversold_locks")
+    assert "released" in run(python, "-I", "-W", "error", "-c", program, folder=tmp_path)
+    (tmp_path / "typed.py").write_text(TYPED)
+    pytest.importorskip("mypy", reason="pip install mypy, which reads the types")
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]
+    said = run(*mypy, "typed.py", folder=tmp_path, code=1)
+    assert 'Revealed type is "oversold_locks.lease.Lease"' in said
+    assert said.count(": error:") == said.count("Too many arguments") == 1
+
+
+@pytest.mark.parametrize("name", ["anyname", "myapp.locks"])
+def test_the_folder_copied_under_any_name_beside_nothing_but_redis_py_works(
+    server: Server, tmp_path: Path, name: str
+) -> None:
+    """Its README's code, and its own tests of the queue and the lease. pytest is lent to it."""
+    folder = tmp_path.joinpath(*name.split("."))
+    shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("__pycache__", "classic", "bench"))
+    for parent in folder.relative_to(tmp_path).parents[:-1]:
+        (tmp_path / parent / "__init__.py").touch()
+    (tmp_path / "redis").symlink_to(Path(redis.__file__).parent)
+    program = readme_program(server, name)
+    alone = {"PYTHONPATH": str(tmp_path)}
+    done = run(sys.executable, "-S", "-W", "error", "-c", program, folder=tmp_path, env=alone)
+    assert "released" in done
+
+    lent = tmp_path / "lent"
+    lent.mkdir()
+    for tool in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py"):
+        (lent / tool).symlink_to(str(distribution("pytest").locate_file(tool)))
+    alone = {"PYTHONPATH": f"{tmp_path}:{lent}", "LOCKS_TEST_SERVER": binary()}
+    tests = [folder / "tests/test_queue.py", folder / "tests/test_lease.py"]
+    chosen = [] if name == "anyname" else ["-k", "killed or order or paused"]
+    run(sys.executable, "-S", "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, *tests,
+        folder=folder, env=alone)  # fmt: skip
+
+
+def readme_program(server: Server, name: str) -> str:
+    """All examples of the README as one program that uses the package `name`."""
+    examples = re.findall(r"```python\n(.*?)```", (HERE / "README.md").read_text(), re.DOTALL)
+    program = "\n".join(examples).replace("redis.Redis()", f"redis.Redis(port={server.port})")
+    return program.replace("from locks import", f"from {name} import")

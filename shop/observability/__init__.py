@@ -1,0 +1,1 @@
+"""What an operator sees of the shop: request ids, log lines, metrics."""

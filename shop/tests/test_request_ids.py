@@ -1,0 +1,215 @@
+"""Every request has an id, in its answer and in each of its log lines. No line can be forged."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import logging.config
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from shop.observability.current import Facts, current, note, request_id_of
+from shop.observability.logs import logging_config
+from shop.tests.outage import Outage
+from shop.tests.test_settings import run
+from shop.tests.till import open_sale, rolled_back
+
+pytestmark = rolled_back
+MADE = re.compile(r"[0-9a-f]{32}")
+FORGED = [
+    "a" * 65,
+    "",
+    "with space",
+    "line\nbreak",
+    "line\rbreak",
+    "a\n",
+    "<script>",
+    "é",
+    "{jndi:ldap}",
+    "\x1b[31m",
+    "a,b",
+]
+
+
+@pytest.mark.parametrize("given", ["a", "a" * 64, "0f-1_Z"])
+def test_a_well_formed_id_is_kept_and_comes_back(given: str) -> None:
+    assert Client().get("/healthz", headers={"X-Request-ID": given})["X-Request-ID"] == given
+
+
+@pytest.mark.parametrize("given", [None, *FORGED])
+def test_any_other_is_replaced_by_one_of_ours(given: str | None) -> None:
+    assert MADE.fullmatch(request_id_of(given))
+
+
+def test_two_requests_without_one_have_two() -> None:
+    client = Client()
+    first, second = (client.get("/healthz")["X-Request-ID"] for _ in range(2))
+    assert MADE.fullmatch(first)
+    assert first != second
+
+
+@pytest.mark.parametrize(("path", "status"), [("/nowhere", 404), ("/buy", 405), ("/admin/", 302)])
+def test_refusals_and_redirects_have_one_too(path: str, status: int) -> None:
+    answer = Client().get(path, headers={"X-Request-ID": "mine"})
+    assert (answer.status_code, answer["X-Request-ID"]) == (status, "mine")
+
+
+def test_a_static_file_and_a_refused_host_have_one_too() -> None:
+    static = Client().get("/static/shop/page.css", headers={"X-Request-ID": "mine"})
+    static.close()
+    assert static["X-Request-ID"] == "mine"
+    refused = Client().get("/", headers={"X-Request-ID": "mine", "Host": "elsewhere.example"})
+    assert (refused.status_code, refused["X-Request-ID"]) == (403, "mine")
+
+
+# --- log lines ----------------------------------------------------------------------------------
+
+Lines = Callable[[], list[str]]
+
+
+@pytest.fixture
+def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
+    """What the shop logs, in the format that the test is marked with; access lines included."""
+    kind = request.node.get_closest_marker("log_format").args[0]
+    written = io.StringIO()
+    root, access = logging.getLogger(), logging.getLogger("shop.access")
+    config = logging_config(kind=kind, level="WARNING", access=True)
+    made = logging.config.DictConfigurator(config)
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(made.configure_formatter(config["formatters"]["line"]))
+    handler.addFilter(made.configure_filter(config["filters"]["request_id"]))
+    root.addHandler(handler)
+    before = access.level
+    access.setLevel(config["loggers"]["shop.access"]["level"])
+    yield lambda: written.getvalue().splitlines()
+    access.setLevel(before)
+    root.removeHandler(handler)
+
+
+TEXT = pytest.mark.log_format("text")
+JSON = pytest.mark.log_format("json")
+
+
+def objects(logged: Lines, logger: str) -> list[dict[str, Any]]:
+    return [one for one in map(json.loads, logged()) if one["logger"] == logger]
+
+
+@JSON
+def test_a_purchase_leaves_one_line_with_what_it_came_to(logged: Lines) -> None:
+    open_sale(1)
+    key, buyer = secrets.token_hex(8), "ada-lovelace"
+    headers = {"X-Request-ID": "mine", "Idempotency-Key": key}
+    query = f"/buy?lock=redis&buyer={buyer}"
+    for outcome, status in (("sold", 201), ("replayed", 200)):
+        assert Client().post(query, headers=headers).status_code == status
+        line = objects(logged, "shop.access")[-1]
+        assert line["request_id"] == "mine"
+        assert (line["method"], line["path"], line["status"]) == ("POST", "/buy", status)
+        assert (line["outcome"], line["lock"], line["level"]) == (outcome, "redis", "INFO")
+        assert 0 <= line["waited_ms"] <= line["ms"]
+        assert 0 < line["held_ms"] <= line["ms"]
+    assert len(logged()) == 2
+    assert key not in "".join(logged())
+    assert buyer not in "".join(logged())
+
+
+@JSON
+@pytest.mark.parametrize(
+    ("query", "outcome", "lock"),
+    [
+        ("buyer=ada&lock=none", "sold_out", "none"),
+        ("buyer=ada&lock=nonsense", "error", None),
+        ("buyer=ada&product=nothing", "error", "none"),
+    ],
+)
+def test_a_refusal_leaves_a_line_too(
+    logged: Lines, query: str, outcome: str, lock: str | None
+) -> None:
+    open_sale(0)
+    Client().post(f"/buy?{query}")
+    (line,) = objects(logged, "shop.access")
+    assert (line["outcome"], line["lock"]) == (outcome, lock)
+    assert line["held_ms"] is None
+
+
+@JSON
+def test_every_line_of_a_request_has_its_id_and_a_line_of_none_a_dash(
+    logged: Lines, redis_outage: Outage
+) -> None:
+    open_sale(1)
+    redis_outage.begin()
+    answer = Client().post("/buy?buyer=ada&lock=token", headers={"X-Request-ID": "mine"})
+    assert answer.status_code == 503
+    lines = [json.loads(line) for line in logged()]
+    assert {line["logger"] for line in lines} >= {"shop.checkout", "shop.access"}
+    assert {line["request_id"] for line in lines} == {"mine"}
+    logging.getLogger("shop.other").warning("of no request")
+    assert json.loads(logged()[-1])["request_id"] == "-"
+
+
+@pytest.mark.parametrize(
+    "path", ["/x%0a2026-01-01 CRITICAL forged", "/x%0d%1b[31m", "/x%e2%80%a8y"]
+)
+@pytest.mark.parametrize("lines", [pytest.param(1, marks=TEXT), pytest.param(1, marks=JSON)])
+def test_a_path_cannot_forge_a_line(logged: Lines, path: str, lines: int) -> None:
+    Client().get(path)
+    of_access = [line for line in logged() if "shop.access" in line]
+    assert len(of_access) == lines
+    assert all("shop.access" in line or "django.request" in line for line in logged())
+    assert "\x1b" not in "".join(logged())
+
+
+@TEXT
+def test_an_exceptions_message_cannot_forge_a_line_either(logged: Lines) -> None:
+    try:
+        raise ValueError("bad\n2026-01-01 CRITICAL root [-] forged\u2028also")
+    except ValueError:
+        logging.getLogger("shop.test").exception("it failed: %s", "a\nb")
+    first, *rest = logged()
+    assert first.endswith(r"it failed: a\nb")
+    assert rest
+    assert all(line.startswith("    ") for line in rest)
+
+
+def test_outside_of_a_request_a_note_is_dropped_and_in_one_it_is_kept() -> None:
+    note(outcome="sold")
+    assert current.get() is None
+    facts = Facts("mine")
+    before = current.set(facts)
+    try:
+        note(outcome="sold", waited=0.5)
+    finally:
+        current.reset(before)
+    assert (facts.outcome, facts.waited) == ("sold", 0.5)
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+SHOW = "from shop import settings as s; print(s.LOGGING['loggers']['shop.access']['level'])"
+
+
+@pytest.mark.parametrize(
+    ("environment", "level"),
+    [
+        ({}, "INFO"),
+        ({"SHOP_DEMO": "1"}, "WARNING"),
+        ({"SHOP_DEMO": "1", "ACCESS_LOG": "1"}, "INFO"),
+        ({"ACCESS_LOG": "0"}, "WARNING"),
+    ],
+)
+def test_access_lines_are_off_in_a_demo_unless_asked_for(
+    environment: dict[str, str], level: str
+) -> None:
+    assert run("-c", SHOW, **environment).stdout.strip() == level
+
+
+def test_an_unknown_format_is_refused_with_those_that_exist() -> None:
+    refused = run("-c", SHOW, LOG_FORMAT="xml")
+    assert refused.returncode == 1
+    assert "LOG_FORMAT is 'xml': use one of text, json" in refused.stderr

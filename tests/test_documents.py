@@ -1,0 +1,105 @@
+"""What the documents point to is there, and the page of sources knows every strategy."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.code import calls
+from tests.locked import ROOT
+
+LISTED = subprocess.run(
+    ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+).stdout
+DOCUMENTS = [ROOT / name for name in LISTED.splitlines() if (ROOT / name).is_file()]
+SOURCES = (ROOT / "docs/sources.md").read_text()
+ARTICLES = ("A0", "A1", "A2", "A3", "A4")
+
+
+def prose(text: str) -> str:
+    """The text without its blocks of code, whose brackets are no links."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def links(text: str) -> list[str]:
+    """The targets of links and pictures that are not on the web."""
+    found = re.findall(r"\]\(([^)\s]+)[^)]*\)", prose(text))
+    return [target for target in found if not re.match(r"[a-z]+:", target)]
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that a page's headings have on GitHub."""
+    headings = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {each.strip().replace(" ", "-") for each in words}
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """The links of a page that lead nowhere."""
+    found = []
+    for target in links(text):
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        lost = not there.exists() or not there.is_relative_to(ROOT)
+        if lost or (anchor and there.suffix == ".md" and anchor not in anchors(there.read_text())):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_something_of_the_repository(page: Path) -> None:
+    assert broken(page, page.read_text()) == []
+
+
+def test_a_link_to_nothing_is_found() -> None:
+    text = "[a](docs/sources.md) [b](docs/none.md) ![c](x.png) [d](https://x) [e](README.md#none)"
+    text += "\n```\n[f](in-code.md)\n```\n[g](../outside.md) [h](README.md#run-it)"
+    assert broken(ROOT / "README.md", text) == [
+        *("docs/none.md", "x.png", "README.md#none", "../outside.md")
+    ]
+
+
+def test_the_readme_leads_to_the_sources_and_to_contributing() -> None:
+    assert {"docs/sources.md", "docs/verdicts.md", "CONTRIBUTING.md"} <= set(
+        links((ROOT / "README.md").read_text())
+    )
+
+
+def strategies() -> dict[str, set[str]]:
+    """Every strategy, and the articles that its file names."""
+    found = {}
+    for call in calls("shop", "Strategy"):
+        facts = {w.arg: w.value.value for w in call.keywords if isinstance(w.value, ast.Constant)}
+        found[str(facts["name"])] = set(re.findall(r"A[0-4]", str(facts["article"])))
+    return found
+
+
+def test_the_sources_name_the_strategies_of_each_article_as_their_files_do() -> None:
+    known = strategies()
+    assert len(known) >= 25
+    _, implemented, _ = re.split(r"^## .*$", SOURCES, flags=re.MULTILINE)
+    for article in ARTICLES:
+        row = re.search(rf"^\| {article} \|.*\|(.*)\|$", implemented, re.MULTILINE)
+        assert row, article
+        named = set(re.findall(r"`([\w-]+)`", row[1]))
+        assert named == {name for name, articles in known.items() if article in articles}, article
+    beyond = set(re.findall(r"`([\w-]+)`", implemented.split("The other strategies")[1]))
+    assert beyond - {"beyond"} == {name for name, articles in known.items() if not articles}
+
+
+def test_the_sources_say_what_each_article_is() -> None:
+    facts = SOURCES.split("## ")[0]
+    for article in ARTICLES:
+        row = re.search(rf"^\| {article} \|(.*)\|$", facts, re.MULTILINE)
+        assert row, article
+        cells = [cell.strip() for cell in row[1].split("|")]
+        assert len(cells) == 4, row[0]
+        assert all(cells), row[0]

@@ -1,0 +1,53 @@
+"""The hooks are make lint, and the development container runs make demo."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.locked import ROOT
+from tests.tooling import make, tool
+
+HOOKS: list[dict[str, Any]] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())[
+    "repos"
+]
+
+
+def test_the_hooks_are_the_commands_of_make_lint() -> None:
+    (local,) = HOOKS
+    assert local["repo"] == "local", "a hook of another repository would be downloaded"
+    linted = [line for line in make("lint").splitlines() if re.match(r"\.venv/bin/\S+", line)]
+    wanted = [line.removesuffix(" .") for line in linted if " -m pip " not in line]
+    hooks = [hook["entry"].replace(" --force-exclude", "") for hook in local["hooks"]]
+    assert hooks == wanted
+    assert {hook["language"] for hook in local["hooks"]} == {"system"}
+
+
+def test_a_commit_with_a_fault_that_ruff_finds_is_refused(tmp_path: Path) -> None:
+    pre_commit = tool("pre-commit")
+    git = ["git", "-c", "user.name=Test", "-c", "user.email=test@localhost", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    shutil.copy(ROOT / ".pre-commit-config.yaml", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    (tmp_path / "unsorted.py").write_text("import sys\nimport os\n")
+    subprocess.run([*git, "add", "unsorted.py", ".pre-commit-config.yaml"], check=True)
+    result = subprocess.run(
+        [pre_commit, "run", "ruff"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "unsorted.py" in result.stdout
+
+
+def test_the_development_container_is_plain_python_that_the_locks_know() -> None:
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    version = re.search(r"python:(\d\.\d+)", container["image"])
+    assert version
+    assert version[1] in {"3.11", "3.12", "3.13"}
+    assert container["postCreateCommand"] == "make install-dev"

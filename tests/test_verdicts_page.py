@@ -1,0 +1,52 @@
+"""docs/verdicts.md has every verdict and finding of the judge, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tests.code import calls, constant, the_file
+from tests.locked import ROOT
+
+PAGE = (ROOT / "docs/verdicts.md").read_text()
+VERDICTS, FINDINGS = PAGE.split("## Findings")
+
+
+def rows(text: str) -> dict[str, str]:
+    """The rows of a table whose first cell is a name in code style, by that name."""
+    return {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)`.*$", text, re.MULTILINE)}
+
+
+def findings() -> dict[str, set[bool]]:
+    """Every finding that the judge's code makes, and whether it spoils an exact sale."""
+    found: dict[str, set[bool]] = {}
+    for call in calls("loadtest", "Finding"):
+        name = call.args[0]
+        assert isinstance(name, ast.Constant), ast.unparse(call)
+        spoils = [word.value for word in call.keywords if word.arg == "spoils"]
+        found.setdefault(str(name.value), set()).add(not spoils or ast.literal_eval(spoils[0]))
+    return found
+
+
+def test_the_page_has_every_verdict_with_its_exit_code_and_no_other() -> None:
+    codes = constant(the_file("loadtest", "verdict.py"), "EXIT_CODES")
+    assert isinstance(codes, dict)
+    assert rows(VERDICTS).keys() == codes.keys()
+    for verdict, row in rows(VERDICTS).items():
+        assert row.split("|")[-2].strip() == str(codes[verdict]), row
+
+
+def test_the_page_has_every_finding_and_no_other() -> None:
+    assert rows(FINDINGS).keys() == findings().keys()
+
+
+def test_the_page_marks_the_findings_that_leave_an_exact_sale_exact() -> None:
+    for name, spoils in findings().items():
+        assert ("(does not spoil)" in rows(FINDINGS)[name]) == (False in spoils), name
+
+
+def test_the_page_says_after_how_many_ttl_it_is_a_deadlock() -> None:
+    verdict = the_file("loadtest", "verdict.py")
+    name = re.search(r"(\w+) \* ttl", verdict.read_text())
+    assert name
+    assert f"{constant(verdict, name[1])} x ttl" in rows(VERDICTS)["deadlock"]
