@@ -1,4 +1,4 @@
-"""The contrast on a shop that runs already; with arguments, one plain Locust run on it.
+"""The contrast on a running shop; with arguments, one plain Locust run on it.
 
     python -m loadtest.commands.contrast                         none, token, redis: a verdict each
     python -m loadtest.commands.contrast --headless --lock redis  what `locust` would do with these
