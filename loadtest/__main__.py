@@ -1,11 +1,11 @@
 """python -m loadtest: show the oversell, then the locks that stop it.
 
-demo   the same rush under each lock, and what came of it (the default)
-matrix every strategy under the rush, each held against its expected verdict
-faults every fault made for real, and what each strategy made of it
+demo   the same rush under each lock, with a verdict each (the default)
+matrix every strategy under the rush, each compared with its expected verdict
+faults every fault made for real, each strategy compared with its expected verdict
 chaos  random faults at random times during rushes of the sound strategies
-bench  the rush under `redis` beside other ways and the floor, in interleaved rounds
-serve  the shop with its page, and Locust's web UI, left running until Ctrl-C
+bench  the rush under `redis` compared with other locks and the floor, in interleaved rounds
+serve  the shop with its page, and Locust's web UI, left running
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from rich.console import Console
 
 from loadtest.commands import bench, chaos, demo, matrix, serve
 from loadtest.commands import faults as command
-from loadtest.commands.demo import CONTRAST, Setting
+from loadtest.commands.run import CONTRAST, Setting
 from loadtest.stack.stack import StackError
 from servers.embedded import EmbeddedError
 
-#: Columns of a pipe or a log, where nobody says: room for every figure of the matrix.
+#: Columns of output to a pipe or a file: enough for the matrix.
 WIDTH = 120
 COMMANDS = {"demo": demo.run, "matrix": matrix.run, "bench": bench.run, "serve": serve.run}
-ON_PURPOSE = ("faults", "chaos")
+#: The commands that break something, which take other arguments.
+BREAKING = ("faults", "chaos")
 
 
 def main() -> int:
@@ -35,7 +36,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", nargs="?", choices=[*COMMANDS, *ON_PURPOSE], default="demo")
+    parser.add_argument("command", nargs="?", choices=[*COMMANDS, *BREAKING], default="demo")
     parser.add_argument(
         "--lock",
         help=f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all (matrix, faults)",
@@ -72,8 +73,8 @@ def main() -> int:
     )
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:
-        if given.command in ON_PURPOSE:
-            return _on_purpose(given, console)
+        if given.command in BREAKING:
+            return _break(given, console)
         return COMMANDS[given.command](setting, console)
     except (StackError, EmbeddedError) as error:
         console.print(f"[red]{error}[/]", highlight=False, soft_wrap=True)
@@ -83,8 +84,8 @@ def main() -> int:
         return 130
 
 
-def _on_purpose(given: argparse.Namespace, console: Console) -> int:
-    """The commands that break something."""
+def _break(given: argparse.Namespace, console: Console) -> int:
+    """Run faults or chaos."""
     if given.command == "faults":
         chosen = command.Chosen(_names(given.fault), _names(given.lock), given.seed)
         return command.run(chosen, console, verbose=given.verbose)

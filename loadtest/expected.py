@@ -1,11 +1,11 @@
-"""What every strategy is expected to come to, in the rush and under every fault.
+"""The verdict that is expected of every strategy, in the rush and under every fault.
 
 A flawed strategy that passes the fault that should break it is as wrong as a sound one that breaks.
-The table was reasoned from the algorithms first; where a measurement differed, it won.
+The table was reasoned from the algorithms first, and corrected by measurements.
 
-x exact   O oversold   U undersold   D deadlock   . the fault does not concern it
+x exact   O oversold   U undersold   D deadlock   . not tried: the fault does not concern it
 
-A fault with an @ is another form of the one before the @. `rush-one-process` is the rush against a
+A fault with an @ is a variant of the one before the @. `rush-one-process` is the rush against a
 single process (1 node, 1 worker).
 """
 
@@ -63,7 +63,7 @@ serializable            x  .  x  x  .  x  .  .  .  .  .  .  .  x  .  x  .  .  x 
 counter                 x  .  U  .  .  x  .  .  x  x  x  .  x  x  x  x  x  x  x  x  U
 """
 
-#: Lock -> fault -> the point at which the victim has to stop, where it is not the fault's own.
+#: Lock -> fault -> the point at which the victim stops, where that is not the fault's own.
 STOPS: Mapping[str, Mapping[str, str]] = {
     "setnx-expire": {"crash": "setnx:before_expire"},
     "setnx-expire-repair": {"crash": "setnx:before_expire"},
@@ -79,7 +79,8 @@ STOPS: Mapping[str, Mapping[str, str]] = {
 
 
 def parse(table: str) -> dict[str, dict[str, str]]:
-    """Lock -> fault -> verdict. Raises ValueError for a row or a letter that does not fit."""
+    """Lock -> fault -> verdict. Raises ValueError for a row that is too short or long, or is there
+    twice, and for an unknown letter."""
     lines = table.strip("\n").splitlines()
     faults = [line.replace("|", " ").strip() for line in lines if line.startswith(" ")]
     rows = [line.split() for line in lines if not line.startswith(" ")]
@@ -92,7 +93,7 @@ def parse(table: str) -> dict[str, dict[str, str]]:
     return found
 
 
-#: Lock -> fault -> the verdict that the judge must come to.
+#: Lock -> fault -> the verdict that is expected of the judge.
 EXPECTED = parse(TABLE)
 #: Exact under every fault that concerns them.
 UNBROKEN = [lock for lock, row in EXPECTED.items() if set(row.values()) == {"exact"}]

@@ -21,7 +21,7 @@ import gevent
 from locust import FastHttpUser, events, task
 from locust.env import Environment
 
-from loadtest.judge.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Told
+from loadtest.judge.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Reply
 from loadtest.rush import web_ui
 from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
@@ -33,14 +33,14 @@ logger = logging.getLogger("loadtest")
 #: Answers that a correct shop gives: successes, whatever their status code.
 CORRECT = {"sold", "sold_out", "busy", "lost", "throttled"}
 FORM = "application/x-www-form-urlencoded"
-#: Seconds that a buyer waits before asking again; not all of them at once.
+#: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
 PAUSE = (0.2, 0.6)
 
-#: The rush that is on, or the last one.
+#: The present rush, or the last one.
 rush: Rush | None = None
-#: What the last rush came to, for whoever reads /rush, and how many there were.
+#: The result of the last rush, which GET /rush returns, and how many there were.
 last_run: dict[str, Any] = {"number": 0}
-#: All of them, the oldest first.
+#: The results of all rushes, oldest first.
 runs: list[dict[str, Any]] = []
 
 
@@ -48,7 +48,7 @@ events.init_command_line_parser.add_listener(add_arguments)
 
 
 class Buyer(FastHttpUser):
-    """Connects, arrives at the barrier, buys once, and stays until the rush is over."""
+    """Connects, waits at the barrier, buys once, and stays until the rush is over."""
 
     network_timeout = 45.0  # longer than the shop's own wait for a lock
     connection_timeout = 10.0
@@ -68,7 +68,7 @@ class Buyer(FastHttpUser):
         """One rush. The task ends with the next one: a user that ends would be replaced."""
         assert rush is not None
         current = rush
-        body = _body(current, self.number)  # now: at the barrier every microsecond is spread
+        body = _body(current, self.number)  # before the barrier, where it delays nobody
         key = current.key(self.number)
         with self.client.get("/healthz", name="GET /healthz [warm-up]", catch_response=True) as _:
             pass
@@ -77,16 +77,16 @@ class Buyer(FastHttpUser):
         current.replaced.wait()
 
     def _buy(self, rush: Rush, key: str, body: str) -> None:
-        """Ask until there is an answer that stands."""
+        """Ask until an answer is final or the deadline is over."""
         sent = time.monotonic()
-        told = self._ask(rush, key, body)
+        reply = self._ask(rush, key, body)
         answered = time.monotonic()
-        while told.outcome in ASK_AGAIN and not rush.over():
+        while reply.outcome in ASK_AGAIN and not rush.over():
             gevent.sleep(random.uniform(*PAUSE))
-            told = self._ask(rush, key, body)
-        rush.leave(told, Interval(sent, answered, time.monotonic()))
+            reply = self._ask(rush, key, body)
+        rush.leave(reply, Interval(sent, answered, time.monotonic()))
 
-    def _ask(self, rush: Rush, key: str, body: str) -> Told:
+    def _ask(self, rush: Rush, key: str, body: str) -> Reply:
         """Send the purchase once."""
         request = rush.ask(key)
         with self.client.post(
@@ -96,24 +96,24 @@ class Buyer(FastHttpUser):
             headers={"Idempotency-Key": key, "Content-Type": FORM},
             catch_response=True,
         ) as response:
-            told = self._understand(key, response)
-            if told.outcome in CORRECT:
+            reply = self._parse(key, response)
+            if reply.outcome in CORRECT:
                 response.success()
             else:
-                response.failure(f"{response.status_code} {told.outcome}")
-        request.answer(told.outcome, told.order)
-        return told
+                response.failure(f"{response.status_code} {reply.outcome}")
+        request.answer(reply.outcome, reply.order)
+        return reply
 
-    def _understand(self, key: str, response: Any) -> Told:
-        """No answer, and any that is not the shop's, leaves open what happened: `unknown`."""
+    def _parse(self, key: str, response: Any) -> Reply:
+        """The reply. No answer, or one not from the shop, leaves open what happened: `unknown`."""
         try:
             body = json.loads(response.text or "")
             outcome = body["outcome"]
         except (ValueError, TypeError, KeyError):
-            return Told(key, "unknown")
+            return Reply(key, "unknown")
         if outcome not in OUTCOMES or response.status_code == 500:
-            return Told(key, "unknown")
-        return Told(key, outcome, body.get("order"))
+            return Reply(key, "unknown")
+        return Reply(key, outcome, body.get("order"))
 
 
 def _body(rush: Rush, number: int) -> str:
@@ -146,7 +146,7 @@ def open_the_shop(environment: Environment, **_: Any) -> None:
 
 
 def begin(environment: Environment) -> None:
-    """Open a sale for a rush, and watch over it."""
+    """Open a sale for a rush, and start its watcher."""
     global rush
     options = environment.parsed_options
     assert options is not None
@@ -169,22 +169,22 @@ def begin(environment: Environment) -> None:
 
 
 def _watch(environment: Environment, rush: Rush) -> None:
-    """End the run when every buyer has an answer: nothing else would."""
-    patience = rush.buyers / 20 + 30  # spawning and warming up
-    if not rush.gate.wait(patience):
+    """End the run when every buyer has an answer. Locust itself would not end it."""
+    arrival_timeout = rush.buyers / 20 + 30  # spawning and warming up
+    if not rush.gate.wait(arrival_timeout):
         logger.error("only %d of %d buyers arrived", rush.arrived, rush.buyers)
     rush.finished.wait(rush.deadline_s + 60)
     try:
-        result = _came_to(environment, rush)
-    except Exception as error:  # whatever it is: a watcher that ends here leaves the run on forever
+        result = _result(environment, rush)
+    except Exception as error:  # any: if the watcher ended here, the run would never end
         logger.exception("the rush was not judged")
         result = {"verdict": "unknown", "error": f"the rush was not judged: {error!r}"}
     _end(environment, result)
 
 
-def _came_to(environment: Environment, rush: Rush) -> dict[str, Any]:
-    """The verdict on a rush that is over, and its history written; `unknown` with an `error` where
-    the shop does not answer or the history cannot be written."""
+def _result(environment: Environment, rush: Rush) -> dict[str, Any]:
+    """Judge a rush that is over, and write its history. The verdict is `unknown`, with an `error`,
+    where the shop does not answer or the history cannot be written."""
     assert environment.parsed_options is not None
     try:
         result = rush.result()
@@ -200,7 +200,7 @@ def _came_to(environment: Environment, rush: Rush) -> dict[str, Any]:
 
 
 def _not_written(result: dict[str, Any], option: str, error: OSError) -> dict[str, Any]:
-    """A run of which a file is missing is no evidence: its verdict is unknown."""
+    """The result with the verdict unknown: a run without its file is no evidence."""
     message = f"--{option} cannot be written ({error}): name a file that can be"
     logger.error("%s", message)
     return {**result, "verdict": "unknown", "error": message}

@@ -1,10 +1,10 @@
 """PostgreSQL and Valkey from pip wheels, for a machine that has neither.
 
-One PostgreSQL and one Valkey serve everybody who works in this checkout: `manage.py`, pytest and
-`python -m loadtest`. The first user starts them and the last one stops them. What a user that was
-killed left behind (its processes, its databases) is cleaned up by the next one.
+All processes that work in this checkout (`manage.py`, pytest, `python -m loadtest`) share one
+PostgreSQL and one Valkey. The first user starts them and the last one stops them. The next user
+cleans up the processes and databases of users that were killed.
 
-PostgreSQL listens on a Unix socket alone, Valkey on 127.0.0.1. Their data lives in var/.
+PostgreSQL listens on a Unix socket only, Valkey on 127.0.0.1. Their data is in var/.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from servers.processes import EmbeddedError, Postgres, Valkey
+from servers.errors import EmbeddedError
+from servers.postgres import Postgres
+from servers.valkey import Valkey
 
 __all__ = [
     "EmbeddedError",
@@ -40,20 +42,20 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent
 VAR = ROOT / "var"
-#: The database of `manage.py`; every demo has one of its own beside it.
+#: The database of `manage.py`. Every demo has one of its own beside it.
 DATABASE = "oversold"
-#: Seconds by which two readings of one process's start may differ: they are derived from the
-#: machine's boot time, which moves with every correction of its clock.
+#: Seconds by which two readings of one process's start time may differ: they are computed from the
+#: boot time, which moves when the machine's clock is corrected.
 SAME_START = 30.0
 
 _attached_by: int | None = None
 
 
 def provide_urls() -> None:
-    """Set DATABASE_URL and REDIS_URL where they are unset, starting the servers for them.
-    Where REDIS_SENTINELS is set, Redis is found without a URL.
+    """Set DATABASE_URL and REDIS_URL where they are unset, and start the servers for them.
 
-    Called by what a person starts (manage.py, pytest, the load test), never by a worker.
+    With REDIS_SENTINELS no REDIS_URL is needed. Called by what a person starts (manage.py, pytest,
+    the load test), never by a worker.
     """
     read_env()
     if not os.environ.get("DATABASE_URL"):
@@ -74,14 +76,14 @@ def _note(name: str) -> None:
 
 
 def read_env() -> None:
-    """Take over what .env sets and the environment does not: a URL there is a URL, too."""
+    """Read .env into the environment. Variables that are set already win."""
     environ.Env.read_env(ROOT / ".env")
 
 
 def attach() -> None:
-    """Use the two servers until this process ends; start them if nobody did. Idempotent.
+    """Use the two servers until this process ends, and start them if they do not run. Idempotent.
 
-    Raises EmbeddedError, with what to do, when one of them does not start.
+    Raises EmbeddedError when one of them does not start.
     """
     global _attached_by
     if _attached_by == os.getpid():
@@ -102,13 +104,13 @@ def attach() -> None:
 
 
 def adopt(pid: int) -> None:
-    """Remember a process that this one started: if this one is killed, the next user stops it."""
+    """Register a child process: if this process is killed, the next user kills the child."""
     with _registry() as registry:
         _me(registry)["children"].append(_identity(pid))
 
 
 def create_database(name: str, *, keep: bool = False) -> str:
-    """Create a database unless it is there; its URL. Without `keep` it is dropped at the end."""
+    """Create a database unless it exists; return its URL. Without `keep`, drop it at our exit."""
     with _registry() as registry, _admin() as connection:
         there = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
         if there.fetchone() is None:
@@ -139,17 +141,17 @@ def _postgres() -> Postgres:
 
 
 def _runtime_folder() -> Path:
-    """A folder of this user's own with a short path: a Unix socket's has a limit of about 100."""
+    """This user's folder with a short path: a Unix socket's path is limited to about 100 bytes."""
     folder = Path(tempfile.gettempdir()) / f"oversold-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise EmbeddedError(f"{folder} belongs to somebody else: remove it, or set TMPDIR")
+        raise EmbeddedError(f"{folder} belongs to another user: remove it, or set TMPDIR")
     return folder
 
 
 @contextmanager
 def _registry() -> Iterator[dict[str, Any]]:
-    """Who uses the servers, read and written under a file lock."""
+    """The users of the servers, read and written under a file lock."""
     try:
         VAR.mkdir(exist_ok=True)
         with open(VAR / "lock", "w") as guard:
@@ -186,10 +188,10 @@ def _clean_up_after_the_dead(registry: dict[str, Any]) -> None:
 
 
 def _detach() -> None:
-    """The last one out stops the servers."""
+    """Stop using the servers; the last user stops them."""
     global _attached_by
     if _attached_by != os.getpid():
-        return  # a fork of the user, not the user
+        return  # a forked child of the user
     _attached_by = None
     with _registry() as registry:
         for name in _me(registry)["databases"]:
@@ -215,7 +217,7 @@ def _me(registry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _identity(pid: int) -> dict[str, Any]:
-    """A pid with its start time: pids are used again, the pair is not."""
+    """A pid with its start time: a pid alone may be used again."""
     return {"pid": pid, "created": psutil.Process(pid).create_time()}
 
 

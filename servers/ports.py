@@ -1,4 +1,4 @@
-"""Ports of 127.0.0.1 that nobody listens on."""
+"""Free ports of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def free_port(wanted: int = 0) -> int:
-    """`wanted` if it is free, else any."""
+    """The port `wanted` if nobody listens there, else any free one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

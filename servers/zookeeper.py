@@ -1,4 +1,4 @@
-"""A ZooKeeper of the run's own, from Debian's package, where there is one."""
+"""ZooKeeper from Debian's package, where that is installed, as a process of its own."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from typing import IO
 
 from servers.ports import free_port
 
-#: Where Debian's package puts it.
+#: Installed by Debian's package.
 JAR = Path("/usr/share/java/zookeeper.jar")
-#: Milliseconds; a session's timeout is kept between 2 and 20 of them.
+MISSING = "ZooKeeper is not installed: apt-get install --no-install-recommends zookeeper"
+#: Milliseconds. ZooKeeper keeps a session's timeout between 2 and 20 ticks.
 TICK = 500
+#: Seconds for it to answer after its start.
 START_TIMEOUT = 30.0
 
 
 def is_installed() -> bool:
-    """Whether there is one to start: apt-get install --no-install-recommends zookeeper."""
+    """Whether Java and ZooKeeper are on this machine; MISSING says how to install them."""
     return shutil.which("java") is not None and JAR.exists()
 
 
 class ZooKeeper:
-    """One server on a free port of 127.0.0.1, in a session of its own, its data in `folder`."""
+    """One server on a free port of 127.0.0.1, in a session of its own.
+
+    folder  for its configuration and data
+    log     for its output
+    """
 
     def __init__(self, folder: Path, *, log: IO[bytes]) -> None:
         self.folder = folder
@@ -37,7 +43,7 @@ class ZooKeeper:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> int:
-        """Start it; its pid. It answers a moment later."""
+        """Start it and return its pid. It answers later: see wait_until_ready."""
         config = self.folder / "zoo.cfg"
         config.write_text(
             f"tickTime={TICK}\n"
@@ -59,21 +65,21 @@ class ZooKeeper:
         return self._process.pid
 
     def wait_until_ready(self) -> None:
-        """Wait until it serves: its port is open before that. Raises TimeoutError."""
+        """Wait until it answers requests; its port is open before that. Raises TimeoutError."""
         deadline = time.monotonic() + START_TIMEOUT
-        while not self._serves():
+        while not self._answers():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"ZooKeeper did not start; see {self.log.name}")
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it; nothing happens if it is gone."""
+        """Kill it. Nothing happens if it does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
-    def _serves(self) -> bool:
+    def _answers(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.sendall(b"srvr")

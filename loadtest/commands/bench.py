@@ -1,6 +1,6 @@
-"""The rush under `redis` beside other ways and beside the floor, interleaved in one run.
+"""The rush under `redis` compared with other locks and with the floor, in interleaved rounds.
 
-The floor is what a correct rush cannot go below here: the requests of all buyers to a view that
+The floor is the least that a correct rush can take here: the requests of all buyers to a view that
 does nothing, and as many commits as there are units, one after another on one raw connection.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from statistics import median
 
@@ -16,48 +15,45 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.commands import demo
-from loadtest.commands.demo import Progress, Setting
-from loadtest.expected import EXPECTED
+from loadtest.commands.run import Setting, output, rush, stack_for
+from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import Buyers
-from loadtest.stack.results import RESULTS, now, result_folder
 from loadtest.stack.stack import Stack, StackError
 
 LOCKS = ("none", "token", "row-lock", "redis")
 HTTP, COMMITS, FLOOR = "no-op requests", "raw commits", "floor"
-#: A purchase with this hold is refused before anything is asked of a backend.
+#: The shop refuses a purchase with this hold before it asks any backend.
 REFUSED = -1
 
 
 def run(setting: Setting, console: Console) -> int:
-    """Print medians and ratios, write rush.json. 1 if a rush had an unexpected verdict.
+    """Print medians and ratios, write summary.json.
 
-    Raises StackError when a part does not start.
+    Returns 1 if a rush had an unexpected verdict, else 0. Raises StackError when a part does not
+    start.
     """
-    started = now()
-    with ExitStack() as everything:
-        progress = everything.enter_context(Progress(console, verbose=setting.verbose))
-        folder = everything.enter_context(result_folder(started))
-        stack = everything.enter_context(demo.stack_for(setting, folder, progress, extras=False))
-        buyers = everything.enter_context(Buyers(stack, log=folder.log, stay=True))
+    with (
+        output(console, verbose=setting.verbose) as out,
+        stack_for(setting, out, extras=False) as stack,
+        Buyers(stack, log=out.folder.log, stay=True) as buyers,
+    ):
         seconds: dict[str, list[float]] = {name: [] for name in (HTTP, COMMITS, *LOCKS)}
-        surprises = []
-        for number in range(setting.repeat):
-            progress(f"round {number + 1} of {setting.repeat}")
+        runs: list[Run] = []
+        for number in range(1, setting.repeat + 1):
+            out.progress(f"round {number} of {setting.repeat}")
             for name in random.sample(list(seconds), len(seconds)):
                 if name == COMMITS:
-                    seconds[name].append(raw_commits(stack, setting.stock))
-                    continue
-                what = (name, setting) if name in LOCKS else ("none", _refused(setting))
-                one = demo.rush(buyers, what[1], what[0], EXPECTED[what[0]]["rush"])
-                seconds[name].append(one["duration_s"])
-                if name in LOCKS and not one["as_expected"]:
-                    surprises.append(one)
+                    took = raw_commits(stack, setting.stock)
+                elif name == HTTP:
+                    took = rush(buyers, replace(setting, hold_ms=REFUSED), "none")["duration_s"]
+                else:
+                    runs.append({**rush(buyers, setting, name), "round": number})
+                    took = runs[-1]["duration_s"]
+                seconds[name].append(took)
         seconds[FLOOR] = [sum(pair) for pair in zip(seconds[HTTP], seconds[COMMITS], strict=True)]
-        summary = {
-            "started": started.isoformat(timespec="seconds"),
-            **demo.summary_of(stack, setting),
+        summary: Summary = {
+            **out.summary(stack, runs),
             "rounds": setting.repeat,
             "median_s": {name: round(median(values), 3) for name, values in seconds.items()},
             "redis_to": {
@@ -65,17 +61,16 @@ def run(setting: Setting, console: Console) -> int:
                 for name, values in seconds.items()
             },
             "seconds": seconds,
-            "surprises": surprises,
         }
-        report.write_summary(folder.path / "rush.json", summary)
-        kept = folder.finish()
+        report.write_summary(out.folder.path, summary)
+        out.finish()
     console.print(_table(summary))
-    console.print(f"{kept.relative_to(RESULTS.parent)}/rush.json", highlight=False)
-    return 1 if surprises else 0
+    out.print_files("summary.json")
+    return 0 if all(one["as_expected"] for one in runs) else 1
 
 
 def raw_commits(stack: Stack, units: int) -> float:
-    """Seconds for as many sales of one unit, one after another on one connection, no Django."""
+    """Seconds for so many sales of one unit, one after another on one connection, no Django."""
     with psycopg.connect(stack.database_url) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS floor_stock (amount int NOT NULL)")
         connection.execute("CREATE TABLE IF NOT EXISTS floor_order (id bigserial PRIMARY KEY)")
@@ -91,26 +86,19 @@ def raw_commits(stack: Stack, units: int) -> float:
         took = time.monotonic() - began
         left = connection.execute("SELECT amount FROM floor_stock").fetchone()
         if left != (0,):
-            raise StackError(f"the raw sale left {left} instead of nothing")
+            raise StackError(f"the raw sale left {left} units instead of none: run it again")
     return took
 
 
-def _refused(setting: Setting) -> Setting:
-    return replace(setting, hold_ms=REFUSED)
-
-
 def _ratios(redis: list[float], others: list[float]) -> list[float]:
-    """Of each round: what `redis` took by what the other took."""
+    """For each round: the time of `redis` divided by that of the other."""
     return [one / other for one, other in zip(redis, others, strict=True)]
 
 
-def _table(summary: dict[str, object]) -> Table:
+def _table(summary: Summary) -> Table:
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("rush", "median s", "redis takes"):
         shown.add_column(name, justify="left" if name == "rush" else "right")
-    medians, ratios = summary["median_s"], summary["redis_to"]
-    assert isinstance(medians, dict)
-    assert isinstance(ratios, dict)
-    for name, seconds in medians.items():
-        shown.add_row(name, f"{seconds:.3f}", f"{ratios[name]:.2f} x")
+    for name, seconds in summary["median_s"].items():
+        shown.add_row(name, f"{seconds:.3f}", f"{summary['redis_to'][name]:.2f} x")
     return shown

@@ -1,4 +1,4 @@
-"""The contrast on a shop that runs already; with arguments, one plain Locust run on it.
+"""The contrast on a running shop; with arguments, one plain Locust run on it.
 
     python -m loadtest.commands.contrast                         none, token, redis: a verdict each
     python -m loadtest.commands.contrast --headless --lock redis  what `locust` would do with these
@@ -16,12 +16,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 
-from loadtest.commands.demo import CONTRAST
+from loadtest.commands.run import CONTRAST
 from loadtest.expected import EXPECTED
+from loadtest.judge.run import Run
 from loadtest.report import tables as report
 from loadtest.rush.secret import secret
 from loadtest.stack.client import Shop, ShopUnreachable
@@ -51,14 +52,15 @@ def main(arguments: list[str]) -> int:
     return 0 if all(run["as_expected"] for run in runs) else 1
 
 
-def contrast(locust: list[str], console: Console) -> list[dict[str, Any]]:
+def contrast(locust: list[str], console: Console) -> list[Run]:
     """One rush per lock of the contrast; what each came to. Raises NoResult."""
     runs = []
     for lock in CONTRAST:
         console.print(f"[dim]the rush, lock: {lock}[/]")
         run = rush(locust, lock)
         expected = EXPECTED[lock]["rush"]
-        runs.append({**run, "expected": expected, "as_expected": run["verdict"] == expected})
+        judged = {**run, "expected": expected, "as_expected": run["verdict"] == expected}
+        runs.append(cast(Run, judged))
     return runs
 
 

@@ -1,41 +1,36 @@
-"""python -m loadtest faults: every fault, every strategy, each held against what is expected."""
+"""Every fault for every strategy that it concerns, compared with the expected verdict."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import secrets
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 
-from loadtest.commands import demo
-from loadtest.commands.demo import Progress, Setting
+from loadtest.commands.run import output, require_known
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
-from loadtest.faults.runner import Cell, play
-from loadtest.faults.testbed import RIVALS, Stage
-from loadtest.judge import history
-from loadtest.judge.history import read
+from loadtest.faults.runner import play
+from loadtest.faults.testbed import RIVALS, Testbed
+from loadtest.judge.run import Cell, Summary
 from loadtest.report import html as html_report
-from loadtest.stack.results import RESULTS, now, result_folder
 from loadtest.stack.stack import StackError
 from servers import embedded
 
-#: Threads of a node: of every strategy a few buyers wait at the same time.
+#: Threads of a node: a few buyers of every strategy wait at the same time.
 THREADS = 160
-#: What would lead to servers that are not the run's own.
+#: Variables that lead to servers which the run did not start.
 EXTERNAL = ("DATABASE_URL", "REDIS_URL", "REDIS_LOCKS_URL", "REDIS_SENTINELS", "REDLOCK_URLS")
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What to make: faults and locks by name, empty for all; a seed shuffles the faults."""
+    """Which faults to make for which locks, by name; empty for all. A seed shuffles the faults."""
 
     faults: Sequence[str] = ()
     locks: Sequence[str] = ()
@@ -43,47 +38,34 @@ class Chosen:
 
 
 def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
-    """Make them all, print the matrix, keep the results. 0 if every cell came as expected.
+    """Make the faults, print the matrix, write the results.
 
-    Raises StackError, with what to do, for an unknown name, with a server that is not the run's
-    own, or when a part does not start.
+    Returns 0 if every cell was as expected, else 1. Raises StackError, with what to do, for an
+    unknown name, for a server that is not the run's own, or when a part does not start.
     """
     names = order(chosen)
-    refuse_others_servers()
-    started = now()
-    with ExitStack() as everything:
-        progress = everything.enter_context(Progress(console, verbose=verbose))
-        folder = everything.enter_context(result_folder(started))
-        stage = everything.enter_context(Stage(log=folder.log, progress=progress, threads=THREADS))
-        strategies = _strategies(stage, chosen)
+    refuse_external_servers()
+    with (
+        output(console, verbose=verbose) as out,
+        Testbed(log=out.folder.log, progress=out.progress, threads=THREADS) as testbed,
+    ):
+        strategies = _strategies(testbed, chosen)
         names = [name for name in names if any(name in EXPECTED[one["name"]] for one in strategies)]
         if not names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
         for number, name in enumerate(names, 1):
-            progress(f"{number}/{len(names)}  {name}: {FAULTS[name].title}")
+            out.progress(f"{number}/{len(names)}  {name}: {FAULTS[name].title}")
             began = time.monotonic()
-            column = play(stage, FAULTS[name](), strategies, secrets.token_hex(4))
-            cells += column
-            console.print(
-                fault_report.line(name, column, time.monotonic() - began), highlight=False
-            )
-        summary = {
-            "started": started.isoformat(timespec="seconds"),
-            "seed": chosen.seed,
-            **demo.summary_of(stage, Setting(nodes=2, workers=1)),
-            "threads": THREADS,
-            "runs": cells,
-        }
-        (folder.path / "faults.json").write_text(json.dumps(summary, indent=1) + "\n")
-        (folder.path / "faults.md").write_text(fault_report.markdown(summary))
-        stage.history.close()
-        events = read(stage.files())
-        history.write(folder.path / "history.jsonl", events)
+            found = play(testbed, FAULTS[name](), strategies, secrets.token_hex(4))
+            cells += found
+            line = fault_report.line(name, found, time.monotonic() - began)
+            console.print(line, highlight=False)
+        summary: Summary = {**out.summary(testbed, cells), "seed": chosen.seed}
+        (out.folder.path / "faults.md").write_text(fault_report.markdown(summary, cells))
         made = {name: FAULTS[name].title for name in names}
-        html_report.write(folder.path, summary, events, title="every fault", faults=made)
-        progress("stopping")
-        kept = folder.finish()
+        out.write(summary, testbed.events(), title="every fault", faults=made)
+        out.finish()
     console.print()
     console.print(fault_report.table(cells))
     console.print(fault_report.numbers(cells), highlight=False, style="dim")
@@ -91,33 +73,30 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     for cell in off:
         console.print(fault_report.complaint(cell), style="red", highlight=False)
     console.print(f"\n{len(cells)} cells, {len(off)} off their expected verdict", style="bold")
-    for name in ("faults.md", html_report.NAME):
-        console.print(f"{kept.relative_to(RESULTS.parent)}/{name}", highlight=False)
+    out.print_files("summary.json", "faults.md", html_report.NAME)
     return 1 if off else 0
 
 
-def refuse_others_servers() -> None:
-    """Faults are made on servers that the run itself started. Raises StackError."""
+def refuse_external_servers() -> None:
+    """Raise StackError if a variable leads to servers that the run did not start itself."""
     embedded.read_env()
     if named := [name for name in EXTERNAL if os.environ.get(name)]:
         raise StackError(
-            f"{' and '.join(named)} is set, and faults are made on servers of the run's own only: "
-            "unset it"
+            f"{' and '.join(named)} is set, and faults are made only on servers that the run "
+            "started: unset it"
         )
 
 
 def order(chosen: Chosen) -> list[str]:
-    """The faults that were chosen, in the order in which they are made. Raises StackError."""
-    if unknown := [name for name in chosen.faults if name not in FAULTS]:
-        raise StackError(f"unknown fault: {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+    """The chosen faults in the order in which they are made. Raises StackError."""
+    require_known(chosen.faults, list(FAULTS), "fault")
     names = [name for name in FAULTS if name in (chosen.faults or FAULTS)]
     if chosen.seed is not None:
         random.Random(chosen.seed).shuffle(names)
     return names
 
 
-def _strategies(stage: Stage, chosen: Chosen) -> list[dict[str, Any]]:
-    known = {one["name"]: one for one in stage.shop(RIVALS).strategies()}
-    if unknown := [lock for lock in chosen.locks if lock not in known]:
-        raise StackError(f"unknown lock: {', '.join(unknown)}; there are {', '.join(known)}")
+def _strategies(testbed: Testbed, chosen: Chosen) -> list[dict[str, Any]]:
+    known = {str(one["name"]): one for one in testbed.shop(RIVALS).strategies()}
+    require_known(chosen.locks, list(known), "lock")
     return [known[lock] for lock in chosen.locks or known]

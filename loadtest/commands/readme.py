@@ -1,20 +1,21 @@
-"""python -m loadtest.commands.readme: put the latest results into README.md and docs/faults.md."""
+"""make readme: put the latest results into README.md and docs/faults.md."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from loadtest.commands.demo import Setting
+from loadtest.commands.run import Setting
 from loadtest.faults import FAULTS
+from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
 from loadtest.stack.results import RESULTS
 
 ROOT = RESULTS.parent
-Summary = Mapping[str, Any]
+#: A run of all strategies has more than this.
+SOME = 20
 
 
 def begin(table: str) -> str:
@@ -26,7 +27,7 @@ def end(table: str) -> str:
 
 
 def with_table(text: str, name: str, table: str) -> str:
-    """`text` with what stands between the two markers replaced. Raises ValueError without them."""
+    """`text` with `table` between the markers of that name. Raises ValueError without them."""
     before, first, rest = text.partition(begin(name))
     _, last, after = rest.partition(end(name))
     if not (first and last):
@@ -34,38 +35,36 @@ def with_table(text: str, name: str, table: str) -> str:
     return f"{before}{first}\n{table}{last}{after}"
 
 
-def newest(results: Path, file: str, good: Callable[[Path], bool]) -> Path | None:
-    """The newest file of that name that is good; None where there is none yet."""
-    return next(filter(good, sorted(results.glob(f"[0-9]*/{file}"), reverse=True)), None)
+def newest(results: Path, table: str, whole: Callable[[Sequence[Run]], bool]) -> Path | None:
+    """The newest file `table` beside which summary.json is of a whole run; None without one."""
+    found = sorted(results.glob(f"[0-9]*/{table}"), reverse=True)
+    return next((path for path in found if whole(_summary(path)["runs"])), None)
 
 
-def is_whole(faults: Path) -> bool:
-    """Whether this faults.json is of a run of every fault for every strategy."""
-    runs = json.loads(faults.read_text())["runs"]
-    return {run["fault"] for run in runs} == set(FAULTS) and len({r["lock"] for r in runs}) > 20
+def is_every_fault(runs: Sequence[Run]) -> bool:
+    """Whether these are the runs of every fault for every strategy."""
+    return {run["fault"] for run in runs} == set(FAULTS) and len({r["lock"] for r in runs}) > SOME
 
 
-def is_matrix(summary: Path) -> bool:
-    """Whether this summary.json is of a run of every strategy."""
-    return summary.with_name("matrix.md").exists() and len(_read(summary)["runs"]) > 20
+def is_every_strategy(runs: Sequence[Run]) -> bool:
+    """Whether these are the runs of every strategy."""
+    return len(runs) > SOME
 
 
-def is_contrast(demo: Path) -> bool:
-    """Whether this demo.md is of the demo as it is without arguments."""
-    runs = _read(demo.with_name("summary.json"))["runs"]
-    asked = {(run["buyers"], run["initial_stock"], run["hold_ms"]) for run in runs}
+def is_contrast(runs: Sequence[Run]) -> bool:
+    """Whether these are the runs of a demo without arguments."""
     usual = Setting()
-    return asked == {(usual.buyers, usual.stock, usual.hold_ms)} and [
-        run["lock"] for run in runs
-    ] == list(usual.locks)
+    asked = {(run["buyers"], run["initial_stock"], run["hold_ms"]) for run in runs}
+    same = asked == {(usual.buyers, usual.stock, usual.hold_ms)}
+    return same and [run["lock"] for run in runs] == list(usual.locks)
 
 
 def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     readme = root / "README.md"
     text = readme.read_text()
     demo = newest(results, "demo.md", is_contrast)
-    matrix = newest(results, "summary.json", is_matrix)
-    faults = newest(results, "faults.json", is_whole)
+    matrix = newest(results, "matrix.md", is_every_strategy)
+    faults = newest(results, "faults.md", is_every_fault)
     if demo is None:
         print("there is no table yet that make demo wrote; the old one stays")
     else:
@@ -73,14 +72,14 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     if matrix is None or faults is None:
         print("the table of locks needs make matrix and make faults, both whole; the old one stays")
     else:
-        text = with_table(text, "locks", locks_table(_read(matrix), _read(faults)))
-        (root / "docs" / "faults.md").write_text(faults.with_name("faults.md").read_text())
+        text = with_table(text, "locks", locks_table(_summary(matrix), _summary(faults)))
+        (root / "docs" / "faults.md").write_text(faults.read_text())
     readme.write_text(text)
     return 0
 
 
 def locks_table(matrix: Summary, faults: Summary) -> str:
-    """A line per strategy: what came of the rush, and under which faults it broke."""
+    """A line per strategy: its verdict in the rush, and the faults under which it broke."""
     runs = report.typical(matrix["runs"])
     lines = ["| lock | in the rush | s | x row-lock | broken by |", "|---|---|--:|--:|---|"]
     for run in runs:
@@ -93,8 +92,8 @@ def locks_table(matrix: Summary, faults: Summary) -> str:
     return "\n".join([*lines, "", f"{report.where(matrix)} {count}"]) + "\n"
 
 
-def _broken(cells: Sequence[Mapping[str, Any]]) -> str:
-    """`slow, pause; deadlock: crash`. Oversold is not named: it is the usual."""
+def _broken(cells: Sequence[Run]) -> str:
+    """For instance `slow, pause; deadlock: crash`. Without a name the verdict is oversold."""
     by_verdict: dict[str, list[str]] = {}
     for cell in cells:
         if cell["verdict"] != "exact":
@@ -106,8 +105,10 @@ def _broken(cells: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(filter(None, (oversold, *others))) or "nothing here"
 
 
-def _read(summary: Path) -> Summary:
-    return dict(json.loads(summary.read_text()))
+def _summary(table: Path) -> Summary:
+    """The summary.json beside a table."""
+    found: Summary = json.loads(table.with_name("summary.json").read_text())
+    return found
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
 
 from loadtest.commands import faults as command
-from loadtest.commands.demo import Setting
+from loadtest.commands.run import Setting
 from loadtest.commands.serve import serving
 from loadtest.stack.results import RESULTS
 from loadtest.stack.stack import StackError
@@ -23,7 +23,7 @@ from servers.embedded import EmbeddedError
 
 PICTURES = RESULTS.parent / "docs" / "pictures"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-#: No sandbox as root; and nothing that Chromium does of its own accord.
+#: No sandbox, which root cannot have; no requests of Chromium's own.
 ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -34,7 +34,7 @@ RUSH_MS = 60_000
 
 
 def chromium() -> str | None:
-    """Where Chromium is, if it is installed."""
+    """The path of Chromium, None if it is not installed."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -42,7 +42,7 @@ def main() -> int:
     console = Console()
     path = chromium()
     if path is None:
-        console.print("there is no Chromium: apt-get install chromium")
+        console.print("Chromium is not installed: apt-get install chromium")
         return 2
     PICTURES.mkdir(parents=True, exist_ok=True)
     try:
@@ -85,7 +85,7 @@ def _report(browser: Browser, console: Console) -> None:
     """The report of a pause, opened at the cell of `token`."""
     chosen = command.Chosen(faults=["pause"], locks=["token", "redis"])
     if command.run(chosen, Console(quiet=True)):
-        raise StackError("the pause did not come as expected: make faults says why")
+        raise StackError("a verdict of the pause was not the expected one: make faults says why")
     report = (RESULTS / "latest" / "report.html").resolve()
     page = _open(browser, report.as_uri())
     page.get_by_role("button", name="token").first.click()

@@ -10,7 +10,7 @@ from typing import IO
 
 from rich.console import Console
 
-from loadtest.commands.demo import Progress, Setting
+from loadtest.commands.run import Progress, Setting
 from loadtest.rush.locust_process import Buyers, new_token
 from loadtest.stack.stack import Stack, StackError
 from servers.embedded import VAR

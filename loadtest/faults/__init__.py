@@ -1,4 +1,4 @@
-"""Every fault, one idea a file, in the order in which they are made."""
+"""Every fault, one per file, in the order in which they are made."""
 
 from __future__ import annotations
 

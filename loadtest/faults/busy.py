@@ -1,4 +1,4 @@
-"""busy: a script that does not end keeps Redis from answering anybody."""
+"""busy: an endless script keeps Redis from answering anybody."""
 
 from __future__ import annotations
 
@@ -10,87 +10,87 @@ from contextlib import suppress
 import redis
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import Stage, until
-from loadtest.faults.trial import Scene
+from loadtest.faults.testbed import Testbed, until
+from loadtest.faults.trial import Trial
 
 ENDLESS = "while true do end"
 WRITES = "redis.call('set', KEYS[1], 1) while true do end"
-#: Milliseconds after which Redis answers BUSY, and seconds that it stays so: less than a ttl.
+#: Milliseconds after which Redis answers BUSY, and seconds that it stays busy: less than a ttl.
 THRESHOLD = "50"
 BUSY = 0.4
 
 
 class Busy(Fault):
-    """First an endless script that has written: SCRIPT KILL says UNKILLABLE, and SHUTDOWN NOSAVE is
-    the only way out. Then, with holders inside, one that SCRIPT KILL ends."""
+    """First an endless script that has written: SCRIPT KILL answers UNKILLABLE, and only SHUTDOWN
+    NOSAVE helps. Then, while victims hold their locks, one that SCRIPT KILL ends."""
 
     name = "busy"
     title = "an endless script; SCRIPT KILL, SHUTDOWN NOSAVE"
 
     def __init__(self) -> None:
         super().__init__()
-        self.refused: list[Scene] = []
+        self.refused: list[Trial] = []
 
-    def arm(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self._begin(stage, WRITES)
-        for scene in scenes:
-            self._refused(scene, "unkillable")
+    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self._begin(testbed, WRITES)
+        for trial in trials:
+            self._refused(trial, "unkillable")
         try:
-            stage.ask(stage.main, "SCRIPT", "KILL")
+            testbed.ask(testbed.main, "SCRIPT", "KILL")
         except redis.ResponseError as error:
             self.unkillable = str(error)
-        self.require("UNKILLABLE" in self.unkillable, f"SCRIPT KILL said {self.unkillable}")
-        with suppress(redis.ConnectionError):  # it goes without an answer
-            stage.ask(stage.main, "SHUTDOWN", "NOSAVE")
+        self.require("UNKILLABLE" in self.unkillable, f"SCRIPT KILL answered {self.unkillable}")
+        with suppress(redis.ConnectionError):  # it ends without an answer
+            testbed.ask(testbed.main, "SHUTDOWN", "NOSAVE")
         self.script.join(5)
-        stage.restart_empty()
+        testbed.restart_empty()
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.over.clear()
-        self._begin(stage, ENDLESS)
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.may_resume.clear()
+        self._begin(testbed, ENDLESS)
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        return f"BUSY; of the one that had written: {self.unkillable}"
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        return f"Redis answers BUSY; to SCRIPT KILL of the first script: {self.unkillable}"
 
-    def meet(self, scene: Scene) -> None:
-        """The victim is done while Redis is busy: its release is refused."""
-        scene.victim_leaves()
-        self._refused(scene, "rival-1")
-        self.refused.append(scene)
+    def meet(self, trial: Trial) -> None:
+        """Resume the victim while Redis is busy, so that its release is refused."""
+        trial.resume_victim()
+        self._refused(trial, "rival-1")
+        self.refused.append(trial)
 
-    def part(self, scene: Scene) -> None:
-        """All have been where they are going."""
+    def resume(self, trial: Trial) -> None:
+        """Everybody was resumed in meet."""
 
-    def meanwhile(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         time.sleep(BUSY)
-        until(lambda: len(self.refused) == len(scenes), 10)  # all have asked a busy Redis
-        stage.ask(stage.main, "SCRIPT", "KILL")
+        until(lambda: len(self.refused) == len(trials), 10)  # all have asked a busy Redis
+        testbed.ask(testbed.main, "SCRIPT", "KILL")
         self.script.join(5)
-        self.over.set()
+        self.may_resume.set()
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        stage.ask(stage.main, "CONFIG", "SET", "busy-reply-threshold", "5000")
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        testbed.ask(testbed.main, "CONFIG", "SET", "busy-reply-threshold", "5000")
 
-    def _begin(self, stage: Stage, script: str) -> None:
-        stage.ask(stage.main, "CONFIG", "SET", "busy-reply-threshold", THRESHOLD)
+    def _begin(self, testbed: Testbed, script: str) -> None:
+        testbed.ask(testbed.main, "CONFIG", "SET", "busy-reply-threshold", THRESHOLD)
 
         def run() -> None:
-            with suppress(redis.RedisError):  # it is killed, which is what we wait for
-                stage.ask(stage.main, "EVAL", script, 1, "endless", timeout=30)
+            with suppress(redis.RedisError):  # SCRIPT KILL ends it with an error
+                testbed.ask(testbed.main, "EVAL", script, 1, "endless", timeout=30)
 
         self.script = threading.Thread(target=run, daemon=True)
         self.script.start()
-        self.require_soon(lambda: _is_busy(stage), "Redis is not busy")
+        self.require_soon(lambda: _is_busy(testbed), "Redis is not busy")
 
-    def _refused(self, scene: Scene, name: str) -> None:
-        told = scene.ask_once(name)
-        if told != "unavailable":
-            scene.broke(f"{name} was told {told} while Redis was busy, not unavailable")
+    def _refused(self, trial: Trial, name: str) -> None:
+        outcome = trial.ask_once(name)
+        if outcome != "unavailable":
+            trial.wrong.append(f"{name} was answered {outcome}, not unavailable, by a busy Redis")
 
 
-def _is_busy(stage: Stage) -> bool:
+def _is_busy(testbed: Testbed) -> bool:
     try:
-        stage.ask(stage.main, "GET", "x", timeout=1)
+        testbed.ask(testbed.main, "GET", "x", timeout=1)
     except redis.ResponseError as error:
         return "BUSY" in str(error)
     except redis.RedisError:

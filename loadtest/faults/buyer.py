@@ -1,4 +1,4 @@
-"""One buyer in a thread of its own, who asks again with the same key until the answer stands."""
+"""A buyer in a thread of its own, which asks again with the same key until an answer is final."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from itertools import cycle
 from typing import Any
 
 from loadtest.judge.history import History
-from loadtest.judge.verdict import ASK_AGAIN, Told
+from loadtest.judge.verdict import ASK_AGAIN, Reply
 from loadtest.stack.client import Refused, Shop, ShopUnreachable
 
 #: Seconds that a buyer waits before asking again.
 PAUSE = (0.05, 0.2)
-#: Outcomes after which something may have been sold: `info` in the history.
+#: Outcomes that leave open whether something was sold: `info` in the history.
 IN_DOUBT = frozenset({"unknown"})
 
 
 class Buyer:
     """Buys one unit.
 
-    attempt  the Idempotency-Key: <run>/<fault>/<lock>/<who>
-    stop     the point at which the purchase is to stand, or empty
-    returns  whether the buyer asks again; one that does not is gone with its answer
-    told     what was answered last
-    first    the first answer's outcome, empty while there is none
+    attempt     the Idempotency-Key: <run>/<fault>/<lock>/<buyer>
+    stop        the point at which the purchase stops until it is resumed, or empty
+    asks_again  whether the buyer asks again until an answer is final
+    reply       the last reply
+    first       the outcome of the first reply, empty while there is none
+    sold_at     when it bought, by the monotonic clock; 0 before
+    answered    set when the buyer has its final answer
     """
 
     def __init__(
@@ -36,15 +38,15 @@ class Buyer:
         lock: str,
         product: str,
         stop: str = "",
-        returns: bool = True,
+        asks_again: bool = True,
     ) -> None:
         self.history = history
         self.attempt = attempt
         self.lock = lock
         self.product = product
         self.stop = stop
-        self.returns = returns
-        self.told = Told(attempt, "unknown")
+        self.asks_again = asks_again
+        self.reply = Reply(attempt, "unknown")
         self.first = ""
         self.sold_at = 0.0
         self.answered = threading.Event()
@@ -52,39 +54,39 @@ class Buyer:
         self._thread: threading.Thread | None = None
 
     def start(self, *shops: Shop) -> None:
-        """Go shopping in a thread; see `buy`."""
+        """Buy in a thread: see `buy`."""
         self._thread = threading.Thread(target=self.buy, args=shops, daemon=True)
         self._thread.start()
 
     def buy(self, *shops: Shop) -> None:
-        """Go shopping, at these nodes in turn; returns with the answer that stands."""
+        """Ask these nodes in turn until an answer is final or give_up is called."""
         nodes = cycle(shops)
         while not (self.answered.is_set() or self._enough.is_set()):
-            self.keep(self.ask(next(nodes)))
-            if not self.returns:
+            self.take(self.ask(next(nodes)))
+            if not self.asks_again:
                 break
             if not self.answered.is_set():
                 self._enough.wait(random.uniform(*PAUSE))
         self.answered.set()
 
-    def keep(self, told: Told) -> None:
-        """Remember what was told; done if it stands."""
-        self.told = told
-        self.first = self.first or told.outcome
-        if told.outcome == "sold":
+    def take(self, reply: Reply) -> None:
+        """Keep a reply. A final one ends the purchase."""
+        self.reply = reply
+        self.first = self.first or reply.outcome
+        if reply.outcome == "sold":
             self.sold_at = time.monotonic()
-        if told.outcome not in ASK_AGAIN:
+        if reply.outcome not in ASK_AGAIN:
             self.answered.set()
 
-    def ask(self, shop: Shop) -> Told:
-        """Ask once, and record what was asked and answered."""
+    def ask(self, shop: Shop) -> Reply:
+        """Ask once, and record the request and its answer."""
         common = {
             "attempt": self.attempt,
             "lock": self.lock,
             "product": self.product,
             "node": shop.name,
         }
-        self.history.tell(by="buyer", f="buy", type="invoke", **common)
+        self.history.record(by="buyer", f="buy", type="invoke", **common)
         body: dict[str, Any] = {}
         try:
             _, body = shop.buy(
@@ -103,18 +105,18 @@ class Buyer:
             outcome = "unknown" if "order" not in body and not body.get("allowed") else "error"
         kind = "ok" if outcome == "sold" else "info" if outcome in IN_DOUBT else "fail"
         more = {name: body[name] for name in ("order", "replayed", "error") if name in body}
-        self.history.tell(by="buyer", f="buy", type=kind, outcome=outcome, **common, **more)
-        return Told(self.attempt, outcome, body.get("order"))
+        self.history.record(by="buyer", f="buy", type=kind, outcome=outcome, **common, **more)
+        return Reply(self.attempt, outcome, body.get("order"))
 
     @property
-    def shopping(self) -> bool:
-        """Whether it was sent, and may still be at it."""
+    def started(self) -> bool:
+        """Whether it runs in a thread, or did."""
         return self._thread is not None
 
     def give_up(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._enough.set()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the answer that stands; whether it came."""
+        """Wait for the final answer. Returns whether it came."""
         return self.answered.wait(seconds)

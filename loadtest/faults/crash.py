@@ -1,4 +1,4 @@
-"""crash: the holder's machine is gone in one moment."""
+"""crash: the holder's machine fails in an instant."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from functools import partial
 import psutil
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import VICTIMS, Stage, until
-from loadtest.faults.trial import Scene
+from loadtest.faults.testbed import VICTIMS, Testbed, until
+from loadtest.faults.trial import Trial
 
-#: Where a contender has read a time that is past, and has not acted on it yet.
+#: The point where a contender has read an expired time, and has not taken the lock over yet.
 TAKEOVER = "setnx-timestamp:before_takeover"
 
 
 def _runs(pid: int) -> bool:
-    """Whether there is such a process; one whose end nobody has asked for yet runs no more."""
+    """Whether the process exists and is no zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -26,46 +26,50 @@ def _runs(pid: int) -> bool:
 
 
 class Crash(Fault):
-    """SIGKILL of every process of node A. Of gunicorn's master alone it would be no crash: the
-    worker would end its request and release its lock."""
+    """SIGKILL of every process of node A. If gunicorn's master alone were killed, the worker would
+    finish its request and release its lock."""
 
     name = "crash"
     title = "SIGKILL of the holder's node"
-    returns = False
+    asks_again = False
     recovery = True
 
     def __init__(self) -> None:
         super().__init__()
         self.pids: list[int] = []
 
-    def enter(self, scene: Scene) -> None:
-        scene.victim_enters()
-        scene.rivals_wait(stop=f"{TAKEOVER},after_read" if scene.strategy["takes_over"] else "")
+    def enter(self, trial: Trial) -> None:
+        trial.victim_enters()
+        trial.start_rivals(stop=f"{TAKEOVER},after_read" if trial.strategy["takes_over"] else "")
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.pids = stage.pids(VICTIMS)
-        process = stage.nodes[VICTIMS].process
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.pids = testbed.pids(VICTIMS)
+        process = testbed.nodes[VICTIMS].process
         assert process is not None
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         self.require_soon(lambda: not any(map(_runs, self.pids)), "a process is left")
-        for scene in scenes:
-            scene.victim_was_cut_off()
-        return f"pids {self.pids} are gone, the victims' connections were cut"
+        for trial in trials:
+            trial.victim_was_cut_off()
+        return (
+            f"the {len(self.pids)} processes of node A are gone, its victims' connections were cut"
+        )
 
-    def act(self, scene: Scene) -> None:
-        """The rivals wait, or buy. Two that may both find the dead holder's time past, do."""
-        if not scene.strategy["takes_over"]:
-            until(lambda: any(rival.sold_at for rival in scene.rivals), self.grace)
+    def act(self, trial: Trial) -> None:
+        """Let the rivals buy. Where a rival takes an expired lock over, let two do so at once."""
+        if not trial.strategy["takes_over"]:
+            until(lambda: any(rival.sold_at for rival in trial.rivals), self.grace)
             return
-        both = until(lambda: all(scene.stands(r, TAKEOVER) for r in scene.rivals), self.grace)
-        self.require(both, f"{scene.lock}: the rivals do not find the lock expired")
-        for rival in scene.rivals:
-            scene.stage.let_go(rival.attempt, TAKEOVER)
-            until(partial(scene.stands, rival, "after_read"), 0.3)
-        scene.rivals_leave()
+        both = until(
+            lambda: all(trial.is_stopped_at(r, TAKEOVER) for r in trial.rivals), self.grace
+        )
+        self.require(both, f"{trial.lock}: the rivals do not find the lock expired")
+        for rival in trial.rivals:
+            trial.testbed.resume(rival.attempt, TAKEOVER)
+            until(partial(trial.is_stopped_at, rival, "after_read"), 0.3)
+        trial.resume_rivals()
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        stage.restart(VICTIMS)
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        testbed.restart(VICTIMS)

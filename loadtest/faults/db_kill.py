@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import Stage
-from loadtest.faults.trial import Scene
+from loadtest.faults.testbed import Testbed
+from loadtest.faults.trial import Trial
 
 KILL = """
     SELECT pid, pg_terminate_backend(pid, 5000) FROM pg_stat_activity
@@ -15,27 +15,27 @@ KILL = """
 
 
 class DbKill(Fault):
-    """pg_terminate_backend of every victim, which stands in its transaction."""
+    """pg_terminate_backend for every victim, which is stopped inside its transaction."""
 
     name = "db-kill"
     title = "pg_terminate_backend of the holder"
     grace = 0.5
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.killed = [pid for pid, gone in stage.sql(KILL) if gone]
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.killed = [pid for pid, gone in testbed.sql(KILL) if gone]
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         self.require(
-            len(self.killed) >= len(scenes),
-            f"{len(self.killed)} backends were ended for {len(scenes)} victims",
+            len(self.killed) >= len(trials),
+            f"{len(self.killed)} backends were ended for {len(trials)} victims",
         )
         return f"{len(self.killed)} backends of node A were ended in their transactions"
 
-    def part(self, scene: Scene) -> None:
-        scene.victim_leaves()
-        scene.rivals_leave()
-        assert scene.victim is not None
-        # Whoever stood before the commit cannot tell whether it went through.
-        allowed = {"unknown"} if scene.stop == "before_commit" else {"unavailable"}
-        if not scene.victim.join(10) or scene.victim.first not in allowed:
-            scene.broke(f"the victim was told {scene.victim.first or 'nothing'} at first")
+    def resume(self, trial: Trial) -> None:
+        trial.resume_victim()
+        trial.resume_rivals()
+        assert trial.victim is not None
+        # A victim stopped before its COMMIT cannot know whether the COMMIT went through.
+        allowed = {"unknown"} if trial.stop == "before_commit" else {"unavailable"}
+        if not trial.victim.join(10) or trial.victim.first not in allowed:
+            trial.wrong.append(f"the victim's first answer was {trial.victim.first or 'none'}")

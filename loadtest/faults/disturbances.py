@@ -1,7 +1,7 @@
-"""What chaos does to the stack: each a fault that comes at any moment and is healed again.
+"""The faults of chaos, which may come at any moment and are healed soon after.
 
-A disturbance is a generator: it does its harm, yields the seconds that the harm is to last, and
-then puts everything back. It draws what it leaves to chance from the run's own random numbers.
+A disturbance is a generator: it makes the fault, yields how many seconds the fault should last, and
+then heals it. Random choices come from the rush's own random numbers.
 """
 
 from __future__ import annotations
@@ -18,111 +18,113 @@ import redis
 from loadtest.faults.busy import ENDLESS
 from loadtest.faults.eviction import Eviction
 from loadtest.faults.failover import Failover
-from loadtest.faults.testbed import VICTIMS, Stage
+from loadtest.faults.testbed import VICTIMS, Testbed
 
-Disturbance = Callable[[Stage, Random], Iterator[float]]
+Disturbance = Callable[[Testbed, Random], Iterator[float]]
 
 
-def kill_node(stage: Stage, chance: Random) -> Iterator[float]:
+def kill_node(testbed: Testbed, chance: Random) -> Iterator[float]:
     node = chance.randrange(2)
-    process = stage.nodes[node].process
+    process = testbed.nodes[node].process
     assert process is not None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     yield chance.uniform(0, 1)
-    stage.restart(node)
+    testbed.restart(node)
 
 
-def end_node(stage: Stage, chance: Random) -> Iterator[float]:
-    """SIGTERM, and as long as it takes everybody in it to be answered."""
+def end_node(testbed: Testbed, chance: Random) -> Iterator[float]:
+    """SIGTERM, and a start when the node has answered everybody."""
     node = chance.randrange(2)
-    stage.restart(node)
+    testbed.restart(node)
     yield 0.0
 
 
-def pause_node(stage: Stage, chance: Random) -> Iterator[float]:
-    pids = stage.signal(chance.randrange(2), signal.SIGSTOP)
+def pause_node(testbed: Testbed, chance: Random) -> Iterator[float]:
+    pids = testbed.signal(chance.randrange(2), signal.SIGSTOP)
     yield chance.uniform(0.3, 3)
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
 
 
-def restart_redis(stage: Stage, chance: Random) -> Iterator[float]:
-    stage.main.stop(signal.SIGKILL)
+def restart_redis(testbed: Testbed, chance: Random) -> Iterator[float]:
+    testbed.main.stop(signal.SIGKILL)
     yield chance.uniform(0, 1)
-    stage.start_again(stage.main)
+    testbed.start_again(testbed.main)
 
 
-def stall_redis(stage: Stage, chance: Random) -> Iterator[float]:
-    pid = stage.pid_of(stage.main)
+def stall_redis(testbed: Testbed, chance: Random) -> Iterator[float]:
+    pid = testbed.pid_of(testbed.main)
     os.kill(pid, signal.SIGSTOP)
     yield chance.uniform(0.3, 3)
     os.kill(pid, signal.SIGCONT)
 
 
-def keep_redis_busy(stage: Stage, chance: Random) -> Iterator[float]:
-    stage.ask(stage.main, "CONFIG", "SET", "busy-reply-threshold", "20")
+def keep_redis_busy(testbed: Testbed, chance: Random) -> Iterator[float]:
+    testbed.ask(testbed.main, "CONFIG", "SET", "busy-reply-threshold", "20")
 
     def run() -> None:
-        with suppress(redis.RedisError):  # it is killed, which is what we wait for
-            stage.ask(stage.main, "EVAL", ENDLESS, 0, timeout=30)
+        with suppress(redis.RedisError):  # SCRIPT KILL ends it with an error
+            testbed.ask(testbed.main, "EVAL", ENDLESS, 0, timeout=30)
 
     script = threading.Thread(target=run, daemon=True)
     script.start()
     yield chance.uniform(0.1, 2)
-    with suppress(redis.ResponseError):  # NOTBUSY: it never came to run
-        stage.ask(stage.main, "SCRIPT", "KILL")
+    with suppress(redis.ResponseError):  # NOTBUSY: the script did not run yet
+        testbed.ask(testbed.main, "SCRIPT", "KILL")
     script.join(10)
 
 
-def fail_over(stage: Stage, chance: Random) -> Iterator[float]:
+def fail_over(testbed: Testbed, chance: Random) -> Iterator[float]:
     failover = Failover()
-    failover.arm(stage, [])
-    yield chance.uniform(0, 1)  # of writes that the replica never hears of
-    failover.fire(stage, [])
-    failover.heal(stage, [])
+    failover.arm(testbed, [])
+    yield chance.uniform(0, 1)  # the replica misses what is written now
+    failover.fire(testbed, [])
+    failover.heal(testbed, [])
 
 
-def evict(stage: Stage, chance: Random) -> Iterator[float]:
+def evict(testbed: Testbed, chance: Random) -> Iterator[float]:
     eviction = Eviction()
-    eviction.fire(stage, [])
+    eviction.fire(testbed, [])
     yield 0.0
-    eviction.heal(stage, [])
+    eviction.heal(testbed, [])
 
 
-def cut_redis(stage: Stage, chance: Random) -> Iterator[float]:
-    way = chance.choice(stage.redis)
-    way.black_hole()
+def cut_redis(testbed: Testbed, chance: Random) -> Iterator[float]:
+    proxy = chance.choice(testbed.redis)
+    proxy.black_hole()
     yield chance.uniform(0.1, 2)
-    way.pass_on()
+    proxy.pass_on()
 
 
-def lose_replies_of_redis(stage: Stage, chance: Random) -> Iterator[float]:
-    rules = [chance.choice(stage.redis).lose_reply(b"lock:") for _ in range(chance.randint(1, 10))]
+def lose_replies_of_redis(testbed: Testbed, chance: Random) -> Iterator[float]:
+    rules = [
+        chance.choice(testbed.redis).lose_reply(b"lock:") for _ in range(chance.randint(1, 10))
+    ]
     yield 1.0
     for rule in rules:
         rule.cancel()
 
 
-def lose_replies_to_commit(stage: Stage, chance: Random) -> Iterator[float]:
-    rules = [stage.postgres.lose_reply(b"COMMIT") for _ in range(chance.randint(1, 10))]
+def lose_replies_to_commit(testbed: Testbed, chance: Random) -> Iterator[float]:
+    rules = [testbed.postgres.lose_reply(b"COMMIT") for _ in range(chance.randint(1, 10))]
     yield 1.0
     for rule in rules:
         rule.cancel()
 
 
-def delay_everything(stage: Stage, chance: Random) -> Iterator[float]:
-    ways = [*stage.redis, stage.postgres]
-    for way in ways:
-        way.delay(chance.uniform(0, 0.1))
+def delay_everything(testbed: Testbed, chance: Random) -> Iterator[float]:
+    proxies = [*testbed.redis, testbed.postgres]
+    for proxy in proxies:
+        proxy.delay(chance.uniform(0, 0.1))
     yield chance.uniform(0.5, 2)
-    for way in ways:
-        way.pass_on()
+    for proxy in proxies:
+        proxy.pass_on()
 
 
-def end_connections_to_postgres(stage: Stage, chance: Random) -> Iterator[float]:
-    node = stage.nodes[chance.choice([VICTIMS, 1 - VICTIMS])].name
-    stage.sql(
+def end_connections_to_postgres(testbed: Testbed, chance: Random) -> Iterator[float]:
+    node = testbed.nodes[chance.choice([VICTIMS, 1 - VICTIMS])].name
+    testbed.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
         f"WHERE application_name = 'oversold-{node}' AND state <> 'idle'"
     )

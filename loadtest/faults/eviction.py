@@ -1,4 +1,4 @@
-"""eviction: Redis is short of memory and drops the lock's key."""
+"""eviction: Redis runs out of memory and evicts the lock's key."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import suppress
 import redis
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import Stage
-from loadtest.faults.trial import Scene, still_held
+from loadtest.faults.testbed import Testbed
+from loadtest.faults.trial import Trial, still_held
 
 FILLER = "filler"
 
 
 class Eviction(Fault):
-    """maxmemory with volatile-lru: keys with a ttl may go, and locks are keys with a ttl. One
-    without (`setnx`, `setnx-timestamp`) stays; under allkeys-lru it would go too."""
+    """maxmemory with volatile-lru evicts keys with a ttl, and most locks are such keys. A lock
+    without a ttl (`setnx`, `setnx-timestamp`) stays; under allkeys-lru it would go too."""
 
     name = "eviction"
     title = "maxmemory with volatile-lru: the lock's key goes"
@@ -24,34 +24,34 @@ class Eviction(Fault):
     ttl = 5.0
     takes_the_lock = True
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        still_held(scenes)
-        self.held = {scene.lock: scene.orphans() for scene in scenes}
-        self.mortal = {
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        still_held(trials)
+        self.held = {trial.lock: trial.orphans() for trial in trials}
+        self.with_ttl = {
             lock
             for lock, keys in self.held.items()
-            if any(stage.ask(stage.main, "PTTL", key) > 0 for key in keys)
+            if any(testbed.ask(testbed.main, "PTTL", key) > 0 for key in keys)
         }
-        self.before = self._evicted(stage)
-        stage.ask(stage.main, "CONFIG", "SET", "maxmemory-policy", "volatile-lru")
-        stage.ask(stage.main, "CONFIG", "SET", "maxmemory", "1mb")
-        with suppress(redis.ResponseError):  # OOM: what may go is gone
-            stage.ask(stage.main, "SET", FILLER, "x" * 65536)
-        stage.ask(stage.main, "CONFIG", "SET", "maxmemory", "0")
+        self.before = self._evicted(testbed)
+        testbed.ask(testbed.main, "CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+        testbed.ask(testbed.main, "CONFIG", "SET", "maxmemory", "1mb")
+        with suppress(redis.ResponseError):  # out of memory: everything that may be evicted is
+            testbed.ask(testbed.main, "SET", FILLER, "x" * 65536)
+        testbed.ask(testbed.main, "CONFIG", "SET", "maxmemory", "0")
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        evicted = self._evicted(stage) - self.before
-        left = {scene.lock for scene in scenes if scene.orphans()}
-        self.require(evicted and self.mortal, "nothing was evicted")
-        self.require(not left & self.mortal, f"locks with a ttl are left: {left & self.mortal}")
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        evicted = self._evicted(testbed) - self.before
+        left = {trial.lock for trial in trials if trial.orphans()}
+        self.require(evicted and self.with_ttl, "nothing was evicted")
+        self.require(not left & self.with_ttl, f"locks with a ttl are left: {left & self.with_ttl}")
         stayed = ", ".join(sorted(left)) or "none"
         return f"evicted_keys +{evicted}; locks without a ttl stayed: {stayed}"
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        stage.ask(stage.main, "CONFIG", "SET", "maxmemory", "0")
-        stage.ask(stage.main, "CONFIG", "SET", "maxmemory-policy", "noeviction")
-        stage.ask(stage.main, "DEL", FILLER)
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        testbed.ask(testbed.main, "CONFIG", "SET", "maxmemory", "0")
+        testbed.ask(testbed.main, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+        testbed.ask(testbed.main, "DEL", FILLER)
 
     @staticmethod
-    def _evicted(stage: Stage) -> int:
-        return int(stage.ask(stage.main, "INFO", "stats")["evicted_keys"])
+    def _evicted(testbed: Testbed) -> int:
+        return int(testbed.ask(testbed.main, "INFO", "stats")["evicted_keys"])

@@ -1,4 +1,4 @@
-"""failover: the replica that takes over never heard of the lock."""
+"""failover: the replica is promoted without the lock."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import signal
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, VICTIMS, Stage
-from loadtest.faults.trial import Scene, still_held
+from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
+from loadtest.faults.trial import Trial, still_held
 from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.sentinels import MASTER, Sentinels
 
 
 class Failover(Fault):
-    """The replication link is a black hole when the victim takes its lock; then the master is
-    killed, the replica promoted by hand, and everybody sent to it.
+    """Replication is a black hole when the victim takes its lock. Then the master is killed, the
+    replica promoted by hand, and everybody sent to it.
 
-    Killing and promoting alone would not do: on loopback the bytes are with the replica already.
+    Without the black hole nothing would be lost: on loopback the replica has the bytes at once.
     """
 
     name = "failover"
@@ -26,98 +26,97 @@ class Failover(Fault):
     ttl = 5.0
     takes_the_lock = True
 
-    def arm(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.link = Proxy(stage.address(stage.main), name="replication")
-        self.link.start()
-        self.replica = self._replica(stage, self.link)
-        self.link.black_hole()
+    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.proxy = Proxy(testbed.address(testbed.main), name="replication")
+        self.proxy.start()
+        self.replica = self._replica(testbed, self.proxy)
+        self.proxy.black_hole()
 
-    def _replica(self, stage: Stage, link: Proxy) -> embedded.Valkey:
-        """A replica that has caught up through `link`."""
-        host, port = link.address.split(":")
-        stage.ask(stage.main, "CONFIG", "SET", "repl-diskless-sync-delay", "0")
-        replica = embedded.Valkey(stage.folder, "--replicaof", f"{host} {port}")
+    def _replica(self, testbed: Testbed, proxy: Proxy) -> embedded.Valkey:
+        """A replica that has caught up through `proxy`."""
+        host, port = proxy.address.split(":")
+        replica = embedded.Valkey(testbed.folder, replica_of=(host, int(port)))
         embedded.adopt(replica.start())
-        stage.valkeys.append(replica)
+        testbed.valkeys.append(replica)
         self.require_soon(
             lambda: (
-                stage.ask(replica, "INFO", "replication").get("master_link_status") == "up"
-                and not stage.ask(replica, "INFO", "replication").get("master_sync_in_progress")
+                testbed.ask(replica, "INFO", "replication").get("master_link_status") == "up"
+                and not testbed.ask(replica, "INFO", "replication").get("master_sync_in_progress")
             ),
             "the replica does not catch up",
         )
         return replica
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.held = still_held(scenes)
-        stage.main.stop(signal.SIGKILL)
-        stage.ask(self.replica, "REPLICAOF", "NO", "ONE")
-        for way in stage.redis:
-            way.switch(stage.address(self.replica))
-        self._is_main(stage)
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.held = still_held(trials)
+        testbed.main.stop(signal.SIGKILL)
+        self.replica.promote()
+        for proxy in testbed.redis:
+            proxy.switch(testbed.address(self.replica))
+        self._is_main(testbed)
 
-    def _is_main(self, stage: Stage) -> None:
-        stage.valkeys.remove(self.replica)
-        stage.main = self.replica
-        self.replica.options = ()  # it follows nobody, should it start again
+    def _is_main(self, testbed: Testbed) -> None:
+        testbed.valkeys.remove(self.replica)
+        testbed.main = self.replica
+        self.replica.replica_of = None  # if it is started again
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        role = stage.ask(stage.main, "INFO", "replication")["role"]
-        self.require(role == "master", f"the replica is a {role} still")
-        left = [scene.lock for scene in scenes if scene.orphans()]
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        role = testbed.ask(testbed.main, "INFO", "replication")["role"]
+        self.require(role == "master", f"the replica is still a {role}")
+        left = [trial.lock for trial in trials if trial.orphans()]
         self.require(not left, f"locks survived: {left}")
         return f"the replica is master and has none of the {len(self.held)} locks held before"
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.link.stop()
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.proxy.stop()
 
 
 class FailoverSentinel(Failover):
     """The same with three real Sentinels: they find the master dead and promote its replica, and
-    the shop asks them where to go. Sentinels and replica know the master by the address of a proxy,
-    in which the replication alone is a black hole."""
+    the shop asks them for the master. Sentinels and replica reach the master through a proxy that
+    drops replication only."""
 
     name = "failover@sentinel"
     title = "three Sentinels promote the replica without the lock"
     grace = 1.0
 
-    def arm(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.link = Proxy(stage.address(stage.main), name="master")
-        self.link.start()
-        self.replica = self._replica(stage, self.link)
-        sentinels = Sentinels(stage.folder / "sentinels", self.link.port, stage.log)
-        stage.sentinels = self.sentinels = sentinels
+    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.proxy = Proxy(testbed.address(testbed.main), name="master")
+        self.proxy.start()
+        self.replica = self._replica(testbed, self.proxy)
+        sentinels = Sentinels(testbed.folder / "sentinels", self.proxy.port, testbed.log)
+        testbed.sentinels = self.sentinels = sentinels
         for pid in sentinels.start():
             embedded.adopt(pid)
         sentinels.wait_until_ready()
         for node in (VICTIMS, RIVALS):
-            stage.restart(
+            testbed.restart(
                 node,
                 REDIS_SENTINELS=self.sentinels.urls,
                 REDIS_SENTINEL_MASTER=MASTER,
             )
-        self.link.black_hole_replication()
+        self.proxy.black_hole_replication()
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.held = still_held(scenes)
-        stage.main.stop(signal.SIGKILL)
-        self.link.refuse()
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.held = still_held(trials)
+        testbed.main.stop(signal.SIGKILL)
+        self.proxy.refuse()
         self.require_soon(
-            lambda: self.sentinels.master() == stage.address(self.replica),
+            lambda: self.sentinels.master() == testbed.address(self.replica),
             "the Sentinels promote nobody",
             20.0,
         )
-        self._is_main(stage)
+        self._is_main(testbed)
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        """The Sentinels stay until the sale is over: the shop asks them."""
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        """The Sentinels stay until the sales are over, because the shop asks them."""
 
-    def leave(self, stage: Stage) -> None:
-        if stage.sentinels is None:
+    def clean_up(self, testbed: Testbed) -> None:
+        if testbed.sentinels is None:
             return
-        stage.sentinels.stop()
-        stage.sentinels = None
-        self.link.stop()
-        for node, way in enumerate(stage.redis):
-            way.switch(stage.address(stage.main))
-            stage.restart(node)
+        testbed.sentinels.stop()
+        testbed.sentinels = None
+        self.proxy.stop()
+        for node, proxy in enumerate(testbed.redis):
+            proxy.switch(testbed.address(testbed.main))
+            testbed.restart(node)

@@ -1,47 +1,44 @@
-"""What a fault is: armed, fired, proven, healed; and how buyers meet in it.
+"""A fault: its steps, and what the buyers do meanwhile.
 
-    arm    before anybody buys: start what it needs
-    enter  victims come in on node A and stand at their point
-    fire   make it happen
-    prove  say by what it is seen that it did; NotFired if it did not
-    meet   rivals come on node B while the victims stand
-    part   the victims go on, then the rivals
-    heal   everything as it was
+    arm     before anybody buys: start what the fault needs
+    enter   the victims buy on node A and stop at their point
+    fire    make the fault happen
+    prove   return the evidence that it happened, or raise NotFired
+    meet    rivals buy on node B while the victims are stopped
+    resume  the victims go on, then the rivals
+    heal    put everything back
 
-Victim and rivals meet in the order that shows a broken lock for certain: where the lock lets a
-rival in beside the victim, both have read the same stock; the victim writes, then the rival.
+This order shows a broken lock for certain: if the lock lets a rival in beside the victim, both have
+read the same stock; then the victim writes, and after it the rival.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from loadtest.faults.testbed import TTL, Stage, until
-
-if TYPE_CHECKING:
-    from loadtest.faults.trial import Scene
+from loadtest.faults.testbed import TTL, Testbed, until
+from loadtest.faults.trial import Trial
 
 
 class NotFired(RuntimeError):
-    """The fault did not happen, so nothing was shown. The message says what was missing."""
+    """The fault did not happen, so the run shows nothing. The message says what was missing."""
 
 
 class Fault(ABC):
-    """One fault. Fired once for all the strategies that it concerns.
+    """One fault, fired once for all the strategies that it concerns.
 
-    name      as the registry has it; with an @, another form of the fault before it
-    title     what is done, for a table
-    stop      the point at which its victims stand, unless the strategy has one of its own
-    grace     seconds that a rival is given to get in beside the victim
-    ttl       seconds that a lock survives a silent holder; more than TTL where the fault itself has
-              to take the lock away, lest it ends by itself
-    takes_the_lock  whether even a sound lock is taken away, so that two may be inside and the fence
-              decides
-    returns   whether a victim whose answer is lost asks again with its key
-    recovery  whether the time from firing to the next sale is of interest
+    name            as in loadtest/expected.py; with an @, a variant of another fault
+    title           what is done, for tables
+    stop            the point at which victims stop, unless the strategy has one of its own
+    grace           seconds that a rival has to get in beside the victim
+    ttl             seconds that a lock survives a silent holder. More than TTL where the fault has
+                    to take the lock away: it must not end by itself before that
+    takes_the_lock  whether even a sound lock is taken away, so that two may hold it and the fence
+                    decides
+    asks_again      whether a victim whose answer is lost asks again with its key
+    recovery        whether to measure the time from firing to the next sale
     """
 
     name: str
@@ -50,62 +47,64 @@ class Fault(ABC):
     grace = TTL + 0.7
     ttl = TTL
     takes_the_lock = False
-    returns = True
+    asks_again = True
     recovery = False
 
     def __init__(self) -> None:
-        #: Set when rivals have met the victims for long enough, and these may go on.
-        self.over = threading.Event()
-        self.over.set()
+        #: Set when the rivals have had enough time and the victims may go on.
+        self.may_resume = threading.Event()
+        self.may_resume.set()
 
-    def arm(self, stage: Stage, scenes: Sequence[Scene]) -> None:  # noqa: B027 most need nothing
-        """Get ready. The sales are open, nobody buys yet."""
+    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:  # noqa: B027 most need nothing
+        """Get ready. The sales are open; nobody buys yet."""
 
-    def enter(self, scene: Scene) -> None:
-        """Have the victim stand at its point."""
-        scene.victim_enters()
-
-    @abstractmethod
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        """Make it happen. Every victim stands at its point."""
+    def enter(self, trial: Trial) -> None:
+        """Send the victim, and wait until it stops at its point."""
+        trial.victim_enters()
 
     @abstractmethod
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        """By what it is seen that it happened. Raises NotFired."""
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        """Make it happen. Every victim is stopped at its point."""
 
-    def act(self, scene: Scene) -> None:
-        """What buyers do while it lasts."""
-        self.meet(scene)
-        self.over.wait(30)
-        self.part(scene)
+    @abstractmethod
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        """The evidence that it happened, one sentence without pids and ports. Raises NotFired."""
 
-    def meet(self, scene: Scene) -> None:
-        scene.rival_enters("rival-1", grace=self.grace)
+    def act(self, trial: Trial) -> None:
+        """What the buyers do while the fault lasts."""
+        self.meet(trial)
+        self.may_resume.wait(30)
+        self.resume(trial)
 
-    def part(self, scene: Scene) -> None:
-        scene.victim_leaves()
-        scene.rivals_leave()
+    def meet(self, trial: Trial) -> None:
+        """Send rivals while the victim is stopped."""
+        trial.rival_enters("rival-1", grace=self.grace)
 
-    def meanwhile(self, stage: Stage, scenes: Sequence[Scene]) -> None:  # noqa: B027
+    def resume(self, trial: Trial) -> None:
+        """Let the victim go on, then the rivals."""
+        trial.resume_victim()
+        trial.resume_rivals()
+
+    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:  # noqa: B027
         """What is done to the servers while the buyers act."""
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:  # noqa: B027
-        """Put everything back. Called whether it fired or not."""
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:  # noqa: B027
+        """Put everything back. Called whether the fault fired or not."""
 
-    def leave(self, stage: Stage) -> None:  # noqa: B027
-        """What has to stay until the sales are over. Called whether it fired or not."""
+    def clean_up(self, testbed: Testbed) -> None:  # noqa: B027
+        """Put back what has to stay until the sales are over. Called whether it fired or not."""
 
-    def seen(self, scenes: Sequence[Scene]) -> str:
-        """What was counted or measured while the buyers acted, for the report."""
+    def observed(self, trials: Sequence[Trial]) -> str:
+        """More evidence: what was counted or measured while the buyers acted."""
         return ""
 
-    def require(self, true: object, what: str) -> None:
-        """Raise NotFired unless it is true."""
-        if not true:
-            raise NotFired(f"{self.name}: {what}")
+    def require(self, is_so: object, otherwise: str) -> None:
+        """Raise NotFired, with what is the case otherwise, unless it is so."""
+        if not is_so:
+            raise NotFired(f"{self.name}: {otherwise}")
 
-    def require_soon(self, true: object, what: str, seconds: float = 10.0) -> None:
-        """Raise NotFired unless it comes true."""
-        assert callable(true)
-        if not until(true, seconds):
-            raise NotFired(f"{self.name}: {what}")
+    def require_soon(
+        self, condition: Callable[[], object], otherwise: str, seconds: float = 10.0
+    ) -> None:
+        """Raise NotFired unless the condition holds within so many seconds."""
+        self.require(until(condition, seconds), otherwise)

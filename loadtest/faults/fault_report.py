@@ -1,18 +1,16 @@
-"""The matrix of faults: a table for the terminal, Markdown with what happened in broken cells."""
+"""The matrix of faults: a table for the terminal, and Markdown with the broken cells' timelines."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.table import Table
 
 from loadtest.faults import FAULTS
+from loadtest.judge.run import Cell, Summary
 
-Cell = Mapping[str, Any]
-
-#: A sign that does not need colour, and a colour.
+#: A sign, for those who see no colour, and a colour.
 SIGNS = {
     "exact": ("✓", "green"),
     "oversold": ("O", "bold red"),
@@ -24,15 +22,15 @@ SIGNS = {
 LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? not shown  ! not as expected"
 
 
-def line(name: str, column: Sequence[Cell], seconds: float) -> str:
-    """One line when a fault is through."""
-    off = [cell["lock"] for cell in column if not cell["as_expected"]]
-    said = f"off: {', '.join(off)}" if off else "all as expected"
-    return f"{name:18} {len(column):2} strategies, {seconds:4.1f} s, {said}"
+def line(name: str, cells: Sequence[Cell], seconds: float) -> str:
+    """One line about the cells of one fault."""
+    off = [cell["lock"] for cell in cells if not cell["as_expected"]]
+    result = f"off: {', '.join(off)}" if off else "all as expected"
+    return f"{name:18} {len(cells):2} strategies, {seconds:4.1f} s, {result}"
 
 
 def table(cells: Sequence[Cell]) -> Table:
-    """Strategy by fault; the faults by their number in `numbers`."""
+    """Strategies by faults; `numbers` says which fault each number is."""
     faults, locks, at = _grid(cells)
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     shown.add_column("lock", no_wrap=True)
@@ -44,13 +42,13 @@ def table(cells: Sequence[Cell]) -> Table:
 
 
 def numbers(cells: Sequence[Cell]) -> str:
-    """Which fault each column of the table is, and what its signs mean."""
+    """The fault of each column of the table, and the meaning of its signs."""
     named = [f"{number} {name}" for number, name in enumerate(_grid(cells)[0], 1)]
     return "  ".join(named) + "\n" + LEGEND
 
 
 def complaint(cell: Cell) -> str:
-    """Why a cell is off, in one line."""
+    """Why a cell is not as expected, in one line."""
     spoiled = cell["violations"] if cell["verdict"] == "unknown" else []
     why = "; ".join(filter(None, (cell["missing"], *cell["wrong"], ", ".join(spoiled))))
     return (
@@ -59,9 +57,8 @@ def complaint(cell: Cell) -> str:
     )
 
 
-def markdown(summary: Mapping[str, Any]) -> str:
+def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     """The matrix, the recovery times, and a paragraph for every broken cell."""
-    cells = summary["runs"]
     faults, locks, at = _grid(cells)
     off = sum(not cell["as_expected"] for cell in cells)
     where = summary["machine"]
@@ -71,7 +68,8 @@ def markdown(summary: Mapping[str, Any]) -> str:
         f"{len(cells)} cells, {off} off their expected verdict. {summary['started'][:10]}, "
         f"{where['cpus']} CPUs, Python {where['python']}, PostgreSQL {where['postgres']}, "
         f"{where['redis']}; 20 buyers for 10 units in every cell. Locks survive a silent holder "
-        "for 1 s, or 5 s where the fault takes the lock away. Empty: it does not concern it.",
+        "for 1 s, or 5 s where the fault takes the lock away. Empty: the fault does not concern "
+        "the lock.",
         "",
         f"| lock | {' | '.join(faults)} |",
         f"|---|{'---|' * len(faults)}",
@@ -79,28 +77,28 @@ def markdown(summary: Mapping[str, Any]) -> str:
     for lock in locks:
         row = [_word(at.get((lock, name))) for name in faults]
         lines.append(f"| `{lock}` | {' | '.join(row)} |")
-    lines += ["", "## What was done, and by what it was seen", ""]
+    lines += ["", "## What was done, and the evidence", ""]
     for name in faults:
         evidence = max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
-        lines.append(f"- **{name}**: {FAULTS[name].title}. Seen: {evidence.rstrip('.')}.")
+        lines.append(f"- **{name}**: {FAULTS[name].title}. Evidence: {evidence.rstrip('.')}.")
     lines += _recovery(cells)
     lines += ["", "## What happened in the cells that broke", ""]
     lines += [
         "Seconds since the first line. A is the victim's node, B that of its rivals. Where the",
-        "same steps broke several locks, one is told; a run's `faults.json` has all of them.",
+        "same steps broke several locks, one is shown; `summary.json` of a run has all of them.",
         "",
     ]
-    for alike in _alike([cell for cell in cells if _is_told(cell)]):
+    for alike in _alike([cell for cell in cells if _is_shown(cell)]):
         lines += _paragraph(alike)
     return "\n".join(lines) + "\n"
 
 
-def _is_told(cell: Cell) -> bool:
+def _is_shown(cell: Cell) -> bool:
     return cell["verdict"] not in {"exact", "not_run"} or not cell["as_expected"]
 
 
 def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The broken cells, those together in which the same happened to different locks."""
+    """The broken cells, grouped by what happened."""
     found: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         steps = [re.sub(r"[0-9.]+|, fence|: two holders", "", line) for line in cell["story"][:-1]]

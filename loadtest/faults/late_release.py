@@ -1,39 +1,39 @@
-"""late-release: the holder has sold, and is late in giving its lock back."""
+"""late-release: the holder has sold, and releases its lock after the ttl."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, Stage
-from loadtest.faults.trial import Scene, stood
+from loadtest.faults.testbed import TTL, Testbed
+from loadtest.faults.trial import Trial, stopped_for
 
 
 class LateRelease(Fault):
-    """The victim stands between its COMMIT and its release past the ttl. A first rival comes in;
-    the victim's late release must not let a second one in beside it."""
+    """The victim is stopped between its COMMIT and its release until the ttl is over. A first rival
+    gets the lock; the victim's late release must not let a second one in beside it."""
 
     name = "late-release"
     title = "the release comes after the ttl"
     stop = "after_commit"
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        """Time does it."""
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        """Nothing to do: time passes."""
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        keys = {order["key"] for s in scenes for order in stage.shop().orders(s.sale)}
-        for scene in scenes:
-            assert scene.victim is not None
-            if scene.victim.attempt not in keys:
-                scene.missing = scene.missing or "the victim has not committed"
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        keys = {order["key"] for s in trials for order in testbed.shop().orders(s.sale)}
+        for trial in trials:
+            assert trial.victim is not None
+            if trial.victim.attempt not in keys:
+                trial.missing = trial.missing or "the victim has not committed"
         return "every victim's order is committed, and its lock not released"
 
-    def seen(self, scenes: Sequence[Scene]) -> str:
-        return f"the releases came after {stood(scenes)}, with a ttl of {TTL:g} s"
+    def observed(self, trials: Sequence[Trial]) -> str:
+        return f"the releases came after {stopped_for(trials)}, with a ttl of {TTL:g} s"
 
-    def act(self, scene: Scene) -> None:
-        scene.rival_enters("rival-1", grace=self.grace)
-        scene.outlasts(TTL)
-        scene.victim_leaves(seconds=0.3)  # the first rival's own ttl runs
-        scene.rival_enters("rival-2", grace=0.3)
-        scene.rivals_leave()
+    def act(self, trial: Trial) -> None:
+        trial.rival_enters("rival-1", grace=self.grace)
+        trial.require_stop_of(TTL)
+        trial.resume_victim(seconds=0.3)  # the first rival's own ttl runs
+        trial.rival_enters("rival-2", grace=0.3)
+        trial.resume_rivals()

@@ -1,46 +1,48 @@
-"""lost-reply: Redis does what it was asked, and its answer never arrives."""
+"""lost-reply: Redis carries a command out, and its reply is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import VICTIMS, Stage
-from loadtest.faults.trial import Scene
+from loadtest.faults.testbed import VICTIMS, Testbed
+from loadtest.faults.trial import Trial
 from servers.proxy.proxy import LostReply
 
 
 class LostReplies(Fault):
-    """The reply to the victim's first command that names its product is cut off: the one that takes
-    the lock. The victim asks again with the same key."""
+    """The proxy drops the reply to the victim's first command that names its product: the one that
+    takes the lock. The victim asks again with the same key."""
 
     name = "lost-reply"
     title = "the reply that says that the lock is ours is cut off"
 
-    def arm(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         self.rules: dict[str, LostReply] = {}
-        for scene in scenes:
-            way = (
-                stage.redlock[0] if scene.strategy["backend"] == "redlock" else stage.redis[VICTIMS]
+        for trial in trials:
+            proxy = (
+                testbed.redlock[0]
+                if trial.strategy["backend"] == "redlock"
+                else testbed.redis[VICTIMS]
             )
-            # The keys of a reservation are of the sale, its arguments name the attempt.
-            names = f"{scene.attempts}/victim" if scene.strategy["reserves"] else scene.product
-            self.rules[scene.lock] = way.lose_reply(names.encode())
+            # A reservation does not name the product, but its arguments name the attempt.
+            names = f"{trial.attempts}/victim" if trial.strategy["reserves"] else trial.product
+            self.rules[trial.lock] = proxy.lose_reply(names.encode())
 
-    def enter(self, scene: Scene) -> None:
-        scene.victim = scene.send(scene.buyer("victim"), VICTIMS)
+    def enter(self, trial: Trial) -> None:
+        trial.victim = trial.send(trial.buyer("victim"), VICTIMS)
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        """The victims do, by asking."""
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        """The victims' requests fire it."""
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        for scene in scenes:
-            self.require(self.rules[scene.lock].wait(10), f"{scene.lock}: no reply was cut")
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        for trial in trials:
+            self.require(self.rules[trial.lock].wait(10), f"{trial.lock}: no reply was cut")
         return f"{len(self.rules)} replies were cut"
 
-    def act(self, scene: Scene) -> None:
-        """The victim is asking again."""
+    def act(self, trial: Trial) -> None:
+        """The victim asks again by itself."""
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         for rule in self.rules.values():
             rule.cancel()

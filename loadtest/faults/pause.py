@@ -1,4 +1,4 @@
-"""pause: the holder's whole machine stands still for longer than its ttl."""
+"""pause: the holder's whole machine is stopped for longer than its ttl."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import psutil
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, VICTIMS, Stage, until
-from loadtest.faults.trial import Scene
+from loadtest.faults.testbed import TTL, VICTIMS, Testbed, until
+from loadtest.faults.trial import Trial
 
 #: Seconds. Longer than the ttl and than ZooKeeper's session, which ends on a tick of half a second;
-#: shorter than PostgreSQL's patience with an idle transaction and gunicorn's with a worker.
+#: shorter than PostgreSQL's timeout for an idle transaction and gunicorn's for a worker.
 PAUSE = TTL + 1.0
 
 
 class Pause(Fault):
-    """SIGSTOP of node A, SIGCONT after the ttl. Nothing in it renews, nothing in it notices."""
+    """SIGSTOP of node A, SIGCONT after the ttl. Meanwhile nothing in it can renew or notice."""
 
     name = "pause"
     title = "SIGSTOP of the holder's node past the ttl"
@@ -30,43 +30,43 @@ class Pause(Fault):
         self.pids: list[int] = []
         self.since = self.lasted = 0.0
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.over.clear()
-        self.pids = stage.signal(VICTIMS, signal.SIGSTOP)
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.may_resume.clear()
+        self.pids = testbed.signal(VICTIMS, signal.SIGSTOP)
         self.since = time.monotonic()
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        self.require(until(self._stands_still, 2), "a process of node A runs on")
-        return f"all processes of node A are in state T (pids {self.pids})"
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        self.require(until(self._is_stopped, 2), "a process of node A still runs")
+        return f"the {len(self.pids)} processes of node A are in state T"
 
-    def _stands_still(self) -> bool:
+    def _is_stopped(self) -> bool:
         return {psutil.Process(p).status() for p in self.pids} == {psutil.STATUS_STOPPED}
 
-    def meanwhile(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         time.sleep(PAUSE)
         self.lasted = time.monotonic() - self.since
-        if not self._stands_still() or self.lasted < TTL + 0.5:
-            for scene in scenes:
-                scene.missing = f"node A stood still for {self.lasted:.1f} s, or not to the end"
-        self._go_on(stage)
+        if not self._is_stopped() or self.lasted < TTL + 0.5:
+            for trial in trials:
+                trial.missing = f"node A was stopped for {self.lasted:.1f} s only"
+        self._continue(testbed)
 
-    def seen(self, scenes: Sequence[Scene]) -> str:
-        return f"they stood still for {self.lasted:.2f} s, with a ttl of {TTL:g} s"
+    def observed(self, trials: Sequence[Trial]) -> str:
+        return f"they were stopped for {self.lasted:.2f} s, with a ttl of {TTL:g} s"
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self._go_on(stage)
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self._continue(testbed)
 
-    def _go_on(self, stage: Stage) -> None:
+    def _continue(self, testbed: Testbed) -> None:
         if self.pids:
-            stage.signal(VICTIMS, signal.SIGCONT)
-            stage.tell(self.name, "ok", "heal", f"SIGCONT of pids {self.pids}")
+            testbed.signal(VICTIMS, signal.SIGCONT)
+            testbed.record_fault(self.name, "ok", "heal", "SIGCONT of node A")
         self.pids = []
-        self.over.set()
+        self.may_resume.set()
 
 
 class PauseAcquired(Pause):
-    """The same between acquiring and claiming: only there does the fence itself show. Once it is
-    claimed, the row lock of the victim's transaction keeps rivals out."""
+    """The same between acquiring the lock and claiming the fence: only there the fence itself is
+    tested. After the claim the row lock of the victim's transaction keeps rivals out."""
 
     name = "pause@acquired"
     title = "the same before the fence is claimed"

@@ -1,46 +1,48 @@
-"""quorum: Redlock with two of its five servers gone, and with three."""
+"""quorum: Redlock without two of its five servers, then without three."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import Stage
-from loadtest.faults.trial import Scene
+from loadtest.faults.testbed import Testbed
+from loadtest.faults.trial import Trial
 
 
 class Quorum(Fault):
-    """Two of five servers cut off: the shop sells on. Three: it refuses. That one which comes back
-    empty gives two holders is seen under `restart`."""
+    """With two of five servers cut off the shop sells, with three it refuses. `restart` shows that
+    a server which comes back empty leads to two holders."""
 
     name = "quorum"
     title = "2 of 5 servers are cut off, then 3"
 
-    def enter(self, scene: Scene) -> None:
-        """Nobody is inside."""
+    def enter(self, trial: Trial) -> None:
+        """No victim."""
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.stage = stage
-        for way in stage.redlock[3:]:
-            way.black_hole()
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        for proxy in testbed.redlock[3:]:
+            proxy.black_hole()
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        answering = sum(stage.answers(way) for way in stage.redlock)
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        answering = sum(testbed.answers(proxy) for proxy in testbed.redlock)
         self.require(answering == 3, f"{answering} of 5 servers answer")
-        return "2 of 5 servers do not answer; then a third"
+        return "2 of 5 servers do not answer, then 3"
 
-    def act(self, scene: Scene) -> None:
-        self._ask(scene, "two-gone", "sold", 3)
-        self.stage.redlock[2].black_hole()
-        self.require(sum(map(self.stage.answers, self.stage.redlock)) == 2, "a third answers still")
-        self._ask(scene, "three-gone", "unavailable", 3)
+    def act(self, trial: Trial) -> None:
+        self._ask(trial, "two-gone", "sold", 3)
+        trial.testbed.redlock[2].black_hole()
+        self.require(
+            sum(map(trial.testbed.answers, trial.testbed.redlock)) == 2,
+            "a third server still answers",
+        )
+        self._ask(trial, "three-gone", "unavailable", 3)
 
-    def _ask(self, scene: Scene, name: str, wanted: str, times: int) -> None:
+    def _ask(self, trial: Trial, name: str, wanted: str, times: int) -> None:
         for number in range(1, times + 1):
-            told = scene.ask_once(f"{name}-{number}")
-            if told != wanted:
-                scene.broke(f"{name}-{number} was told {told}, not {wanted}")
+            outcome = trial.ask_once(f"{name}-{number}")
+            if outcome != wanted:
+                trial.wrong.append(f"{name}-{number} was answered {outcome}, not {wanted}")
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        for way in stage.redlock:
-            way.pass_on()
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        for proxy in testbed.redlock:
+            proxy.pass_on()

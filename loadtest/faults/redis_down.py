@@ -7,38 +7,39 @@ from collections.abc import Sequence
 
 import redis
 
-from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import Stage
-from loadtest.faults.trial import Scene
+from loadtest.faults.fault import Fault, NotFired
+from loadtest.faults.testbed import Testbed
+from loadtest.faults.trial import Trial
 
 
 class RedisDown(Fault):
-    """SIGKILL of Valkey; later it starts empty. Meanwhile nothing may be sold that needs it."""
+    """SIGKILL of Valkey; later it starts empty. Meanwhile no strategy that needs it may sell."""
 
     name = "redis-down"
     title = "Redis is down, later back and empty"
 
-    def enter(self, scene: Scene) -> None:
-        first = scene.ask_once("early")
-        self.require(first == "sold", f"{scene.lock}: {first} before anything happened")
+    def enter(self, trial: Trial) -> None:
+        first = trial.ask_once("early")
+        self.require(
+            first == "sold", f"{trial.lock}: the first buyer was answered {first} before the fault"
+        )
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        stage.main.stop(signal.SIGKILL)
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        testbed.main.stop(signal.SIGKILL)
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         try:
-            stage.ask(stage.main, "PING")
-        except redis.ConnectionError as error:
-            return f"PING: {error}"
-        self.require(False, "Redis answers")
-        raise AssertionError
+            testbed.ask(testbed.main, "PING")
+        except redis.ConnectionError:
+            return "a connection for PING is refused"
+        raise NotFired(f"{self.name}: Redis answers")
 
-    def act(self, scene: Scene) -> None:
-        wanted = "sold" if scene.strategy["backend"] == "postgresql" else "unavailable"
+    def act(self, trial: Trial) -> None:
+        wanted = "sold" if trial.strategy["backend"] == "postgresql" else "unavailable"
         for number in (1, 2, 3):
-            told = scene.ask_once(f"rival-{number}")
-            if told != wanted:
-                scene.broke(f"rival-{number} was told {told} while Redis was down, not {wanted}")
+            outcome = trial.ask_once(f"rival-{number}")
+            if outcome != wanted:
+                trial.wrong.append(f"rival-{number} was answered {outcome}, not {wanted}")
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        stage.start_again(stage.main)
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        testbed.start_again(testbed.main)

@@ -1,4 +1,4 @@
-"""shutdown: the node is asked to end while a holder is inside."""
+"""shutdown: the holder's node gets SIGTERM."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, VICTIMS, Stage, until
-from loadtest.faults.trial import Scene
+from loadtest.faults.testbed import TTL, VICTIMS, Testbed, until
+from loadtest.faults.trial import Trial
 from loadtest.stack.client import Shop
 
-#: Seconds that the node is given to end, once everybody has left it.
+#: Seconds for the node to end after it has answered everybody.
 ENDS = 10.0
 
 
 class Shutdown(Fault):
-    """SIGTERM with a graceful timeout longer than the section: everybody on node A is answered."""
+    """SIGTERM with a graceful timeout longer than the purchases: node A answers everybody."""
 
     name = "shutdown"
     title = "SIGTERM, and time enough to finish"
@@ -27,67 +27,71 @@ class Shutdown(Fault):
         super().__init__()
         self.code: int | None = None
 
-    def enter(self, scene: Scene) -> None:
-        scene.victim_enters()
-        guest = scene.guest = scene.buyer("guest", stop="arrives")  # in flight behind the victim
-        stage = scene.stage
-        stage.let_go(guest.attempt, "arrives")
-        scene.send(guest, VICTIMS)
-        self.require_soon(lambda: scene.stands(guest), f"{scene.lock}: the guest is not in flight")
+    def enter(self, trial: Trial) -> None:
+        trial.victim_enters()
+        guest = trial.guest = trial.buyer("guest", stop="arrives")  # waits behind the victim
+        testbed = trial.testbed
+        testbed.resume(guest.attempt, "arrives")
+        trial.send(guest, VICTIMS)
+        self.require_soon(
+            lambda: trial.is_stopped_at(guest), f"{trial.lock}: the guest did not arrive"
+        )
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        process = stage.nodes[VICTIMS].process
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        process = testbed.nodes[VICTIMS].process
         assert process is not None
         self.process = process
         process.send_signal(signal.SIGTERM)
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        shop = Shop(stage.nodes[VICTIMS].url, timeout=0.2)
-        self.require_soon(lambda: not shop.is_open(), "node A takes new buyers still")
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        shop = Shop(testbed.nodes[VICTIMS].url, timeout=0.2)
+        self.require_soon(lambda: not shop.is_open(), "node A still accepts new buyers")
         self.require(self.process.poll() is None, "node A has ended already")
-        return "node A answers nobody new, and has not ended"
+        return "node A accepts no new buyers, and has not ended"
 
-    def part(self, scene: Scene) -> None:
-        super().part(scene)
-        assert scene.victim is not None
-        if not scene.victim.join(10) or scene.victim.first != "sold":
-            scene.broke(f"the victim was told {scene.victim.first or 'nothing'}, not sold")
-        if scene.guest is None or not scene.guest.join(10) or scene.guest.first == "unknown":
-            scene.broke("who was in flight behind the victim had no answer")
+    def resume(self, trial: Trial) -> None:
+        super().resume(trial)
+        assert trial.victim is not None
+        if not trial.victim.join(10) or trial.victim.first != "sold":
+            trial.wrong.append(
+                f"the victim was answered {trial.victim.first or 'nothing'}, not sold"
+            )
+        if trial.guest is None or not trial.guest.join(10) or trial.guest.first == "unknown":
+            trial.wrong.append("the guest behind the victim got no answer")
 
-    def meanwhile(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         until(lambda: self.process.poll() is not None, ENDS + self.grace)
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        stage.restart(VICTIMS)
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        testbed.restart(VICTIMS)
 
 
 class ShutdownShort(Shutdown):
-    """The same with a graceful timeout shorter than the section: it ends like a crash."""
+    """The same with a graceful timeout shorter than the purchases: it ends like a crash."""
 
     name = "shutdown@short"
     title = "SIGTERM, and too little time"
     ttl = TTL
-    returns = False
+    asks_again = False
     recovery = True
 
-    def arm(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        stage.restart(VICTIMS, WEB_GRACEFUL_TIMEOUT="1")
+    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        testbed.restart(VICTIMS, WEB_GRACEFUL_TIMEOUT="1")
 
-    def enter(self, scene: Scene) -> None:
-        scene.victim_enters()
-        scene.rivals_wait(1)  # two would show what `crash` shows
+    def enter(self, trial: Trial) -> None:
+        trial.victim_enters()
+        trial.start_rivals(1)  # two would show what `crash` shows
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
-        self.require_soon(lambda: self.process.poll() is not None, "node A runs on")
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
         ended = time.monotonic()
-        for scene in scenes:
-            scene.fired_at = ended  # no lock may outlive the node by more than its ttl
-            scene.victim_was_cut_off()
+        for trial in trials:
+            trial.fired_at = ended  # a lock may outlive the node by its ttl at most
+            trial.victim_was_cut_off()
         return f"node A ended with code {self.process.returncode}, its victims unanswered"
 
-    def act(self, scene: Scene) -> None:
-        """Rivals buy, or wait, as in the drain."""
+    def act(self, trial: Trial) -> None:
+        """The rivals buy in the drain."""
 
-    def meanwhile(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        """It has ended."""
+    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        """The node has ended."""

@@ -1,4 +1,4 @@
-"""stall: Redis stands still for longer than its clients wait, and then goes on."""
+"""stall: Redis is stopped past its clients' timeout, and then goes on."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from collections.abc import Sequence
 import psutil
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import VICTIMS, Stage
-from loadtest.faults.trial import Scene
+from loadtest.faults.testbed import VICTIMS, Testbed
+from loadtest.faults.trial import Trial
 
 
 class Stall(Fault):
-    """SIGSTOP of Valkey. What a client asked for and gave up stands in the socket's buffer and is
-    carried out after SIGCONT: a lock that nobody knows to have."""
+    """SIGSTOP of Valkey. A command whose client has given up stays in the socket's buffer and is
+    carried out after SIGCONT: a lock that nobody knows of."""
 
     name = "stall"
-    title = "Redis stands still past its clients' timeout"
+    title = "Redis is stopped past its clients' timeout"
 
     def __init__(self) -> None:
         super().__init__()
         self.pid = 0
 
-    def enter(self, scene: Scene) -> None:
-        first = scene.ask_once("early", VICTIMS)  # so that connections are open
-        self.require(first == "sold", f"{scene.lock}: {first} before anything happened")
+    def enter(self, trial: Trial) -> None:
+        first = trial.ask_once("early", VICTIMS)  # so that connections are open
+        self.require(
+            first == "sold", f"{trial.lock}: the first buyer was answered {first} before the fault"
+        )
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.pid = stage.pid_of(stage.main)
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.pid = testbed.pid_of(testbed.main)
         os.kill(self.pid, signal.SIGSTOP)
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         self.require_soon(
-            lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED, "Redis runs on"
+            lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED, "Redis still runs"
         )
-        return f"Redis (pid {self.pid}) is in state T until every victim has given up"
+        return "Redis is in state T until every victim has given up"
 
-    def act(self, scene: Scene) -> None:
-        told = scene.ask_once("victim", VICTIMS)
-        if told != "unavailable":
-            scene.broke(f"the victim was told {told} while Redis stood still")
+    def act(self, trial: Trial) -> None:
+        outcome = trial.ask_once("victim", VICTIMS)
+        if outcome != "unavailable":
+            trial.wrong.append(f"the victim was answered {outcome} by a stopped Redis")
 
-    def heal(self, stage: Stage, scenes: Sequence[Scene]) -> None:
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         if self.pid:
             os.kill(self.pid, signal.SIGCONT)

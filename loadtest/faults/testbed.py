@@ -1,4 +1,4 @@
-"""Two nodes with a proxy before each of their servers, and the marks at which purchases stop."""
+"""The stack that faults are made on: with proxies before its servers, and stopped purchases."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from loadtest.judge.history import History
-from loadtest.stack.stack import Node, Stack, StackError
+from loadtest.judge.history import Event, History, Reader
+from loadtest.stack.node import StackError
+from loadtest.stack.stack import Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.sentinels import Sentinels
 
 #: Seconds that a lock survives a silent holder, the same for every strategy.
 TTL = 1.0
-#: The settings of a node that faults are made on. Connections: of every strategy some buyers stand
-#: in a transaction at the same time.
+#: Settings of both nodes. SHOP_DB_POOL: some buyers of every strategy are stopped inside a
+#: transaction at the same time.
 SETTINGS = {
     "SHOP_LOCK_TTL": str(TTL),
     "SHOP_TOKEN_TTL": str(TTL),
@@ -33,18 +34,21 @@ SETTINGS = {
     "SHOP_DB_POOL": "60",
     "SHOP_DEMO_PAUSES": "",
 }
+#: The number of node A and of node B.
 VICTIMS, RIVALS = 0, 1
 
 
-class Stage(Stack):
-    """The stack on which faults are made. Node A (0) has the victims, node B (1) their rivals.
+class Testbed(Stack):
+    """Two nodes: A (0) serves the victims, B (1) their rivals.
 
     main      the Valkey that both nodes use
-    redis     each node's way to it
-    redlock   the way to each of Redlock's servers
-    postgres  node A's way to PostgreSQL
-    history   where buyers and faults are recorded; the nodes write files of their own beside it
+    redis     the proxy of each node before it
+    redlock   the proxies before Redlock's servers
+    postgres  the proxy of node A before PostgreSQL
+    history   for the events of buyers and faults; the nodes write files of their own beside it
     """
+
+    __test__ = False  # for pytest, which takes the name for that of a test
 
     def __init__(self, *, log: IO[bytes], progress: Callable[[str], None], threads: int) -> None:
         self.redis: list[Proxy] = []
@@ -57,10 +61,11 @@ class Stage(Stack):
         for mark in ("at", "go"):
             (self.records / mark).mkdir(parents=True)
         self.history = History(self.records / "buyers.jsonl")
+        self._reader = Reader(self.records)
         self.settings: dict[str, str] = {}
         self.sentinels: Sentinels | None = None
 
-    # --- what runs where ------------------------------------------------------------------------
+    # --- servers and nodes ----------------------------------------------------------------------
 
     @property
     def main(self) -> embedded.Valkey:
@@ -85,8 +90,8 @@ class Stage(Stack):
         self.redlock = [Proxy(self.address(server)) for server in self.valkeys[1:]]
         for proxy in self.redlock:
             proxy.start()
-        ways = ",".join(f"redis://{proxy.address}" for proxy in self.redlock)
-        return extras | {"REDLOCK_URLS": ways}
+        urls = ",".join(f"redis://{proxy.address}" for proxy in self.redlock)
+        return extras | {"REDLOCK_URLS": urls}
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
         name = "AB"[number]
@@ -101,13 +106,13 @@ class Stage(Stack):
         return environment | own
 
     def set_ttl(self, seconds: float) -> None:
-        """Start both nodes again, with another ttl for every strategy."""
+        """Restart both nodes with another ttl for every strategy."""
         self.settings = {"SHOP_LOCK_TTL": str(seconds), "SHOP_TOKEN_TTL": str(seconds)}
         for node in (VICTIMS, RIVALS):
             self.restart(node)
 
     def restart(self, number: int, **settings: str) -> None:
-        """Start a node again, with these settings beside its own."""
+        """Restart a node, for this once with these settings beside its own."""
         node = self.nodes[number]
         node.stop()
         known = node.environment
@@ -123,44 +128,44 @@ class Stage(Stack):
         for proxy in (*self.redis, *self.redlock, *([self.postgres] if self.redis else [])):
             proxy.stop()
 
-    # --- what faults do -------------------------------------------------------------------------
+    # --- for faults -----------------------------------------------------------------------------
 
     @staticmethod
     def address(server: embedded.Valkey) -> tuple[str, int]:
         return "127.0.0.1", server.port
 
     def signal(self, node: int, what: signal.Signals) -> list[int]:
-        """Send a signal to every process of a node; their pids."""
+        """Send a signal to every process of a node. Returns their pids."""
         pids = self.pids(node)
         for pid in pids:
             os.kill(pid, what)
         return pids
 
     def pids(self, node: int) -> list[int]:
-        """The processes of a node, its master first."""
+        """The pids of a node, its master's first."""
         process = self.nodes[node].process
         if process is None:
-            raise StackError(f"node {'AB'[node]} does not run")
+            raise StackError(f"node {'AB'[node]} does not run: start it before the fault")
         master = psutil.Process(process.pid)
         return [master.pid, *(child.pid for child in master.children(recursive=True))]
 
     @staticmethod
     def ask(server: embedded.Valkey, *command: Any, db: int = 1, timeout: float = 5.0) -> Any:
-        """One command to a Valkey itself, past every proxy; db 1 has the locks."""
+        """The reply to one command, sent past all proxies. Database 1 has the locks."""
         with redis.Redis(
             port=server.port, db=db, retry=Retry(NoBackoff(), 0), socket_timeout=timeout
         ) as client:
             return client.execute_command(*command)
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        """The rows of one statement, past every proxy."""
+        """The rows of one statement, sent past all proxies."""
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             return connection.execute(statement).fetchall()
 
     @staticmethod
-    def answers(way: Proxy) -> bool:
+    def answers(proxy: Proxy) -> bool:
         """Whether a server answers through this proxy."""
-        host, port = way.address.split(":")
+        host, port = proxy.address.split(":")
         try:
             with redis.Redis(
                 host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=0.3
@@ -170,46 +175,47 @@ class Stage(Stack):
             return False
 
     def pid_of(self, server: embedded.Valkey) -> int:
-        """Its process."""
+        """The pid of a Valkey."""
         return int(self.ask(server, "INFO", "server")["process_id"])
 
     def restart_empty(self) -> int:
-        """Kill the Valkey and start it again without its data, on its old port; its new pid."""
+        """Kill the main Valkey and start it again, empty, on its old port. Returns its new pid."""
         self.main.stop(signal.SIGKILL)
         return self.start_again(self.main)
 
     @staticmethod
     def start_again(server: embedded.Valkey) -> int:
+        """Start a Valkey on its old port, empty. Returns its new pid."""
         pid = server.start(server.port)
         embedded.adopt(pid)
         return pid
 
-    def files(self) -> list[Path]:
-        """Where the history is: a file of the buyers' and the faults', and one for each process."""
-        return sorted(self.records.glob("*.jsonl"))
+    def new_events(self) -> list[Event]:
+        """The events recorded since the last call. Raises BrokenHistory, OSError."""
+        return self._reader.new_events()
 
-    def tell(self, fault: str, kind: str, phase: str, what: str) -> None:
-        """Record what a fault did."""
-        self.history.tell(by="fault", f=fault, type=kind, phase=phase, what=what)
+    def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
+        """Record a phase of a fault; `kind` is invoke, ok or fail."""
+        self.history.record(by="fault", f=fault, type=kind, phase=phase, what=what)
 
-    # --- where purchases stop -------------------------------------------------------------------
+    # --- points where purchases stop ------------------------------------------------------------
 
-    def stands(self, attempt: str, point: str) -> bool:
-        """Whether the purchase stands at its point."""
+    def is_stopped_at(self, attempt: str, point: str) -> bool:
+        """Whether the purchase is stopped at this point."""
         return self._mark("at", attempt, point).exists()
 
-    def let_go(self, attempt: str, point: str) -> None:
-        """Let the purchase go on; one that has not come there yet will not stop."""
+    def resume(self, attempt: str, point: str) -> None:
+        """Let the purchase go on; one that has not reached the point will not stop there."""
         self._mark("go", attempt, point).touch()
 
     def _mark(self, kind: str, attempt: str, point: str) -> Path:
         return self.records / kind / f"{attempt.replace('/', '+')}@{point}"
 
 
-def until(true: Callable[[], bool], seconds: float) -> bool:
-    """Wait until it is true, for at most that long; whether it is."""
+def until(condition: Callable[[], object], seconds: float) -> bool:
+    """Wait until the condition holds, at most so many seconds. Returns whether it does."""
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.005)
@@ -220,6 +226,3 @@ def _socket_of(database_url: str) -> str:
     """The path of the server's Unix socket."""
     with psycopg.connect(database_url) as connection:
         return f"{connection.info.host}/.s.PGSQL.{connection.info.port}"
-
-
-__all__ = ["RIVALS", "TTL", "VICTIMS", "Node", "Stage", "until"]

@@ -1,45 +1,61 @@
-"""One strategy under one fault: a product of its own, a victim, its rivals and the other buyers."""
+"""One strategy under one fault: a product of its own, a victim, its rivals and other buyers."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from loadtest.expected import EXPECTED, STOPS
 from loadtest.faults.buyer import Buyer
-from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, VICTIMS, Stage, until
-from loadtest.judge.history import Event
+from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
+from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.verdict import Judgement, judge
 
 STOCK = 10
 BUYERS = 20
-#: How many of the others shop at one time.
+#: How many of the other buyers buy at one time.
 AT_ONCE = 3
-#: Seconds for a victim to come to its point, and to be done when it may go on beside a rival.
-ENTERS = 10.0
-LEAVES = 0.4
+#: Seconds for a victim to reach its point.
+ENTER_TIMEOUT = 10.0
+#: Seconds that a resumed buyer is waited for: a rival may block it.
+RESUME_TIMEOUT = 0.4
 LONGEST_DRAIN = 40.0
 
 
-class Scene:
+class Traits(Protocol):
+    """What a trial needs to know of its fault; see Fault."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def stop(self) -> str: ...
+    @property
+    def ttl(self) -> float: ...
+    @property
+    def asks_again(self) -> bool: ...
+
+
+class Trial:
     """One product under one strategy.
 
-    missing  why it shows nothing, or empty
-    wrong    what was not as it must be, beside the verdict
+    missing      why the trial shows nothing, or empty
+    wrong        what was not as it must be, beside the verdict
+    stopped_for  seconds that the victim was stopped
     """
 
-    def __init__(self, stage: Stage, fault: Fault, strategy: Mapping[str, Any], run: str) -> None:
-        self.stage = stage
+    def __init__(
+        self, testbed: Testbed, fault: Traits, strategy: Mapping[str, Any], run: str
+    ) -> None:
+        self.testbed = testbed
         self.fault = fault
         self.lock = str(strategy["name"])
         self.strategy = strategy
         self.expected = EXPECTED[self.lock][fault.name]
         self.stop = STOPS.get(self.lock, {}).get(fault.name, fault.stop)
-        # With the run, so that no product's name is the beginning of another's.
+        # With the run at its end, so that no product's name is the beginning of another's.
         self.product = f"{self.lock}-{fault.name.replace('@', '_')}-{run}"
         self.attempts = f"{run}/{fault.name}/{self.lock}"
         self.buyers: list[Buyer] = []
@@ -48,110 +64,110 @@ class Scene:
         self.guest: Buyer | None = None
         self.sale = 0
         self.missing = ""
-        self.fired_at = self.healed_at = self.entered_at = self.stood = 0.0
+        self.fired_at = self.healed_at = self.entered_at = self.stopped_for = 0.0
         self.wrong: list[str] = []
 
-    # --- who comes ------------------------------------------------------------------------------
+    # --- buyers ---------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Put the stock on the shelf."""
-        shop = self.stage.shop(RIVALS)
+        """Open the sale."""
+        shop = self.testbed.shop(RIVALS)
         self.sale = int(shop.restock(product=self.product, stock=STOCK)["sale"])
 
-    def buyer(self, name: str, *, stop: str = "", returns: bool = True) -> Buyer:
-        """A new buyer, who has not gone shopping yet."""
+    def buyer(self, name: str, *, stop: str = "", asks_again: bool = True) -> Buyer:
+        """A new buyer, not started yet."""
         attempt = f"{self.attempts}/{name}"
         known = {"lock": self.lock, "product": self.product}
-        buyer = Buyer(self.stage.history, attempt=attempt, stop=stop, returns=returns, **known)
+        buyer = Buyer(
+            self.testbed.history, attempt=attempt, stop=stop, asks_again=asks_again, **known
+        )
         self.buyers.append(buyer)
         return buyer
 
     def send(self, buyer: Buyer, node: int = RIVALS) -> Buyer:
-        """Let it go shopping at a node."""
-        buyer.start(self.stage.shop(node))
+        """Start a buyer at a node."""
+        buyer.start(self.testbed.shop(node))
         return buyer
 
     def ask_once(self, name: str, node: int = RIVALS) -> str:
-        """What a buyer is told who asks once and goes on asking only when all is well again."""
+        """The outcome for a new buyer who asks once, and again only in the drain."""
         buyer = self.buyer(name)
-        told = buyer.ask(self.stage.shop(node))
-        buyer.keep(told)
-        return told.outcome
+        buyer.take(buyer.ask(self.testbed.shop(node)))
+        return buyer.reply.outcome
 
     def victim_enters(self) -> None:
-        """The victim comes in on node A and stands at its point."""
-        returns = self.fault.returns
-        victim = self.victim = self.buyer("victim", stop=self.stop, returns=returns)
+        """Start the victim on node A, and wait until it stops at its point."""
+        asks_again = self.fault.asks_again
+        victim = self.victim = self.buyer("victim", stop=self.stop, asks_again=asks_again)
         self.send(victim, VICTIMS)
-        if not until(lambda: self.stands(victim) or victim.answered.is_set(), ENTERS):
-            self.missing = f"the victim never came to {self.stop}"
-        elif not self.stands(victim):
-            self.missing = f"the victim was told {victim.told.outcome} before it was at {self.stop}"
+        if not until(lambda: self.is_stopped_at(victim) or victim.answered.is_set(), ENTER_TIMEOUT):
+            self.missing = f"the victim never reached {self.stop}"
+        elif not self.is_stopped_at(victim):
+            self.missing = f"the victim was answered {victim.reply.outcome} before {self.stop}"
         self.entered_at = time.monotonic()
 
     def rival_enters(self, name: str, *, grace: float) -> bool:
-        """A rival comes on node B, and stands at its read if it is let in; whether it was."""
+        """Start a rival on node B, which stops at its read if it is let in. Returns whether it is
+        stopped or answered within `grace` seconds."""
         rival = self.send(self.buyer(name, stop="after_read"))
         self.rivals.append(rival)
-        return until(lambda: self.stands(rival) or rival.answered.is_set(), grace)
+        return until(lambda: self.is_stopped_at(rival) or rival.answered.is_set(), grace)
 
-    def outlasts(self, ttl: float) -> None:
-        """The victim must stand for longer than its ttl. A rival beside it shows that it did."""
-        self.stood = time.monotonic() - self.entered_at
-        rival_is_in = any(self.stands(rival) for rival in self.rivals)
-        if self.stood < ttl and not rival_is_in:
-            self.missing = self.missing or f"the victim stood for {self.stood:.1f} s only"
+    def require_stop_of(self, ttl: float) -> None:
+        """Check that the victim was stopped past the ttl; a rival beside it proves that too."""
+        self.stopped_for = time.monotonic() - self.entered_at
+        rival_is_in = any(self.is_stopped_at(rival) for rival in self.rivals)
+        if self.stopped_for < ttl and not rival_is_in:
+            self.missing = (
+                self.missing or f"the victim was stopped for {self.stopped_for:.1f} s only"
+            )
 
-    def victim_leaves(self, seconds: float = LEAVES) -> None:
-        """The victim goes on. One that a rival blocks is left waiting."""
+    def resume_victim(self, seconds: float = RESUME_TIMEOUT) -> None:
+        """Resume the victim. If a rival blocks it, leave it waiting after so many seconds."""
         assert self.victim is not None
-        self.stage.let_go(self.victim.attempt, self.stop)
+        self.testbed.resume(self.victim.attempt, self.stop)
         until(lambda: bool(self.victim and self.victim.first), seconds)
 
     def victim_was_cut_off(self) -> None:
-        """The victim must have lost its connection without an answer."""
+        """Check that the victim lost its connection without an answer."""
         assert self.victim is not None
         if not self.victim.join(5) or self.victim.first != "unknown":
-            told = self.victim.first or "nothing yet"
-            self.missing = self.missing or f"the victim was told {told}, not cut off"
+            outcome = self.victim.first or "nothing yet"
+            self.missing = self.missing or f"the victim was answered {outcome}, not cut off"
 
-    def rivals_leave(self) -> None:
-        """The rivals go on, in the order in which they came."""
+    def resume_rivals(self) -> None:
+        """Resume the rivals, in the order in which they started."""
         for rival in self.rivals:
-            self.stage.let_go(rival.attempt, "after_read")
-            rival.join(LEAVES)
+            self.testbed.resume(rival.attempt, "after_read")
+            rival.join(RESUME_TIMEOUT)
 
-    def rivals_wait(self, how_many: int = 2, *, stop: str = "") -> None:
-        """Rivals who want the lock already when it happens."""
+    def start_rivals(self, how_many: int = 2, *, stop: str = "") -> None:
+        """Start rivals that wait for the lock already when the fault happens."""
         for number in range(1, how_many + 1):
             rival = self.buyer(f"rival-{number}", stop=stop)
             self.rivals.append(self.send(rival))
 
-    def broke(self, what: str) -> None:
-        """Something was not as it must be, whatever the verdict."""
-        self.wrong.append(what)
+    def is_stopped_at(self, buyer: Buyer, point: str = "") -> bool:
+        """Whether a buyer is stopped at this point; without one, at its own."""
+        return self.testbed.is_stopped_at(buyer.attempt, point or buyer.stop)
 
-    def stands(self, buyer: Buyer, point: str = "") -> bool:
-        """Whether it stands at this point, or at the one where it was asked to."""
-        return self.stage.stands(buyer.attempt, point or buyer.stop)
-
-    # --- what comes of it -----------------------------------------------------------------------
+    # --- the outcome ----------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """All the others shop, until the shelf is empty or nobody gets anything any more.
+        """Let all the other buyers buy, until the shelf is empty or nobody can buy any more.
 
-        One goes before the others: who finds what the fault left behind meets nobody there.
+        One goes first: it finds what the fault left behind, with nobody beside it.
         """
         self.healed_at = time.monotonic()
-        self._shop_on([buyer for buyer in self.buyers if buyer.returns][:1])
-        self._shop_on([buyer for buyer in self.buyers if buyer.returns])
+        self._let_buy([buyer for buyer in self.buyers if buyer.asks_again][:1])
+        self._let_buy([buyer for buyer in self.buyers if buyer.asks_again])
         others = range(len(self.buyers), BUYERS)
-        self._shop_on([self.buyer(f"buyer-{number:02}") for number in others])
+        self._let_buy([self.buyer(f"buyer-{number:02}") for number in others])
 
-    def _shop_on(self, buyers: Sequence[Buyer]) -> None:
-        """Until each of these has an answer that stands, or nobody will get one."""
-        idle = [buyer for buyer in buyers if not (buyer.shopping or buyer.answered.is_set())]
-        shop = self.stage.shop(RIVALS)
+    def _let_buy(self, buyers: Sequence[Buyer]) -> None:
+        """Wait until each of these has a final answer, or nobody can buy any more."""
+        idle = [buyer for buyer in buyers if not (buyer.started or buyer.answered.is_set())]
+        shop = self.testbed.shop(RIVALS)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             done = [pool.submit(buyer.buy, shop) for buyer in idle]
             while not all(buyer.answered.is_set() for buyer in buyers):
@@ -168,20 +184,20 @@ class Scene:
         return now - last > 3 * self.fault.ttl + 0.5 or now - self.healed_at > LONGEST_DRAIN
 
     def orphans(self) -> list[str]:
-        """What is left of its lock on the server."""
+        """The keys of this trial's lock that are on the server."""
         name = f"{self.lock}:{self.product}"
-        keys = (f"lock:{name}", f"lock:{{{name}}}")  # the latter RedisLock's
-        return [key for key in keys if self.stage.ask(self.stage.main, "EXISTS", key)]
+        keys = (f"lock:{name}", f"lock:{{{name}}}")  # the second one is RedisLock's
+        return [key for key in keys if self.testbed.ask(self.testbed.main, "EXISTS", key)]
 
-    def judge(self, history: Sequence[Event], orphan: str) -> Judgement:
-        """The judge's word, from the history and from what the shop has on record."""
-        shop = self.stage.shop(RIVALS)
+    def judge(self, history: ProductHistory, orphan: str) -> Judgement:
+        """The judgement on the history and on the shop's own record."""
+        shop = self.testbed.shop(RIVALS)
         report = shop.sale(self.sale)
         return judge(
             initial_stock=int(report["initial_stock"]),
             stock_left=int(report["stock_left"]),
             orders=shop.orders(self.sale),
-            told=[buyer.told for buyer in self.buyers if buyer.first],
+            replies=[buyer.reply for buyer in self.buyers if buyer.first],
             history=history,
             ttl=self.fault.ttl,
             fired=not self.missing,
@@ -189,43 +205,43 @@ class Scene:
         )
 
     def recovery(self) -> float | None:
-        """Seconds from the fault to the next sale; 0 if the victim kept nobody out, None if there
-        was none."""
+        """Seconds from the fault to the next sale: 0 if the victim kept nobody out, None if nobody
+        bought any more."""
         sold = [buyer.sold_at for buyer in self.buyers if buyer.sold_at]
         if not sold or not self.fired_at:
             return None
         return round(max(0.0, min(sold) - self.fired_at), 3)
 
 
-def still_held(scenes: Sequence[Scene]) -> list[str]:
-    """The strategies whose victim's lock is on Redis in this moment. One whose lock has ended by
-    itself before the fault shows nothing."""
+def still_held(trials: Sequence[Trial]) -> list[str]:
+    """The strategies whose victim's lock is on Redis now. A trial whose lock ended by itself before
+    the fault shows nothing."""
     held = []
-    for scene in scenes:
-        if scene.orphans():
-            held.append(scene.lock)
-        elif scene.strategy["backend"] == "redis" and not scene.strategy["reserves"]:
-            scene.missing = scene.missing or "its lock had ended before the fault"
+    for trial in trials:
+        if trial.orphans():
+            held.append(trial.lock)
+        elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
+            trial.missing = trial.missing or "its lock had ended before the fault"
     return held
 
 
-def stood(scenes: Sequence[Scene]) -> str:
-    """For how long the victims stood, the shortest and the longest."""
-    times = [scene.stood for scene in scenes]
+def stopped_for(trials: Sequence[Trial]) -> str:
+    """How long the victims were stopped: the shortest time and the longest."""
+    times = [trial.stopped_for for trial in trials]
     return f"{min(times):.2f} to {max(times):.2f} s"
 
 
-def each(scenes: Sequence[Scene], what: Any) -> None:
-    """Do it for every scene at once; the first error is raised when all are through."""
+def each(trials: Sequence[Trial], what: Callable[[Trial], object]) -> None:
+    """Do it for all trials at once, in threads. Raises the first error when all have ended."""
     errors: list[BaseException] = []
 
-    def one(scene: Scene) -> None:
+    def one(trial: Trial) -> None:
         try:
-            what(scene)
+            what(trial)
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=one, args=(scene,), daemon=True) for scene in scenes]
+    threads = [threading.Thread(target=one, args=(trial,), daemon=True) for trial in trials]
     for thread in threads:
         thread.start()
     for thread in threads:

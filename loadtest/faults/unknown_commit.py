@@ -1,17 +1,17 @@
-"""unknown-commit: the order is written, and nobody is told."""
+"""unknown-commit: the order is committed, and the node does not know."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import VICTIMS, Stage
-from loadtest.faults.trial import STOCK, Scene
+from loadtest.faults.testbed import VICTIMS, Testbed
+from loadtest.faults.trial import STOCK, Trial
 
 
 class UnknownCommit(Fault):
-    """PostgreSQL's reply to each victim's COMMIT is dropped. Each asks again with its key, and must
-    get the order that it has, not a second unit."""
+    """The proxy drops PostgreSQL's reply to each victim's COMMIT. Each victim asks again with its
+    key, and must get the order that it has, not a second unit."""
 
     name = "unknown-commit"
     title = "the reply to COMMIT is dropped"
@@ -21,35 +21,35 @@ class UnknownCommit(Fault):
         self.cut: dict[str, int] = {}
         self.same: dict[str, int] = {}
 
-    def enter(self, scene: Scene) -> None:
-        """Nobody stands anywhere."""
+    def enter(self, trial: Trial) -> None:
+        """No victim stops anywhere."""
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.stage = stage
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        """Each victim sets its own rule in act."""
 
-    def prove(self, stage: Stage, scenes: Sequence[Scene]) -> str:
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         return "the proxy drops the replies, and counts them"
 
-    def act(self, scene: Scene) -> None:
-        """One victim after the other, one for every unit."""
+    def act(self, trial: Trial) -> None:
+        """One victim for every unit, one after the other."""
         cut, same = 0, 0
         for number in range(1, STOCK + 1):
-            rule = self.stage.postgres.lose_reply(b"COMMIT", after=scene.product.encode())
-            victim = scene.send(scene.buyer(f"victim-{number:02}"), VICTIMS)
+            rule = trial.testbed.postgres.lose_reply(b"COMMIT", after=trial.product.encode())
+            victim = trial.send(trial.buyer(f"victim-{number:02}"), VICTIMS)
             victim.join(20)
             cut += rule.wait(0)
             rule.cancel()
-            orders = self.stage.shop().orders(scene.sale)
+            orders = trial.testbed.shop().orders(trial.sale)
             of_it = [order["order"] for order in orders if order["key"] == victim.attempt]
-            same += of_it == [victim.told.order] and victim.first == "unknown"
-        self.cut[scene.lock], self.same[scene.lock] = cut, same
+            same += of_it == [victim.reply.order] and victim.first == "unknown"
+        self.cut[trial.lock], self.same[trial.lock] = cut, same
         if cut < STOCK:
-            scene.missing = f"{cut} of {STOCK} replies were dropped"
+            trial.missing = f"{cut} of {STOCK} replies were dropped"
         elif same < STOCK:
-            scene.broke(f"{same} of {STOCK} victims have their one order")
+            trial.wrong.append(f"{same} of {STOCK} victims have their one order")
 
-    def seen(self, scenes: Sequence[Scene]) -> str:
-        """What came of all of them."""
+    def observed(self, trials: Sequence[Trial]) -> str:
+        """How many replies were dropped, and how many victims got their order."""
         return (
             f"{sum(self.cut.values())} replies to COMMIT were dropped; asked again with the same "
             f"key, {sum(self.same.values())} buyers have the one order that they had"

@@ -1,10 +1,10 @@
 """The rules over locks and reads: fences rise, holds do not overlap, no write is stale.
 
-Only one of them spoils an exact sale. `overlap` and a fence that fell over the grants say that the
-lock failed, and the storage may have made up for it: RedisLock with its fence sells exactly while a
-stale holder still believes in its lock. `stale_write` comes with the lost update that it explains,
-which spoils by itself. A fence that fell over the orders does spoil: the storage took what it was
-to refuse, and totals that are right nevertheless are right by luck.
+Only one of them makes a sale not exact. `overlap`, and a fence that fell between grants, mean that
+the lock failed; the storage may have repaired that: with its fence RedisLock sells exactly while a
+stale holder still believes that it holds the lock. `stale_write` explains a lost update, which is a
+violation by itself. A fence that fell between orders does count: the storage accepted what it had
+to refuse, and totals that are right all the same are right by luck.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
-from loadtest.judge.history import Hold
+from loadtest.judge.intervals import Hold
 from loadtest.judge.sale_record import Finding, Record, more
 
 
 def fence_fell_over_orders(record: Record) -> Finding | None:
-    """The storage accepts no fence that is not above all that it has accepted."""
+    """The storage accepts only fences above all that it accepted before."""
     fenced = [order for order in record.committed if order.get("fence") is not None]
     for earlier, later in pairwise(fenced):
         if later["fence"] <= earlier["fence"]:
@@ -31,11 +31,11 @@ def fence_fell_over_orders(record: Record) -> Finding | None:
 
 
 def fence_fell_over_grants(record: Record) -> Finding | None:
-    """A grant that was asked for after another one was there has a higher fence; and no two grants
-    have the same one. Of two that were asked for at the same time either may be the first."""
+    """A grant that was asked for after another was made has a higher fence, and no two have the
+    same one. Of two that were asked for at the same time either may be the first."""
     grants = [hold for hold in record.holds if hold.fence is not None]
     starts = [hold.start for hold in grants]
-    highest: list[Hold] = []  # of each grant and those before it
+    highest: list[Hold] = []  # fence up to and including each grant
     seen: dict[int, Hold] = {}
     for grant in grants:
         assert grant.fence is not None
@@ -67,7 +67,7 @@ def overlap(record: Record) -> Finding | None:
 
 
 def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
-    """Every two holders that were inside together; `holds` in the order of their starts."""
+    """Every two holds that overlap; `holds` in the order of their starts."""
     inside: list[Hold] = []
     found: list[tuple[Hold, Hold]] = []
     for hold in holds:
@@ -78,14 +78,13 @@ def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
 
 
 def stale_write(record: Record) -> Finding | None:
-    """What explains a lost update: an order committed on a read that others had overtaken.
+    """The cause of a lost update: an order written over a stock that was read too early.
 
-    Orders in the order of their commits: each is to find the stock that the one before it left.
-    One that read more wrote over the decrements in between. Where writes are relative
-    (`amount - 1`) reads may be old without harm, so only with a lost update, and only told of a
-    sale that has a history.
+    Each order, in the order of the commits, should have read the stock that the one before it left.
+    One that read more wrote over the decrements in between. With relative writes (`amount - 1`) an
+    early read does no harm, so this needs a lost update, and a history.
     """
-    if not record.history or record.lost_updates <= 0:
+    if not record.history.events or record.lost_updates <= 0:
         return None
     read = {c.attempt: c.amount for c in record.commits if c.amount is not None}
     seen = [read.get(order["key"], order.get("stock_seen")) for order in record.committed]
@@ -106,9 +105,9 @@ def stale_write(record: Record) -> Finding | None:
 
 
 def stale_writes(initial_stock: int, seen: Sequence[int]) -> list[tuple[int, int]]:
-    """Which writes erased decrements: the place of each, and of how many just before it.
+    """The writes that erased decrements: the place of each, and how many orders just before it.
 
-    seen  the stock that each order had read, in the order of their commits
+    seen  the stock that each order had read, in the order of the commits
     """
     found = []
     left = initial_stock
@@ -120,5 +119,5 @@ def stale_writes(initial_stock: int, seen: Sequence[int]) -> list[tuple[int, int
 
 
 def _same_owner(one: Hold, other: Hold) -> bool:
-    """Whether it is one grant told twice, or a holder that entered again."""
+    """Whether it is one grant recorded twice, or a holder that entered its own lock again."""
     return one.token != "" and one.token == other.token

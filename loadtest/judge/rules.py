@@ -1,8 +1,8 @@
-"""The rules of the judge: each finds what no correct sale shows, with its evidence.
+"""The rules of the judge: each finds what no correct sale shows, with the evidence.
 
-None of them ever calls a correct sale broken: an answer that is missing may have been any, and a
-request may take effect at any time after it was sent. Here are the rules over orders and answers;
-all of these spoil an exact sale: its record is wrong. Those over locks are in lock_rules.py.
+No rule calls a correct sale broken: a missing answer may have been any, and a request may take
+effect at any time after it was sent. The rules here are over orders and answers, and a sale that
+breaks one is not exact, because its record is wrong. Those over locks are in lock_rules.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rule = Callable[[Record], Finding | None]
 
 
 def lost_update(record: Record) -> Finding | None:
-    """Conservation: every order took one unit off the shelf, and nothing else did."""
+    """Conservation: every order took one unit off the shelf, and nothing else took one."""
     sold, gone = len(record.orders), record.initial_stock - record.stock_left
     if sold == gone:
         return None
@@ -28,7 +28,7 @@ def lost_update(record: Record) -> Finding | None:
 
 
 def lost_ack(record: Record) -> Finding | None:
-    """An order that a buyer was told of is there, and it is that buyer's."""
+    """An order that an answer named exists, and belongs to the buyer who got the answer."""
     there = {(order["key"], order["order"]) for order in record.orders}
     lost = [
         (key, number)
@@ -41,36 +41,37 @@ def lost_ack(record: Record) -> Finding | None:
     key, number = lost[0]
     known = record.number_of.get(key)
     instead = "there is none" if known is None else f"it has order {known}"
-    what = f"{key} was told of order {number}; {instead}{more(lost)}"
+    what = f"{key} was answered with order {number}; {instead}{more(lost)}"
     return Finding("lost_ack", what, tuple(key for key, _ in lost))
 
 
 def false_sold_out(record: Record) -> Finding | None:
-    """Nobody is told `sold_out` before all units could have gone, or with a unit of its own."""
-    told = [
+    """Nobody is answered `sold_out` before all units can be gone, or while having an order."""
+    answers = [
         (request.attempt, request.answered or inf)
         for request in record.requests
         if request.outcome == "sold_out"
     ]
-    told += [
+    answers += [
         (buyer.key, inf)
-        for buyer in record.told
+        for buyer in record.replies
         if buyer.outcome == "sold_out" and buyer.key not in record.requests_of
     ]
     gone = _could_have_gone(record)
-    owners = [key for key, _ in told if key in record.number_of]
+    owners = [key for key, _ in answers if key in record.number_of]
     early = [
         (bisect_left(gone, when), key)
-        for key, when in told
+        for key, when in answers
         if bisect_left(gone, when) < record.initial_stock
     ]
     if early:
         units, key = early[0]
         what = (
-            f"{key} was told sold_out when at most {units} of {record.initial_stock} units had gone"
+            f"{key} was answered sold_out when at most {units} of {record.initial_stock} units "
+            "had gone"
         )
     elif owners:
-        what = f"{owners[0]} was told sold_out and has order {record.number_of[owners[0]]}"
+        what = f"{owners[0]} was answered sold_out and has order {record.number_of[owners[0]]}"
     else:
         return None
     cases = [key for _, key in early] or owners
@@ -78,11 +79,11 @@ def false_sold_out(record: Record) -> Finding | None:
 
 
 def _could_have_gone(record: Record) -> list[float]:
-    """For each order the earliest time at which its unit could have gone, sorted: when a
-    counter gave it away, else when its node read the stock for it, else when it began to commit,
-    else when its buyer first asked, else any."""
+    """The earliest time at which each order's unit can have gone, sorted: when the counter reserved
+    it, else when its node read the stock, else when the node began to commit, else when its buyer
+    first asked, else any time."""
     begun: dict[str, float] = {}
-    for event in record.history:
+    for event in record.history.events:
         if event["f"] == "reserves":
             begun.setdefault(event["attempt"], event["t"])
     for commit in record.commits:
@@ -93,14 +94,14 @@ def _could_have_gone(record: Record) -> list[float]:
 
 
 def false_refusal(record: Record) -> Finding | None:
-    """A buyer who was only ever refused has no order. (Told `sold_out`, see false_sold_out.)"""
+    """A buyer who was only ever refused has no order. For `sold_out` see false_sold_out."""
     found = [
         buyer.key
         for buyer in record.buyers
         if buyer.key in record.number_of
         and buyer.key not in record.acknowledged
         and record.was_refused(buyer)
-        and not _was_told(record, buyer.key, "sold_out")
+        and not _was_answered(record, buyer.key, "sold_out")
     ]
     if not found:
         return None
@@ -109,15 +110,15 @@ def false_refusal(record: Record) -> Finding | None:
     return Finding("false_refusal", what, tuple(found))
 
 
-def _was_told(record: Record, key: str, outcome: str) -> bool:
+def _was_answered(record: Record, key: str, outcome: str) -> bool:
     asked = record.requests_of.get(key)
     if asked is not None:
         return any(request.outcome == outcome for request in asked)
-    return any(buyer.key == key and buyer.outcome == outcome for buyer in record.told)
+    return any(buyer.key == key and buyer.outcome == outcome for buyer in record.replies)
 
 
 def ghost_order(record: Record) -> Finding | None:
-    """Every order is of somebody who asked for it."""
+    """Every order has the key of somebody who asked."""
     asked = {buyer.key for buyer in record.buyers}
     found = [order for order in record.orders if order["key"] not in asked]
     if not found:
@@ -127,7 +128,7 @@ def ghost_order(record: Record) -> Finding | None:
 
 
 def double_order(record: Record) -> Finding | None:
-    """One attempt has one order, and is told of one."""
+    """One attempt has one order, and its answers name one."""
     times = Counter(order["key"] for order in record.orders)
     found = [key for key, count in times.items() if count > 1]
     found += [
@@ -157,5 +158,5 @@ RULES: tuple[Rule, ...] = (
 
 
 def find(record: Record) -> list[Finding]:
-    """What the rules find, in their order."""
+    """The findings of all rules, in their order."""
     return [finding for rule in RULES if (finding := rule(record)) is not None]

@@ -1,18 +1,22 @@
-"""What the judge has before it: the orders of one sale, what its buyers were told, its history."""
+"""What the judge looks at: the orders of one sale, the replies to its buyers, its history."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from loadtest.judge.history import Commit, Event, Hold, Request, commits, holds, requests
+from loadtest.judge.intervals import Commit, Hold, ProductHistory, Request
+
+#: Every outcome that POST /buy answers with, or a buyer concludes from having no answer.
+OUTCOMES = ("sold", "sold_out", "busy", "lost", "unavailable", "throttled", "error", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one buyer was told last.
+class Reply:
+    """The last reply to one buyer.
 
     key      the buyer's Idempotency-Key
     outcome  one of OUTCOMES
@@ -26,12 +30,12 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What no correct sale shows.
+    """A violation: what no correct sale shows.
 
     rule      its name, one of those that `summary.json` lists as violations
     what      the evidence, one sentence
-    attempts  the keys it is about; where there are many cases, those of the first one
-    spoils    whether a sale with it can no longer be called exact, whatever its totals
+    attempts  the keys of the first case
+    spoils    whether a sale with it is not exact, whatever its totals
     """
 
     rule: str
@@ -41,25 +45,29 @@ class Finding:
 
 
 def more(cases: Sequence[object]) -> str:
-    """How many cases there are beside the one that is told."""
+    """How many cases there are beside the first."""
     return f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One sale that is over. `orders` as GET /sales/<id>/orders gives them, `told` one entry per
-    buyer, `history` the events of the sale's product, if any were recorded."""
+    """One sale that is over.
+
+    orders   as GET /sales/<id>/orders has them
+    replies  the last reply to each buyer
+    history  the events of the sale's product, if any were recorded
+    """
 
     initial_stock: int
     stock_left: int
     orders: Sequence[Mapping[str, Any]]
-    told: Sequence[Told]
-    history: Sequence[Event] = ()
+    replies: Sequence[Reply]
+    history: ProductHistory = field(default_factory=ProductHistory)
 
     @cached_property
     def committed(self) -> list[Mapping[str, Any]]:
-        """The orders as they were committed: by number, because every strategy writes the stock
-        first, and PostgreSQL lets nobody else write that row before the commit."""
+        """The orders in the order of their commits, which is that of their numbers: every strategy
+        writes the stock first, and PostgreSQL lets nobody else write that row before the commit."""
         return sorted(self.orders, key=lambda order: int(order["order"]))
 
     @cached_property
@@ -67,18 +75,37 @@ class Record:
         """The order of each key that has one."""
         return {order["key"]: order["order"] for order in self.orders}
 
-    @cached_property
+    @property
     def lost_updates(self) -> int:
+        """Orders less units that left the shelf; not 0 where a decrement was erased."""
         return len(self.orders) - (self.initial_stock - self.stock_left)
+
+    @property
+    def oversold(self) -> int:
+        """Orders beyond the stock."""
+        return max(0, len(self.orders) - self.initial_stock)
+
+    @cached_property
+    def undersold(self) -> int:
+        """Units that buyers who were answered could have bought, and nobody did."""
+        answered = sum(not self.gave_up(buyer) for buyer in self.buyers)
+        return max(0, min(self.initial_stock, answered) - len(self.orders))
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many buyers got each outcome as their last reply."""
+        count = Counter(dict.fromkeys(OUTCOMES, 0))
+        count.update(buyer.outcome for buyer in self.buyers)
+        return dict(count)
 
     @cached_property
     def units_left(self) -> bool:
-        """Whether there was something left to sell, by the shelf or by the orders."""
+        """Whether something is left to sell, by the shelf or by the orders."""
         return self.stock_left > 0 or len(self.orders) < self.initial_stock
 
-    @cached_property
+    @property
     def requests(self) -> list[Request]:
-        return requests(self.history)
+        return self.history.requests
 
     @cached_property
     def requests_of(self) -> dict[str, list[Request]]:
@@ -87,26 +114,26 @@ class Record:
             found.setdefault(request.attempt, []).append(request)
         return found
 
-    @cached_property
+    @property
     def holds(self) -> list[Hold]:
-        return holds(self.history)
+        return self.history.holds
 
-    @cached_property
+    @property
     def commits(self) -> list[Commit]:
-        return commits(self.history)
+        return self.history.commits
 
     @cached_property
-    def buyers(self) -> list[Told]:
-        """Everybody who asked: a buyer whom nobody answered was told `unknown`."""
-        told = {buyer.key for buyer in self.told}
-        silent = [Told(key, "unknown") for key in self.requests_of if key not in told]
-        return [*self.told, *silent]
+    def buyers(self) -> list[Reply]:
+        """The last reply to everybody who asked; `unknown` to a buyer whom nobody answered."""
+        answered = {buyer.key for buyer in self.replies}
+        silent = [Reply(key, "unknown") for key in self.requests_of if key not in answered]
+        return [*self.replies, *silent]
 
     @cached_property
     def acknowledged(self) -> dict[str, set[int | None]]:
-        """The orders that each key was told of, by any answer."""
+        """The orders that any answer to each key named."""
         found: dict[str, set[int | None]] = {}
-        for buyer in self.told:
+        for buyer in self.replies:
             if buyer.outcome == "sold":
                 found.setdefault(buyer.key, set()).add(buyer.order)
         for request in self.requests:
@@ -116,7 +143,7 @@ class Record:
 
     @cached_property
     def recovered(self) -> dict[str, int]:
-        """The orders that no buyer was told of, though it may have been: by key."""
+        """By key: orders that no answer named, of buyers for whom an answer had left it open."""
         asked = {buyer.key for buyer in self.buyers if not self.was_refused(buyer)}
         return {
             key: number
@@ -124,16 +151,16 @@ class Record:
             if key in asked and key not in self.acknowledged
         }
 
-    def was_refused(self, buyer: Told) -> bool:
-        """Whether every answer to the buyer was a definite no: nothing was left open by any."""
+    def was_refused(self, buyer: Reply) -> bool:
+        """Whether every answer to the buyer was a definite no."""
         asked = self.requests_of.get(buyer.key)
         if asked is None:  # only the last answer is known: an earlier one may have been `unknown`
             return buyer.outcome == "sold_out"
         return all(request.type == "fail" for request in asked)
 
-    def gave_up(self, buyer: Told) -> bool:
-        """Whether a buyer was left without an answer, has no order and did not ask again, because
-        its node was killed, say. It says nothing about how the sale went on."""
+    def gave_up(self, buyer: Reply) -> bool:
+        """Whether a buyer got no answer, has no order and did not ask again (its node was killed,
+        say). Such a buyer shows nothing of how the sale went on."""
         asked = self.requests_of.get(buyer.key)
         if asked is None or buyer.outcome != "unknown" or buyer.key in self.number_of:
             return False

@@ -1,49 +1,38 @@
-"""The judge: what a sale came to, from its orders and from what its buyers were told.
+"""The judge: the verdict on a sale, from its orders, the replies to its buyers and its history.
 
-Pure functions; nothing here talks to a server. An answer that left open what happened (`unknown`,
-or none at all) is settled by the orders after the drain: with an order under the buyer's key it
-happened, without one it did not.
+Pure functions that talk to no server. An answer that left open what happened (`unknown`, or none at
+all) is settled by the orders after the drain: the purchase happened if the buyer's key has one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadtest.judge.history import Event
+from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.rules import find
-from loadtest.judge.sale_record import Finding, Record, Told
+from loadtest.judge.run import Judged
+from loadtest.judge.sale_record import OUTCOMES, Finding, Record, Reply
 
-__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Finding", "Judgement", "Told", "judge"]
+__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Finding", "Judgement", "Reply", "judge"]
 
-OUTCOMES = (
-    "sold",
-    "sold_out",
-    "busy",
-    "lost",
-    "unavailable",
-    "throttled",
-    "error",
-    "unknown",
-)
-#: A buyer who is told one of these asks again with the same key.
+#: After one of these outcomes a buyer asks again with the same key.
 ASK_AGAIN = frozenset({"busy", "lost", "unavailable", "unknown"})
 
 #: Exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}
 
-#: After a fault is healed somebody buys within so many ttl, or it is a deadlock.
-PATIENCE = 3
+#: It is a deadlock when nobody can buy for so many ttl after the fault was healed.
+DEADLOCK_AFTER = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict (design section 4), the numbers it follows from, and what else was found.
+    """A verdict, the figures behind it, and the violations that were found.
 
-    recovered   orders that no buyer was told of though an answer had left them open, by key
-    findings    what no correct sale shows, with the evidence
+    recovered   by key: orders that no answer named, after an answer that had left it open
+    findings    the violations with their evidence
     violations  the names of the findings, each once
     """
 
@@ -59,8 +48,8 @@ class Judgement:
     findings: Sequence[Finding] = ()
     violations: Sequence[str] = field(default_factory=tuple)
 
-    def as_run(self) -> dict[str, Any]:
-        """Its part of a run in `summary.json` (design section 4)."""
+    def as_run(self) -> Judged:
+        """Its part of a run in `summary.json`."""
         return {
             "initial_stock": self.initial_stock,
             "orders": self.orders,
@@ -79,76 +68,72 @@ def judge(
     initial_stock: int,
     stock_left: int,
     orders: Sequence[Mapping[str, Any]],
-    told: Sequence[Told],
-    history: Sequence[Event] = (),
+    replies: Sequence[Reply],
+    history: ProductHistory | None = None,
     ttl: float | None = None,
     fired: bool = True,
     orphan_lock: str = "",
 ) -> Judgement:
-    """Judge one sale that was drained, or given up at its deadline.
+    """Judge one sale after its drain, or after its deadline.
 
     initial_stock  units that the sale opened with
     stock_left     units that the shop still shows
-    orders         the sale's orders as GET /sales/<id>/orders gives them
-    told           one entry per buyer
-    history        the events of the sale's product, oldest first (history.by_product)
-    ttl            seconds that a lock survives its holder; without it nothing is a deadlock
-    fired          whether the fault was made; an event that could not prove it says no as well
-    orphan_lock    the key of a lock that was still there long after everybody had left, if any
+    orders         the sale's orders as GET /sales/<id>/orders has them
+    replies        the last reply to each buyer
+    history        the events of the sale's product
+    ttl            seconds that a lock survives its holder; None: nothing is a deadlock
+    fired          whether the fault happened; a failed `prove` event in the history also says no
+    orphan_lock    the key of a lock that is left after everybody has gone, if any
     """
-    record = Record(initial_stock, stock_left, orders, told, history)
+    record = Record(initial_stock, stock_left, orders, replies, history or ProductHistory())
     findings = find(record)
     if orphan_lock:
         what = f"{orphan_lock} is still there, and nobody holds it"
         findings.append(Finding("orphan_lock", what, spoils=False))
-    count = Counter(dict.fromkeys(OUTCOMES, 0))
-    count.update(buyer.outcome for buyer in record.buyers)
-    sold = len(orders)
-    answered = sum(not record.gave_up(buyer) for buyer in record.buyers)
-    oversold = max(0, sold - initial_stock)
-    undersold = max(0, min(initial_stock, answered) - sold)
-    if oversold:
-        verdict = "oversold"
-    elif not (fired and _proved(history)):
-        verdict = "unknown"
-    elif ttl is not None and _deadlocked(record, ttl):
-        verdict = "deadlock"
-    elif not record.buyers or (sold == 0 and initial_stock > 0) or _open_question(record):
-        verdict = "unknown"
-    elif undersold:
-        verdict = "undersold"
-    else:
-        # Fewer buyers than the stock cannot show an oversell; a wrong record is still no exact
-        # sale.
-        verdict = "unknown" if any(finding.spoils for finding in findings) else "exact"
     return Judgement(
-        verdict=verdict,
+        verdict=_verdict(record, findings, fired=fired, ttl=ttl),
         initial_stock=initial_stock,
-        orders=sold,
+        orders=len(orders),
         stock_left=stock_left,
-        oversold=oversold,
-        undersold=undersold,
+        oversold=record.oversold,
+        undersold=record.undersold,
         lost_updates=record.lost_updates,
-        outcomes=dict(count),
+        outcomes=record.outcomes,
         recovered=record.recovered,
         findings=tuple(findings),
         violations=tuple(dict.fromkeys(finding.rule for finding in findings)),
     )
 
 
-def _proved(history: Sequence[Event]) -> bool:
-    """Whether no fault looked for its own evidence in vain."""
+def _verdict(record: Record, findings: Sequence[Finding], *, fired: bool, ttl: float | None) -> str:
+    if record.oversold:
+        return "oversold"
+    if not (fired and _proved(record.history)):
+        return "unknown"
+    if ttl is not None and _deadlocked(record, ttl):
+        return "deadlock"
+    nothing_sold = not record.orders and record.initial_stock > 0
+    if not record.buyers or nothing_sold or _open_question(record):
+        return "unknown"
+    if record.undersold:
+        return "undersold"
+    # Fewer buyers than units cannot show an oversell, but a wrong record is not exact either.
+    return "unknown" if any(finding.spoils for finding in findings) else "exact"
+
+
+def _proved(history: ProductHistory) -> bool:
+    """Whether no fault failed to prove that it happened."""
     return not any(
         event["by"] == "fault" and event.get("phase") == "prove" and event["type"] == "fail"
-        for event in history
+        for event in history.events
     )
 
 
 def _open_question(record: Record) -> bool:
-    """Whether a buyer without an order might have bought, had it been asked for longer.
+    """Whether a buyer without an order might have bought by asking for longer.
 
-    Once everything is gone no answer but sold_out could have come. An `error` says that the shop
-    or the test is wrong, and leaves everything open.
+    Once all units are gone the answer would have been sold_out. After an `error` the shop or the
+    test is wrong, and everything is open.
     """
     waiting = [
         buyer
@@ -161,14 +146,14 @@ def _open_question(record: Record) -> bool:
 
 
 def _deadlocked(record: Record, ttl: float) -> bool:
-    """Whether after the heal nobody could buy though they asked for 3 x ttl and stock was left.
+    """Whether buyers asked for DEADLOCK_AFTER x ttl after the heal, with stock left, and got none.
 
-    A holder that was inside may still finish its purchase after the heal, and lock up for ever
-    with its release: so the time counts from the last purchase.
+    A holder may finish its purchase after the heal, and leave a lock that stays forever when it
+    releases. So the time counts from the last purchase.
     """
     healed = [
         event["t"]
-        for event in record.history
+        for event in record.history.events
         if event["by"] == "fault" and event.get("phase") == "heal" and event["type"] == "ok"
     ]
     if not healed or not record.units_left:
@@ -184,4 +169,4 @@ def _deadlocked(record: Record, ttl: float) -> bool:
         return False
     began = max(since, min(request.sent for request in asking))
     asked_until = max(request.answered or request.sent for request in asking)
-    return asked_until - began >= PATIENCE * ttl * 1e9
+    return asked_until - began >= DEADLOCK_AFTER * ttl * 1e9

@@ -1,4 +1,4 @@
-"""What a run is told as: a summary for programs, a table for people and for the README."""
+"""The table of a run, for the terminal and for the README, and its summary.json."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 
 from rich.table import Table
 
-Run = Mapping[str, Any]
-#: What a column shows of a run; `runs` are all of the table.
-Cell = Callable[[Run, Sequence[Run]], str]
+from loadtest.judge.run import Machine, Run, Summary
 
-#: What durations are compared with.
+#: The text of a column for a run; `runs` are all runs of the table.
+Figure = Callable[[Run, Sequence[Run]], str]
+
+#: The lock that durations are compared with.
 YARDSTICK = "row-lock"
-#: The fault under which a single process is looked at.
+#: The rush against a single process.
 ONE_PROCESS = "rush-one-process"
 
 
@@ -27,7 +28,7 @@ def _relative(run: Run, runs: Sequence[Run]) -> str:
     return f"{run['duration_s'] / median(yardstick):.2f}" if yardstick else "-"
 
 
-FIGURES: dict[str, Cell] = {
+FIGURES: dict[str, Figure] = {
     "orders": lambda run, _: str(run["orders"]),
     "stock left": lambda run, _: str(run["stock_left"]),
     "oversold": lambda run, _: str(run["oversold"]),
@@ -42,7 +43,7 @@ MATRIX = ("orders", "stock left", "lost updates", "p50 ms", "p95 ms", "seconds",
 
 
 def verdict_cell(run: Run) -> str:
-    """The verdict with a sign that does not need colour."""
+    """The verdict, with a sign for those who see no colour."""
     colour = {"exact": "green", "oversold": "red"}.get(run["verdict"], "yellow")
     sign = "✓" if run["verdict"] == "exact" else "✗"
     surprise = "" if run["as_expected"] else f" (expected {run['expected']})"
@@ -50,7 +51,7 @@ def verdict_cell(run: Run) -> str:
 
 
 def typical(runs: Sequence[Run]) -> list[Run]:
-    """One run for each strategy: the one of median duration, or one with an unexpected verdict."""
+    """One run per strategy: that of median duration, or the first with an unexpected verdict."""
     found: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         found.setdefault((run["lock"], run["fault"]), []).append(run)
@@ -74,8 +75,8 @@ def table(runs: Sequence[Run], columns: Sequence[str]) -> Table:
     return shown
 
 
-def markdown(summary: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """The same for the README, with where and when it was measured."""
+def markdown(summary: Summary, columns: Sequence[str]) -> str:
+    """The same as Markdown, with where and when it was measured."""
     runs = summary["runs"]
     lines = [
         f"| lock | verdict | {' | '.join(columns)} |",
@@ -87,8 +88,8 @@ def markdown(summary: Mapping[str, Any], columns: Sequence[str]) -> str:
     return "\n".join([*lines, "", where(summary)]) + "\n"
 
 
-def machine(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Where it ran: `parts` is what /readyz says of the servers."""
+def machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
+    """The machine and its servers; `parts` as /readyz has them."""
     said = {part["name"]: str(part["detail"]) for part in parts}
     return {
         "cpus": os.cpu_count(),
@@ -98,24 +99,25 @@ def machine(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(summary, indent=1) + "\n")
+def write_summary(folder: Path, summary: Summary) -> None:
+    """Write summary.json into a folder."""
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
 
 
 def named(run: Run, code: str = "") -> str:
-    """The strategy of a run, and whether it had one process alone."""
+    """The name of a run's strategy, and whether it ran in one process."""
     alone = " (one process)" if run["fault"] == ONE_PROCESS else ""
     return f"{code}{run['lock']}{code}{alone}"
 
 
 def figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
-    """What the columns show of a run; empty for one that was not made."""
+    """The texts of the columns for a run; empty for one that was not run."""
     if run["verdict"] == "not_run":
         return [""] * len(columns)
     return [FIGURES[name](run, runs) for name in columns]
 
 
-def where(summary: Mapping[str, Any]) -> str:
+def where(summary: Summary) -> str:
     """One sentence: what was run, where and when."""
     machine = summary["machine"]
     first = summary["runs"][0]

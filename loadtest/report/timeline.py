@@ -1,4 +1,4 @@
-"""How a sale came to break, told as a timeline of the buyers and faults that matter.
+"""How a sale broke: a timeline of the buyers and faults that matter, in lines of text.
 
 0.000 s  victim (A) has the lock, fence 7
 0.004 s  victim reads a stock of 10
@@ -7,7 +7,7 @@
 1.021 s  rival-1 reads a stock of 10
 2.551 s  victim sells order 31, writes back 9
 2.560 s  rival-1 sells order 32, writes back 9: the decrement of order 31 is lost
-...      and 9 more sold, last told sold_out at 3.9 s: 11 orders for 10 units
+...      and 9 more sold, last sold_out at 3.9 s: 11 orders for 10 units
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loadtest.judge.history import Commit, Event, Hold, Request, commits, holds, requests
+from loadtest.judge.intervals import Commit, Hold, ProductHistory, Request
 from loadtest.judge.verdict import Judgement
 
-#: Lines of a story, the last one that sums up included.
+#: Lines of a timeline, with the last one, which sums up.
 LENGTH = 14
-#: Buyers whose every step is told.
+#: Buyers whose every step is shown.
 CAST = 3
-#: Whose attempts explain a broken sale, first to last.
-TELLING = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
-#: How many are inside, in words.
+#: Violations whose attempts explain a broken sale, the best explanation first.
+EXPLAINING = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
+#: How many hold the lock, in words.
 COUNT = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`weight`: lines of a lower one go first where there are too many."""
+    """One line. Where there are too many, those of the lowest `weight` are left out."""
 
     t: int
     weight: int
     text: str
 
 
-def timeline(history: Sequence[Event], judgement: Judgement) -> list[str]:
+def timeline(history: ProductHistory, judgement: Judgement) -> list[str]:
     """At most LENGTH lines: seconds since the first of them, and what happened.
 
-    history    the events of one product, oldest first (history.by_product)
-    judgement  what the judge made of them; its findings say whose steps matter
+    history    the events of one product
+    judgement  the judgement on it; its findings say whose steps matter
     """
     cast = _cast(history, judgement)
-    told = [*_faults(history), *_locks(history, cast), *_reads(history, cast)]
+    lines = [*_faults(history), *_locks(history, cast), *_reads(history, cast)]
     sales = _sales(history, judgement, cast)
-    told += [*sales, *_answers(history, judgement, cast)]
-    kept = sorted(told, key=lambda line: (-line.weight, line.t))[: LENGTH - 1]
+    lines += [*sales, *_answers(history, judgement, cast)]
+    kept = sorted(lines, key=lambda line: (-line.weight, line.t))[: LENGTH - 1]
     kept.sort(key=lambda line: line.t)
     start = kept[0].t if kept else 0
     shown = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in kept]
@@ -56,22 +56,22 @@ def timeline(history: Sequence[Event], judgement: Judgement) -> list[str]:
 
 
 def name(attempt: str) -> str:
-    """What a buyer is called: the last part of its attempt's id."""
+    """A buyer's name: the last part of its attempt's id."""
     return attempt.rpartition("/")[2]
 
 
-def _cast(history: Sequence[Event], judgement: Judgement) -> list[str]:
-    """The attempts that are followed: those of the findings and the victim; where that is one or
-    none, the first ones of the rest as well."""
+def _cast(history: ProductHistory, judgement: Judgement) -> list[str]:
+    """The attempts to follow: those of the findings and the victims, and if these are fewer than
+    two, the first of the others."""
 
-    def telling(rule: str) -> int:
-        return TELLING.index(rule) if rule in TELLING else len(TELLING)
+    def rank(rule: str) -> int:
+        return EXPLAINING.index(rule) if rule in EXPLAINING else len(EXPLAINING)
 
-    found = sorted(judgement.findings, key=lambda finding: telling(finding.rule))
-    everybody = [event["attempt"] for event in history if "attempt" in event]
+    found = sorted(judgement.findings, key=lambda finding: rank(finding.rule))
+    everybody = [event["attempt"] for event in history.events if "attempt" in event]
     victims = [attempt for attempt in everybody if name(attempt).startswith("victim")]
     rivals = [attempt for attempt in everybody if name(attempt).startswith("rival")]
-    inside = [hold.attempt for hold in holds(history)]
+    inside = [hold.attempt for hold in history.holds]
     cast = dict.fromkeys(attempt for finding in found for attempt in finding.attempts[:2])
     cast.update(dict.fromkeys(victims))
     if len(cast) < 2:
@@ -79,9 +79,9 @@ def _cast(history: Sequence[Event], judgement: Judgement) -> list[str]:
     return list(cast)[:CAST]
 
 
-def _faults(history: Sequence[Event]) -> Iterator[Line]:
-    """What was done to the servers, and how it was seen. How it was prepared is left out."""
-    for event in history:
+def _faults(history: ProductHistory) -> Iterator[Line]:
+    """What was done to the servers, and by what it was seen. Preparations are left out."""
+    for event in history.events:
         phase = event.get("phase")
         if event["by"] != "fault" or phase == "arm":
             continue
@@ -94,9 +94,9 @@ def _faults(history: Sequence[Event]) -> Iterator[Line]:
             yield Line(event["t"], 4, f"fault: {what}")
 
 
-def _locks(history: Sequence[Event], cast: Sequence[str]) -> Iterator[Line]:
-    """Who has the lock, and who lost it."""
-    every = holds(history)
+def _locks(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:
+    """Who got the lock, and who lost it."""
+    every = history.holds
     for hold in every:
         if hold.attempt not in cast:
             continue
@@ -106,9 +106,9 @@ def _locks(history: Sequence[Event], cast: Sequence[str]) -> Iterator[Line]:
         text = f"{_where(hold)} has the lock{fence}{together}"
         yield Line(hold.start, 3 if together or hold is every[0] else 2, text)
     yield from _deletions(history, every, cast)
-    for event in history:
+    for event in history.events:
         if event["f"].startswith("stops at ") and event.get("attempt") in cast:
-            if not event["f"].endswith(("after_read", "after_commit")):  # those are told anyway
+            if not event["f"].endswith(("after_read", "after_commit")):  # _reads, _sales
                 yield Line(event["t"], 3, f"{name(event['attempt'])} {event['f']}")
         elif event["f"] == "released" and event.get("attempt") in cast:
             outcome = event.get("outcome")
@@ -121,10 +121,10 @@ def _locks(history: Sequence[Event], cast: Sequence[str]) -> Iterator[Line]:
 
 
 def _deletions(
-    history: Sequence[Event], every: Sequence[Hold], cast: Sequence[str]
+    history: ProductHistory, every: Sequence[Hold], cast: Sequence[str]
 ) -> Iterator[Line]:
-    """Releases that were told to have worked though another one had the lock by then."""
-    for event in history:
+    """Releases that were reported as done though another buyer held the lock by then."""
+    for event in history.events:
         if event["f"] != "released" or event.get("outcome") != "released":
             continue
         others = [
@@ -142,10 +142,10 @@ def _where(hold: Hold) -> str:
     return f"{name(hold.attempt)} ({hold.node})" if hold.node else name(hold.attempt)
 
 
-def _reads(history: Sequence[Event], cast: Sequence[str]) -> Iterator[Line]:
-    """What each of them read, but for what it read again: of equal reads in a row the first."""
+def _reads(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:
+    """What each of them read; of equal reads in a row only the first."""
     last: dict[str, int | None] = {}
-    for event in history:
+    for event in history.events:
         if event["f"] != "after_read" or event["attempt"] not in cast:
             continue
         attempt, amount = event["attempt"], event.get("amount")
@@ -154,12 +154,12 @@ def _reads(history: Sequence[Event], cast: Sequence[str]) -> Iterator[Line]:
         last[attempt] = amount
 
 
-def _sales(history: Sequence[Event], judgement: Judgement, cast: Sequence[str]) -> list[Line]:
-    """What each of them sold, at its commit, or where no node told of one at its answer."""
-    asked = requests(history)
+def _sales(history: ProductHistory, judgement: Judgement, cast: Sequence[str]) -> list[Line]:
+    """What each of them sold, at its commit, or at its answer where no commit was recorded."""
+    asked = history.requests
     numbers = dict(judgement.recovered)
     numbers.update({r.attempt: r.order for r in asked if r.order is not None})
-    committed = {commit.attempt: commit for commit in commits(history)}
+    committed = {commit.attempt: commit for commit in history.commits}
     answered = {request.attempt: request for request in asked if request.order is not None}
     erased = _erased(judgement)
     lines = []
@@ -172,13 +172,13 @@ def _sales(history: Sequence[Event], judgement: Judgement, cast: Sequence[str]) 
             lost = [str(numbers[key]) for key in erased[attempt] if key in numbers]
             text += f": the decrement of order {', '.join(lost)} is lost"
         if attempt in judgement.recovered:
-            text += " (its buyer was not told)"
+            text += " (its buyer does not know)"
         lines.append(Line(_when(commit, answer), 3, text))
     return lines
 
 
 def _erased(judgement: Judgement) -> dict[str, tuple[str, ...]]:
-    """Whose decrements a stale write erased, by its attempt."""
+    """By the attempt of a stale write: the attempts whose decrements it erased."""
     return {
         finding.attempts[0]: finding.attempts[1:]
         for finding in judgement.findings
@@ -199,31 +199,31 @@ def _when(commit: Commit | None, answer: Request | None) -> int:
     return answer.answered or answer.sent
 
 
-def _answers(history: Sequence[Event], judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """What they were told beside sold: the first time, and how often."""
-    told: dict[tuple[str, str], list[Request]] = {}
-    for request in requests(history):
+def _answers(history: ProductHistory, judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+    """Every other answer they got: when first, and how often."""
+    answers: dict[tuple[str, str], list[Request]] = {}
+    for request in history.requests:
         if request.attempt in cast and request.outcome != "sold" and request.answered:
-            told.setdefault((request.attempt, request.outcome), []).append(request)
-    telling = {key for finding in judgement.findings for key in finding.attempts}
-    for (attempt, outcome), times in told.items():
+            answers.setdefault((request.attempt, request.outcome), []).append(request)
+    explaining = {key for finding in judgement.findings for key in finding.attempts}
+    for (attempt, outcome), times in answers.items():
         often = f", {len(times)} times" if len(times) > 1 else ""
-        weight = 3 if attempt in telling and outcome == "sold_out" else 1
-        text = f"{name(attempt)} is told {outcome}{often}"
+        weight = 3 if attempt in explaining and outcome == "sold_out" else 1
+        text = f"{name(attempt)} is answered {outcome}{often}"
         yield Line(times[0].answered or times[0].sent, weight, text)
 
 
-def _rest(history: Sequence[Event], judgement: Judgement, start: int, others: int) -> str:
-    """What became of the sale after all that."""
-    asked = requests(history)
+def _rest(history: ProductHistory, judgement: Judgement, start: int, others: int) -> str:
+    """The last line: what became of the rest of the sale."""
+    asked = history.requests
     parts = [f"and {others} more sold"] if others > 0 else []
     refused = [r.answered for r in asked if r.outcome == "sold_out" and r.answered]
     if refused:
-        parts.append(f"last told sold_out at {(max(refused) - start) / 1e9:.1f} s")
+        parts.append(f"last sold_out at {(max(refused) - start) / 1e9:.1f} s")
     if judgement.verdict == "deadlock":
         waiting = sum(judgement.outcomes[outcome] for outcome in ("busy", "lost", "unavailable"))
         until = max(request.answered or request.sent for request in asked)
-        asked_for = f"{waiting} still asked in vain at {(until - start) / 1e9:.1f} s"
+        asked_for = f"{waiting} still refused at {(until - start) / 1e9:.1f} s"
         parts.append(f"{asked_for}, {judgement.stock_left} units left")
     units = f"{judgement.orders} orders for {judgement.initial_stock} units"
     return f"{', '.join(parts)}: {units}" if parts else units

@@ -1,6 +1,6 @@
 """What may be asked of a rush, and within which bounds: on the command line and over HTTP.
 
-Everything else that Locust can be told comes from its command line alone.
+All other options of Locust are set on its command line only.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from servers.ports import free_port
 #: Buyers started per second; above 100 Locust warns that it will be unreliable.
 SPAWN_RATE = 100
 START_TIMEOUT = 30.0
-#: The buyers' part of a history, beside the files of the nodes.
+#: The file of the buyers' events, beside those of the nodes.
 BUYERS = "buyers.jsonl"
 
 
@@ -37,9 +37,9 @@ def new_token() -> str:
 class Buyers:
     """A Locust that waits for rushes to run. Use it as a context manager.
 
-    stay   keep the buyers from one rush to the next: no time is lost on starting them, but Locust's
-           report is then of all rushes together
-    token  what Locust asks of whoever starts a rush (LOCUST_TOKEN); a random one by default
+    stay   keep the buyers from one rush to the next: that saves starting them, but Locust's report
+           is then about all rushes together
+    token  the LOCUST_TOKEN that a request for a rush has to show; a random one by default
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Buyers:
     def rush(
         self, *, lock: str, buyers: int, stock: int, hold_ms: int, product: str, deadline: float
     ) -> dict[str, Any]:
-        """One rush; what it came to, as in `summary.json`. Raises StackError."""
+        """Run one rush. Returns the run as in `summary.json`. Raises StackError."""
         self.wait_until_ready()
         before = self._ask("/rush")["number"]
         wanted = {
@@ -115,13 +115,13 @@ class Buyers:
         else:
             crowd = {"user_count": buyers, "spawn_rate": SPAWN_RATE}
             self._begin("/swarm", {**crowd, **wanted})
-        patience = time.monotonic() + buyers / SPAWN_RATE + deadline + 120
+        given_up_at = time.monotonic() + buyers / SPAWN_RATE + deadline + 120
         while True:
             run = self._ask("/rush")
             if run.pop("number") > before and (self.stay or self._is_stopped()):
                 self._waiting = buyers if self.stay else 0
                 return run
-            if time.monotonic() > patience:
+            if time.monotonic() > given_up_at:
                 raise StackError(f"the rush did not end; see {self.log.name}")
             time.sleep(0.05)
 
@@ -131,7 +131,7 @@ class Buyers:
             raise StackError(f"Locust did not start the rush: {started.get('message')}")
 
     def save(self, folder: Path, name: str) -> None:
-        """Locust's own report and figures of the last rush."""
+        """Save Locust's own report and figures of the last rush."""
         with urlopen(f"{self.url}/stats/report?download=1", timeout=10) as report:
             (folder / f"{name}.html").write_bytes(report.read())
         with urlopen(f"{self.url}/stats/requests/csv", timeout=10) as table:

@@ -70,7 +70,7 @@ def _add_what_no_form_may_set(parser: LocustArgumentParser) -> None:
         "--history",
         default="",
         include_in_web_ui=False,
-        help="Append what each buyer asked and was told to this file, one JSON object a line",
+        help="Append each buyer's requests and answers to this file, one JSON object a line",
     )
     parser.add_argument(
         "--result", default="", include_in_web_ui=False, help="Write what it came to there, as JSON"

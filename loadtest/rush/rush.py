@@ -1,4 +1,4 @@
-"""One rush: buyers meet at a barrier, the last one to arrive releases all of them."""
+"""One rush: buyers wait at a barrier until the last one arrives."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 from gevent.event import Event
 
-from loadtest.judge.history import History, Request
-from loadtest.judge.verdict import Judgement, Told, judge
+from loadtest.judge.history import History
+from loadtest.judge.intervals import Request
+from loadtest.judge.verdict import Judgement, Reply, judge
 from loadtest.rush import measure
 from loadtest.rush.measure import Interval
 from loadtest.stack.client import Shop
@@ -18,10 +19,10 @@ from loadtest.stack.client import Shop
 
 @dataclass
 class Rush:
-    """The buyers of one sale, where they are and what they were told.
+    """The buyers of one sale, and the replies that they got.
 
-    Counting arrivals gives a spread of some ten milliseconds; waiting for Locust's
-    `spawning_complete` lets buyers in who are still warming up.
+    Counting arrivals gives a spread of some ten milliseconds. With Locust's `spawning_complete`
+    some buyers would still be warming up.
     """
 
     shop: Shop
@@ -38,12 +39,12 @@ class Rush:
     finished: Event = field(default_factory=Event)
     replaced: Event = field(default_factory=Event)
     released_at: float = 0.0
-    told: dict[str, Told] = field(default_factory=dict)
+    replies: dict[str, Reply] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
 
     def open_sale(self) -> None:
-        """A new sale with a full shelf. Raises ShopUnreachable."""
+        """Open a new sale. Raises ShopUnreachable."""
         self.sale = int(self.shop.restock(product=self.product, stock=self.stock)["sale"])
 
     def key(self, buyer: int) -> str:
@@ -51,22 +52,24 @@ class Rush:
         return f"{self.id}/buyer-{buyer}"
 
     def ask(self, key: str) -> Request:
-        """A buyer is about to ask, once."""
+        """Record that a buyer asks now."""
         self.requests.append(Request(key, time.monotonic_ns()))
         return self.requests[-1]
 
     def write(self, path: str) -> None:
-        """Append what was asked and answered to a history. After the rush: during it, every
-        microsecond in this process is one for all the buyers. Raises OSError."""
+        """Append all requests and answers to a history. Raises OSError.
+
+        Call it after the rush: during it, it would delay all the buyers.
+        """
         with History(path) as history:
             for request in self.requests:
                 who: dict[str, Any] = {"attempt": request.attempt, "lock": self.lock}
                 who["product"] = self.product
-                history.tell(by="buyer", f="buy", type="invoke", t=request.sent, **who)
+                history.record(by="buyer", f="buy", type="invoke", t=request.sent, **who)
                 if request.answered is not None:
-                    told = {"t": request.answered, "outcome": request.outcome}
-                    told |= {"order": request.order} if request.order is not None else {}
-                    history.tell(by="buyer", f="buy", type=request.type, **told, **who)
+                    answer = {"t": request.answered, "outcome": request.outcome}
+                    answer |= {"order": request.order} if request.order is not None else {}
+                    history.record(by="buyer", f="buy", type=request.type, **answer, **who)
 
     def arrive(self) -> None:
         """Wait at the barrier until every buyer is there."""
@@ -80,22 +83,22 @@ class Rush:
         """Whether it is too late to ask again."""
         return time.monotonic() > self.released_at + self.deadline_s
 
-    def leave(self, told: Told, interval: Interval) -> None:
-        """A buyer has its last answer."""
-        self.told[told.key] = told
+    def leave(self, reply: Reply, interval: Interval) -> None:
+        """Record the last answer to a buyer."""
+        self.replies[reply.key] = reply
         self.intervals.append(interval)
-        if len(self.told) == self.buyers:
+        if len(self.replies) == self.buyers:
             self.finished.set()
 
     def result(self) -> dict[str, Any]:
-        """What `summary.json` says of this run (design section 4), from the shop's own record."""
+        """This run as `summary.json` has it, from the shop's own record."""
         report = self.shop.sale(self.sale)
-        unanswered = {key: Told(key, "unknown") for key in map(self.key, range(self.buyers))}
+        unanswered = {key: Reply(key, "unknown") for key in map(self.key, range(self.buyers))}
         judgement = judge(
             initial_stock=int(report["initial_stock"]),
             stock_left=int(report["stock_left"]),
             orders=self.shop.orders(self.sale),
-            told=list({**unanswered, **self.told}.values()),
+            replies=list({**unanswered, **self.replies}.values()),
         )
         return self._as_run(judgement)
 

@@ -67,8 +67,8 @@ def install(ui: Any, runs: list[dict[str, Any]]) -> None:
     def with_the_table(response: flask.Response) -> flask.Response:
         if flask.request.path == "/stats/requests" and response.is_json:
             newest_first = [row(run) for run in reversed(runs)]
-            told = {**response.get_json(), "extended_stats": [{"key": KEY, "data": newest_first}]}
-            response.set_data(json.dumps(told))
+            page = {**response.get_json(), "extended_stats": [{"key": KEY, "data": newest_first}]}
+            response.set_data(json.dumps(page))
         return response
 
     ui.app.add_url_rule(FILE, "verdicts", ui.auth_required_if_enabled(download))

@@ -1,8 +1,8 @@
 """Who may ask Locust's web UI: its own page, and programs. No other page that a browser has open.
 
 A browser lets any web page send a form to http://127.0.0.1:8089. Stock Locust takes it, and answers
-with CORS headers that let the page read the rest. Two headers that no page can forge tell such
-requests apart: Origin and Sec-Fetch-Site. The Host header tells DNS rebinding apart: the page's own
+with CORS headers that let the page read the rest. Two headers that no page can forge show such
+requests: Origin and Sec-Fetch-Site. The Host header shows DNS rebinding: the page's own
 name has come to mean 127.0.0.1, so to the browser Locust is the page's own server.
 """
 

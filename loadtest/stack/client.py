@@ -1,4 +1,4 @@
-"""What the load test asks of a running shop, over HTTP."""
+"""The requests of the load test to a running shop, over HTTP."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from urllib.request import Request, urlopen
 
 
 class ShopUnreachable(RuntimeError):
-    """The shop does not answer, or not as it should. The message says what to do."""
+    """The shop does not answer, or answers with an error. The message says what to do."""
 
 
 class Refused(ShopUnreachable):
-    """Nobody listens there, so nothing happened. Start the shop, or look why it went."""
+    """Nobody listens there, so nothing happened. Start the shop, or see in its log why it ended."""
 
 
 class Shop:
@@ -22,7 +22,7 @@ class Shop:
 
     url    where it listens, for instance http://127.0.0.1:8000
     token  the bearer token of POST /restock (SHOP_RESTOCK_TOKEN)
-    name   what it is called, where there are several
+    name   of the node, where there are several
     """
 
     def __init__(self, url: str, *, token: str = "", timeout: float = 10.0, name: str = "") -> None:
@@ -34,12 +34,12 @@ class Shop:
     def buy(
         self, *, product: str, lock: str, buyer: str, key: str, stop: str = ""
     ) -> tuple[int, dict[str, Any]]:
-        """Ask for one unit; status and body of the answer, whatever it is.
+        """Ask for one unit. Returns status and body of the answer, whatever it is.
 
-        stop  the point of a demo at which this purchase is to stand until it may go on
+        stop  the point at which this purchase stops until it is resumed (SHOP_DEMO)
 
         Raises Refused when nobody listened, so that nothing can have happened, and
-        ShopUnreachable when no answer came: then it may have.
+        ShopUnreachable when no answer came, so that it may have.
         """
         headers = {"Idempotency-Key": key, "Demo-Stop": stop}
         wanted = {"product": product, "lock": lock, "buyer": buyer}
@@ -58,11 +58,11 @@ class Shop:
             raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
 
     def strategies(self) -> list[dict[str, Any]]:
-        """Every strategy: name, title, article, summary, expected verdicts."""
+        """Every strategy, as GET /strategies has it."""
         return list(self._ask("GET", "/strategies")["strategies"])
 
     def restock(self, *, product: str, stock: int) -> dict[str, Any]:
-        """Open a new sale; its report."""
+        """Open a new sale. Returns its report."""
         return self._ask("POST", "/restock", {"product": product, "stock": stock})
 
     def sale(self, number: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Shop:
         return list(self._ask("GET", f"/sales/{sale}/orders")["orders"])
 
     def is_open(self) -> bool:
-        """Whether anybody answers there."""
+        """Whether /healthz answers."""
         try:
             self._ask("GET", "/healthz")
         except ShopUnreachable:
@@ -82,7 +82,7 @@ class Shop:
         return True
 
     def ready(self) -> dict[str, Any]:
-        """What /readyz says when everything answers."""
+        """The body of /readyz. Raises ShopUnreachable unless everything answers."""
         return self._ask("GET", "/readyz")
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -93,8 +93,8 @@ class Shop:
                 return dict(json.load(response))
         except HTTPError as error:
             with error:
-                said = error.read(2000).decode(errors="replace")
-            raise ShopUnreachable(f"{method} {path}: {error.code}: {said}") from error
+                text = error.read(2000).decode(errors="replace")
+            raise ShopUnreachable(f"{method} {path}: {error.code}: {text}") from error
         except (URLError, OSError, ValueError) as error:
             raise ShopUnreachable(
                 f"no shop answers at {self.url} ({error}): start one with make serve, "

@@ -1,4 +1,4 @@
-"""Where a run leaves what it found: results/<time>/."""
+"""The folder of a run's results: results/<time>/."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ RESULTS = ROOT / "results"
 
 
 class ResultFolder:
-    """results/<time>/, under another name until it is whole, and the link results/latest.
+    """results/<time>/, under another name until it is complete, and the link results/latest.
 
     path  where the run writes
-    log   its log, outside `path` so that it can still be read when the run fails
+    log   its log, outside `path` so that a run that fails leaves it
     """
 
     def __init__(self, base: Path, started: datetime) -> None:
@@ -34,7 +34,7 @@ class ResultFolder:
         self.log = (VAR / f"run-{os.getpid()}.log").open("wb")
 
     def finish(self) -> Path:
-        """Give it its name and point `latest` at it."""
+        """Give the folder its name and point `latest` at it. Returns its path."""
         shutil.move(self.log.name, self.path / "run.log")
         try:
             self.path.rename(self.final)
@@ -50,7 +50,7 @@ class ResultFolder:
 
 @contextmanager
 def result_folder(started: datetime, base: Path = RESULTS) -> Iterator[ResultFolder]:
-    """A folder for one run. A run that fails leaves its log, one that is stopped nothing."""
+    """A folder for one run. A run that fails leaves its log; one that is stopped leaves nothing."""
     folder = ResultFolder(base, started)
     try:
         yield folder
@@ -61,8 +61,9 @@ def result_folder(started: datetime, base: Path = RESULTS) -> Iterator[ResultFol
         raise
     finally:
         folder.log.close()
-        shutil.rmtree(folder.path, ignore_errors=True)  # gone already if it was finished
+        shutil.rmtree(folder.path, ignore_errors=True)  # finish() has moved it
 
 
 def now() -> datetime:
+    """The time, with the machine's time zone."""
     return datetime.now(UTC).astimezone()

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from loadtest.judge.history import Event, read
-from loadtest.stack.client import Shop, ShopUnreachable
+from loadtest.stack.client import Shop
+from loadtest.stack.node import Node, StackError
 from servers import embedded, zookeeper
-from servers.ports import free_port
+from servers.embedded import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["ROOT", "Node", "Stack", "StackError"]
+
 #: What the nodes are called.
 NAMES = "ABCDEFGH"
 #: Independent servers for Redlock.
@@ -27,77 +27,6 @@ REDLOCK_SERVERS = 5
 #: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
 #: left to luck.
 PAUSES = "unlocked_before_commit=10"
-#: Seconds for a node to answer after its start.
-START_TIMEOUT = 30.0
-
-
-class StackError(RuntimeError):
-    """A part of the stack did not start. The message names its log."""
-
-
-class Node:
-    """One application server: a gunicorn master with its workers, in a session of its own.
-
-    Its own session keeps the terminal's Ctrl-C away from it, and makes its process group one that
-    can be killed as a whole.
-    """
-
-    def __init__(
-        self, name: str, *, environment: dict[str, str], log: IO[bytes], port: int = 0
-    ) -> None:
-        self.name = name
-        self.port = free_port(port)
-        self.environment = environment
-        self.log = log
-        self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "gunicorn"),
-                *("-c", "python:shop.gunicorn_conf"),
-                *("--bind", f"127.0.0.1:{self.port}"),
-                "shop.wsgi",
-            ],
-            cwd=ROOT,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        embedded.adopt(self.process.pid)
-
-    def wait_until_ready(self, shop: Shop) -> None:
-        """Wait for /readyz. Raises StackError."""
-        deadline = time.monotonic() + START_TIMEOUT
-        while True:
-            try:
-                shop.ready()
-                return
-            except ShopUnreachable as error:
-                assert self.process is not None
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise StackError(
-                        f"node {self.name} did not start ({error}); see {self.log.name}"
-                    ) from error
-                time.sleep(0.05)
-
-    def stop(self, patience: float = 5.0) -> None:
-        """SIGTERM, and SIGKILL for the whole group when that is not enough."""
-        if self.process is None:
-            return
-        self.process.terminate()
-        try:
-            self.process.wait(patience)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        self.process = None
 
 
 class Stack:

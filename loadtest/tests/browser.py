@@ -13,11 +13,11 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from loadtest.commands.screenshots import ARGUMENTS, chromium
 
-MISSING = "no Chromium: apt-get install chromium"
+MISSING = "Chromium is not installed: apt-get install chromium"
 
 
 def needed_chromium() -> str:
-    """Where Chromium is. Without one the test fails in CI, and is skipped elsewhere."""
+    """The path of Chromium. Without it the test fails in CI and is skipped elsewhere."""
     found = chromium()
     if found is None:
         if os.environ.get("CI"):
@@ -38,7 +38,7 @@ def launched(*arguments: str) -> Iterator[Browser]:
 
 @dataclass
 class Watched:
-    """What a page did: where it asked, and what it complained of.
+    """The hosts that a page asked, and its errors and warnings.
 
     refusals  status codes that the test means to provoke; Chromium logs every refusal as an error
     """

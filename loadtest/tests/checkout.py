@@ -1,4 +1,4 @@
-"""A copy of the project in a folder of its own: a fresh clone with nothing left over."""
+"""A copy of the project in a folder of its own, like a fresh clone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def fresh_copy(folder: Path) -> Path:
-    """Every file that git knows or would add, nothing that it ignores."""
+    """Copy every file that git tracks or would add."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT,
@@ -31,13 +31,13 @@ def fresh_copy(folder: Path) -> Path:
 
 
 def fresh_environment() -> dict[str, str]:
-    """The environment without what this test run, and the make that began it, have set."""
+    """The environment without the variables of this test run and of make."""
     ours = ("DATABASE_URL", "REDIS_", "SHOP_", "DJANGO_", "PYTEST_", "MAKE", "MFLAGS", "ARGS")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 def start(folder: Path, *command: str) -> subprocess.Popen[str]:
-    """Start a command of ours there, in a process group of its own as a terminal would."""
+    """Start a Python command there, in a process group of its own, as a terminal does."""
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=folder,
@@ -51,7 +51,7 @@ def start(folder: Path, *command: str) -> subprocess.Popen[str]:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Every living process that works in the folder or names it."""
+    """Every process that works in the folder or names it."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -66,8 +66,8 @@ def processes_of(folder: Path) -> list[str]:
 
 
 def assert_nothing_is_left(folder: Path) -> None:
-    """No process, and in results/ nothing half-written."""
-    deadline = time.monotonic() + 5  # Valkey ends a moment after it was told to
+    """No process is left, and nothing half-written in results/."""
+    deadline = time.monotonic() + 5  # Valkey ends a moment after SIGTERM
     while (left := processes_of(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == []

@@ -1,7 +1,7 @@
-"""A shop whose lock works, in one thread: buyers take turns at random, and every turn is told.
+"""A simulated shop whose lock works: buyers take turns at random, and every turn is recorded.
 
-What may go wrong in a correct shop goes wrong: answers get lost, holders are killed at any step,
-servers are unreachable, and a paused holder that outlived its lease is refused by its fence. None
+Everything goes wrong that may go wrong in a correct shop: answers are lost, holders are killed at
+any step, servers are unreachable, and the fence refuses a paused holder whose lease has ended. None
 of that is a violation.
 """
 
@@ -16,18 +16,18 @@ from loadtest.tests.happenings import Happenings
 
 
 class Killed(Exception):
-    """The process that served a request is gone."""
+    """The process that served a request was killed."""
 
 
 class FencedOff(Exception):
-    """A later holder has been here; nothing was sold."""
+    """A newer holder has claimed the product; nothing was sold."""
 
 
 @dataclass
 class CorrectShop:
-    """Simulates one sale, and keeps what happened in `told_of`.
+    """Simulates one sale, recorded in `happened`.
 
-    pauses  whether a holder may lose its lease while it is paused, so that holds overlap
+    pauses  whether a holder may be paused past its lease, so that holds overlap
     """
 
     random: Random
@@ -37,15 +37,15 @@ class CorrectShop:
     now: float = 0.0
     fence: int = 0
     claimed: int = 0
-    holder: int | None = None  # the fence of the lease that is on
+    holder: int | None = None  # the fence of the present lease
     left: int = 0
-    writing: bool = False  # somebody has the row lock of the product
+    writing: bool = False  # whether somebody holds the product's row lock
     order_of: dict[str, int] = field(default_factory=dict)
-    told_of: Happenings = field(default_factory=Happenings)
+    happened: Happenings = field(default_factory=Happenings)
 
     def run(self) -> Happenings:
-        """Let every buyer buy; what happened."""
-        self.left = self.told_of.stock = self.stock
+        """Let every buyer buy. Returns what happened."""
+        self.left = self.happened.stock = self.stock
         buyers = [self._buyer(f"run/pause/token/buyer-{n:02}") for n in range(self.buyers)]
         while buyers:
             buyer = self.random.choice(buyers)
@@ -54,18 +54,18 @@ class CorrectShop:
                 next(buyer)
             except StopIteration:
                 buyers.remove(buyer)
-        return self.told_of
+        return self.happened
 
     def _chance(self, probability: float) -> bool:
         return self.random.random() < probability
 
     def _buyer(self, key: str) -> Iterator[None]:
-        """Ask with the same key until there is an answer that stands, or give up without one."""
+        """Ask with the same key until an answer is final, or give up without one."""
         while True:
-            self.told_of.asks(self.now, key)
+            self.happened.asks(self.now, key)
             yield
             if self._chance(0.1):
-                self.told_of.answered(self.now, key, self.random.choice(("unavailable", "busy")))
+                self.happened.answered(self.now, key, self.random.choice(("unavailable", "busy")))
                 continue
             pid = self.random.randrange(10, 14)
             try:
@@ -73,18 +73,18 @@ class CorrectShop:
             except Killed:
                 yield
                 if self._chance(0.5):
-                    self.told_of.answered(self.now, key, "unknown")
+                    self.happened.answered(self.now, key, "unknown")
                 if self._chance(0.3):
                     return
                 continue
             except FencedOff:
-                self.told_of.answered(self.now, key, "lost")
+                self.happened.answered(self.now, key, "lost")
                 continue
             yield
             if self._chance(0.1):
-                self.told_of.answered(self.now, key, "unknown")  # the reply was cut
+                self.happened.answered(self.now, key, "unknown")  # the reply was cut
                 continue
-            self.told_of.answered(self.now, key, "sold" if order else "sold_out", order)
+            self.happened.answered(self.now, key, "sold" if order else "sold_out", order)
             return
 
     def _serve(self, key: str, where: dict[str, Any]) -> Generator[None, None, int | None]:
@@ -94,7 +94,7 @@ class CorrectShop:
             yield
         self.fence += 1
         fence = self.holder = self.fence
-        self.told_of.acquires(asked, self.now, key, fence, **where)
+        self.happened.acquires(asked, self.now, key, fence, **where)
         yield from self._danger(fence)
         while self.writing:
             yield
@@ -105,10 +105,10 @@ class CorrectShop:
         self.writing = True
         try:
             amount = self.left
-            self.told_of.reads(self.now, key, amount, **where)
+            self.happened.reads(self.now, key, amount, **where)
             yield from self._danger(fence, may_pause=False)
             if key not in self.order_of and amount:
-                self.order_of[key] = self.told_of.commits(self.now, key, amount, fence, **where)
+                self.order_of[key] = self.happened.commits(self.now, key, amount, fence, **where)
                 self.now += 1
                 self.left -= 1
         finally:
@@ -118,24 +118,24 @@ class CorrectShop:
         return self.order_of.get(key)
 
     def _danger(self, fence: int, *, may_pause: bool = True) -> Iterator[None]:
-        """A turn for others. The holder may be killed here, or be paused until its lease is over
-        (not between claim and commit: there its row lock stops the others as well)."""
+        """A turn for the others. The holder may be killed here, or paused past its lease (but not
+        between claim and commit, where its row lock stops the others)."""
         yield
         if self._chance(0.05):
-            self._let_go(fence)
+            self._lose_lock(fence)
             raise Killed
         if self.pauses and may_pause and self._chance(0.3):
-            self._let_go(fence)
+            self._lose_lock(fence)
             for _ in range(self.random.randrange(30)):
                 yield
 
     def _release(self, key: str, fence: int, where: dict[str, Any]) -> Iterator[None]:
         ours = self.holder == fence
-        self.told_of.releases(self.now, key, "released" if ours else "expired", **where)
+        self.happened.releases(self.now, key, "released" if ours else "expired", **where)
         self.now += 1
-        self._let_go(fence)
+        self._lose_lock(fence)
         yield
 
-    def _let_go(self, fence: int) -> None:
+    def _lose_lock(self, fence: int) -> None:
         if self.holder == fence:
             self.holder = None

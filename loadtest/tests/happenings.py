@@ -1,4 +1,4 @@
-"""Writes histories by hand: one call per line, times in milliseconds."""
+"""Writes histories by hand: one call per event, times in milliseconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadtest.judge.history import Event
-from loadtest.judge.sale_record import Finding, Told
+from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.sale_record import Finding, Reply
 from loadtest.judge.verdict import Judgement, judge
 
 SOLD_BY = {"sold": "ok", "unknown": "info"}
@@ -15,16 +16,16 @@ PRODUCT = "pause-token"
 
 @dataclass
 class Happenings:
-    """A sale of `stock` units as it goes on: events, orders, and what buyers were told last.
+    """A sale of `stock` units: its events, its orders, and the last reply to each buyer.
 
-    shelf  stock that is shown at the end; None: what conservation leaves
+    shelf  stock that the shop shows at the end; None: what conservation leaves
     """
 
     stock: int = 2
     shelf: int | None = None
     events: list[Event] = field(default_factory=list)
     orders: list[dict[str, Any]] = field(default_factory=list)
-    told: dict[str, Told] = field(default_factory=dict)
+    replies: dict[str, Reply] = field(default_factory=dict)
     first_order: int = 31
 
     def _add(self, ms: float, **fields: Any) -> None:
@@ -34,16 +35,16 @@ class Happenings:
     def asks(self, ms: float, key: str, node: str = "A") -> None:
         buy = {"by": "buyer", "f": "buy", "attempt": key, "product": PRODUCT, "node": node}
         self._add(ms, type="invoke", **buy)
-        self.told[key] = Told(key, "unknown")
+        self.replies[key] = Reply(key, "unknown")
 
     def answered(self, ms: float, key: str, outcome: str, order: int | None = None) -> None:
-        told = {"order": order, "replayed": False} if outcome == "sold" else {}
+        more = {"order": order, "replayed": False} if outcome == "sold" else {}
         buy = {"by": "buyer", "f": "buy", "attempt": key, "product": PRODUCT}
-        self._add(ms, type=SOLD_BY.get(outcome, "fail"), outcome=outcome, **buy, **told)
-        self.told[key] = Told(key, outcome, order)
+        self._add(ms, type=SOLD_BY.get(outcome, "fail"), outcome=outcome, **buy, **more)
+        self.replies[key] = Reply(key, outcome, order)
 
     def at(self, ms: float, key: str, f: str, type: str = "ok", **fields: Any) -> None:
-        """A node told of something. It runs on A, process 12, unless `fields` say otherwise."""
+        """A node recorded an event. It is A, process 12, unless `fields` say otherwise."""
         self._add(ms, by="node", f=f, type=type, attempt=key, **{"node": "A", "pid": 12, **fields})
 
     def acquires(
@@ -59,7 +60,7 @@ class Happenings:
     def commits(
         self, ms: float, key: str, seen: int, fence: int | None = None, **where: Any
     ) -> int:
-        """The order is there from now on; its number."""
+        """Commit an order. Returns its number."""
         self.at(ms, key, "before_commit", "invoke", **where)
         number = self.first_order + len(self.orders)
         self.orders.append({"order": number, "key": key, "fence": fence, "stock_seen": seen})
@@ -87,8 +88,8 @@ class Happenings:
         else:
             self.answered(ms + 9, key, "sold_out")
 
-    def history(self) -> list[Event]:
-        return sorted(self.events, key=lambda event: event["t"])
+    def history(self) -> ProductHistory:
+        return ProductHistory(sorted(self.events, key=lambda event: event["t"]))
 
     def left(self) -> int:
         return self.stock - len(self.orders) if self.shelf is None else self.shelf
@@ -98,15 +99,15 @@ class Happenings:
             initial_stock=self.stock,
             stock_left=self.left() if left is None else left,
             orders=self.orders,
-            told=list(self.told.values()),
+            replies=list(self.replies.values()),
             history=self.history(),
             **{"ttl": 1.0, **more},
         )
 
     def without(self, key: str) -> None:
-        """Nobody ever heard of this buyer; an order of it stays."""
+        """Remove the events and the reply of this buyer, but not its order."""
         self.events = [event for event in self.events if event.get("attempt") != key]
-        del self.told[key]
+        del self.replies[key]
 
 
 def one_after_the_other() -> Happenings:

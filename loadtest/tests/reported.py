@@ -8,43 +8,35 @@ from typing import Any
 from loadtest.report import html as html_report
 from loadtest.report.timeline import timeline
 from loadtest.tests.happenings import Happenings
-from loadtest.tests.test_story import paused
+from loadtest.tests.test_timeline import paused
 
 HOSTILE = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
 FAULTS = {"pause": "SIGSTOP of the holder's node past the ttl"}
 
 
-def run_of(shop: Happenings, lock: str, fault: str, **more: Any) -> dict[str, Any]:
-    """A run as a summary has it, from what happened."""
+def run_of(shop: Happenings, lock: str, fault: str, **more: Any) -> Any:
+    """A run as a summary has it."""
     judged = shop.judged()
     return {
         "lock": lock,
         "fault": fault,
-        "buyers": len(shop.told),
-        "initial_stock": shop.stock,
+        "buyers": len(shop.replies),
         "hold_ms": 0,
-        "orders": judged.orders,
-        "stock_left": judged.stock_left,
-        "oversold": judged.oversold,
-        "undersold": judged.undersold,
-        "lost_updates": judged.lost_updates,
-        "outcomes": dict(judged.outcomes),
-        "violations": list(judged.violations),
-        "verdict": judged.verdict,
+        **judged.as_run(),
         "expected": judged.verdict,
         "as_expected": True,
         **more,
     }
 
 
-def summary_of(*runs: dict[str, Any]) -> dict[str, Any]:
+def summary_of(*runs: Any) -> Any:
     machine = {"cpus": 2, "python": "3.11.7", "postgres": "18.4", "redis": "Valkey 9.1.2"}
     where = {"machine": machine, "nodes": 2, "workers": 2, "threads": 100}
     return {"started": "2026-11-21T05:00:00+00:00", **where, "runs": list(runs)}
 
 
 def crowd(run: str, buyers: int = 200, stock: int = 100) -> Happenings:
-    """Everybody reads the full shelf and sells a unit of it: what no lock comes to at its worst."""
+    """Everybody reads the full stock and sells a unit of it: the worst case without a lock."""
     shop = Happenings(stock=stock, shelf=stock - 1)
     keys = [f"{run}/buyer-{number}" for number in range(buyers)]
     for number, key in enumerate(keys):
@@ -57,7 +49,7 @@ def crowd(run: str, buyers: int = 200, stock: int = 100) -> Happenings:
 
 
 def calm(prefix: str) -> Happenings:
-    """Two units sold one after the other, and a third buyer who comes too late."""
+    """Two units sold one after the other, and a third buyer who is too late."""
     shop = Happenings(stock=2)
     for number, name in enumerate(("victim", "rival-1", "rival-2")):
         shop.buys(20 * number, f"{prefix}/{name}", 2 - number, fence=number + 1)
@@ -65,26 +57,27 @@ def calm(prefix: str) -> Happenings:
 
 
 def write_rush(folder: Path) -> Path:
-    """A demo: 200 buyers without a lock, and three with one."""
+    """The report of a demo: 200 buyers without a lock, and three with one."""
     shops = {"none": crowd("a1"), "redis": calm("b2")}
     rush = {"buy_ms": {"p50": 310, "p95": 540, "max": 560}, "duration_s": 1.3}
     runs = [
         run_of(shop, lock, "rush", attempts=attempts, **rush)
         for (lock, shop), attempts in zip(shops.items(), ("a1", "b2"), strict=True)
     ]
-    events = sorted((e for shop in shops.values() for e in shop.history()), key=lambda e: e["t"])
+    events = [event for shop in shops.values() for event in shop.history().events]
+    events.sort(key=lambda event: event["t"])
     return html_report.write(folder, summary_of(*runs), events, title="the rush")
 
 
 def write_faults(folder: Path, **more: Any) -> Path:
-    """A matrix of faults: token breaks under a pause, redis does not; a crash of redis alone."""
+    """The report of three cells: a pause breaks token but not redis, and a crash of redis."""
     token, redis, crash = paused(), calm("9d1f/pause/redis"), calm("9d1f/crash/redis")
-    told = {"story": timeline(token.history(), token.judged()), "evidence": "both in state T"}
+    shown = {"story": timeline(token.history(), token.judged()), "evidence": "both in state T"}
     runs = [
-        run_of(token, "token", "pause", **{**told, **more}),
+        run_of(token, "token", "pause", **{**shown, **more}),
         run_of(redis, "redis", "pause", story=[], evidence="both in state T"),
         run_of(crash, "redis", "crash", story=[], expected="undersold", as_expected=False),
     ]
-    events = [event for shop in (token, redis, crash) for event in shop.history()]
+    events = [event for shop in (token, redis, crash) for event in shop.history().events]
     events.sort(key=lambda event: event["t"])
     return html_report.write(folder, summary_of(*runs), events, title="every fault", faults=FAULTS)

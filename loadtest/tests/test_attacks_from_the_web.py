@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser
 
-from loadtest.commands.demo import Setting
+from loadtest.commands.run import Setting
 from loadtest.commands.serve import serving
 from loadtest.rush.locust_process import Buyers
 from loadtest.stack.stack import Stack

@@ -1,4 +1,4 @@
-"""The contrast on a running shop, with Locust played by a script that knows its verdicts."""
+"""The contrast on a running shop, with a script in place of Locust that returns given verdicts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_rush_without_a_result_names_the_command_to_try(
     assert "python -m loadtest.commands.contrast --headless --lock token" in capsys.readouterr().out
 
 
-def test_a_shop_that_is_not_there_is_said_so(
+def test_an_unreachable_shop_ends_with_2_and_a_message(
     locust: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def strategies(shop: Shop) -> None:

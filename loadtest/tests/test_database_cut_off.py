@@ -16,9 +16,9 @@ import redis
 
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
-from loadtest.tests.proxied import eventually
 from servers import embedded
 from servers.proxy.proxy import Proxy
+from servers.tests.proxied import eventually
 
 #: Their watchdogs renew for a holder that only waits: nothing but the database's client ends it.
 RENEWED = ["redis", "token-watchdog", "reentrant", "fence-at-write"]

@@ -1,4 +1,4 @@
-"""The front door, as somebody uses it who has just cloned the repository."""
+"""python -m loadtest in a fresh clone: contrast, Ctrl-C, clean-up."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from loadtest.judge.history import read, requests
+from loadtest.judge.history import read
+from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.run import Judged
 from loadtest.tests.checkout import assert_nothing_is_left, processes_of, start
+
+#: Fields of every rush beside those of the judge.
+FIGURES = ("lock", "fault", "hold_ms", "expected", "as_expected", "duration_s", "buy_ms")
 
 
 def finish(demo: subprocess.Popen[str]) -> str:
-    said, _ = demo.communicate(timeout=120)
-    return said
+    printed, _ = demo.communicate(timeout=120)
+    return printed
 
 
 def wait_for_the_rush(demo: subprocess.Popen[str]) -> None:
@@ -25,15 +30,16 @@ def wait_for_the_rush(demo: subprocess.Popen[str]) -> None:
 
 def test_two_demos_side_by_side_both_show_the_contrast(clone: Path) -> None:
     demos = [start(clone, "-m", "loadtest", "--lock", "none,redis") for _ in range(2)]
-    said = [finish(demo) for demo in demos]
+    printed = [finish(demo) for demo in demos]
 
-    assert [demo.returncode for demo in demos] == [0, 0], said
+    assert [demo.returncode for demo in demos] == [0, 0], printed
     assert_nothing_is_left(clone)
     results = [path for path in (clone / "results").iterdir() if not path.is_symlink()]
     assert len(results) == 2
     for folder in results:
         summary = json.loads((folder / "summary.json").read_text())
         for run in summary["runs"]:
+            assert set(run) >= {*Judged.__annotations__, *FIGURES}
             assert_contrast(run)
             assert (folder / f"{run['lock']}.html").stat().st_size > 10_000
             assert f"/buy [{run['lock']}]" in (folder / f"{run['lock']}.csv").read_text()
@@ -47,8 +53,9 @@ def assert_recorded(folder: Path, summary: dict[str, Any]) -> None:
     events = read([folder / "history.jsonl"])
     for run in summary["runs"]:
         history = [e for e in events if e.get("attempt", "").startswith(run["attempts"])]
-        assert len(requests(history)) >= 200
-        assert all(one.answered for one in requests(history))
+        asked = ProductHistory(history).requests
+        assert len(asked) >= 200
+        assert all(one.answered for one in asked)
         assert len({e["attempt"] for e in history if e["f"] == "after_read"}) == 200
     assert '"timeline":{"lanes":[["buyer-' in (folder / "report.html").read_text()
 
@@ -63,9 +70,24 @@ def assert_contrast(run: dict[str, Any]) -> None:
         assert run["violations"] == ["lost_update"]
     else:
         assert (run["verdict"], run["orders"], run["stock_left"]) == ("exact", 100, 0)
-        told = {outcome: count for outcome, count in run["outcomes"].items() if count}
-        assert told == {"sold": 100, "sold_out": 100}
+        counts = {outcome: count for outcome, count in run["outcomes"].items() if count}
+        assert counts == {"sold": 100, "sold_out": 100}
         assert run["violations"] == []
+
+
+def test_a_bench_writes_its_rushes_as_runs_of_summary_json(clone: Path) -> None:
+    small = ("--repeat", "1", "--buyers", "20", "--stock", "10")
+    bench = start(clone, "-m", "loadtest", "bench", *small)
+    printed = finish(bench)
+
+    assert (bench.returncode, "results/" in printed) == (0, True), printed
+    summary = json.loads((clone / "results" / "latest" / "summary.json").read_text())
+    assert {run["lock"] for run in summary["runs"]} == {"none", "token", "row-lock", "redis"}
+    for run in summary["runs"]:
+        assert set(run) >= {*Judged.__annotations__, *FIGURES}
+        assert (run["fault"], run["round"], run["buyers"]) == ("rush", 1, 20)
+    assert set(summary["median_s"]) == set(summary["redis_to"]) == set(summary["seconds"])
+    assert_nothing_is_left(clone)
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:
@@ -93,7 +115,7 @@ def test_what_a_killed_demo_left_is_cleaned_up_by_the_next_one(clone: Path) -> N
 
 def test_an_unknown_lock_is_refused_with_the_names_that_there_are(clone: Path) -> None:
     demo = start(clone, "-m", "loadtest", "--lock", "nonsense")
-    said = finish(demo)
+    printed = finish(demo)
     assert demo.returncode == 2
-    assert "unknown lock: nonsense; there are none, " in said
+    assert "unknown lock: nonsense; there are none, " in printed
     assert_nothing_is_left(clone)

@@ -1,4 +1,4 @@
-"""Faults for real: one pause and one late release, with the strategies that they tell apart."""
+"""Real faults: a pause and a late release, for strategies that come out differently."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +16,27 @@ from rich.console import Console
 
 from loadtest.commands import chaos
 from loadtest.commands import faults as command
+from loadtest.commands import run as commands
 from loadtest.expected import EXPECTED, STOPS
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.late_release import LateRelease
 from loadtest.faults.pause import Pause
-from loadtest.faults.runner import Cell, play
+from loadtest.faults.runner import play
 from loadtest.faults.slow import Slow
-from loadtest.faults.testbed import VICTIMS, Stage
-from loadtest.faults.trial import Scene
-from loadtest.stack import results
+from loadtest.faults.testbed import VICTIMS, Testbed
+from loadtest.faults.trial import Trial
+from loadtest.judge.run import Cell, Judged, Summary
 from loadtest.stack.stack import ROOT, StackError
 from servers import embedded
 
-#: Read by every Python that starts with its folder in PYTHONPATH: SetpxDelLock with its flaw gone.
+#: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock.
 REPAIRED = """\
 from locks.classic import setpx_del, token
 setpx_del.SetpxDelLock.unlock = token.TokenLock.unlock
 """
 
 
-#: The same for RedisLock, with no thread that renews.
+#: The same: RedisLock without the thread that renews.
 NEVER_RENEWED = """\
 from locks import watchdog
 watchdog.watchdog.add = lambda renewal: None
@@ -44,43 +44,43 @@ watchdog.watchdog.add = lambda renewal: None
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     with pytest.MonkeyPatch.context() as patch:
         for name in command.EXTERNAL:
             patch.delenv(name, raising=False)
-        log = tmp_path_factory.mktemp("stage") / "log"
+        log = tmp_path_factory.mktemp("testbed") / "log"
         with (
             log.open("wb") as file,
-            Stage(log=file, progress=lambda step: None, threads=32) as stage,
+            Testbed(log=file, progress=lambda step: None, threads=32) as testbed,
         ):
-            yield stage
+            yield testbed
 
 
-def cells(stage: Stage, fault: Any, *locks: str) -> dict[str, Cell]:
-    known = [one for one in stage.shop().strategies() if one["name"] in locks]
-    return {cell["lock"]: cell for cell in play(stage, fault, known, secrets.token_hex(4))}
+def cells(testbed: Testbed, fault: Any, *locks: str) -> dict[str, Cell]:
+    known = [one for one in testbed.shop().strategies() if one["name"] in locks]
+    return {cell["lock"]: cell for cell in play(testbed, fault, known, secrets.token_hex(4))}
 
 
 @contextmanager
-def changed(stage: Stage, folder: Path, how: str) -> Iterator[None]:
-    """Both nodes run with this change to the locks for as long as the block lasts."""
+def changed(testbed: Testbed, folder: Path, how: str) -> Iterator[None]:
+    """Run both nodes with this change to the locks for as long as the block lasts."""
     (folder / "sitecustomize.py").write_text(how)
     try:
         for node in range(2):
-            stage.restart(node, PYTHONPATH=f"{folder}:{ROOT}")
+            testbed.restart(node, PYTHONPATH=f"{folder}:{ROOT}")
         yield
     finally:
         for node in range(2):
-            stage.restart(node)
+            testbed.restart(node)
 
 
-def told(cell: Cell, *wanted: str) -> None:
-    """The story has lines like these, in this order."""
+def assert_timeline(cell: Cell, *wanted: str) -> None:
+    """The cell's timeline has lines like these, in this order."""
     assert re.search(".*".join(wanted), "\n".join(cell["story"]), re.DOTALL), cell["story"]
 
 
-def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(stage: Stage) -> None:
-    found = cells(stage, Pause(), "token", "redis", "row-lock")
+def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Testbed) -> None:
+    found = cells(testbed, Pause(), "token", "redis", "row-lock")
     assert {lock: cell["verdict"] for lock, cell in found.items()} == {
         "token": "oversold",
         "redis": "exact",
@@ -88,7 +88,7 @@ def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(stage: Sta
     }
     assert all(cell["as_expected"] for cell in found.values())
     assert set(found["token"]["violations"]) == {"lost_update", "overlap", "stale_write"}
-    told(
+    assert_timeline(
         found["token"],
         r"victim \(A\) has the lock",
         "victim reads a stock of 10",
@@ -100,8 +100,8 @@ def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(stage: Sta
     assert "state T" in found["token"]["evidence"]
 
 
-def test_a_late_plain_del_lets_a_second_holder_in_beside_the_next(stage: Stage) -> None:
-    found = cells(stage, LateRelease(), "setpx-del", "token")
+def test_a_late_plain_del_lets_a_second_holder_in_beside_the_next(testbed: Testbed) -> None:
+    found = cells(testbed, LateRelease(), "setpx-del", "token")
     assert {lock: cell["verdict"] for lock, cell in found.items()} == {
         "setpx-del": "oversold",
         "token": "exact",
@@ -109,10 +109,10 @@ def test_a_late_plain_del_lets_a_second_holder_in_beside_the_next(stage: Stage) 
 
 
 def test_a_strategy_whose_flaw_is_removed_is_reported_as_no_longer_failing(
-    stage: Stage, tmp_path: Path
+    testbed: Testbed, tmp_path: Path
 ) -> None:
-    with changed(stage, tmp_path, REPAIRED):
-        cell = cells(stage, LateRelease(), "setpx-del")["setpx-del"]
+    with changed(testbed, tmp_path, REPAIRED):
+        cell = cells(testbed, LateRelease(), "setpx-del")["setpx-del"]
     assert (cell["verdict"], cell["expected"], cell["as_expected"]) == ("exact", "oversold", False)
     assert fault_report.complaint(cell) == (
         "setpx-del under late-release: exact, expected oversold"
@@ -120,63 +120,63 @@ def test_a_strategy_whose_flaw_is_removed_is_reported_as_no_longer_failing(
 
 
 class NeverFires(Pause):
-    """A pause that is announced and not made."""
+    """A pause that is announced but not made."""
 
-    def fire(self, stage: Stage, scenes: Sequence[Scene]) -> None:
-        self.pids = stage.pids(VICTIMS)
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.pids = testbed.pids(VICTIMS)
 
 
-def test_a_fault_that_did_not_fire_shows_nothing(stage: Stage) -> None:
-    cell = cells(stage, NeverFires(), "redis")["redis"]
+def test_a_fault_that_did_not_fire_shows_nothing(testbed: Testbed) -> None:
+    cell = cells(testbed, NeverFires(), "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
-    assert cell["missing"] == "pause: a process of node A runs on"
+    assert cell["missing"] == "pause: a process of node A still runs"
 
 
 class Breaks(Pause):
-    """A pause in which the harness itself fails."""
+    """A pause during which the test itself fails."""
 
-    def part(self, scene: Scene) -> None:
+    def resume(self, trial: Trial) -> None:
         raise ZeroDivisionError("an error of ours")
 
 
-def test_an_error_of_the_harness_never_looks_like_a_pass(stage: Stage) -> None:
-    cell = cells(stage, Breaks(), "redis")["redis"]
+def test_an_error_of_the_load_test_never_looks_like_a_pass(testbed: Testbed) -> None:
+    cell = cells(testbed, Breaks(), "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["missing"] == "ZeroDivisionError: an error of ours"
 
 
 def test_a_lock_that_lets_two_in_is_found_though_its_fence_repairs_it(
-    stage: Stage, tmp_path: Path
+    testbed: Testbed, tmp_path: Path
 ) -> None:
-    """RedisLock, and nobody renews it: under `slow` a rival comes in, and the fence decides."""
-    with changed(stage, tmp_path, NEVER_RENEWED):
-        cell = cells(stage, Slow(), "redis")["redis"]
+    """RedisLock without renewal: under `slow` a rival gets in, and the fence decides."""
+    with changed(testbed, tmp_path, NEVER_RENEWED):
+        cell = cells(testbed, Slow(), "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("exact", False)
     assert cell["wrong"] == ["two holders at a time, and the fault took no lock away"]
 
 
-def test_a_strategy_whose_server_is_missing_is_said_to_be_not_run(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+def test_a_strategy_whose_server_is_missing_is_not_run(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (known,) = (one for one in stage.shop().strategies() if one["name"] == "zookeeper")
+    (known,) = (one for one in testbed.shop().strategies() if one["name"] == "zookeeper")
     for ci in ("", "true"):
         monkeypatch.setenv("CI", ci)
-        (cell,) = play(stage, Pause(), [{**known, "available": False}], "run")
+        (cell,) = play(testbed, Pause(), [{**known, "available": False}], "run")
         assert (cell["verdict"], cell["as_expected"]) == ("not_run", not ci)
         assert cell["missing"] == "ZOOKEEPER_HOSTS is not set, and no such server is installed"
 
 
-def test_every_fault_of_the_registry_can_be_made_and_none_is_made_for_nobody(
-    stage: Stage,
+def test_every_fault_of_the_table_exists_and_every_fault_is_in_the_table(
+    testbed: Testbed,
 ) -> None:
     expected = {fault for row in EXPECTED.values() for fault in row}
     assert expected - {"rush", "rush-one-process"} == set(FAULTS)
 
 
-def test_the_table_has_a_row_for_every_strategy_and_agrees_with_what_the_shop_says_of_it(
-    stage: Stage,
+def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(
+    testbed: Testbed,
 ) -> None:
-    strategies = stage.shop().strategies()
+    strategies = testbed.shop().strategies()
     assert [one["name"] for one in strategies] == list(EXPECTED)
     assert set(STOPS) <= set(EXPECTED)
     for one in strategies:
@@ -186,37 +186,56 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_what_the_shop_sa
         assert set(STOPS.get(one["name"], {})) <= set(row)
 
 
+@pytest.fixture
+def latest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """results/latest of a command that starts its own servers and writes to a folder of its own."""
+    monkeypatch.setattr(embedded, "read_env", lambda: None)
+    monkeypatch.setattr(commands, "RESULTS", tmp_path / "results")
+    for name in command.EXTERNAL:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "results" / "latest"
+
+
+def test_faults_write_their_cells_as_runs_of_summary_json(latest: Path) -> None:
+    chosen = command.Chosen(["clock"], ["redis", "setnx-timestamp"])
+    assert command.run(chosen, Console(quiet=True)) == 0
+    summary = json.loads((latest / "summary.json").read_text())
+    assert set(summary) >= {*Summary.__required_keys__, "seed"}
+    assert {run["lock"]: run["verdict"] for run in summary["runs"]} == {
+        "redis": "exact",
+        "setnx-timestamp": "oversold",
+    }
+    for run in summary["runs"]:
+        assert set(run) >= {*Judged.__annotations__, *Cell.__required_keys__}
+    assert (latest / "faults.md").read_text().startswith("# Faults")
+    assert (latest / "report.html").stat().st_size > 100_000
+    assert (latest / "history.jsonl").stat().st_size > 0
+
+
 def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, latest: Path
 ) -> None:
     monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
     monkeypatch.setattr(chaos, "COME_WITHIN", 0.05)
-    monkeypatch.setattr(embedded, "read_env", lambda: None)
-    base = tmp_path / "results"
-    monkeypatch.setattr(chaos, "RESULTS", base)
-    monkeypatch.setattr(chaos, "result_folder", partial(results.result_folder, base=base))
-    for name in command.EXTERNAL:
-        monkeypatch.delenv(name, raising=False)
-    said = io.StringIO()
-    assert chaos.run(1, 5, Console(file=said, width=120)) == 1
-    assert "none: oversold" in said.getvalue()
-    assert re.search("1 rushes, .* 1 violations; seed 5", said.getvalue())
-    kept = base / "latest"
-    assert json.loads((kept / "chaos.json").read_text())["seed"] == 5
-    assert (kept / "history.jsonl").stat().st_size > 0
+    printed = io.StringIO()
+    assert chaos.run(1, 5, Console(file=printed, width=120)) == 1
+    assert "none: oversold" in printed.getvalue()
+    assert re.search("1 rushes, .* 1 violations; seed 5", printed.getvalue())
+    assert json.loads((latest / "summary.json").read_text())["seed"] == 5
+    assert (latest / "history.jsonl").stat().st_size > 0
 
 
 # --- the commands -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", command.EXTERNAL)
-def test_no_fault_is_made_on_somebody_elses_servers(
+def test_no_fault_is_made_on_servers_that_the_run_did_not_start(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for other in command.EXTERNAL:
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setattr(embedded, "read_env", lambda: None)
-    command.refuse_others_servers()
+    command.refuse_external_servers()
     monkeypatch.setenv(name, "redis://example.test")
     with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
         command.run(command.Chosen(), Console(quiet=True))

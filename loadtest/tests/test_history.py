@@ -1,4 +1,4 @@
-"""What a run writes down, and what is read from it."""
+"""The history that a run writes, and what is read from it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from loadtest.judge import intervals
 from loadtest.judge.history import (
     BrokenHistory,
     History,
+    Reader,
     by_product,
-    commits,
-    holds,
     read,
-    requests,
 )
 from loadtest.tests.happenings import Happenings
 
 
-def test_an_event_comes_back_as_it_was_told(tmp_path: Path) -> None:
+def test_an_event_is_read_as_it_was_recorded(tmp_path: Path) -> None:
     path = tmp_path / "buyers.jsonl"
     before = time.monotonic_ns()
     with History(path) as history:
-        history.tell(by="buyer", f="buy", type="invoke", attempt="a/victim", product="pause-token")
-    [told] = read([path])
-    event: dict[str, Any] = {**told}
+        history.record(
+            by="buyer", f="buy", type="invoke", attempt="a/victim", product="pause-token"
+        )
+    [recorded] = read([path])
+    event: dict[str, Any] = {**recorded}
     assert before <= event.pop("t") <= time.monotonic_ns()
     assert event == {
         "by": "buyer",
@@ -45,20 +47,20 @@ def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
     for name, times in {"a": (1, 4), "b": (2, 3)}.items():
         with History(tmp_path / name) as history:
             for t in times:
-                history.tell(by="fault", f=name, type="ok", t=t)
+                history.record(by="fault", f=name, type="ok", t=t)
     assert [event["f"] for event in read([tmp_path / "a", tmp_path / "b"])] == ["a", "b", "b", "a"]
 
 
-def test_threads_that_tell_at_once_write_whole_lines(tmp_path: Path) -> None:
+def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
     together = threading.Barrier(8)
     with History(tmp_path / "h") as history:
 
-        def tell() -> None:
+        def record() -> None:
             together.wait()
             for number in range(200):
-                history.tell(by="node", f="after_read", type="ok", attempt="a", amount=number)
+                history.record(by="node", f="after_read", type="ok", attempt="a", amount=number)
 
-        threads = [threading.Thread(target=tell) for _ in range(8)]
+        threads = [threading.Thread(target=record) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -69,26 +71,26 @@ def test_threads_that_tell_at_once_write_whole_lines(tmp_path: Path) -> None:
 def test_two_processes_may_share_a_file(tmp_path: Path) -> None:
     with History(tmp_path / "h") as one, History(tmp_path / "h") as other:
         for history in (one, other, one):
-            history.tell(by="fault", f="pause", type="ok")
+            history.record(by="fault", f="pause", type="ok")
     assert len(read([tmp_path / "h"])) == 3
 
 
-def test_what_a_killed_process_told_is_there(tmp_path: Path) -> None:
-    told_and_killed = (
+def test_what_a_killed_process_recorded_is_kept(tmp_path: Path) -> None:
+    record_and_die = (
         "import os, sys; from loadtest.judge.history import History;"
         "history = History(sys.argv[1]);"
-        "history.tell(by='node', f='after_read', type='ok', attempt='a');"
+        "history.record(by='node', f='after_read', type='ok', attempt='a');"
         "os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", told_and_killed, tmp_path / "h"], check=False)
+    subprocess.run([sys.executable, "-c", record_and_die, tmp_path / "h"], check=False)
     assert [event["f"] for event in read([tmp_path / "h"])] == ["after_read"]
 
 
-def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "h"
     with History(path) as history:
-        history.tell(by="node", f="acquire", type="invoke", attempt="a")
-        history.tell(by="node", f="acquired", type="ok", attempt="a", token="5f")
+        history.record(by="node", f="acquire", type="invoke", attempt="a")
+        history.record(by="node", f="acquired", type="ok", attempt="a", token="5f")
     path.write_bytes(path.read_bytes()[:-9])
     assert [event["f"] for event in read([path])] == ["acquire"]
 
@@ -106,37 +108,64 @@ def test_an_event_costs_at_most_25_microseconds(tmp_path: Path) -> None:
     def batch(history: History) -> float:
         began = time.perf_counter()
         for number in range(500):
-            history.tell(
+            history.record(
                 by="node", f="acquired", type="ok", attempt="9d1f/pause/token/buyer-07",
                 node="A", pid=12345, token="5f1c5f1c5f1c5f1c", fence=number, waited_ms=1.5,
             )  # fmt: skip
         return (time.perf_counter() - began) / 500
 
     with History(tmp_path / "h") as history:
-        best = min(batch(history) for _ in range(20))  # of a busy machine the quiet moments
+        best = min(batch(history) for _ in range(20))  # the best of 20: the machine is busy
     assert best < 25e-6
 
 
-def test_a_history_falls_apart_into_products() -> None:
+def test_events_are_sorted_by_product() -> None:
     def buyer(attempt: str, product: str) -> dict[str, Any]:
         return {"by": "buyer", "f": "buy", "type": "invoke", "attempt": attempt, "product": product}
 
     node = {"by": "node", "f": "after_read", "type": "ok"}
     fault = {"by": "fault", "f": "restart", "type": "ok", "phase": "heal"}
-    told: list[Any] = [
-        {**node, "attempt": "1"},  # told before its buyer's own line was written
+    events: list[Any] = [
+        {**node, "attempt": "1"},  # recorded before its buyer's own line
         buyer("1", "apple"),
         buyer("2", "pear"),
         fault,
         {**fault, "product": "pear"},
         {**node, "attempt": "2"},
         {**node, "attempt": "somebody else's"},
-        node,  # of no attempt: a thread that renews
+        node,  # of no attempt: recorded by a thread that renews
     ]
-    assert by_product(told) == {
-        "apple": [told[0], told[1], told[3]],
-        "pear": [told[2], told[3], told[4], told[5]],
+    assert by_product(events) == {
+        "apple": [events[0], events[1], events[3]],
+        "pear": [events[2], events[3], events[4], events[5]],
     }
+
+
+def test_a_reader_returns_every_line_once_while_the_histories_grow(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    assert reader.new_events() == []
+    with History(tmp_path / "a.jsonl") as one, History(tmp_path / "b.jsonl") as other:
+        one.record(by="fault", f="second", type="ok", t=2)
+        other.record(by="fault", f="first", type="ok", t=1)
+        assert [event["f"] for event in reader.new_events()] == ["first", "second"]
+        assert reader.new_events() == []
+        with (tmp_path / "a.jsonl").open("ab") as file:
+            file.write(b'{"t": 3, "by": "fault", "f": "torn"')
+            file.flush()
+            assert reader.new_events() == []
+            file.write(b', "type": "ok"}\n')
+        assert [event["f"] for event in reader.new_events()] == ["torn"]
+
+
+def test_a_history_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, Mock] = {}
+    for name in ("_requests", "_holds", "_commits"):
+        calls[name] = Mock(return_value=[])
+        monkeypatch.setattr(intervals, name, calls[name])
+    history = intervals.ProductHistory()
+    for _ in range(3):
+        assert (history.requests, history.holds, history.commits) == ([], [], [])
+    assert [call.call_count for call in calls.values()] == [1, 1, 1]
 
 
 def test_a_request_without_an_answer_is_an_open_one() -> None:
@@ -144,46 +173,46 @@ def test_a_request_without_an_answer_is_an_open_one() -> None:
     shop.asks(0, "victim")
     shop.asks(5, "victim")
     shop.answered(9, "victim", "busy")
-    first, second = requests(shop.history())
+    first, second = shop.history().requests
     assert (first.sent, first.answered, first.type) == (0, None, "info")
     assert (second.sent, second.answered, second.type) == (5_000_000, 9_000_000, "fail")
 
 
-def test_an_answer_that_nobody_waited_for_changes_nothing() -> None:
+def test_an_answer_to_no_open_request_is_ignored() -> None:
     shop = Happenings()
     shop.asks(0, "victim")
     shop.answered(5, "victim", "sold", 31)
     shop.answered(6, "victim", "busy")
-    [request] = requests(shop.history())
+    [request] = shop.history().requests
     assert (request.outcome, request.order) == ("sold", 31)
 
 
 def test_a_hold_ends_where_its_release_begins() -> None:
     shop = Happenings()
     shop.buys(0, "victim", 2, fence=7)
-    [hold] = holds(shop.history())
+    [hold] = shop.history().holds
     assert (hold.asked, hold.start, hold.end) == (1_000_000, 2_000_000, 6_000_000)
     assert (hold.fence, hold.released) == (7, True)
 
 
-def test_the_hold_of_a_killed_holder_ends_with_its_last_sign_of_life() -> None:
+def test_the_hold_of_a_killed_holder_ends_with_its_last_event() -> None:
     shop = Happenings()
     shop.asks(0, "victim")
     shop.acquires(1, 2, "victim")
     shop.reads(3, "victim", 2)
     shop.acquires(900, 1000, "victim", pid=13)  # asked again: another process took it
-    killed, second = holds(shop.history())
+    killed, second = shop.history().holds
     assert (killed.end, killed.released) == (3_000_000, False)
     assert (second.start, second.end) == (1_000_000_000, 1_000_000_000)
 
 
-def test_a_hold_whose_release_was_not_told_does_not_last_into_the_next_wait() -> None:
+def test_a_hold_whose_release_was_not_recorded_ends_before_the_next_wait() -> None:
     shop = Happenings()
     shop.acquires(1, 2, "victim")
     shop.reads(3, "victim", 2)
     shop.at(500, "victim", "acquire", "invoke")
     shop.at(600, "victim", "reentrant:before_subscribe")
-    first = holds(shop.history())[0]
+    first = shop.history().holds[0]
     assert (first.end, first.released) == (3_000_000, False)
 
 
@@ -193,6 +222,6 @@ def test_a_commit_knows_the_last_read_before_it() -> None:
     shop.reads(2, "rival", 10)
     shop.reads(3, "victim", 9)
     shop.commits(5, "victim", 9)
-    [commit] = commits(shop.history())
+    [commit] = shop.history().commits
     assert (commit.read_at, commit.amount) == (3_000_000, 9)
     assert (commit.begun, commit.done) == (5_000_000, 5_500_000)

@@ -1,4 +1,4 @@
-"""What report.html is made of: lanes, marks, and text that stays text."""
+"""The data of report.html: lanes, marks, and text that stays text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadtest.report.html.data import report_data
 from loadtest.report.html.timeline import OPEN, SOLD, STALE, timeline
 from loadtest.tests.happenings import Happenings
 from loadtest.tests.reported import HOSTILE, calm, crowd, run_of, summary_of, write_faults
-from loadtest.tests.test_story import RUN, paused
+from loadtest.tests.test_timeline import RUN, paused
 
 
 def drawn(shop: Happenings, **more: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def test_an_old_read_that_lost_no_update_is_not_marked() -> None:
     assert {commit[-1] for commit in drawn(shop)["commits"]} == {SOLD}
 
 
-def test_a_commit_that_nobody_heard_of_is_left_open() -> None:
+def test_a_commit_without_an_outcome_is_left_open() -> None:
     shop = Happenings(stock=2)
     shop.asks(0, "victim")
     shop.reads(1, "victim", 2)
@@ -84,7 +84,7 @@ def test_the_release_that_came_too_late_says_so() -> None:
     assert drawn(shop)["holds"] == [[0, 1.0, 2.0, 5.0, 7, "expired"]]
 
 
-def test_a_holder_that_never_released_is_shown_up_to_its_last_sign() -> None:
+def test_a_holder_that_never_released_is_shown_up_to_its_last_event() -> None:
     shop = Happenings(stock=1)
     shop.asks(0, "victim")
     shop.acquires(1, 2, "victim")
@@ -92,7 +92,7 @@ def test_a_holder_that_never_released_is_shown_up_to_its_last_sign() -> None:
     assert drawn(shop)["holds"] == [[0, 1.0, 2.0, 4.0, None, "never released"]]
 
 
-def test_the_shelf_shows_what_each_commit_left_and_ends_with_the_record() -> None:
+def test_the_shelf_shows_what_each_commit_left_and_ends_with_the_report() -> None:
     shelf = drawn(paused())["shelf"]
     assert shelf[:3] == [[0.0, 0, 10], [2556.5, 1, 9], [2565.5, 2, 9]]
     assert shelf[-1][1:] == [11, 0]
@@ -113,7 +113,7 @@ def test_a_report_of_no_run_at_all_is_written_too(tmp_path: Path) -> None:
 def test_rushes_for_the_same_product_are_kept_apart() -> None:
     shops = {"a1": crowd("a1", buyers=3, stock=2), "b2": calm("b2")}
     runs = [run_of(shop, "none", "rush", attempts=name) for name, shop in shops.items()]
-    events = [event for shop in shops.values() for event in shop.history()]
+    events = [event for shop in shops.values() for event in shop.history().events]
     first, second = report_data(summary_of(*runs), events)["runs"]
     assert [lane[0] for lane in first["timeline"]["lanes"]] == ["buyer-0", "buyer-1", "buyer-2"]
     assert [lane[0] for lane in second["timeline"]["lanes"]] == ["victim", "rival-1", "rival-2"]
@@ -127,7 +127,9 @@ def test_a_buyers_wait_ends_with_its_last_answer() -> None:
     shop.answered(80, "a1/one", "sold_out")
     shop.asks(90, "a1/nobody answers")
     run = run_of(shop, "redis", "rush", attempts="a1")
-    assert report_data(summary_of(run), shop.history())["latency"] == [["redis", 1, [80.0] * 6]]
+    assert report_data(summary_of(run), shop.history().events)["latency"] == [
+        ["redis", 1, [80.0] * 6]
+    ]
 
 
 def test_text_that_looks_like_markup_stays_in_the_data(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""report.html in a real browser, opened from disk as somebody does who was sent the file."""
+"""report.html in a real browser, opened from disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """A page that asks for its own file and for nothing else, and complains of nothing."""
+    """A page that requests its own file only, and logs no error and no warning."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     watched, asked = Watched(), set[str]()
     watched.watch(page)
@@ -102,7 +102,7 @@ def test_by_keyboard_the_grid_opens_into_a_timeline_and_back(page: Page, tmp_pat
         if focused.get_attribute("class") and "cell" in (focused.get_attribute("class") or ""):
             break
     expect(focused).to_have_text("over")
-    page.keyboard.press("ArrowRight")  # nobody made this fault for token: there is no cell
+    page.keyboard.press("ArrowRight")  # token has no cell under this fault
     expect(focused).to_have_text("over")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")

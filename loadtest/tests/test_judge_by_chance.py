@@ -1,4 +1,4 @@
-"""Sales made up by chance: a correct one breaks no rule, and whatever is done to it is found."""
+"""Random sales: a correct one breaks no rule, and a violation planted in it is found."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from loadtest.judge.history import commits, holds, requests
-from loadtest.judge.sale_record import Told
+from loadtest.judge.sale_record import Reply
 from loadtest.tests.correct_shop import CorrectShop
 from loadtest.tests.happenings import Happenings
 
-#: Threads that tests before these left behind may use `random` too, which Hypothesis mistakes.
+#: Threads left behind by earlier tests may use `random` too, which Hypothesis takes for ours.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 
 quick = settings(
@@ -24,7 +23,7 @@ quick = settings(
     database=None,
     deadline=None,
     max_examples=100,
-    suppress_health_check=list(HealthCheck),  # they are of the machine, not of the judge
+    suppress_health_check=list(HealthCheck),  # they measure the machine, not the judge
 )
 seeds = st.integers(0, 2**32)
 
@@ -50,7 +49,7 @@ def expected(sale: Happenings) -> str:
     sold = {order["key"] for order in sale.orders}
     open_answers = [
         request.attempt
-        for request in requests(sale.history())
+        for request in sale.history().requests
         if request.type == "info" and request.attempt not in sold
     ]
     return "unknown" if len(set(open_answers)) < len(open_answers) else "exact"
@@ -62,7 +61,7 @@ def test_a_correct_shop_breaks_no_rule(sale: Happenings) -> None:
     judged = sale.judged()
     assert judged.findings == ()
     assert judged.verdict == expected(sale)
-    acknowledged = {told.key for told in sale.told.values() if told.outcome == "sold"}
+    acknowledged = {reply.key for reply in sale.replies.values() if reply.outcome == "sold"}
     assert judged.recovered == {
         order["key"]: order["order"] for order in sale.orders if order["key"] not in acknowledged
     }
@@ -77,12 +76,12 @@ def test_a_fence_keeps_a_sale_exact_though_holds_overlap(sale: Happenings) -> No
 
 
 def test_holders_that_were_paused_do_overlap() -> None:
-    """Else the test above would say nothing."""
+    """Otherwise the test above would show nothing."""
     found = [CorrectShop(Random(n), 6, 12, pauses=True).run().judged() for n in range(20)]
     assert sum("overlap" in judged.violations for judged in found) > 10
 
 
-# Each mutation plants one thing in a correct sale, and names what has to be found.
+# Each mutation plants one violation in a correct sale, and returns the rules that have to find it.
 
 
 def drop_an_order(sale: Happenings, random: Random) -> set[str]:
@@ -111,7 +110,7 @@ def erase_a_decrement(sale: Happenings, random: Random) -> set[str]:
 
 
 def write_over_a_decrement(sale: Happenings, random: Random) -> set[str]:
-    """One order after the first was made of a stock read too early; the others followed it."""
+    """One order after the first was written over a stock read too early; the others followed it."""
     assume(len(sale.orders) > 1)
     late = sale.orders[random.randrange(1, len(sale.orders)) :]
     for order in late:
@@ -124,19 +123,19 @@ def write_over_a_decrement(sale: Happenings, random: Random) -> set[str]:
     return {"lost_update", "stale_write"}
 
 
-def tell_a_buyer_busy(sale: Happenings, random: Random) -> set[str]:
+def answer_a_buyer_busy(sale: Happenings, random: Random) -> set[str]:
     refuse(some_buyer_that_was_always_answered(sale, random), sale, "busy")
     return {"false_refusal"}
 
 
-def tell_a_buyer_sold_out(sale: Happenings, random: Random) -> set[str]:
+def answer_a_buyer_sold_out(sale: Happenings, random: Random) -> set[str]:
     refuse(some_buyer_that_was_always_answered(sale, random), sale, "sold_out")
     return {"false_sold_out"}
 
 
-def tell_somebody_sold_out_early(sale: Happenings, random: Random) -> set[str]:
+def answer_somebody_sold_out_early(sale: Happenings, random: Random) -> set[str]:
     first_read: dict[str, int] = {}
-    for commit in commits(sale.history()):
+    for commit in sale.history().commits:
         first_read.setdefault(commit.attempt, commit.read_at or commit.begun)
     last = max(first_read.values())
     sale.asks(-1, "early")
@@ -152,8 +151,8 @@ def acknowledge_two_orders(sale: Happenings, random: Random) -> set[str]:
 
 
 def release_late(sale: Happenings, random: Random) -> set[str]:
-    """One holder releases when the next one has been inside for a while."""
-    grants = holds(sale.history())
+    """One holder releases late, while the next one holds the lock already."""
+    grants = sale.history().holds
     last_of = {hold.attempt: hold for hold in grants}
     found = [
         (one, other)
@@ -176,8 +175,8 @@ def lower_the_fence_of_an_order(sale: Happenings, random: Random) -> set[str]:
 
 
 def grant_a_lower_fence(sale: Happenings, random: Random) -> set[str]:
-    highest = max(hold.fence or 0 for hold in holds(sale.history()))
-    sale.acquires(LATE, LATE + 1, next(iter(sale.told)), random.randint(1, highest))
+    highest = max(hold.fence or 0 for hold in sale.history().holds)
+    sale.acquires(LATE, LATE + 1, next(iter(sale.replies)), random.randint(1, highest))
     return {"fence_fell"}
 
 
@@ -188,9 +187,9 @@ SPOIL = [
     give_an_order_to_a_stranger,
     erase_a_decrement,
     write_over_a_decrement,
-    tell_a_buyer_busy,
-    tell_a_buyer_sold_out,
-    tell_somebody_sold_out_early,
+    answer_a_buyer_busy,
+    answer_a_buyer_sold_out,
+    answer_somebody_sold_out_early,
     acknowledge_two_orders,
     lower_the_fence_of_an_order,
 ]
@@ -198,20 +197,20 @@ DO_NOT_SPOIL = [release_late, grant_a_lower_fence]
 
 
 def acknowledged(sale: Happenings, order: dict[str, Any]) -> bool:
-    return sale.told[order["key"]].outcome == "sold"
+    return sale.replies[order["key"]].outcome == "sold"
 
 
 def some_buyer_that_was_always_answered(sale: Happenings, random: Random) -> str:
     """A buyer with an order of whom no request was left open."""
-    left_open = {request.attempt for request in requests(sale.history()) if request.type == "info"}
+    left_open = {request.attempt for request in sale.history().requests if request.type == "info"}
     found = [order["key"] for order in sale.orders if order["key"] not in left_open]
     assume(found)
     return str(random.choice(found))
 
 
 def refuse(key: str, sale: Happenings, outcome: str) -> None:
-    """What the buyer was told last was another thing."""
-    sale.told[key] = Told(key, outcome)
+    """Change the last answer to this buyer."""
+    sale.replies[key] = Reply(key, outcome)
     for event in sale.events:
         if event["by"] == "buyer" and event["attempt"] == key and event["type"] == "ok":
             event["type"], event["outcome"] = "fail", outcome

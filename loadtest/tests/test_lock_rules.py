@@ -6,7 +6,7 @@ from loadtest.judge.verdict import Judgement
 from loadtest.tests.happenings import Happenings, one_after_the_other, only
 
 
-def test_a_stale_fence_that_the_storage_accepted_spoils_an_exact_sale() -> None:
+def test_a_sale_whose_storage_accepted_a_stale_fence_is_not_exact() -> None:
     shop = one_after_the_other()
     shop.orders[1]["fence"] = 1
     finding = only(shop.judged(), "fence_fell")
@@ -25,7 +25,7 @@ def granted(asked: float, fence: int) -> Happenings:
     return shop
 
 
-def test_a_grant_with_a_lower_fence_than_one_before_it_is_found_and_spoils_nothing() -> None:
+def test_a_grant_with_a_lower_fence_is_found_and_the_sale_stays_exact() -> None:
     assert granted(asked=11, fence=6).judged().violations == ()
     finding = only(granted(asked=11, fence=4).judged(), "fence_fell")
     assert finding.what == "victim was granted fence 4 after rival-2 had been granted 5"
@@ -41,7 +41,7 @@ def test_one_fence_for_two_grants_is_found_in_any_order() -> None:
     assert granted(asked=1.5, fence=5).judged().violations == ("fence_fell",)
 
 
-def test_a_fence_is_held_against_the_highest_before_it_not_the_last() -> None:
+def test_a_fence_is_compared_with_the_highest_before_it_not_the_last() -> None:
     """9, then 5, which was asked for at the same time, then 7: that is too low."""
     shop = one_after_the_other()
     shop.acquires(100, 102, "rival-2", 9)
@@ -60,19 +60,19 @@ def two_inside(second: float) -> Happenings:
     return shop
 
 
-def test_holds_that_overlap_are_found_and_spoil_nothing() -> None:
-    assert two_inside(10).judged().violations == ()  # released is not yet: it is being released
+def test_holds_that_overlap_are_found_and_the_sale_stays_exact() -> None:
+    assert two_inside(10).judged().violations == ()  # a hold ends where its release begins
     finding = only(two_inside(8).judged(), "overlap")
     assert finding.what == "victim and rival-2 held the lock together for 2.0 ms"
     assert finding.attempts == ("victim", "rival-2")
     assert two_inside(8).judged().verdict == "exact"
 
 
-def test_a_holder_that_was_killed_holds_until_its_last_sign_of_life() -> None:
-    def killed(last_sign: float) -> Judgement:
+def test_a_killed_holder_holds_until_its_last_event() -> None:
+    def killed(last_event: float) -> Judgement:
         shop = one_after_the_other()
         shop.acquires(101, 102, "victim", pid=13)
-        shop.reads(last_sign, "victim", 0, pid=13)
+        shop.reads(last_event, "victim", 0, pid=13)
         shop.acquires(103, 110, "rival-1")
         shop.releases(120, "rival-1")
         return shop.judged()
@@ -81,7 +81,7 @@ def test_a_holder_that_was_killed_holds_until_its_last_sign_of_life() -> None:
     assert killed(111).violations == ("overlap",)
 
 
-def test_who_enters_its_own_lock_again_is_one_holder() -> None:
+def test_a_holder_that_enters_its_own_lock_again_is_one_holder() -> None:
     shop = one_after_the_other()
     for key, ms in {"victim": 102.0, "rival-1": 104.0}.items():
         shop.at(ms, key, "acquired", token="thread 3 of process 12", fence=None)
@@ -90,7 +90,7 @@ def test_who_enters_its_own_lock_again_is_one_holder() -> None:
     assert shop.judged().violations == ()
 
 
-def test_one_attempt_inside_twice_is_an_overlap_as_well() -> None:
+def test_one_attempt_that_holds_the_lock_twice_is_an_overlap_too() -> None:
     """The victim's request hangs on A, and its buyer asks B."""
     shop = one_after_the_other()
     shop.acquires(101, 102, "victim")
@@ -130,7 +130,7 @@ def test_a_lost_decrement_that_no_read_explains_is_no_stale_write() -> None:
     only(one_after_the_other().judged(left=1), "lost_update")
 
 
-def test_a_stale_write_is_told_of_a_sale_that_has_a_history_alone() -> None:
+def test_a_stale_write_is_found_only_in_a_sale_that_has_a_history() -> None:
     shop = both_read_ten()
     shop.events.clear()
     only(shop.judged(left=9), "lost_update")

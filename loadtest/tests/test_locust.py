@@ -1,4 +1,4 @@
-"""Plain Locust against a shop that runs already, as somebody uses it who knows Locust."""
+"""Plain Locust, from its own command line, against a running shop."""
 
 from __future__ import annotations
 

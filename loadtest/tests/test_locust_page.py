@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from loadtest.commands.demo import Setting
+from loadtest.commands.run import Setting
 from loadtest.commands.serve import serving
 from loadtest.rush.locust_process import Buyers
 from loadtest.stack.stack import Stack
@@ -147,8 +147,8 @@ def test_a_program_without_the_token_is_told_to_send_it(
     served: tuple[Stack, Buyers], path: str, token: str | None
 ) -> None:
     before = number(served[1])
-    status, told = post(served[1], path, SWARM, token=token)
-    assert (status, "LOCUST_TOKEN" in told["message"]) == (403, True)
+    status, body = post(served[1], path, SWARM, token=token)
+    assert (status, "LOCUST_TOKEN" in body["message"]) == (403, True)
     assert number(served[1]) == before
 
 
@@ -170,8 +170,8 @@ def test_a_program_with_the_token_asks_for_a_rush_and_nothing_else(
     served: tuple[Stack, Buyers], field: str, value: str
 ) -> None:
     buyers, before = served[1], number(served[1])
-    status, told = post(buyers, "/swarm", {**SWARM, field: value}, token=buyers.token)
-    assert (status, field in told["message"]) == (400, True)
+    status, body = post(buyers, "/swarm", {**SWARM, field: value}, token=buyers.token)
+    assert (status, field in body["message"]) == (400, True)
     assert number(buyers) == before
 
 
@@ -189,6 +189,6 @@ def test_post_rush_asks_for_the_token_of_locusts_own_page_too(page: Page, watche
 def test_another_rush_is_refused_where_no_buyers_stayed(served: tuple[Stack, Buyers]) -> None:
     buyers, before = served[1], number(served[1])
     buyers.rush(lock="none", buyers=2, stock=5, hold_ms=0, product="apple", deadline=60)
-    status, told = post(buyers, "/rush", RUSH, token=buyers.token)
-    assert (status, "--stay" in told["message"]) == (409, True)
+    status, body = post(buyers, "/rush", RUSH, token=buyers.token)
+    assert (status, "--stay" in body["message"]) == (409, True)
     assert number(buyers) == before + 1

@@ -1,11 +1,11 @@
-"""What the judge makes of buyers that were not answered: deadlocked, given up, or served."""
+"""The judge on buyers without an answer: deadlocked, given up, or served."""
 
 from __future__ import annotations
 
 from loadtest.tests.happenings import Happenings, one_after_the_other
 
 
-def locked_for_ever(*, asked_until: float) -> Happenings:
+def locked_forever(*, asked_until: float) -> Happenings:
     """The victim is killed inside its lock, the fault is healed at 100 ms; rivals ask in vain."""
     shop = Happenings(stock=2)
     shop.asks(0, "victim")
@@ -22,18 +22,18 @@ def locked_for_ever(*, asked_until: float) -> Happenings:
 
 
 def test_nobody_who_could_buy_for_three_ttl_after_the_heal_is_a_deadlock() -> None:
-    judged = locked_for_ever(asked_until=3100).judged(ttl=1.0)
+    judged = locked_forever(asked_until=3100).judged(ttl=1.0)
     assert (judged.verdict, judged.violations) == ("deadlock", ())
 
 
-def test_who_did_not_ask_for_three_ttl_cannot_tell_a_deadlock() -> None:
-    assert locked_for_ever(asked_until=3099).judged(ttl=1.0).verdict == "unknown"
-    assert locked_for_ever(asked_until=3100).judged(ttl=1.1).verdict == "unknown"
-    assert locked_for_ever(asked_until=3100).judged(ttl=None).verdict == "unknown"
+def test_buyers_who_asked_for_less_than_three_ttl_show_no_deadlock() -> None:
+    assert locked_forever(asked_until=3099).judged(ttl=1.0).verdict == "unknown"
+    assert locked_forever(asked_until=3100).judged(ttl=1.1).verdict == "unknown"
+    assert locked_forever(asked_until=3100).judged(ttl=None).verdict == "unknown"
 
 
-def test_who_asked_late_cannot_tell_a_deadlock_either() -> None:
-    shop = locked_for_ever(asked_until=3100)
+def test_a_buyer_who_asked_late_shows_no_deadlock_either() -> None:
+    shop = locked_forever(asked_until=3100)
     shop.events = [event for event in shop.events if "rival" not in event.get("attempt", "")]
     shop.asks(2000, "rival-1")
     shop.answered(3200, "rival-1", "busy")
@@ -41,7 +41,7 @@ def test_who_asked_late_cannot_tell_a_deadlock_either() -> None:
 
 
 def test_a_shelf_that_shows_stock_though_all_was_sold_can_be_deadlocked() -> None:
-    shop = locked_for_ever(asked_until=3100)
+    shop = locked_forever(asked_until=3100)
     shop.shelf = 1
     for number in (1, 2):
         key = f"buyer-{number}"
@@ -51,36 +51,36 @@ def test_a_shelf_that_shows_stock_though_all_was_sold_can_be_deadlocked() -> Non
 
 
 def test_a_fault_that_was_not_healed_or_did_not_fire_is_no_deadlock() -> None:
-    shop = locked_for_ever(asked_until=3100)
+    shop = locked_forever(asked_until=3100)
     assert shop.judged(fired=False).verdict == "unknown"
     shop.fault(60, "prove", "process 12 lives", type="fail")
     assert shop.judged().verdict == "unknown"
-    shop = locked_for_ever(asked_until=3100)
+    shop = locked_forever(asked_until=3100)
     shop.events = [event for event in shop.events if event.get("phase") != "heal"]
     assert shop.judged().verdict == "unknown"
 
 
-def test_a_holder_that_sells_after_the_heal_and_locks_up_then_is_a_deadlock_too() -> None:
-    def sold_at(ms: float, told: str) -> str:
-        shop = locked_for_ever(asked_until=3500)
+def test_a_holder_that_sells_after_the_heal_and_then_locks_everybody_out_is_a_deadlock() -> None:
+    def sold_at(ms: float, outcome: str) -> str:
+        shop = locked_forever(asked_until=3500)
         shop.asks(80, "holder")
-        shop.answered(ms, "holder", told, shop.commits(95, "holder", 2))
+        shop.answered(ms, "holder", outcome, shop.commits(95, "holder", 2))
         return shop.judged().verdict
 
-    for told in ("sold", "unknown"):  # it has its order, whatever it was told
-        assert sold_at(110, told) == "deadlock"
-        assert sold_at(3000, told) == "unknown"  # still selling then: nobody knows
+    for outcome in ("sold", "unknown"):  # it has its order, whatever the answer
+        assert sold_at(110, outcome) == "deadlock"
+        assert sold_at(3000, outcome) == "unknown"  # still selling then: nobody knows
 
 
-def test_a_shop_that_says_sold_out_is_no_deadlock() -> None:
-    shop = locked_for_ever(asked_until=3100)
+def test_a_shop_that_answers_sold_out_is_no_deadlock() -> None:
+    shop = locked_forever(asked_until=3100)
     shop.asks(2000, "rival-3")
     shop.answered(2001, "rival-3", "sold_out")
     assert shop.judged().verdict == "unknown"
 
 
 def test_a_shelf_that_is_empty_is_no_deadlock() -> None:
-    shop = locked_for_ever(asked_until=3100)
+    shop = locked_forever(asked_until=3100)
     for number in (1, 2):
         key = f"buyer-{number}"
         shop.asks(10, key)
@@ -104,6 +104,6 @@ def test_a_killed_victim_that_never_asks_again_keeps_no_sale_from_being_judged()
 def test_a_buyer_that_nobody_answered_counts_as_unknown() -> None:
     shop = one_after_the_other()
     shop.asks(60, "rival-3")
-    del shop.told["rival-3"]
+    del shop.replies["rival-3"]
     judged = shop.judged()
     assert (judged.verdict, judged.outcomes["unknown"]) == ("exact", 1)

@@ -1,4 +1,4 @@
-"""The shop's page and Locust's, as somebody sees them who was told to run make serve."""
+"""The shop's page and Locust's in a browser, as make serve shows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from loadtest.commands.demo import Setting
+from loadtest.commands.run import Setting
 from loadtest.commands.serve import serving
 from loadtest.rush.locust_process import Buyers
 from loadtest.stack.stack import Stack
@@ -169,7 +169,7 @@ def test_while_a_rush_runs_the_button_says_so_after_a_reload_too(
     expect(page.locator("#orders")).to_have_text("20")  # the first one's, not the form's
 
 
-def test_bad_input_is_told_beside_its_field_and_starts_nothing(
+def test_bad_input_is_explained_beside_its_field_and_starts_nothing(
     served: Served, page: Page, watched: Watched
 ) -> None:
     watched.refusals.add(400)

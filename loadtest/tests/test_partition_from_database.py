@@ -13,8 +13,8 @@ import pytest
 
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
-from loadtest.tests.proxied import eventually
 from servers.proxy.proxy import Proxy
+from servers.tests.proxied import eventually
 
 TTL, MAX_HOLD, WAIT = 1.0, 2.0, 12.0
 #: Seconds after which PostgreSQL ends a transaction that nobody continues, and frees its row
@@ -24,7 +24,7 @@ SLACK = 3.0
 
 
 class CutOff(Stack):
-    """Two nodes; A's way to PostgreSQL can be cut off. Purchases stop at marks in `records`."""
+    """Two nodes; a proxy can cut A off from PostgreSQL. Purchases stop at marks in `records`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(nodes=2, workers=1, threads=16, record=True, **options)
@@ -34,8 +34,8 @@ class CutOff(Stack):
     def _environment(self) -> dict[str, str]:
         environment = super()._environment()
         folder = parse_qs(urlsplit(environment["DATABASE_URL"]).query)["host"][0]
-        self.way = Proxy(Path(folder) / ".s.PGSQL.5432", folder=Path(self._folder.name))
-        self.way.start()
+        self.proxy = Proxy(Path(folder) / ".s.PGSQL.5432", folder=Path(self._folder.name))
+        self.proxy.start()
         return environment | {
             "SHOP_LOCK_TTL": str(TTL),
             "SHOP_LOCK_MAX_HOLD": str(MAX_HOLD),
@@ -48,12 +48,12 @@ class CutOff(Stack):
         own = super()._environment_of(number, environment)
         if number == 0:
             whole = own["DATABASE_URL"].partition("?")[0]
-            own["DATABASE_URL"] = f"{whole}?host={quote(self.way.address, safe='')}"
+            own["DATABASE_URL"] = f"{whole}?host={quote(self.proxy.address, safe='')}"
         return own
 
     def stop(self) -> None:
-        if hasattr(self, "way"):
-            self.way.stop()
+        if hasattr(self, "proxy"):
+            self.proxy.stop()
         super().stop()
 
 
@@ -81,19 +81,19 @@ def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
     with ThreadPoolExecutor(1) as pool:
         cut_off = pool.submit(buy, a, "cut-off", stop)
         eventually((stack.records / "at" / f"cut-off@{stop}").exists, what="A holds the lock")
-        stack.way.black_hole()
+        stack.proxy.black_hole()
         (stack.records / "go" / f"cut-off@{stop}").touch()
         since = time.monotonic()
-        status, told = buy(b, "next")
+        status, body = buy(b, "next")
         took = time.monotonic() - since
-        assert (status, told["outcome"]) == (201, "sold"), told
+        assert (status, body["outcome"]) == (201, "sold"), body
         assert took < bound + SLACK
         assert took > 1, "A held the lock when it was cut off"
         assert not cut_off.done()
-        stack.way.pass_on()
-        status, told = cut_off.result(30)
-    assert status == 503, told
-    assert told["outcome"] in ("unavailable", "lost"), "nothing was sent but what was dropped"
+        stack.proxy.pass_on()
+        status, body = cut_off.result(30)
+    assert status == 503, body
+    assert body["outcome"] in ("unavailable", "lost"), "nothing was sent but what was dropped"
     report = b.sale(sale)
     assert (report["orders"], report["stock_left"], report["lost_updates"]) == (1, 4, 0)
 

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,12 +88,12 @@ def test_its_links_lead_somewhere() -> None:
         assert (ROOT / target).exists(), target
 
 
-def run_of(lock: str, fault: str, verdict: str, **more: object) -> dict[str, object]:
+def run_of(lock: str, fault: str, verdict: str, **more: object) -> Any:
     return {"lock": lock, "fault": fault, "verdict": verdict, "as_expected": True, **more}
 
 
 def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
-    where = {
+    where: dict[str, Any] = {
         "nodes": 2,
         "workers": 2,
         "threads": 100,
@@ -100,7 +101,7 @@ def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
         "machine": {"cpus": 2, "python": "3.11", "postgres": "18", "redis": "Valkey 9"},
     }
     rush = {"buyers": 200, "initial_stock": 100, "hold_ms": 0}
-    matrix = {
+    matrix: Any = {
         **where,
         "runs": [
             run_of("none", "rush", "oversold", duration_s=2.0, **rush),
@@ -108,7 +109,7 @@ def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
             run_of("row-lock", "rush", "exact", duration_s=1.0, **rush),
         ],
     }
-    faults = {
+    faults: Any = {
         **where,
         "runs": [
             run_of("setnx", "crash", "deadlock"),
@@ -127,9 +128,15 @@ def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
 def test_the_readme_is_not_written_from_a_run_of_some_strategies_or_faults(tmp_path: Path) -> None:
     folder = tmp_path / "2026-01-02T03-04-05"
     folder.mkdir()
-    (folder / "matrix.md").touch()
     part = {"runs": [{"lock": "redis", "fault": "pause"}]}
-    for name in ("summary.json", "faults.json"):
-        (folder / name).write_text(json.dumps(part))
-    assert readme.newest(tmp_path, "summary.json", readme.is_matrix) is None
-    assert readme.newest(tmp_path, "faults.json", readme.is_whole) is None
+    (folder / "summary.json").write_text(json.dumps(part))
+    for name in ("matrix.md", "faults.md"):
+        (folder / name).touch()
+    assert readme.newest(tmp_path, "matrix.md", readme.is_every_strategy) is None
+    assert readme.newest(tmp_path, "faults.md", readme.is_every_fault) is None
+    assert readme.newest(tmp_path, "faults.md", bool) == folder / "faults.md"
+
+
+def test_the_page_of_faults_names_no_process_and_no_port() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text()
+    assert not re.search(r"\bpids?\b|(localhost|127\.0\.0\.1):", page)

@@ -8,7 +8,7 @@ from rich.console import Console
 from loadtest.report import tables as report
 
 
-def run(lock: str, seconds: float, **changes: Any) -> dict[str, Any]:
+def run(lock: str, seconds: float, **changes: Any) -> Any:
     return {
         "lock": lock,
         "fault": "rush",
@@ -28,7 +28,7 @@ def run(lock: str, seconds: float, **changes: Any) -> dict[str, Any]:
     }
 
 
-SUMMARY = {
+SUMMARY: Any = {
     "started": "2026-01-02T03:04:05+00:00",
     "machine": {"cpus": 2, "python": "3.11.7", "postgres": "18.4", "redis": "Valkey 9.1"},
     "nodes": 2,
@@ -37,9 +37,13 @@ SUMMARY = {
 }
 
 
+def summary_of(runs: Any) -> Any:
+    return {**SUMMARY, "runs": runs}
+
+
 def test_the_markdown_says_where_and_when_it_was_measured() -> None:
     runs = [run("row-lock", 2.0), run("redis", 1.0), run("process", 1.0, fault=report.ONE_PROCESS)]
-    assert report.markdown({**SUMMARY, "runs": runs}, ("orders", "p50 ms", "x row-lock")) == (
+    assert report.markdown(summary_of(runs), ("orders", "p50 ms", "x row-lock")) == (
         "| lock | verdict | orders | p50 ms | x row-lock |\n"
         "|---|---|--:|--:|--:|\n"
         "| `row-lock` | **EXACT** | 100 | 1000 | 1.00 |\n"
@@ -51,14 +55,14 @@ def test_the_markdown_says_where_and_when_it_was_measured() -> None:
     )
 
 
-def test_of_several_runs_the_median_is_shown_or_the_one_that_surprises() -> None:
+def test_of_several_runs_the_median_is_shown_or_an_unexpected_one() -> None:
     usual = [run("redis", seconds) for seconds in (3.0, 1.0, 2.0)]
     assert [one["duration_s"] for one in report.typical(usual)] == [2.0]
     surprise = run("redis", 9.0, verdict="oversold", as_expected=False)
     assert report.typical([*usual, surprise]) == [surprise]
 
 
-def test_a_surprise_stands_in_the_table_with_what_was_expected() -> None:
+def test_an_unexpected_verdict_is_shown_with_the_expected_one() -> None:
     shown = Console(file=io.StringIO(), width=120)
     shown.print(report.table([run("redis", 1.0, verdict="oversold", as_expected=False)], ()))
     assert isinstance(shown.file, io.StringIO)
@@ -66,7 +70,7 @@ def test_a_surprise_stands_in_the_table_with_what_was_expected() -> None:
 
 
 def test_what_was_not_run_has_no_figures() -> None:
-    missing = {"lock": "zookeeper", "fault": "rush", "verdict": "not_run", "as_expected": True}
+    missing: Any = {"lock": "zookeeper", "fault": "rush", "verdict": "not_run", "as_expected": True}
     runs = [run("redis", 1.0), missing]
-    told = report.markdown({**SUMMARY, "runs": runs}, ("orders", "seconds"))
-    assert "| `zookeeper` | **NOT_RUN** |  |  |" in told
+    text = report.markdown(summary_of(runs), ("orders", "seconds"))
+    assert "| `zookeeper` | **NOT_RUN** |  |  |" in text

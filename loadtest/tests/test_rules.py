@@ -11,7 +11,7 @@ def test_a_correct_history_breaks_no_rule() -> None:
     assert (judged.verdict, judged.violations, judged.recovered) == ("exact", (), {})
 
 
-def test_conservation_is_held_against_the_shelf() -> None:
+def test_orders_are_compared_with_the_shelf() -> None:
     shop = one_after_the_other()
     erased = only(shop.judged(left=1), "lost_update")
     assert erased.what == "2 orders took 1 units: 1 decrements were erased"
@@ -27,13 +27,13 @@ def test_an_acknowledged_order_that_went_is_a_lost_ack_though_the_last_answer_wa
     shop.asks(62, "rival-3")
     shop.answered(63, "rival-3", "sold_out")
     finding = only(shop.judged(), "lost_ack")
-    assert finding.what == "rival-3 was told of order 33; there is none"
+    assert finding.what == "rival-3 was answered with order 33; there is none"
     assert finding.attempts == ("rival-3",)
     assert shop.judged().verdict == "unknown"
 
 
 def sold_out_at(ms: float) -> Happenings:
-    """rival-3 is told sold_out; victim and rival-1 read for the only units at 3 and at 23 ms."""
+    """rival-3 is answered sold_out; victim and rival-1 read for the two units at 3 and 23 ms."""
     shop = one_after_the_other()
     shop.asks(ms - 1, "rival-3")
     shop.answered(ms, "rival-3", "sold_out")
@@ -43,7 +43,7 @@ def sold_out_at(ms: float) -> Happenings:
 def test_sold_out_before_the_last_unit_could_have_gone_is_false() -> None:
     assert sold_out_at(23.1).judged().violations == ()
     finding = only(sold_out_at(22.9).judged(), "false_sold_out")
-    assert finding.what == "rival-3 was told sold_out when at most 1 of 2 units had gone"
+    assert finding.what == "rival-3 was answered sold_out when at most 1 of 2 units had gone"
     assert finding.attempts == ("rival-3",)
     assert sold_out_at(22.9).judged().verdict == "unknown"
 
@@ -70,7 +70,7 @@ def test_sold_out_while_a_unit_stays_on_the_shelf_is_false_and_undersold() -> No
 
 
 def refused_and_sold(*answers: str) -> Judgement:
-    """rival-1 has an order, and was told other things, one request after the other."""
+    """rival-1 has an order, and got these answers, one request after the other."""
     shop = Happenings(stock=1)
     shop.commits(5, "rival-1", 1)
     for number, outcome in enumerate(answers):
@@ -94,9 +94,9 @@ def test_a_buyer_whose_answer_was_left_open_once_may_have_an_order() -> None:
         assert judged.recovered == {"rival-1": 31}
 
 
-def test_a_buyer_told_sold_out_at_last_has_no_order() -> None:
+def test_a_buyer_answered_sold_out_at_last_has_no_order() -> None:
     finding = only(refused_and_sold("unknown", "sold_out"), "false_sold_out")
-    assert finding.what == "rival-1 was told sold_out and has order 31"
+    assert finding.what == "rival-1 was answered sold_out and has order 31"
 
 
 def test_an_order_whose_key_nobody_sent_is_a_ghost() -> None:
@@ -118,20 +118,20 @@ def test_an_attempt_acknowledged_with_two_orders_is_a_double_order() -> None:
     assert shop.judged().verdict == "unknown"
 
 
-def test_the_same_order_told_again_is_no_double_order() -> None:
+def test_the_same_order_answered_again_is_no_double_order() -> None:
     shop = one_after_the_other()
     shop.asks(60, "victim")
     shop.answered(65, "victim", "sold", 31)
     assert shop.judged().violations == ()
 
 
-def test_of_many_cases_the_first_is_told_and_the_others_counted() -> None:
+def test_of_many_cases_the_first_is_named_and_the_others_counted() -> None:
     shop = one_after_the_other()
     for key in ("rival-3", "rival-4", "rival-5"):
         shop.asks(60, key)
         shop.answered(61, key, "sold", 99)
     assert shop.judged().findings[0].what == (
-        "rival-3 was told of order 99; there is none (2 more)"
+        "rival-3 was answered with order 99; there is none (2 more)"
     )
 
 

@@ -1,10 +1,10 @@
-"""What a rush hands to the judge."""
+"""The judgement on a rush."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from loadtest.judge.verdict import Told
+from loadtest.judge.verdict import Reply
 from loadtest.rush.measure import Interval
 from loadtest.rush.rush import Rush
 from loadtest.stack.client import Shop
@@ -26,12 +26,12 @@ class SoldBoth(Shop):
         ]
 
 
-def test_a_buyer_that_was_not_answered_is_told_of_as_unknown() -> None:
+def test_a_buyer_without_an_answer_counts_as_unknown() -> None:
     rush = Rush(
         shop=SoldBoth(), lock="none", buyers=3, stock=2, hold_ms=0,
         product="apple", deadline_s=1, id="rush",
     )  # fmt: skip
-    rush.leave(Told("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    rush.leave(Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
     run = rush.result()
     assert (run["verdict"], run["violations"]) == ("exact", [])
     assert (run["outcomes"]["sold"], run["outcomes"]["unknown"]) == (1, 2)

@@ -1,4 +1,4 @@
-"""The shop behind three real Sentinels: its master dies, or is replaced, and selling goes on."""
+"""The shop behind three real Sentinels: the master dies or is replaced, and the shop sells on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import redis
 
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
-from loadtest.tests.proxied import eventually
 from servers import embedded
 from servers.sentinels import MASTER, Sentinels
+from servers.tests.proxied import eventually
 
 LOCKS = ("redis", "token", "reentrant")
 STOCK = 100_000
@@ -48,11 +48,9 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
-    quick = ("--repl-diskless-sync-delay", "0")
-    master = embedded.Valkey(tmp_path / "master", *quick)
+    master = embedded.Valkey(tmp_path / "master")
     embedded.adopt(master.start())
-    of = ("--replicaof", f"127.0.0.1 {master.port}")
-    replica = embedded.Valkey(tmp_path / "replica", *quick, *of)
+    replica = embedded.Valkey(tmp_path / "replica", replica_of=("127.0.0.1", master.port))
     sentinels = Sentinels(tmp_path / "sentinels", master.port, log)
     try:
         embedded.adopt(replica.start())
@@ -68,7 +66,7 @@ def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
 
 @pytest.fixture
 def stack(pair: Pair, log: IO[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
-    """A node that can find its Redis in no other way."""
+    """A node that finds its Redis through the Sentinels only."""
     monkeypatch.delenv("DATABASE_URL")
     monkeypatch.setenv("REDIS_URL", "redis://nowhere.invalid:1/0")
     monkeypatch.setenv("REDIS_SENTINELS", pair.sentinels.urls)
@@ -81,13 +79,13 @@ def stack(pair: Pair, log: IO[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 @dataclass
 class Crowd:
-    """Buyers in threads, who buy and buy under one lock, each lock with its own product."""
+    """Buyers in threads who buy without end under one lock; each lock has its own product."""
 
     stack: Stack
     lock: str
     size: int = 3
     #: asked at, answered at (monotonic seconds), outcome
-    told: list[tuple[float, float, str]] = field(default_factory=list)
+    answers: list[tuple[float, float, str]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     enough: threading.Event = field(default_factory=threading.Event)
 
@@ -104,9 +102,9 @@ class Crowd:
             thread.join(30)
 
     def has(self, outcome: str, more: int, since: float) -> bool:
-        """Whether so many who asked after `since` were told so, or something went wrong."""
-        told = sum(asked > since and said == outcome for asked, _, said in list(self.told))
-        return told >= more or bool(self.broken)
+        """Whether so many requests sent after `since` got this outcome, or something went wrong."""
+        count = sum(asked > since and got == outcome for asked, _, got in list(self.answers))
+        return count >= more or bool(self.broken)
 
     def _buy(self, number: int) -> None:
         body = json.dumps({"buyer": f"b{number}", "lock": self.lock, "product": self.lock})
@@ -118,7 +116,7 @@ class Crowd:
                     return
                 asked = time.monotonic()
                 status, outcome = self._ask(body, key)
-                self.told.append((asked, time.monotonic(), outcome))
+                self.answers.append((asked, time.monotonic(), outcome))
                 if status not in (200, 201, 503):
                     self.broken.append(f"{status} {outcome}")
 
@@ -146,13 +144,13 @@ def crowds(stack: Stack) -> Iterator[list[Crowd]]:
 
 
 def wait_for(outcome: str, more: int, crowds: list[Crowd]) -> None:
-    """Until as many under every lock, who ask from now on, are told so."""
+    """Wait until so many requests under every lock, sent from now on, got this outcome."""
     since = time.monotonic()
     for crowd in crowds:
         eventually(
             partial(crowd.has, outcome, more, since),
-            what=f"{more} under {crowd.lock} are told {outcome}; so far {crowd.told[-5:]}",
-            patience=30,
+            what=f"{more} under {crowd.lock} are answered {outcome}; so far {crowd.answers[-5:]}",
+            timeout=30,
         )
         assert not crowd.broken
 
@@ -161,18 +159,18 @@ def assert_the_books_balance(shop: Shop, crowds: list[Crowd]) -> None:
     for crowd in crowds:
         crowd.close()
         report = shop.sale(crowd.sale)
-        sold = sum(outcome == "sold" for _, _, outcome in crowd.told)
+        sold = sum(outcome == "sold" for _, _, outcome in crowd.answers)
         assert report["lost_updates"] == 0, crowd.lock
         assert report["orders"] >= sold, crowd.lock
-        told = {outcome for _, _, outcome in crowd.told}
-        assert told <= {"sold", "unavailable", "busy", "lost"}, crowd.lock
+        outcomes = {outcome for _, _, outcome in crowd.answers}
+        assert outcomes <= {"sold", "unavailable", "busy", "lost"}, crowd.lock
 
 
 def test_a_master_that_dies_is_replaced_and_nothing_is_sold_unlocked_meanwhile(
     pair: Pair, stack: Stack, crowds: list[Crowd]
 ) -> None:
-    """Without asking the Sentinels anew the shop would answer 503 for ever; without a lock it
-    would sell on while there is no master."""
+    """If it did not ask the Sentinels again, the shop would answer 503 forever; if it sold without
+    a lock, it would sell while there is no master."""
     wait_for("sold", 10, crowds)
     pair.master.stop(signal.SIGKILL)
     killed = time.monotonic()
@@ -184,32 +182,34 @@ def test_a_master_that_dies_is_replaced_and_nothing_is_sold_unlocked_meanwhile(
     wait_for("sold", 10, crowds)
     assert pair.sentinels.master() == ("127.0.0.1", pair.replica.port)
     for crowd in crowds:
-        unlocked = [t for t in crowd.told if killed < t[0] and t[1] < not_yet and t[2] == "sold"]
+        unlocked = [t for t in crowd.answers if killed < t[0] and t[1] < not_yet and t[2] == "sold"]
         assert unlocked == [], crowd.lock
     assert_the_books_balance(stack.shop(), crowds)
 
 
-def test_a_master_that_is_replaced_alive_is_left(
+def test_a_master_that_is_replaced_alive_is_used_no_more(
     pair: Pair, stack: Stack, crowds: list[Crowd]
 ) -> None:
     wait_for("sold", 10, crowds)
     with redis.Redis(port=pair.sentinels.ports[0]) as sentinel:
         sentinel.execute_command("SENTINEL", "FAILOVER", MASTER)
-    eventually(pair.is_promoted, what="the replica is promoted", patience=20)
+    eventually(pair.is_promoted, what="the replica is promoted", timeout=20)
     with redis.Redis(port=pair.master.port) as old:
-        eventually(lambda: old.role()[0] == b"slave", what="the master is demoted", patience=20)
+        eventually(lambda: old.role()[0] == b"slave", what="the master is demoted", timeout=20)
     wait_for("sold", 10, crowds)
-    fenced = [crowd for crowd in crowds if crowd.lock == "redis"]  # the others may have two holders
+    fenced = [
+        crowd for crowd in crowds if crowd.lock == "redis"
+    ]  # under the other locks two may hold it
     assert_the_books_balance(stack.shop(), fenced)
 
 
-def test_the_node_says_whom_it_found(stack: Stack) -> None:
+def test_readyz_names_the_master_that_the_sentinels_gave(stack: Stack) -> None:
     parts = stack.shop().ready()["parts"]
     said = next(part["detail"] for part in parts if part["name"] == "Redis (locks)")
     assert said.endswith("master 'shop' of the Sentinels")
 
 
-def test_without_a_replica_they_say_what_to_do(
+def test_sentinels_without_a_replica_say_what_to_do(
     tmp_path: Path, log: IO[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("servers.sentinels.START_TIMEOUT", 0.5)

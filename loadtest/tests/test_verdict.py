@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from loadtest.judge.verdict import EXIT_CODES, Judgement, Told, judge
+from loadtest.judge.verdict import EXIT_CODES, Judgement, Reply, judge
 
 
 def order(number: int, *, fence: int | None = None) -> dict[str, Any]:
     return {"order": number, "key": f"key-{number}", "fence": fence}
 
 
-def sold(number: int) -> Told:
-    return Told(f"key-{number}", "sold", number)
+def sold(number: int) -> Reply:
+    return Reply(f"key-{number}", "sold", number)
 
 
-def refused(number: int, outcome: str = "sold_out") -> Told:
-    return Told(f"key-{number}", outcome)
+def refused(number: int, outcome: str = "sold_out") -> Reply:
+    return Reply(f"key-{number}", outcome)
 
 
 def exact_sale(**changes: Any) -> Judgement:
@@ -27,7 +27,7 @@ def exact_sale(**changes: Any) -> Judgement:
         "initial_stock": 2,
         "stock_left": 0,
         "orders": [order(1, fence=10), order(2, fence=11)],
-        "told": [sold(1), sold(2), refused(3)],
+        "replies": [sold(1), sold(2), refused(3)],
     }
     return judge(**{**sale, **changes})
 
@@ -45,7 +45,7 @@ def test_more_orders_than_units_are_oversold_though_stock_is_positive() -> None:
     judged = exact_sale(
         stock_left=1,
         orders=[order(1), order(2), order(3)],
-        told=[sold(1), sold(2), sold(3)],
+        replies=[sold(1), sold(2), sold(3)],
     )
     assert (judged.verdict, judged.oversold, judged.lost_updates) == ("oversold", 1, 2)
     assert judged.violations == ("lost_update",)
@@ -53,41 +53,41 @@ def test_more_orders_than_units_are_oversold_though_stock_is_positive() -> None:
 
 def test_a_negative_stock_is_oversold_without_a_lost_update() -> None:
     judged = exact_sale(
-        stock_left=-1, orders=[order(1), order(2), order(3)], told=[sold(1), sold(2), sold(3)]
+        stock_left=-1, orders=[order(1), order(2), order(3)], replies=[sold(1), sold(2), sold(3)]
     )
     assert (judged.verdict, judged.oversold, judged.violations) == ("oversold", 1, ())
 
 
 def test_units_refused_while_there_were_some_are_undersold() -> None:
-    judged = exact_sale(stock_left=1, orders=[order(1)], told=[sold(1), refused(2), refused(3)])
+    judged = exact_sale(stock_left=1, orders=[order(1)], replies=[sold(1), refused(2), refused(3)])
     assert (judged.verdict, judged.undersold) == ("undersold", 1)
     assert judged.violations == ("false_sold_out",)
 
 
 def test_fewer_buyers_than_units_can_be_exact() -> None:
-    judged = exact_sale(initial_stock=5, stock_left=3, told=[sold(1), sold(2)])
+    judged = exact_sale(initial_stock=5, stock_left=3, replies=[sold(1), sold(2)])
     assert (judged.verdict, judged.undersold) == ("exact", 0)
 
 
 def test_a_lost_update_that_no_buyer_met_is_not_called_exact() -> None:
-    judged = exact_sale(initial_stock=5, stock_left=4, told=[sold(1), sold(2)])
+    judged = exact_sale(initial_stock=5, stock_left=4, replies=[sold(1), sold(2)])
     assert (judged.verdict, judged.violations) == ("unknown", ("lost_update",))
 
 
-def test_an_acknowledged_order_that_is_not_there_is_a_lost_ack() -> None:
-    judged = exact_sale(told=[sold(1), sold(2), Told("key-9", "sold", 9)])
+def test_an_acknowledged_order_that_does_not_exist_is_a_lost_ack() -> None:
+    judged = exact_sale(replies=[sold(1), sold(2), Reply("key-9", "sold", 9)])
     assert judged.violations == ("lost_ack",)
     assert judged.verdict == "unknown"
     assert [finding.attempts for finding in judged.findings] == [("key-9",)]
 
 
 def test_an_acknowledgement_of_somebody_elses_order_is_a_lost_ack() -> None:
-    judged = exact_sale(told=[sold(1), Told("key-2", "sold", 1), refused(3)])
+    judged = exact_sale(replies=[sold(1), Reply("key-2", "sold", 1), refused(3)])
     assert "lost_ack" in judged.violations
 
 
-def test_a_buyer_told_sold_out_who_has_an_order_is_a_false_sold_out() -> None:
-    judged = exact_sale(told=[sold(1), refused(2), refused(3)])
+def test_a_buyer_answered_sold_out_who_has_an_order_is_a_false_sold_out() -> None:
+    judged = exact_sale(replies=[sold(1), refused(2), refused(3)])
     assert judged.violations == ("false_sold_out",)
 
 
@@ -101,7 +101,7 @@ def test_a_fence_that_does_not_rise_is_found(fences: tuple[int, int]) -> None:
     "outcome", ["busy", "lost", "unavailable", "throttled", "unknown", "error"]
 )
 def test_a_buyer_who_gave_up_while_stock_was_left_leaves_a_sale_unknown(outcome: str) -> None:
-    judged = exact_sale(stock_left=1, orders=[order(1)], told=[sold(1), refused(2, outcome)])
+    judged = exact_sale(stock_left=1, orders=[order(1)], replies=[sold(1), refused(2, outcome)])
     assert judged.verdict == "unknown"
     assert judged.violations == ()
     assert judged.outcomes[outcome] == 1
@@ -109,61 +109,63 @@ def test_a_buyer_who_gave_up_while_stock_was_left_leaves_a_sale_unknown(outcome:
 
 @pytest.mark.parametrize("outcome", ["busy", "lost", "unavailable", "throttled", "unknown"])
 def test_a_unit_that_left_the_shelf_without_an_order_is_still_to_be_sold(outcome: str) -> None:
-    judged = exact_sale(orders=[order(1)], told=[sold(1), refused(2, outcome)])
+    judged = exact_sale(orders=[order(1)], replies=[sold(1), refused(2, outcome)])
     assert (judged.verdict, judged.violations) == ("unknown", ("lost_update",))
 
 
 @pytest.mark.parametrize("outcome", ["busy", "lost", "unavailable", "throttled", "unknown"])
 def test_a_buyer_who_gave_up_after_the_last_unit_had_gone_changes_nothing(outcome: str) -> None:
-    assert exact_sale(told=[sold(1), sold(2), refused(3, outcome)]).verdict == "exact"
+    assert exact_sale(replies=[sold(1), sold(2), refused(3, outcome)]).verdict == "exact"
 
 
 def test_an_error_leaves_open_what_the_sale_was() -> None:
-    assert exact_sale(told=[sold(1), sold(2), refused(3, "error")]).verdict == "unknown"
+    assert exact_sale(replies=[sold(1), sold(2), refused(3, "error")]).verdict == "unknown"
 
 
 def test_an_order_whose_buyer_was_not_answered_is_recovered() -> None:
-    judged = exact_sale(told=[sold(1), refused(2, "unknown"), refused(3)])
+    judged = exact_sale(replies=[sold(1), refused(2, "unknown"), refused(3)])
     assert (judged.verdict, judged.violations) == ("exact", ())
     assert judged.recovered == {"key-2": 2}
 
 
 def test_a_fault_that_did_not_fire_leaves_only_an_oversell_to_be_judged() -> None:
     assert exact_sale(fired=False).verdict == "unknown"
-    orders, told = [order(1), order(2), order(3)], [sold(1), sold(2), sold(3)]
-    assert exact_sale(fired=False, orders=orders, told=told, stock_left=-1).verdict == "oversold"
+    orders, replies = [order(1), order(2), order(3)], [sold(1), sold(2), sold(3)]
+    assert (
+        exact_sale(fired=False, orders=orders, replies=replies, stock_left=-1).verdict == "oversold"
+    )
 
 
-def test_a_lock_that_nobody_holds_is_carried_along_and_spoils_nothing() -> None:
+def test_a_lock_that_nobody_holds_is_reported_and_the_sale_stays_exact() -> None:
     judged = exact_sale(orphan_lock="lock:token:pause-token")
     assert (judged.verdict, judged.violations) == ("exact", ("orphan_lock",))
     assert "lock:token:pause-token" in judged.findings[0].what
 
 
 def test_an_order_that_nobody_asked_for_is_a_ghost() -> None:
-    judged = exact_sale(orders=[order(1), order(4)], told=[sold(1), refused(2, "unknown")])
+    judged = exact_sale(orders=[order(1), order(4)], replies=[sold(1), refused(2, "unknown")])
     assert (judged.verdict, judged.violations) == ("unknown", ("ghost_order",))
 
 
 def test_two_orders_of_one_key_are_a_double_order() -> None:
     twice = [order(1), {**order(2), "key": "key-1"}]
-    judged = exact_sale(orders=twice, told=[sold(1), refused(3)])
+    judged = exact_sale(orders=twice, replies=[sold(1), refused(3)])
     assert (judged.verdict, judged.violations) == ("unknown", ("double_order",))
 
 
 def test_an_oversell_stays_one_though_a_buyer_was_not_answered() -> None:
     orders = [order(1), order(2), order(3)]
-    judged = exact_sale(orders=orders, told=[sold(1), sold(2), refused(3, "unknown")])
+    judged = exact_sale(orders=orders, replies=[sold(1), sold(2), refused(3, "unknown")])
     assert judged.verdict == "oversold"
 
 
 def test_a_sale_that_nobody_bought_at_is_unknown() -> None:
-    assert exact_sale(stock_left=2, orders=[], told=[refused(1)]).verdict == "unknown"
-    assert exact_sale(stock_left=2, orders=[], told=[]).verdict == "unknown"
+    assert exact_sale(stock_left=2, orders=[], replies=[refused(1)]).verdict == "unknown"
+    assert exact_sale(stock_left=2, orders=[], replies=[]).verdict == "unknown"
 
 
 def test_an_empty_shelf_that_sells_nothing_is_exact() -> None:
-    assert exact_sale(initial_stock=0, orders=[], told=[refused(1)]).verdict == "exact"
+    assert exact_sale(initial_stock=0, orders=[], replies=[refused(1)]).verdict == "exact"
 
 
 def test_only_exact_exits_with_zero() -> None:

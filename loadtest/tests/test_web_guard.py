@@ -129,6 +129,6 @@ def test_no_answer_says_that_other_pages_may_read_it() -> None:
 def test_a_refusal_is_a_sentence_in_json() -> None:
     _, headers, body = ask(guard(), host="<b>evil</b>" * 20)
     assert headers["Content-Type"] == "application/json"
-    told = json.loads(body)
-    assert told["success"] is False
-    assert len(told["message"]) < 200
+    answer = json.loads(body)
+    assert answer["success"] is False
+    assert len(answer["message"]) < 200

@@ -1,4 +1,4 @@
-"""One reply that gets lost on its way: which request it answers, and whether it happened."""
+"""A rule to lose one reply: which request it belongs to, and whether it was lost."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import threading
 
 
 class LostReply:
-    """The server did what a request asked, and its client was never told.
+    """The server carries a request out, and its reply never reaches the client.
 
     match  bytes of the request
     after  bytes that the same connection must have sent before it; empty for none
-    reply  the first bytes of what was thrown away; empty until then
+    reply  the first bytes that were dropped; empty until then
     """
 
     def __init__(self, match: bytes, after: bytes = b"") -> None:
@@ -24,18 +24,18 @@ class LostReply:
 
     @property
     def fired(self) -> bool:
-        """Whether the reply got lost: the evidence of the fault."""
+        """Whether the reply was lost: the evidence of the fault."""
         return self._fired.is_set()
 
     def wait(self, timeout: float) -> bool:
-        """Until it got lost, at most `timeout` seconds; False when it did not."""
+        """Wait until the reply was lost, at most `timeout` seconds. Returns whether it was."""
         return self._fired.wait(timeout)
 
     def cancel(self) -> None:
-        """No reply gets lost any more, but for one whose request is under way already."""
+        """Lose no reply any more. One whose request was passed on already is still lost."""
         self._cancelled = True
 
-    # --- for the proxy's thread ------------------------------------------------------------------
+    # --- called in the proxy's thread -------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
@@ -43,11 +43,11 @@ class LostReply:
         return not self._taken and not self._cancelled
 
     def take(self) -> None:
-        """The request was found: no other connection's counts."""
+        """The request was found: look for no other."""
         self._taken = True
 
     def give_back(self) -> None:
-        """The connection ended before the reply came: look on."""
+        """The connection ended before the reply came: look for another request."""
         self._taken = False
 
     def fire(self, reply: bytes) -> None:
@@ -56,7 +56,7 @@ class LostReply:
 
 
 class Watcher:
-    """Looks for the request of one LostReply on one connection, however it is cut into chunks."""
+    """Looks for the request of one LostReply on one connection, in chunks of any size."""
 
     def __init__(self, rule: LostReply) -> None:
         self._rule = rule
@@ -64,8 +64,8 @@ class Watcher:
         self._tail = b""
 
     def sees(self, data: bytes) -> bool:
-        """Whether the request is complete with these bytes. What came before `after` is no match,
-        and a match needs an `after` of its own."""
+        """Whether these bytes complete the request. Bytes before `after` do not match, and after a
+        match `after` has to come again."""
         text = self._tail + data
         start = 0
         if not self._armed:

@@ -1,8 +1,8 @@
-"""A small proxy before Redis, PostgreSQL or ZooKeeper: what a network does to a shop, on demand.
+"""A TCP proxy before Redis, PostgreSQL or ZooKeeper that delays, drops, cuts or loses a reply.
 
-One asyncio loop in one thread of the load test's process; its methods may be called from any other
-thread, and what they say is so when they return. Where it stands tells what it does: before a node
-it cuts the node off from its server, between a master and its replica it stops replication.
+It runs one asyncio loop in a thread of its own. Its methods may be called from any other thread,
+and have taken effect when they return. Put between a node and its server it cuts the node off;
+between a master and its replica it stops replication.
 
     with Proxy(("127.0.0.1", valkey.port)) as proxy:
         node = Node(..., environment={"REDIS_URL": f"redis://{proxy.address}"})
@@ -10,7 +10,7 @@ it cuts the node off from its server, between a master and its replica it stops 
         ...
         assert lost.fired
 
-Half-closed connections are not for it: a side that sends no more is taken for closed.
+It has no half-closed connections: a side that sends no more counts as closed.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from servers.proxy.link import Address, Conditions, Link
+from servers.proxy.connection import Address, Conditions, Connection
 from servers.proxy.lost_reply import LostReply
 
 __all__ = ["Address", "LostReply", "Proxy"]
 
 T = TypeVar("T")
-#: Where a PostgreSQL client looks in a folder.
+#: The file that a PostgreSQL client looks for in a socket folder.
 SOCKET = ".s.PGSQL.5432"
-#: Clients that knock at once, at most: a whole rush.
+#: Connections that may wait to be accepted: a whole rush.
 BACKLOG = 1024
-#: Seconds for the proxy's own thread to do as told.
-PATIENCE = 10.0
+#: Seconds for the proxy's own thread to carry out a call.
+TIMEOUT = 10.0
 
 
 class Proxy:
-    """Passes everything on between its clients and `target` until it is told otherwise.
+    """Passes everything on between its clients and `target`, until a method changes that.
 
     target  (host, port) of the server, or the path of its Unix socket
-    folder  listen on a Unix socket there, as PostgreSQL does, and not on a free port of 127.0.0.1
-    name    for its thread
+    folder  listen on a Unix socket in it, as PostgreSQL does; None: on a free port of 127.0.0.1
+    name    of its thread
 
-    pass_on, delay, black_hole, refuse and black_hole_replication each take the place of the one
-    before. The others (cut, switch, lose_reply) may come at any time.
+    pass_on, delay, black_hole, refuse and black_hole_replication are modes: each replaces the one
+    before. cut, switch and lose_reply work in every mode.
     """
 
     def __init__(self, target: Address, *, folder: Path | None = None, name: str = "") -> None:
@@ -67,11 +67,11 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many clients are on it."""
-        return len(self._conditions.links)
+        """How many clients are connected."""
+        return len(self._conditions.connections)
 
     def start(self) -> None:
-        """Listen. Raises OSError when the port or the socket cannot be had."""
+        """Listen. Raises OSError when the port or the socket is taken."""
         if self._loop is not None:
             return
         self._bind()
@@ -81,19 +81,19 @@ class Proxy:
         )
         self._thread.start()
         try:
-            self._tell(self._settle())
+            self._run_in_loop(self._set_mode())
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        """Cut everything; no thread, socket or port is left. Nothing happens if it is stopped."""
+        """Cut everything and leave no thread, socket or port. Nothing happens if it is stopped."""
         if self._loop is None or self._thread is None:
             return
         self._conditions.refusing = True
-        self._tell(self._end())
+        self._run_in_loop(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         self._loop = self._thread = None
         self._conditions = Conditions(self._conditions.target)
         if self._bound is not None:
@@ -115,54 +115,56 @@ class Proxy:
     ) -> None:
         self.stop()
 
-    # --- what happens to bytes -------------------------------------------------------------------
+    # --- modes ------------------------------------------------------------------------------------
 
     def pass_on(self) -> None:
-        """Back to normal, for new and existing connections. One that lost bytes is cut, so that
-        no half message is ever delivered; what was delayed is delivered at once."""
-        self._tell(self._settle())
+        """Pass everything on again. A connection that lost bytes is cut, so that half a message is
+        never delivered. Delayed bytes are delivered at once."""
+        self._run_in_loop(self._set_mode())
 
     def delay(self, seconds: float) -> None:
-        """Each chunk comes so much later, in each direction; their order stays."""
-        self._tell(self._settle(delay=seconds))
+        """Deliver each chunk so many seconds later, in each direction, in order."""
+        self._run_in_loop(self._set_mode(delay=seconds))
 
     def black_hole(self) -> None:
-        """All bytes are taken and dropped, and a close as well; nobody is told. Those who come now
-        are accepted and hear nothing."""
-        self._tell(self._settle(hole=True))
+        """Read and drop all bytes, and do not pass a close on. New clients are accepted and get no
+        answer."""
+        self._run_in_loop(self._set_mode(hole=True))
 
     def refuse(self) -> None:
-        """Existing connections are cut, new ones refused, as by a server that is down."""
-        self._tell(self._settle(refusing=True))
+        """Cut existing connections and refuse new ones, like a server that is down."""
+        self._run_in_loop(self._set_mode(refusing=True))
 
     def black_hole_replication(self) -> None:
-        """What a server sends to its replicas (connections on which PSYNC was sent) is dropped and
-        their link stays open; everybody else is passed on."""
-        self._tell(self._settle(replication_hole=True))
+        """Drop what a server sends to its replicas (connections on which PSYNC was sent) and keep
+        these connections open. Everything else is passed on."""
+        self._run_in_loop(self._set_mode(replication_hole=True))
+
+    # --- at any time ------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """End all existing connections and go on."""
-        self._tell(self._cut())
+        """End all existing connections. New ones are accepted."""
+        self._run_in_loop(self._cut())
 
     def switch(self, target: Address) -> None:
-        """Take new connections there; the existing ones are cut."""
-        self._tell(self._cut(target))
+        """Send new connections to `target` and cut the existing ones."""
+        self._run_in_loop(self._cut(target))
 
     def lose_reply(self, match: bytes, *, after: bytes = b"") -> LostReply:
         """Lose one reply: that to the next request that contains `match`, on any connection.
 
-        With `after`, on a connection that has sent those bytes before it, after this call. The
-        server gets the request and answers; the answer is thrown away and the client's connection
-        closed. The replies to what was sent along with it (a pipeline) are lost, too. Bytes are
-        compared as they are sent: COMMIT in capitals, a parameter of psycopg in the message before.
+        With `after`, only on a connection that has sent those bytes before, after this call. The
+        server gets the request and answers; the proxy drops the answer and closes the client's
+        connection. In a pipeline the later replies are lost too. Bytes are compared as sent: COMMIT
+        in capitals, a parameter of psycopg in the message before.
         """
         rule = LostReply(match, after)
-        self._tell(self._add(rule))
+        self._run_in_loop(self._add(rule))
         return rule
 
     # --- in the proxy's thread -------------------------------------------------------------------
 
-    async def _settle(
+    async def _set_mode(
         self,
         *,
         delay: float = 0.0,
@@ -171,20 +173,21 @@ class Proxy:
         replication_hole: bool = False,
     ) -> None:
         now = self._conditions
-        now.delay, now.hole, now.refusing, now.replication_hole = (
-            *(delay, hole, refusing, replication_hole),
-        )
+        now.delay = delay
+        now.hole = hole
+        now.refusing = refusing
+        now.replication_hole = replication_hole
         if refusing:
             await self._end()
         else:
             await self._listen()
-            for link in list(now.links):
-                link.settle()
+            for connection in list(now.connections):
+                connection.apply_conditions()
 
     async def _cut(self, target: Address | None = None) -> None:
         self._conditions.target = target or self._conditions.target
-        for link in list(self._conditions.links):
-            link.cut()
+        for connection in list(self._conditions.connections):
+            connection.cut()
 
     async def _add(self, rule: LostReply) -> None:
         self._conditions.rules.append(rule)
@@ -195,9 +198,11 @@ class Proxy:
             self._listener.close()
             self._listener = None
         await self._cut()
-        # Whom the loop was about to let in is cut on arrival: the conditions say `refusing`.
+        # A connection that the loop was accepting is cut on arrival: the conditions say `refusing`.
         await asyncio.gather(*self._accepting, return_exceptions=True)
-        while self._conditions.links:  # their sockets are closed in the next round of the loop
+        while (
+            self._conditions.connections
+        ):  # their sockets are closed in the next round of the loop
             await asyncio.sleep(0)
 
     async def _listen(self) -> None:
@@ -210,20 +215,20 @@ class Proxy:
             self._listener.bind(str(self.folder / SOCKET))
         else:
             self._listener = _on_port(self.port)
-            # Inherited by its connections: what remains of them keeps nobody from the port later.
+            # Connections inherit it: one in TIME_WAIT keeps nobody from the port later.
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._listener.setblocking(False)
         self._listener.listen(BACKLOG)
         loop.add_reader(self._listener, self._accept, self._listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        # Not asyncio's server: one that is closed loses the connections that it was accepting.
+        # Not asyncio's own server: when closed, it loses the connections that it was accepting.
         loop = asyncio.get_running_loop()
         with suppress(BlockingIOError, ConnectionAbortedError):
             while True:
-                connection, _ = listener.accept()
+                accepted, _ = listener.accept()
                 made = loop.connect_accepted_socket(
-                    lambda: Link(self._conditions).client, connection
+                    lambda: Connection(self._conditions).client, accepted
                 )
                 accepting = loop.create_task(made)
                 self._accepting.add(accepting)
@@ -232,7 +237,7 @@ class Proxy:
     # --- the thread ------------------------------------------------------------------------------
 
     def _bind(self) -> None:
-        """Keep the port, listening or not: while it refuses, nobody else may take it."""
+        """Keep the port even while nobody listens on it: no other program may take it."""
         if self.folder is not None:
             self.port = int(SOCKET.rpartition(".")[2])
         else:
@@ -250,15 +255,17 @@ class Proxy:
             loop.run_until_complete(asyncio.sleep(0))
             loop.close()
 
-    def _tell(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run_in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             work.close()
             raise RuntimeError("the proxy does not run: call start() first")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT)
 
 
 def _on_port(port: int) -> socket.socket:
     bound = socket.socket()
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # by another socket of this proxy
+    bound.setsockopt(
+        socket.SOL_SOCKET, socket.SO_REUSEPORT, 1
+    )  # shared with the proxy's own listener
     bound.bind(("127.0.0.1", port))
     return bound

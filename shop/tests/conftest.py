@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
 from pytest_django import Settings
 
-from locks.tests.classic.servers import ZooKeeper, in_ci
 from servers import embedded
+from servers.zookeeper import MISSING, ZooKeeper, is_installed
 from shop import (
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
@@ -85,23 +86,26 @@ def redlock_urls(five_valkeys: list[embedded.Valkey], settings: Settings) -> Ite
 
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    if why := ZooKeeper.missing():
-        if in_ci():
-            pytest.fail(why)
-        pytest.skip(why)
-    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper"))
+    if not is_installed():
+        if os.environ.get("CI"):
+            pytest.fail(MISSING)
+        pytest.skip(MISSING)
+    folder = tmp_path_factory.mktemp("zookeeper")
+    with (folder / "log").open("wb") as log:
+        server = ZooKeeper(folder, log=log)
+        embedded.adopt(server.start())
     try:
-        server.start()
+        server.wait_until_ready()
         yield server
         if zookeeper._connected.cache_info().currsize:
             zookeeper.client().stop()
             zookeeper.client().close()
             zookeeper._connected.cache_clear()
     finally:
-        server.kill()
+        server.stop()
 
 
 @pytest.fixture
 def zookeeper_hosts(zookeeper_server: ZooKeeper, settings: Settings) -> None:
     """ZOOKEEPER_HOSTS; the session begins with the first buyer and serves every test."""
-    settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{zookeeper_server.port}"
+    settings.ZOOKEEPER_HOSTS = zookeeper_server.hosts

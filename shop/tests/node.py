@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ import psutil
 from django.conf import settings
 
 from servers import embedded
+from servers.ports import free_port
 from shop.tests import servers
 from shop.tests.till import eventually
 
@@ -36,7 +36,7 @@ class Node:
         environment: dict[str, str] | None = None,
     ) -> None:
         self.log = log
-        self.port = _free_port()
+        self.port = free_port()
         self.environment = {
             **os.environ,
             "DATABASE_URL": database_url,
@@ -182,9 +182,3 @@ class Crowd:
             elif status != 503:
                 self.failed.append(f"{status} {answer}")
                 return
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from servers import embedded
-from servers.processes import Valkey
+from servers.valkey import Valkey
 
 
 class Outage:

@@ -11,7 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from servers import embedded
-from servers.processes import Postgres, Valkey
+from servers.postgres import Postgres
+from servers.valkey import Valkey
 from shop.tests.node import Crowd, Node
 from shop.tests.outage import Outage
 

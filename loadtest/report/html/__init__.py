@@ -1,6 +1,6 @@
 """report.html of a run: one file that opens from disk, without a network.
 
-Python puts it together from the files beside this one and from data; the page does the rest.
+It is put together here from the files of this folder and the data; its scripts draw the rest.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from string import Template
 from typing import Any
 
 from loadtest.judge.history import Event
+from loadtest.judge.run import Summary
 from loadtest.report import tables as report
 from loadtest.report.html.data import report_data
 from servers.embedded import ROOT
@@ -21,7 +22,7 @@ from servers.embedded import ROOT
 NAME = "report.html"
 HERE = Path(__file__).parent
 ECHARTS = ROOT / "shop" / "demo" / "static" / "shop" / "vendor" / "echarts"
-#: In this order: each uses what is above it.
+#: In this order: each may use those before it.
 SCRIPTS = (
     "dom.js",
     "marks.js",
@@ -32,24 +33,24 @@ SCRIPTS = (
     "detail.js",
     "main.js",
 )
-#: Of the charting library, as its licences ask for.
+#: The licence texts that the charting library asks to be kept.
 LICENCES = ("NOTICE", "LICENSE", "licenses/LICENSE-d3")
 
 
 def write(
     folder: Path,
-    summary: Mapping[str, Any],
+    summary: Summary,
     events: Sequence[Event],
     *,
     title: str,
     faults: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write report.html into a folder; its path.
+    """Write report.html into a folder. Returns its path.
 
-    summary  as `summary.json` or `faults.json` has it
-    events   the history of all its runs, oldest first; a run without any has no timeline
-    title    what was run, a few words
-    faults   what each fault does, by its name
+    summary  as `summary.json` has it
+    events   the history of all its runs, oldest first; a run without events has no timeline
+    title    what was run, in a few words
+    faults   what each fault does, by name
     """
     data = report_data(summary, events)
     where = report.where(summary) if summary["runs"] else ""
@@ -60,7 +61,7 @@ def write(
 
 
 def render(data: Mapping[str, Any]) -> str:
-    """The page around its data. Whatever text is in the data, it stays text."""
+    """The page with its data. Text in the data stays text, whatever it looks like."""
     return _template().substitute(
         title=html.escape(str(data["title"])),
         style=_style(),
@@ -72,12 +73,12 @@ def render(data: Mapping[str, Any]) -> str:
 
 
 def as_json(data: Any) -> str:
-    """JSON that can stand inside a <script>: nothing in it opens or closes a tag or a comment."""
+    """JSON for inside a <script>: nothing in it opens or closes a tag or a comment."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _script(text: str) -> str:
-    """A script that can stand inside <script>: our own code has none of these outside a string."""
+    """A script for inside <script>. Our code has these two words in strings only."""
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 

@@ -1,22 +1,22 @@
-"""The data of report.html: every run with its timeline, and how long buyers waited by strategy."""
+"""The data of report.html: every run with its timeline, and how long buyers waited per strategy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loadtest.judge.history import Event, requests
+from loadtest.judge.history import Event
+from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.run import Run, Summary
 from loadtest.report.html.timeline import timeline
 from loadtest.rush.measure import percentile
-
-Run = Mapping[str, Any]
 
 #: What a box of the latency chart shows.
 PERCENTILES = (0, 25, 50, 75, 95, 100)
 
 
-def report_data(summary: Mapping[str, Any], events: Sequence[Event]) -> dict[str, Any]:
-    """The runs as the summary has them, each with a `timeline` (None: nothing was recorded), and
+def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
+    """The runs of the summary, each with its `timeline` (None if nothing was recorded), and
     `latency`: [strategy, buyers, milliseconds at each of PERCENTILES], in the order of the runs."""
     runs = list(summary["runs"])
     histories = list(_histories(runs, events))
@@ -36,9 +36,9 @@ def report_data(summary: Mapping[str, Any], events: Sequence[Event]) -> dict[str
     }
 
 
-def _histories(runs: Sequence[Run], events: Sequence[Event]) -> Iterator[list[Event]]:
-    """The events of each run. A rush says what its buyers' attempts begin with; a cell of the
-    matrix of faults is the one of its fault and its strategy."""
+def _histories(runs: Sequence[Run], events: Sequence[Event]) -> Iterator[ProductHistory]:
+    """The history of each run. The attempts of a rush begin with the run's `attempts`; those of a
+    cell name its fault and its strategy."""
     found = _by_run(events)
     cells = {tuple(name.split("/")[-2:]): name for name in found}
     made: dict[str, list[Event]] = {}
@@ -48,12 +48,12 @@ def _histories(runs: Sequence[Run], events: Sequence[Event]) -> Iterator[list[Ev
     for run in runs:
         name = run.get("attempts") or cells.get((run["fault"], run["lock"]), "")
         there = [*found.get(name, ()), *made.get(run["fault"], ())]
-        yield sorted(there, key=lambda event: event["t"])
+        yield ProductHistory(sorted(there, key=lambda event: event["t"]))
 
 
 def _by_run(events: Sequence[Event]) -> dict[str, list[Event]]:
-    """What belongs to each run, in the order given: by all of an attempt's id but the buyer, which
-    is its last part. What faults did is in none."""
+    """The events of each run, in the order given, by the attempts' ids without their last part, the
+    buyer. Events of faults are left out."""
     found: dict[str, list[Event]] = {}
     for event in events:
         if "attempt" in event:
@@ -61,12 +61,12 @@ def _by_run(events: Sequence[Event]) -> dict[str, list[Event]]:
     return found
 
 
-def _waited_ms(history: Sequence[Event]) -> list[float]:
-    """How long each buyer waited for its last answer, from when it first asked; those that had
-    none are left out."""
+def _waited_ms(history: ProductHistory) -> list[float]:
+    """How long each buyer waited, from its first request to its last answer. Buyers without an
+    answer are left out."""
     sent: dict[str, int] = {}
     answered: dict[str, int] = {}
-    for request in requests(history):
+    for request in history.requests:
         sent.setdefault(request.attempt, request.sent)
         if request.answered is not None:
             answered[request.attempt] = request.answered

@@ -1,13 +1,13 @@
 // What one run came to, in words, beside its timeline.
 
 function fillFacts(run, faults) {
-  const told = Object.entries(run.outcomes || {}).filter(([, number]) => number);
+  const counts = Object.entries(run.outcomes || {}).filter(([, number]) => number);
   const lines = [];
   if (run.verdict === "not_run") lines.push(run.why || run.missing);
   else {
     const lost = run.lost_updates ? `, ${count(run.lost_updates, "lost update")}` : "";
     lines.push(`${count(run.orders, "order")} for ${count(run.initial_stock, "unit")}, ${run.stock_left} left on the shelf${lost}.`);
-    lines.push(`Buyers were told: ${told.map(([outcome, number]) => `${number} ${words(outcome)}`).join(", ")}.`);
+    lines.push(`Last answers: ${counts.map(([outcome, number]) => `${number} ${words(outcome)}`).join(", ")}.`);
   }
   const terms = [];
   const add = (term, ...said) => said.length && terms.push(element("dt", {}, term), ...said.map((s) => element("dd", {}, s)));
@@ -23,7 +23,7 @@ function fillFacts(run, faults) {
   );
 }
 
-// A line of the judge's story begins with its seconds: the rest hangs beside them.
+// A line of the timeline begins with its seconds: the rest hangs beside them.
 function storyLine(text) {
   const found = /^\s*([\d.]+ s|\.\.\.)\s+(.*)$/.exec(text);
   const [, when, what] = found || [null, "", text];

@@ -10,7 +10,7 @@ function saidOf(timeline, lane) {
   const of = (rows) => rows.filter((row) => row[0] === lane);
   for (const [, sent, answered, outcome, order] of of(timeline.requests)) {
     add(sent, "asks");
-    add(answered, `is told ${words(outcome)}${order ? `, order ${order}` : ""}`);
+    add(answered, `is answered ${words(outcome)}${order ? `, order ${order}` : ""}`);
     if (answered === null) add(timeline.end, "has no answer");
   }
   for (const [, asked, start, end, fence, found] of of(timeline.holds)) {

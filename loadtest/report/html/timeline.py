@@ -1,50 +1,45 @@
-"""One run as lanes, one for each buyer: when it waited, held the lock, committed, was refused.
+"""One run as lanes, one per buyer: when it waited, held the lock, committed, was refused.
 
-Small arrays instead of objects: a matrix has thousands of lanes. Times are milliseconds since the
-first buyer of the run asked.
+Small arrays and no objects, because a matrix has thousands of lanes. Times are milliseconds since
+the first buyer of the run asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.judge.history import Commit, Event, Request, commits, holds, requests
+from loadtest.judge.intervals import Commit, ProductHistory
 from loadtest.judge.lock_rules import overlaps, stale_writes
+from loadtest.judge.run import Run
 from loadtest.report.timeline import name
 
-#: What became of a commit: nobody knows, it sold, it sold over decrements that it erased.
+#: The state of a commit: nobody knows, it sold, it sold and erased other decrements.
 OPEN, SOLD, STALE = 0, 1, 2
 
 
-def timeline(history: Sequence[Event], run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the page draws of a run, or None where no buyer was recorded.
+def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
+    """What the page draws for a run; None if no buyer was recorded.
 
-    lanes     [buyer, node] in the order in which they first asked; below, a lane is its place here
+    lanes     [buyer, node] in the order of their first requests; below, a lane is a place in it
     requests  [lane, sent, answered or None, outcome, order or None]
     holds     [lane, asked or None, start, end, fence or None, what the release found]
     commits   [lane, read or None, committed, stock that was read or None, order or None, OPEN...]
-    overlaps  [lane, start, end, the other's lane]: two for each two holders that were inside
+    overlaps  [lane, start, end, the other's lane]: two for every two holds that overlap
     faults    [when, phase, type, what]
-    shelf     [when, orders, stock]: after each commit, as the shop had them
-    end       the last moment of it all
+    shelf     [when, orders, stock] after each commit
+    end       when the last event happened
     """
-    asked = requests(history)
-    if not asked:
-        return None
-    return _Lanes(history, run, asked).data()
+    return _Lanes(history, run).data() if history.requests else None
 
 
 class _Lanes:
-    def __init__(
-        self, history: Sequence[Event], run: Mapping[str, Any], asked: Sequence[Request]
-    ) -> None:
+    def __init__(self, history: ProductHistory, run: Run) -> None:
         self.history = history
         self.run = run
-        self.asked = asked
+        self.asked = asked = history.requests
         self.zero = asked[0].sent
         self.lane = {a: n for n, a in enumerate(dict.fromkeys(r.attempt for r in asked))}
-        self.holds = [hold for hold in holds(history) if hold.attempt in self.lane]
+        self.holds = [hold for hold in history.holds if hold.attempt in self.lane]
         self.sold = {r.attempt: r.order for r in asked if r.type == "ok"}
         self.commits = sorted(self._commits(), key=self._place)
         self.stale = self._stale()
@@ -62,7 +57,7 @@ class _Lanes:
             "overlaps": self._overlaps(),
             "faults": [
                 [self.ms(e["t"]), e.get("phase", ""), e["type"], e.get("what", "")]
-                for e in self.history
+                for e in self.history.events
                 if e["by"] == "fault" and e.get("phase") != "arm"
             ],
             "shelf": shelf,
@@ -74,13 +69,15 @@ class _Lanes:
         return None if t is None else round((t - self.zero) / 1e6, 2)
 
     def _names(self) -> list[list[str]]:
-        nodes = {e["attempt"]: e["node"] for e in self.history if "attempt" in e and "node" in e}
+        nodes = {
+            e["attempt"]: e["node"] for e in self.history.events if "attempt" in e and "node" in e
+        }
         return [[name(attempt), nodes.get(attempt, "")] for attempt in self.lane]
 
     def _holds(self) -> list[list[Any]]:
         found = {
             event.get("token"): event.get("outcome")
-            for event in self.history
+            for event in self.history.events
             if event["f"] == "released"
         }
         return [
@@ -106,14 +103,14 @@ class _Lanes:
     # --- sales ----------------------------------------------------------------------------------
 
     def _commits(self) -> list[Commit]:
-        """The last one of each attempt: of those before it, its node was told that they failed.
-        Where no node told of one, a sold buyer's answer stands for it."""
-        told = {c.attempt: c for c in commits(self.history) if c.attempt in self.lane}
+        """The last commit of each attempt; those before it failed. Where no commit was recorded,
+        the answer to a buyer who bought takes its place."""
+        last = {c.attempt: c for c in self.history.commits if c.attempt in self.lane}
         for request in self.asked:
-            if request.type == "ok" and request.attempt not in told:
+            if request.type == "ok" and request.attempt not in last:
                 assert request.answered is not None
-                told[request.attempt] = Commit(request.attempt, request.answered)
-        return list(told.values())
+                last[request.attempt] = Commit(request.attempt, request.answered)
+        return list(last.values())
 
     def _happened(self, commit: Commit) -> bool:
         return commit.done is not None or commit.attempt in self.sold
@@ -122,11 +119,11 @@ class _Lanes:
         return self.sold.get(commit.attempt) or commit.order
 
     def _place(self, commit: Commit) -> tuple[int, int]:
-        """Orders are numbered in the order of their commits; see Record.committed."""
+        """Orders are numbered in the order of their commits: see Record.committed."""
         return self._number(commit) or 0, commit.begun
 
     def _stale(self) -> set[str]:
-        """Whose commits erased decrements. With no lost update an old read did no harm."""
+        """The attempts whose commits erased decrements; none where no update was lost."""
         there = [c for c in self.commits if self._happened(c)]
         if self.run.get("lost_updates", 0) <= 0 or any(c.amount is None for c in there):
             return set()
@@ -145,8 +142,8 @@ class _Lanes:
         ]
 
     def _shelf(self) -> list[list[Any]]:
-        """Without lost updates every order took one unit. With them a commit left what it had read
-        less one."""
+        """Without lost updates every order took one unit. With them each commit left the stock that
+        it had read, less one."""
         initial = int(self.run["initial_stock"])
         lost = self.run.get("lost_updates", 0) != 0
         shelf: list[list[Any]] = [[0.0, 0, initial]]
@@ -159,4 +156,4 @@ class _Lanes:
         return shelf
 
     def _end(self) -> float | None:
-        return self.ms(max(event["t"] for event in self.history if event["by"] != "fault"))
+        return self.ms(max(event["t"] for event in self.history.events if event["by"] != "fault"))

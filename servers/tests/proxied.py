@@ -1,4 +1,4 @@
-"""What the tests of the proxy share: clients, and what can be seen of a proxy from outside."""
+"""What the tests of the servers share: clients, and the state of a proxy."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from redis.retry import Retry
 
 from servers.proxy.proxy import Proxy
 
-#: Seconds after which a client of these tests takes silence for an answer.
+#: Seconds that a client waits for an answer in these tests.
 SILENCE = 0.3
 
 
-def eventually(is_so: Callable[[], object], *, what: str, patience: float = 10.0) -> None:
-    deadline = time.monotonic() + patience
-    while not is_so():
-        assert time.monotonic() < deadline, f"not so after {patience} s: {what}"
+def eventually(condition: Callable[[], object], *, what: str, timeout: float = 10.0) -> None:
+    """Wait until the condition holds; fail with `what` after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not so after {timeout:g} s: {what}"
         time.sleep(0.01)
 
 
@@ -34,18 +35,18 @@ def client_at(port: int, *, timeout: float = 5.0) -> redis.Redis:
 
 
 def is_queued(proxy: Proxy) -> bool:
-    return any(link.client.queue for link in list(proxy._conditions.links))
+    return any(each.client.queue for each in list(proxy._conditions.connections))
 
 
 def has_lost(proxy: Proxy) -> int:
-    return sum(link.has_lost for link in list(proxy._conditions.links))
+    return sum(each.has_lost for each in list(proxy._conditions.connections))
 
 
 def has_left(proxy: Proxy) -> bool:
-    links = list(proxy._conditions.links)
-    return bool(links) and all(
-        link.client.transport is None and link.client.queue and link.server.transport is None
-        for link in links
+    connections = list(proxy._conditions.connections)
+    return bool(connections) and all(
+        each.client.transport is None and each.client.queue and each.server.transport is None
+        for each in connections
     )
 
 

@@ -1,5 +1,7 @@
-"""A copy of the project in a folder of its own: its servers, its data, and its users, who are
-processes. The embedded servers keep their data beside the code, so no test may use ours."""
+"""A copy of the project in a folder of its own, and processes that use its embedded servers.
+
+The embedded servers keep their data beside the code, so a test that stops them needs a copy.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +16,38 @@ from typing import Any, Self
 
 import psutil
 import psycopg
-from django.conf import settings
 
-from shop.tests.till import eventually
+from servers.embedded import ROOT
+from servers.tests.proxied import eventually
 
 USER = """
 import json, os, subprocess, sys
 from servers import embedded
 
-def tell(**what):
+def reply(**what):
     print(json.dumps(what), flush=True)
 
 embedded.provide_urls()
-tell(database=os.environ["DATABASE_URL"], redis=os.environ["REDIS_URL"])
+reply(database=os.environ["DATABASE_URL"], redis=os.environ["REDIS_URL"])
 for line in sys.stdin:
     order, _, name = line.strip().partition(" ")
     if order == "database":
-        tell(url=embedded.create_database(name))
+        reply(url=embedded.create_database(name))
     elif order == "child":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         embedded.adopt(child.pid)
-        tell(pid=child.pid)
+        reply(pid=child.pid)
     elif order == "fork":
         child = os.fork()
         if not child:
             sys.exit()
         os.waitpid(child, 0)
-        tell(forked=True)
+        reply(forked=True)
 """
 
 
 class Copy:
-    """manage.py, shop, locks and servers, copied; `prefix` is put before every command."""
+    """manage.py, shop, locks and servers, copied. `prefix` is put before every command."""
 
     def __init__(self, root: Path, *, temporary: Path, prefix: list[str] | None = None) -> None:
         self.root = root
@@ -58,11 +60,10 @@ class Copy:
             "TMPDIR": str(temporary),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        ours = Path(settings.BASE_DIR)
         leave_out = shutil.ignore_patterns("__pycache__", "tests")
         for folder in ("shop", "locks", "servers"):
-            shutil.copytree(ours / folder, root / folder, ignore=leave_out)
-        shutil.copy(ours / "manage.py", root)
+            shutil.copytree(ROOT / folder, root / folder, ignore=leave_out)
+        shutil.copy(ROOT / "manage.py", root)
 
     @property
     def data(self) -> Path:
@@ -86,14 +87,14 @@ class Copy:
         return psutil.Process(registry["valkey"]["pid"])
 
     def stop_whatever_runs(self) -> None:
-        """For a test that failed."""
+        """Kill what a failed test left."""
         for process in psutil.process_iter(["name", "cmdline"]):
             if str(self.root) in " ".join(process.info["cmdline"] or []):
                 process.kill()
 
 
 class User:
-    """A process that uses the servers of a copy until it is told to leave, or is killed."""
+    """A process that uses the servers of a copy until it leaves or is killed."""
 
     def __init__(self, copy: Copy) -> None:
         self.process = subprocess.Popen(
@@ -106,11 +107,11 @@ class User:
             start_new_session=True,
         )
         try:
-            told = self._hear()
+            urls = self._reply()
         except AssertionError:
             self.leave()
             raise
-        self.database_url, self.redis_url = told["database"], told["redis"]
+        self.database_url, self.redis_url = urls["database"], urls["redis"]
 
     def __enter__(self) -> Self:
         return self
@@ -123,14 +124,14 @@ class User:
     ) -> None:
         self.leave()
 
-    def say(self, order: str) -> dict[str, Any]:
+    def ask(self, order: str) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{order}\n")
         self.process.stdin.flush()
-        return self._hear()
+        return self._reply()
 
     def leave(self) -> int:
-        """Close its input, and wait for its end. Its exit code."""
+        """Close its input and wait until it ends. Returns its exit code."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
@@ -138,7 +139,7 @@ class User:
         self.process.stdout.close()
         return code
 
-    def is_killed(self) -> None:
+    def kill(self) -> None:
         self.process.kill()
         self.leave()
 
@@ -146,10 +147,10 @@ class User:
         with psycopg.connect(self.database_url) as connection:
             return {name for (name,) in connection.execute("SELECT datname FROM pg_database")}
 
-    def _hear(self) -> dict[str, Any]:
+    def _reply(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the user ended: {self.process.wait(5)}"
+        assert line, f"the process ended with {self.process.wait(5)}"
         return dict(json.loads(line))
 
 

@@ -1,4 +1,4 @@
-"""The servers from the wheels: shared, stopped by the last one, and up again after any crash."""
+"""The servers from the wheels: shared, stopped by their last user, and usable after any crash."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import psutil
 import psycopg
 import pytest
 
-from shop.tests.checkout_copy import Copy, User, assert_gone, is_gone
-from shop.tests.database import beside_django
+from servers.tests.copy_of_project import Copy, User, assert_gone, is_gone
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +41,13 @@ def test_two_processes_share_the_servers_and_the_last_one_stops_them(copy: Copy)
     assert_gone(postgres, valkey)
 
 
-def test_a_fork_of_a_user_stops_nothing_when_it_ends(copy: Copy) -> None:
+def test_a_forked_child_stops_nothing_when_it_ends(copy: Copy) -> None:
     with User(copy) as user:
-        user.say("fork")
+        user.ask("fork")
         assert user.databases() >= {"oversold"}
 
 
-def test_a_user_that_is_terminated_stops_the_servers_too(copy: Copy) -> None:
+def test_a_terminated_user_stops_the_servers_too(copy: Copy) -> None:
     user = User(copy)
     servers = [copy.postgres(), copy.valkey()]
     user.process.send_signal(signal.SIGTERM)
@@ -56,7 +55,7 @@ def test_a_user_that_is_terminated_stops_the_servers_too(copy: Copy) -> None:
     assert_gone(*servers)
 
 
-def test_what_is_written_is_there_after_a_restart(copy: Copy) -> None:
+def test_data_is_kept_over_a_restart(copy: Copy) -> None:
     with User(copy) as user, psycopg.connect(user.database_url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 42 AS number")
     assert value_kept(copy) == 42
@@ -74,7 +73,7 @@ def value_kept(copy: Copy) -> int:
 def test_a_run_s_own_database_is_dropped_at_its_end(copy: Copy) -> None:
     with User(copy) as observer:
         with User(copy) as run:
-            url = run.say("database run_1")["url"]
+            url = run.ask("database run_1")["url"]
             psycopg.connect(url).close()
             assert "run_1" in observer.databases()
         assert "run_1" not in observer.databases()
@@ -82,15 +81,15 @@ def test_a_run_s_own_database_is_dropped_at_its_end(copy: Copy) -> None:
 
 def test_what_a_killed_user_left_behind_is_cleaned_up_by_the_next_one(copy: Copy) -> None:
     killed = User(copy)
-    killed.say("database run_2")
-    child = psutil.Process(killed.say("child")["pid"])
+    killed.ask("database run_2")
+    child = psutil.Process(killed.ask("child")["pid"])
     servers = [copy.postgres(), copy.valkey()]
-    killed.is_killed()
+    killed.kill()
     assert [is_gone(process) for process in [child, *servers]] == [False] * 3
     with User(copy) as user:
         assert_gone(child)
         assert "run_2" not in user.databases()
-        assert [copy.postgres(), copy.valkey()] == servers, "they are used on"
+        assert [copy.postgres(), copy.valkey()] == servers, "they are still used"
     assert_gone(*servers)
 
 
@@ -107,13 +106,15 @@ def test_postgresql_comes_up_with_its_data_after_sigkill(copy: Copy) -> None:
         connection.execute("CREATE TABLE kept AS SELECT 43 AS number")
     postgres, valkey = copy.postgres(), copy.valkey()
     postgres.kill()
-    user.is_killed()
-    assert (copy.data / "postmaster.pid").exists(), "it is stale: nobody took it away"
+    user.kill()
+    assert (copy.data / "postmaster.pid").exists(), "it is stale: nobody removed it"
     assert value_kept(copy) == 43
     assert_gone(postgres, valkey)
 
 
-def test_a_stale_pid_that_belongs_to_another_program_now_is_no_obstacle(copy: Copy) -> None:
+def test_a_stale_pid_that_belongs_to_another_program_now_does_not_stop_the_start(
+    copy: Copy,
+) -> None:
     """After a reboot, or in a new container, small pids are soon used again."""
     stale = stale_files(copy)
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -125,17 +126,19 @@ def test_a_stale_pid_that_belongs_to_another_program_now_is_no_obstacle(copy: Co
         other.wait()
 
 
-def test_a_stale_pid_that_belongs_to_another_postgresql_now_is_no_obstacle(copy: Copy) -> None:
-    """Taken for ours, its socket would be looked for where none is."""
-    with beside_django() as beside:
+def test_a_stale_pid_that_belongs_to_another_postgresql_now_does_not_stop_the_start(
+    copy: Copy,
+) -> None:
+    """Taken for ours, its socket would be looked for in the wrong folder."""
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as beside:
         other = beside.info.backend_pid
         assert psutil.Process(other).name() == "postgres"
         assert_starts_over(copy, stale_files(copy), other)
-        assert beside.execute("SELECT 1").fetchone() == (1,), "and the other one goes on"
+        assert beside.execute("SELECT 1").fetchone() == (1,), "the other one still runs"
 
 
 def stale_files(copy: Copy) -> dict[Path, str]:
-    """The two files that name the pid of a server, which was stopped since."""
+    """The two files that name the pid of a server that was stopped since."""
     with User(copy):
         names = ("postmaster.pid", ".s.PGSQL.5432.lock")
         return {copy.data / name: (copy.data / name).read_text() for name in names}
@@ -167,7 +170,7 @@ def listens(process: psutil.Process) -> set[str]:
     return {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
 
 
-def test_postgresql_keeps_its_promises_and_has_room_for_two_demos(copy: Copy) -> None:
+def test_postgresql_is_durable_and_has_connections_for_two_demos(copy: Copy) -> None:
     wanted = {
         "fsync": "on",
         "full_page_writes": "on",

@@ -1,4 +1,4 @@
-"""The proxy of the faults before a real PostgreSQL, on a Unix socket."""
+"""The proxy before a real PostgreSQL, on a Unix socket."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from loadtest.tests.proxied import (
-    eventually,
-)
 from servers import embedded
 from servers.proxy.proxy import Proxy
+from servers.tests.proxied import (
+    eventually,
+)
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +80,14 @@ def test_postgresql_sees_at_once_that_a_client_is_gone(postgres: Proxy, database
         assert beside.execute(asked, [pid]).fetchone() == (1,)
         with socket.socket(fileno=os.dup(connection.fileno())) as same:
             same.shutdown(socket.SHUT_RDWR)  # as after a SIGKILL: no goodbye
-        eventually(lambda: beside.execute(asked, [pid]).fetchone() == (0,), what="it is gone")
+        eventually(
+            lambda: beside.execute(asked, [pid]).fetchone() == (0,), what="its backend has ended"
+        )
     connection.close()
     assert sold(database, "gone") == 0
 
 
-def test_a_database_that_refuses_is_back_when_all_is_normal_again(
+def test_a_database_that_refused_is_reachable_again_after_pass_on(
     postgres: Proxy, database: str
 ) -> None:
     postgres.refuse()

@@ -1,4 +1,4 @@
-"""Replies that get lost on their way from a real Valkey: it was done, and nobody was told."""
+"""Replies of a real Valkey that get lost: the command was carried out, the client does not know."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import socket
 import pytest
 import redis
 
-from loadtest.tests.proxied import (
+from servers.proxy.lost_reply import Watcher
+from servers.proxy.proxy import LostReply, Proxy
+from servers.tests.proxied import (
     client_at,
     eventually,
 )
-from servers.proxy.lost_reply import Watcher
-from servers.proxy.proxy import LostReply, Proxy
 
 
 def test_a_set_nx_whose_reply_is_lost_leaves_the_key_there(
     proxy: Proxy, client: redis.Redis, direct: redis.Redis
 ) -> None:
-    """redis-py's default of ten retries would ask again here, and be told that another has it."""
+    """With redis-py's ten retries the client would ask again, and find its own key in the way."""
     client.ping()
     lost = proxy.lose_reply(b"lock:42")
     assert (lost.fired, lost.reply) == (False, b"")
@@ -71,7 +71,7 @@ def test_only_what_follows_counts_within_one_chunk_too() -> None:
     assert watcher.sees(b"apple COMMIT")
 
 
-def test_another_connections_request_does_not_count(proxy: Proxy, direct: redis.Redis) -> None:
+def test_a_request_on_another_connection_does_not_match(proxy: Proxy, direct: redis.Redis) -> None:
     lost = proxy.lose_reply(b"lock:x", after=b"apple")
     with client_at(proxy.port) as one, client_at(proxy.port) as other:
         one.set("apple", 1)
@@ -90,12 +90,12 @@ def test_a_rule_that_was_cancelled_loses_nothing(proxy: Proxy, client: redis.Red
     lost.cancel()
 
 
-def test_a_client_that_leaves_before_the_reply_leaves_the_rule_to_the_next(
+def test_a_client_that_leaves_before_the_reply_does_not_use_the_rule_up(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
     lost = proxy.lose_reply(b"lock:queue")
-    with socket.create_connection(("127.0.0.1", proxy.port), 5) as impatient:
-        impatient.sendall(b"BLPOP lock:queue 0\r\n")
+    with socket.create_connection(("127.0.0.1", proxy.port), 5) as leaving:
+        leaving.sendall(b"BLPOP lock:queue 0\r\n")
         eventually(lambda: direct.info()["blocked_clients"] == 1, what="it waits at the server")
     eventually(lambda: direct.info()["blocked_clients"] == 0, what="the server saw it leave")
     assert not lost.fired

@@ -1,9 +1,10 @@
-"""A broken sale is told in a dozen lines that a reader can follow."""
+"""The timeline of a broken sale: a dozen lines that a reader can follow."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from loadtest.judge.intervals import ProductHistory
 from loadtest.report.timeline import LENGTH, timeline
 from loadtest.tests.happenings import Happenings, one_after_the_other
 
@@ -41,7 +42,7 @@ def paused() -> Happenings:
     return shop
 
 
-def test_a_pause_is_told_from_the_first_hold_to_the_lost_decrement() -> None:
+def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
     shop = paused()
     judged = shop.judged()
     assert judged.verdict == "oversold"
@@ -57,11 +58,11 @@ def test_a_pause_is_told_from_the_first_hold_to_the_lost_decrement() -> None:
         " 2.551 s  victim sells order 31, writes back 9",
         " 2.561 s  rival-1 sells order 32, writes back 9: the decrement of order 31 is lost",
         " 2.562 s  victim releases, and finds that the lock was not its own",
-        " ...      and 9 more sold, last told sold_out at 3.9 s: 11 orders for 10 units",
+        " ...      and 9 more sold, last sold_out at 3.9 s: 11 orders for 10 units",
     ]
 
 
-def test_a_deadlock_is_told_from_the_crash_to_the_last_buyer_in_vain() -> None:
+def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
     shop = Happenings(stock=2)
     shop.asks(0, "victim")
     shop.acquires(1, 2, "victim")
@@ -77,11 +78,11 @@ def test_a_deadlock_is_told_from_the_crash_to_the_last_buyer_in_vain() -> None:
     assert timeline(shop.history(), judged) == [
         " 0.000 s  victim (A) has the lock",
         " 0.048 s  fault: process 12 killed",
-        " 0.049 s  victim is told unknown",
+        " 0.049 s  victim is answered unknown",
         " 0.098 s  fault: node A is back",
-        " 0.158 s  rival-1 is told busy, 3 times",
-        " 0.158 s  rival-2 is told busy, 3 times",
-        " ...      3 still asked in vain at 3.2 s, 2 units left: 0 orders for 2 units",
+        " 0.158 s  rival-1 is answered busy, 3 times",
+        " 0.158 s  rival-2 is answered busy, 3 times",
+        " ...      3 still refused at 3.2 s, 2 units left: 0 orders for 2 units",
     ]
 
 
@@ -93,21 +94,19 @@ def test_an_undersold_sale_follows_who_was_refused_though_units_were_left() -> N
         shop.answered(21, key, "sold_out")
     judged = shop.judged()
     assert judged.verdict == "undersold"
-    told = timeline(shop.history(), judged)
-    assert " 0.000 s  buyer-2 is told sold_out" in told
-    assert (
-        told[-1] == " ...      and 1 more sold, last told sold_out at 0.0 s: 1 orders for 2 units"
-    )
+    lines = timeline(shop.history(), judged)
+    assert " 0.000 s  buyer-2 is answered sold_out" in lines
+    assert lines[-1] == " ...      and 1 more sold, last sold_out at 0.0 s: 1 orders for 2 units"
 
 
-def test_an_order_whose_buyer_was_not_told_is_told_here() -> None:
+def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
     shop = Happenings(stock=1)
     shop.asks(0, "victim")
     shop.commits(5, "victim", 1)
     shop.answered(9, "victim", "unknown")
     assert timeline(shop.history(), shop.judged()) == [
-        " 0.000 s  victim sells order 31 (its buyer was not told)",
-        " 0.004 s  victim is told unknown",
+        " 0.000 s  victim sells order 31 (its buyer does not know)",
+        " 0.004 s  victim is answered unknown",
         " ...      1 orders for 1 units",
     ]
 
@@ -115,11 +114,11 @@ def test_an_order_whose_buyer_was_not_told_is_told_here() -> None:
 def test_a_fault_that_did_not_fire_says_so() -> None:
     shop = one_after_the_other()
     shop.fault(3, "prove", "process 12 is in state S", type="fail")
-    told = timeline(shop.history(), shop.judged())
-    assert " 0.001 s  fault: it did not fire: process 12 is in state S" in told
+    lines = timeline(shop.history(), shop.judged())
+    assert " 0.001 s  fault: it did not fire: process 12 is in state S" in lines
 
 
-def test_a_read_that_is_repeated_is_told_once_until_it_finds_another_stock() -> None:
+def test_a_repeated_read_is_shown_once_until_it_finds_another_stock() -> None:
     shop = Happenings(stock=2)
     shop.asks(0, "victim")
     for ms, amount in enumerate((2, 2, 2, 1, 1)):
@@ -132,23 +131,25 @@ def test_a_read_that_is_repeated_is_told_once_until_it_finds_another_stock() -> 
     ]
 
 
-def test_a_long_story_keeps_its_faults_and_the_lost_decrement() -> None:
+def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:
     shop = paused()
     for number in range(40):
         shop.reads(40 + number, f"{RUN}/rival-1", number % 2, **B)
-    told = timeline(shop.history(), shop.judged())
-    assert len(told) == LENGTH
-    text = "\n".join(told)
+    lines = timeline(shop.history(), shop.judged())
+    assert len(lines) == LENGTH
+    text = "\n".join(lines)
     for kept in ("SIGSTOP", "goes on", "two holders", "decrement of order 31 is lost", "11 orders"):
         assert kept in text
 
 
-def test_a_history_of_nothing_is_a_story_of_one_line() -> None:
-    assert timeline([], Happenings(stock=2).judged()) == [" ...      0 orders for 2 units"]
+def test_an_empty_history_has_a_timeline_of_one_line() -> None:
+    assert timeline(ProductHistory(), Happenings(stock=2).judged()) == [
+        " ...      0 orders for 2 units"
+    ]
 
 
-def test_a_release_that_takes_the_lock_from_the_next_holder_is_told_as_that() -> None:
-    def story(victim_releases_at: float) -> str:
+def test_a_release_that_deletes_the_next_holders_lock_is_shown_as_that() -> None:
+    def lines(victim_releases_at: float) -> str:
         shop = Happenings(stock=2)
         for key, where in (("x/victim", A), ("x/rival-1", B)):
             shop.asks(0, key)
@@ -158,5 +159,5 @@ def test_a_release_that_takes_the_lock_from_the_next_holder_is_told_as_that() ->
         return "\n".join(timeline(shop.history(), shop.judged()))
 
     deletes = "victim releases, and so deletes the lock of rival-1"
-    assert deletes in story(40)
-    assert deletes not in story(20)
+    assert deletes in lines(40)
+    assert deletes not in lines(20)

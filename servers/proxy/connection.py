@@ -1,4 +1,4 @@
-"""One connection through the proxy: a client, its way to the server, and what happens there."""
+"""One connection through the proxy: the client's socket, the server's, and the bytes between."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from typing import cast
 
 from servers.proxy.lost_reply import LostReply, Watcher
 
-#: A server's: host and port, or the path of a Unix socket.
+#: Where a server listens: host and port, or the path of its Unix socket.
 Address = tuple[str, int] | Path | str
-#: A replica asks for its master's writes within this many bytes of its connection, or never.
+#: A replica sends PSYNC within this many bytes of its connection, or never.
 HANDSHAKE = 4096
 
 
 @dataclass
 class Conditions:
-    """What the proxy does with bytes; the same for all of its links."""
+    """What the proxy does with bytes, for all of its connections."""
 
     target: Address
     delay: float = 0.0  # seconds, for each chunk in each direction
-    hole: bool = False  # everything is dropped
-    replication_hole: bool = False  # what a server sends to its replicas is dropped
-    refusing: bool = False
+    hole: bool = False  # drop everything
+    replication_hole: bool = False  # drop what a server sends to its replicas
+    refusing: bool = False  # accept no connection
     rules: list[LostReply] = field(default_factory=list)
-    links: set[Link] = field(default_factory=set)
+    connections: set[Connection] = field(default_factory=set)
 
 
 class Side(asyncio.Protocol):
-    """One end of a link, and the queue of what came from it and has not been passed on."""
+    """One end of a connection, and the bytes from it that were not passed on yet."""
 
     other: Side
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
         self.transport: asyncio.Transport | None = None
-        self.queue: deque[tuple[float, bytes | None]] = deque()  # due at; None: it was closed
+        self.queue: deque[tuple[float, bytes | None]] = deque()  # due at, bytes; None is a close
         self.timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.link.opened(self)
+        self.connection.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        self.link.received(self, data)
+        self.connection.received(self, data)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
-        self.link.closed(self)
+        self.connection.closed(self)
 
     def pause_writing(self) -> None:
         if self.other.transport is not None:
@@ -67,8 +67,8 @@ class Side(asyncio.Protocol):
             self.timer = None
 
 
-class Link:
-    """A client's connection and the one to the server that belongs to it.
+class Connection:
+    """A client's socket and the socket to the server that belongs to it.
 
     A close on one side is passed on to the other: PostgreSQL must see that a killed client is gone.
     """
@@ -77,21 +77,21 @@ class Link:
         self.conditions = conditions
         self.client, self.server = Side(self), Side(self)
         self.client.other, self.server.other = self.server, self.client
-        self.has_lost = False  # bytes, or a close: whatever follows would make no sense
+        self.has_lost = False  # bytes or a close: what follows would be half a message
         self._replicates = False
         self._handshake = b""
         self._connecting: asyncio.Task[None] | None = None
         self._watchers: dict[LostReply, Watcher] = {}
-        self._losing: LostReply | None = None  # its request is under way
-        self._drains = False  # its reply is lost, the server is not gone yet
+        self._losing: LostReply | None = None  # the rule whose request was passed on
+        self._drains = False  # pass nothing on; the server's side is still open
 
-    # --- what the two sides report ---------------------------------------------------------------
+    # --- called by the two sides ------------------------------------------------------------------
 
     def opened(self, side: Side) -> None:
         if side is self.server:
             self._flush(self.client)
             return
-        self.conditions.links.add(self)
+        self.conditions.connections.add(self)
         if self.conditions.refusing:
             self.cut()
         elif not self.conditions.hole:
@@ -114,11 +114,11 @@ class Link:
         if self._is_over():
             self._end()
 
-    # --- what the proxy asks for -----------------------------------------------------------------
+    # --- called by the proxy ----------------------------------------------------------------------
 
     def cut(self) -> None:
-        """End it on both sides; what was under way is gone."""
-        self._drains = True  # nothing is passed on any more, a close either
+        """Abort both sides. Bytes under way are lost."""
+        self._drains = True  # nor is a close passed on any more
         for side in (self.client, self.server):
             side.forget()
             if side.transport is not None:
@@ -129,8 +129,8 @@ class Link:
         if self._is_over():
             self._end()
 
-    def settle(self) -> None:
-        """The conditions have changed."""
+    def apply_conditions(self) -> None:
+        """Follow the proxy's conditions after they changed."""
         holes = [side for side in (self.client, self.server) if self._is_in_a_hole(side)]
         for side in holes:
             self.has_lost = self.has_lost or bool(side.queue)
@@ -140,7 +140,7 @@ class Link:
         if self.has_lost:
             self.cut()  # or half a message would arrive
         elif self._connecting is None:
-            self._connect()  # it came while there was a hole
+            self._connect()  # it was accepted while there was a hole
         elif not self.conditions.delay:
             for side in (self.client, self.server):
                 side.queue = deque((0.0, data) for _, data in side.queue)
@@ -149,9 +149,9 @@ class Link:
     # --- how bytes pass --------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        self._connecting = asyncio.get_running_loop().create_task(self._reach_the_server())
+        self._connecting = asyncio.get_running_loop().create_task(self._connect_to_server())
 
-    async def _reach_the_server(self) -> None:
+    async def _connect_to_server(self) -> None:
         loop, target = asyncio.get_running_loop(), self.conditions.target
         try:
             if isinstance(target, tuple):
@@ -163,31 +163,31 @@ class Link:
             self.cut()
 
     def _is_in_a_hole(self, side: Side) -> bool:
-        """Whether what comes from this side is dropped."""
+        """Whether bytes from this side are dropped."""
         if self.conditions.hole:
             return True
         return self.conditions.replication_hole and self._replicates and side is self.server
 
     def _pass(self, side: Side, data: bytes | None) -> None:
-        """In order and, if there is one, after the delay; None is a close."""
+        """Deliver in order, after the delay if there is one. None is a close."""
         if self._losing is not None and side is self.server:
             self._lose(data)
-        elif self.conditions.delay or side.queue or self._server_is_awaited(side):
+        elif self.conditions.delay or side.queue or self._waits_for_server(side):
             side.queue.append((asyncio.get_running_loop().time() + self.conditions.delay, data))
             self._flush(side)
         else:
             self._deliver(side, data)
 
-    def _server_is_awaited(self, side: Side) -> bool:
+    def _waits_for_server(self, side: Side) -> bool:
         return side is self.client and self._connecting is not None and not self._connecting.done()
 
     def _flush(self, side: Side) -> None:
-        """Deliver what is due, and come back for the rest."""
+        """Deliver what is due, and set a timer for the rest."""
         loop = asyncio.get_running_loop()
         if side.timer is not None:
             side.timer.cancel()
             side.timer = None
-        if side.other.transport is None and self._server_is_awaited(side):
+        if side.other.transport is None and self._waits_for_server(side):
             return
         while side.queue and side.queue[0][0] <= loop.time():
             self._deliver(side, side.queue.popleft()[1])
@@ -202,12 +202,12 @@ class Link:
             transport.close()
             return
         if side is self.client and self.conditions.rules and self._losing is None:
-            self._look_for_a_request(data)
+            self._match_rules(data)
         transport.write(data)
 
-    # --- how a reply gets lost -------------------------------------------------------------------
+    # --- losing a reply ---------------------------------------------------------------------------
 
-    def _look_for_a_request(self, data: bytes) -> None:
+    def _match_rules(self, data: bytes) -> None:
         for rule in list(self.conditions.rules):
             watcher = self._watchers.get(rule) or self._watchers.setdefault(rule, Watcher(rule))
             if rule.is_open and watcher.sees(data):
@@ -217,7 +217,7 @@ class Link:
                 return
 
     def _lose(self, reply: bytes | None) -> None:
-        if reply is None:  # the server is gone, and never answered
+        if reply is None:  # the server closed without an answer
             if self.client.transport is not None:
                 self.client.transport.close()
             return
@@ -227,16 +227,16 @@ class Link:
         self.client.forget()
         if self.client.transport is not None:
             self.client.transport.abort()
-        # Not closed with bytes unread, which would be a reset: the server reads all that we sent.
+        # Not close(): with unread bytes that is a reset, and the server might not read the request.
         if self.server.transport is not None:
             with suppress(OSError):
                 self.server.transport.write_eof()
 
-    # --- its end ---------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
         both_are_gone = self.client.transport is None and self.server.transport is None
-        return both_are_gone and not self._server_is_awaited(self.client)
+        return both_are_gone and not self._waits_for_server(self.client)
 
     def _end(self) -> None:
         for side in (self.client, self.server):
@@ -245,4 +245,4 @@ class Link:
             self._losing.give_back()
             self.conditions.rules.append(self._losing)
             self._losing = None
-        self.conditions.links.discard(self)
+        self.conditions.connections.discard(self)

@@ -1,4 +1,4 @@
-"""The proxy of the faults before a real Valkey: every mode, and its end."""
+"""The proxy before a real Valkey: every mode, and its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from loadtest.tests.proxied import (
+from servers import embedded
+from servers.proxy.proxy import Proxy
+from servers.tests.proxied import (
     client_at,
     eventually,
     has_left,
@@ -21,8 +23,6 @@ from loadtest.tests.proxied import (
     listen_on,
     names,
 )
-from servers import embedded
-from servers.proxy.proxy import Proxy
 
 
 def test_everything_is_passed_on_whatever_its_size(proxy: Proxy, client: redis.Redis) -> None:
@@ -57,7 +57,7 @@ def test_a_delay_holds_each_direction_up_and_keeps_the_order(
     assert time.monotonic() - started < 0.1
 
 
-def test_what_was_delayed_comes_at_once_when_all_is_normal_again(
+def test_what_was_delayed_is_delivered_at_once_when_everything_is_passed_on_again(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
     with client_at(proxy.port) as client:
@@ -72,7 +72,7 @@ def test_what_was_delayed_comes_at_once_when_all_is_normal_again(
         assert direct.get("late") == "1"
 
 
-def test_in_a_black_hole_nothing_is_said_and_what_was_sent_is_gone_for_good(
+def test_a_black_hole_answers_nobody_and_what_was_sent_into_it_is_lost(
     proxy: Proxy, client: redis.Redis, direct: redis.Redis
 ) -> None:
     client.ping()
@@ -86,7 +86,7 @@ def test_in_a_black_hole_nothing_is_said_and_what_was_sent_is_gone_for_good(
     assert direct.get("k") is None
 
 
-def test_after_a_black_hole_those_who_lost_bytes_are_cut_and_the_others_go_on(
+def test_after_a_black_hole_connections_that_lost_bytes_are_cut_and_the_others_stay(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
     loser, keeper = (socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(2))
@@ -95,7 +95,9 @@ def test_after_a_black_hole_those_who_lost_bytes_are_cut_and_the_others_go_on(
             each.sendall(b"PING\r\n")
             assert each.recv(100) == b"+PONG\r\n"
         loser.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
-        eventually(lambda: _said(direct, "qbuf", above=0), what="half a message is at the server")
+        eventually(
+            lambda: _any_client(direct, "qbuf", above=0), what="half a message is at the server"
+        )
         proxy.black_hole()
         loser.sendall(b"lf\r\n")
         with socket.create_connection(("127.0.0.1", proxy.port), 5) as newcomer:
@@ -103,19 +105,21 @@ def test_after_a_black_hole_those_who_lost_bytes_are_cut_and_the_others_go_on(
             eventually(lambda: has_lost(proxy) == 1, what="the proxy has dropped something")
             proxy.pass_on()
             newcomer.sendall(b"PING\r\n")
-            assert newcomer.recv(100) == b"+PONG\r\n", "who came into the hole and said nothing"
+            assert newcomer.recv(100) == b"+PONG\r\n", (
+                "who was accepted in the hole and sent nothing"
+            )
         assert loser.recv(100) == b""
         keeper.sendall(b"PING\r\n")
         assert keeper.recv(100) == b"+PONG\r\n"
     assert direct.get("k") is None
 
 
-def _said(direct: redis.Redis, field: str, *, above: int) -> bool:
+def _any_client(direct: redis.Redis, field: str, *, above: int) -> bool:
     clients: list[dict[str, str]] = direct.client_list()
     return any(int(c[field]) > above for c in clients if c["cmd"] != "client|list")
 
 
-def test_what_was_delayed_when_a_black_hole_opened_is_lost_as_well(
+def test_what_was_delayed_when_a_black_hole_began_is_lost_too(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
     with socket.create_connection(("127.0.0.1", proxy.port), 5) as late:
@@ -129,16 +133,14 @@ def test_what_was_delayed_when_a_black_hole_opened_is_lost_as_well(
     assert direct.get("late") is None
 
 
-def test_in_a_black_hole_no_side_hears_that_the_other_has_gone(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
+def test_in_a_black_hole_a_close_is_not_passed_on(proxy: Proxy, direct: redis.Redis) -> None:
     with client_at(proxy.port) as client:
         client.client_setname("gone")
         proxy.black_hole()
     eventually(lambda: has_lost(proxy) == 1, what="the proxy saw the close")
     assert "gone" in names(direct)
     proxy.pass_on()
-    eventually(lambda: "gone" not in names(direct), what="the server hears of it")
+    eventually(lambda: "gone" not in names(direct), what="the server has seen the close")
 
 
 def test_a_proxy_that_refuses_looks_like_a_server_that_is_down_and_keeps_its_port(
@@ -156,7 +158,7 @@ def test_a_proxy_that_refuses_looks_like_a_server_that_is_down_and_keeps_its_por
     assert client.ping()
 
 
-def test_a_cut_ends_what_is_connected_and_lets_everybody_come_again(
+def test_a_cut_ends_every_connection_and_new_ones_are_accepted(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
     with socket.create_connection(("127.0.0.1", proxy.port), 5) as connected:
@@ -164,12 +166,12 @@ def test_a_cut_ends_what_is_connected_and_lets_everybody_come_again(
         assert connected.recv(100) == b"+OK\r\n"
         proxy.cut()
         assert connected.recv(100) == b""
-    eventually(lambda: "cut" not in names(direct), what="the server hears of it")
+    eventually(lambda: "cut" not in names(direct), what="the server has seen the close")
     with client_at(proxy.port) as client:
         assert client.ping()
 
 
-def test_a_switch_takes_newcomers_elsewhere_and_cuts_the_others(
+def test_a_switch_sends_new_connections_elsewhere_and_cuts_the_others(
     proxy: Proxy, client: redis.Redis, tmp_path: Path
 ) -> None:
     other = embedded.Valkey(tmp_path)
@@ -188,7 +190,7 @@ def test_a_switch_takes_newcomers_elsewhere_and_cuts_the_others(
         other.stop()
 
 
-def test_a_server_that_is_gone_is_told_to_the_client(valkey: embedded.Valkey) -> None:
+def test_a_client_is_cut_when_there_is_no_server(valkey: embedded.Valkey) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         with (
@@ -215,7 +217,7 @@ def test_what_a_client_sends_before_it_closes_arrives(proxy: Proxy, direct: redi
     eventually(lambda: direct.get("hasty") == "1", what="the command was passed on")
 
 
-def test_what_a_client_sends_before_it_closes_arrives_at_a_server_that_takes_its_time() -> None:
+def test_what_a_client_sends_before_it_closes_arrives_at_a_server_that_accepts_late() -> None:
     with socket.socket() as slow:
         slow.bind(("127.0.0.1", 0))
         slow.listen(0)
@@ -223,7 +225,9 @@ def test_what_a_client_sends_before_it_closes_arrives_at_a_server_that_takes_its
         with full, Proxy(slow.getsockname()) as proxy:
             with socket.create_connection(("127.0.0.1", proxy.port), 5) as hasty:
                 hasty.sendall(b"hello")
-            eventually(lambda: has_left(proxy), what="the client has left, the server is awaited")
+            eventually(
+                lambda: has_left(proxy), what="the client has left, the server has not accepted yet"
+            )
             slow.accept()[0].close()
             slow.settimeout(10)
             with slow.accept()[0] as accepted:
@@ -237,26 +241,28 @@ def test_what_a_client_sends_before_it_closes_arrives_at_a_server_that_takes_its
 def test_a_replica_behind_a_black_hole_loses_the_last_write_when_it_is_promoted(
     proxy: Proxy, direct: redis.Redis, tmp_path: Path
 ) -> None:
-    """Without the hole the bytes are in the replica's socket already, and nothing is lost."""
-    replica = embedded.Valkey(tmp_path, "--replicaof", f"127.0.0.1 {proxy.port}")
+    """Without the black hole the bytes are in the replica's socket already, and nothing is lost."""
+    replica = embedded.Valkey(tmp_path, replica_of=("127.0.0.1", proxy.port))
     embedded.adopt(replica.start())
     try:
         with client_at(replica.port) as promoted:
-            eventually(lambda: _is_linked(promoted), what="the replica follows", patience=20)
+            eventually(lambda: _is_linked(promoted), what="the replica follows", timeout=20)
             direct.set("before", 1)
             assert direct.wait(1, 5000) == 1
             proxy.black_hole_replication()
-            with client_at(proxy.port).client() as buyer:  # one connection: WAIT is about its own
-                assert buyer.set("lock", "A"), "others pass"
+            with client_at(
+                proxy.port
+            ).client() as buyer:  # one connection: WAIT counts its own writes
+                assert buyer.set("lock", "A"), "other clients pass"
                 assert buyer.wait(1, 300) == 0
             assert _is_linked(promoted), "its link stays open"
-            promoted.replicaof("NO", "ONE")
+            replica.promote()
             assert (promoted.get("before"), promoted.get("lock")) == ("1", None)
             assert direct.get("lock") == "A"
 
             promoted.replicaof("127.0.0.1", str(proxy.port))
             proxy.pass_on()
-            eventually(lambda: promoted.get("lock") == "A", what="it follows again", patience=20)
+            eventually(lambda: promoted.get("lock") == "A", what="it follows again", timeout=20)
     finally:
         replica.stop()
 
@@ -268,7 +274,7 @@ def _is_linked(replica: redis.Redis) -> bool:
 # --- its end ------------------------------------------------------------------------------------
 
 
-def test_after_its_end_no_thread_port_or_socket_is_left(
+def test_a_stopped_proxy_leaves_no_thread_port_or_socket(
     valkey: embedded.Valkey, tmp_path: Path
 ) -> None:
     before = threading.active_count()
@@ -286,12 +292,12 @@ def test_after_its_end_no_thread_port_or_socket_is_left(
         assert is_cut(connected)
     assert threading.active_count() == before
     listen_on(plain.port)
-    folder.rmdir()  # which fails where something is left in it
+    folder.rmdir()  # fails if the socket is left in it
     with pytest.raises(RuntimeError, match=r"call start\(\) first"):
         plain.cut()
 
 
-def test_those_whom_it_was_letting_in_are_cut_at_its_end(valkey: embedded.Valkey) -> None:
+def test_connections_that_it_is_accepting_are_cut_when_it_stops(valkey: embedded.Valkey) -> None:
     for _ in range(20):
         proxy = Proxy(("127.0.0.1", valkey.port))
         proxy.start()

@@ -1,0 +1,169 @@
+"""What the commands share: their setting, progress line and results, and how they run a rush."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+from pathlib import Path
+from typing import cast
+
+from rich.console import Console
+
+from loadtest.expected import EXPECTED
+from loadtest.judge import history
+from loadtest.judge.history import Event
+from loadtest.judge.run import Run, Summary
+from loadtest.report import html as html_report
+from loadtest.report import tables as report
+from loadtest.rush.locust_process import Buyers
+from loadtest.stack.results import RESULTS, ResultFolder, now, result_folder
+from loadtest.stack.stack import Stack, StackError
+
+#: Without a lock, with A1's, with the one to copy.
+CONTRAST = ("none", "token", "redis")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds."""
+
+    locks: Sequence[str] = CONTRAST
+    buyers: int = 200
+    stock: int = 100
+    hold_ms: int = 0
+    nodes: int = 2
+    workers: int = 2
+    product: str = "apple"
+    deadline: float = 60.0
+    verbose: bool = False
+    repeat: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Of each worker: enough for all buyers of its node, for accepts do not split evenly."""
+        return max(1, ceil(self.buyers / self.nodes))
+
+
+class Progress:
+    """One line with the present step; with --verbose also how long each step took."""
+
+    def __init__(self, console: Console, *, verbose: bool) -> None:
+        self.console = console
+        self.verbose = verbose
+        self._status = console.status("starting")
+        self._step = ""
+        self._since = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self("")
+        self._status.stop()
+
+    def __call__(self, step: str) -> None:
+        now = time.monotonic()
+        if self._step and self.verbose:
+            self.console.print(f"[dim]{now - self._since:6.2f} s  {self._step}[/]")
+        elif step and not self.console.is_terminal:
+            self.console.print(f"[dim]{step}[/]")
+        self._step, self._since = step, now
+        self._status.update(step)
+
+
+@dataclass
+class Output:
+    """What a command shows while it runs, and what it leaves in results/<time>/."""
+
+    console: Console
+    progress: Progress
+    folder: ResultFolder
+    started: datetime
+    path: Path | None = None
+
+    def summary(self, stack: Stack, runs: Sequence[Run]) -> Summary:
+        """The summary of these runs, all of them on this stack."""
+        return {
+            "started": self.started.isoformat(timespec="seconds"),
+            "machine": report.machine(stack.shop().ready()["parts"]),
+            "nodes": len(stack.nodes),
+            "workers": stack.workers,
+            "threads": stack.threads,
+            "runs": runs,
+        }
+
+    def write(
+        self,
+        summary: Summary,
+        events: Sequence[Event],
+        *,
+        title: str,
+        faults: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write summary.json, history.jsonl and report.html (see report.html.write)."""
+        report.write_summary(self.folder.path, summary)
+        history.write(self.folder.path / "history.jsonl", events)
+        html_report.write(self.folder.path, summary, events, title=title, faults=faults)
+
+    def finish(self) -> None:
+        """Give the folder its name, and point results/latest at it."""
+        self.progress("stopping")
+        self.path = self.folder.finish()
+
+    def print_files(self, *names: str) -> None:
+        """Print where these files are."""
+        assert self.path is not None
+        for name in names:
+            self.console.print(f"{self.path.relative_to(RESULTS.parent)}/{name}", highlight=False)
+
+
+@contextmanager
+def output(console: Console, *, verbose: bool) -> Iterator[Output]:
+    """Where a command shows its progress and writes its results, for as long as the block lasts."""
+    started = now()
+    with (
+        Progress(console, verbose=verbose) as progress,
+        result_folder(started, RESULTS) as folder,
+    ):
+        yield Output(console, progress, folder, started)
+
+
+def stack_for(setting: Setting, output: Output, *, extras: bool, record: bool = False) -> Stack:
+    """The stack for a setting, not yet started; `extras` and `record` as in Stack."""
+    return Stack(
+        nodes=setting.nodes,
+        workers=setting.workers,
+        threads=setting.threads,
+        log=output.folder.log,
+        progress=output.progress,
+        extras=extras,
+        record=record,
+    )
+
+
+def rush(buyers: Buyers, setting: Setting, lock: str, fault: str = "rush") -> Run:
+    """One rush under one lock, compared with the verdict expected of it. Raises StackError."""
+    run = buyers.rush(
+        lock=lock,
+        buyers=setting.buyers,
+        stock=setting.stock,
+        hold_ms=setting.hold_ms,
+        product=setting.product,
+        deadline=setting.deadline,
+    )
+    if "error" in run:
+        raise StackError(run["error"])
+    expected = EXPECTED[lock][fault]
+    as_expected = run["verdict"] == expected
+    return cast(Run, {**run, "fault": fault, "expected": expected, "as_expected": as_expected})
+
+
+def require_known(asked: Sequence[str], known: Sequence[str], what: str) -> None:
+    """Raise StackError, with the known names, for a lock or a fault that is not among them."""
+    if unknown := [name for name in asked if name not in known]:
+        raise StackError(f"unknown {what}: {', '.join(unknown)}; there are {', '.join(known)}")

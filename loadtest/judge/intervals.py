@@ -1,0 +1,165 @@
+"""What the events of one product amount to: requests, holds of its lock, and commits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from loadtest.judge.history import Event
+
+
+@dataclass(slots=True)
+class Request:
+    """One request of a buyer. Without a recorded answer `answered` is None and `type` is info."""
+
+    attempt: str
+    sent: int
+    answered: int | None = None
+    type: str = "info"
+    outcome: str = "unknown"
+    order: int | None = None
+
+    def answer(self, outcome: str, order: int | None) -> None:
+        """Record the answer, at the present time."""
+        self.answered = time.monotonic_ns()
+        self.type = {"sold": "ok", "unknown": "info"}.get(outcome, "fail")
+        self.outcome = outcome
+        self.order = order
+
+
+@dataclass(slots=True)
+class Hold:
+    """One grant of a lock, for as long as its holder certainly believed that it held it.
+
+    asked  when it asked for the lock; 0 where that was not recorded
+    start  when it got the lock
+    end    when it began to release it; without a release, its last recorded event
+    """
+
+    attempt: str
+    node: str
+    token: str
+    fence: int | None
+    asked: int
+    start: int
+    end: int
+    released: bool = False
+
+
+@dataclass(slots=True)
+class Commit:
+    """A node's COMMIT of an order.
+
+    begun    just before the COMMIT
+    read_at  when it last read the stock before that, and `amount` the stock that it read
+    done     just after the COMMIT, None if the node did not record that
+    order    the order's number, if the COMMIT happened
+    """
+
+    attempt: str
+    begun: int
+    read_at: int | None = None
+    amount: int | None = None
+    done: int | None = None
+    order: int | None = None
+
+
+class ProductHistory:
+    """The events of one product, oldest first, and what they amount to, each computed once."""
+
+    def __init__(self, events: Sequence[Event] = ()) -> None:
+        self.events = events
+
+    @cached_property
+    def requests(self) -> list[Request]:
+        """What its buyers asked, in the order in which they asked."""
+        return _requests(self.events)
+
+    @cached_property
+    def holds(self) -> list[Hold]:
+        """Every grant of its lock, in the order of their starts."""
+        return _holds(self.events)
+
+    @cached_property
+    def commits(self) -> list[Commit]:
+        """Every commit that a node recorded, in the order in which they began."""
+        return _commits(self.events)
+
+
+def _requests(events: Sequence[Event]) -> list[Request]:
+    found: list[Request] = []
+    open_: dict[str, Request] = {}
+    for event in events:
+        if event["by"] != "buyer":
+            continue
+        attempt = event["attempt"]
+        if event["type"] == "invoke":
+            open_[attempt] = Request(attempt, event["t"])
+            found.append(open_[attempt])
+        elif attempt in open_:
+            asked = open_.pop(attempt)
+            asked.answered = event["t"]
+            asked.type = event["type"]
+            asked.outcome = event.get("outcome", "unknown")
+            asked.order = event.get("order")
+    return found
+
+
+#: Who handles an attempt: node, pid, attempt. Two may handle a repeated attempt at once.
+_Handler = tuple[str, int, str]
+
+
+def _handled(events: Sequence[Event]) -> Iterator[tuple[_Handler, Event]]:
+    for event in events:
+        if event["by"] == "node":
+            yield (event.get("node", ""), event.get("pid", 0), event["attempt"]), event
+
+
+def _holds(events: Sequence[Event]) -> list[Hold]:
+    found: list[Hold] = []
+    asked: dict[_Handler, int] = {}
+    open_: dict[_Handler, Hold] = {}
+    for handler, event in _handled(events):
+        hold = open_.get(handler)
+        if event["f"] == "acquire":
+            asked[handler] = event["t"]
+            open_.pop(handler, None)
+        elif event["f"] == "acquired" and event["type"] == "ok":
+            hold = Hold(
+                attempt=event["attempt"],
+                node=event.get("node", ""),
+                token=event.get("token", ""),
+                fence=event.get("fence"),
+                asked=asked.pop(handler, 0),
+                start=event["t"],
+                end=event["t"],
+            )
+            open_[handler] = hold
+            found.append(hold)
+        elif hold is not None:
+            hold.end = event["t"]
+            if event["f"] in {"release", "released"}:
+                hold.released = True
+                open_.pop(handler)
+    return found
+
+
+def _commits(events: Sequence[Event]) -> list[Commit]:
+    found: list[Commit] = []
+    reads: dict[_Handler, Event] = {}
+    open_: dict[_Handler, Commit] = {}
+    for handler, event in _handled(events):
+        if event["f"] == "after_read":
+            reads[handler] = event
+        elif event["f"] == "before_commit":
+            seen = reads.get(handler)
+            commit = Commit(event["attempt"], event["t"], order=event.get("order"))
+            if seen is not None:
+                commit.read_at, commit.amount = seen["t"], seen.get("amount")
+            open_[handler] = commit
+            found.append(commit)
+        elif event["f"] == "after_commit" and handler in open_:
+            open_.pop(handler).done = event["t"]
+    return found

@@ -1,0 +1,129 @@
+"""The types of `results/<time>/summary.json`: every command writes it, other programs read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Required, TypedDict
+
+
+class Machine(TypedDict):
+    """Where it ran."""
+
+    cpus: int | None
+    python: str
+    postgres: str
+    redis: str
+
+
+class Latency(TypedDict):
+    """How long buyers waited for their last answer, in milliseconds."""
+
+    p50: float
+    p95: float
+    max: float
+
+
+class Judged(TypedDict):
+    """What the judge found of one sale.
+
+    oversold      orders beyond the stock
+    undersold     units that answered buyers could have bought and nobody did
+    lost_updates  decrements that another write erased; below 0, units that left without an order
+    outcomes      how many buyers got each outcome as their last answer
+    violations    names of the rules that the sale broke
+    verdict       exact, oversold, undersold, deadlock, unknown or not_run
+    """
+
+    initial_stock: int
+    orders: int
+    stock_left: int
+    oversold: int
+    undersold: int
+    lost_updates: int
+    outcomes: dict[str, int]
+    violations: list[str]
+    verdict: str
+
+
+class Run(TypedDict, total=False):
+    """One strategy in one rush or under one fault. One that was not run has no figures.
+
+    fault              `rush`, `rush-one-process`, `chaos` or the name of a fault
+    attempts           what the Idempotency-Keys of a rush begin with
+    expected           the verdict that loadtest/expected.py has
+    duration_s         from the first request to the last answer
+    arrival_spread_ms  from the first request to the last one
+    in_flight          the most requests that waited for an answer at one moment
+    round              of the bench and of chaos, which repeat their rushes
+    why                why it was not run
+    """
+
+    lock: Required[str]
+    fault: Required[str]
+    verdict: Required[str]
+    expected: Required[str]
+    as_expected: Required[bool]
+    sale: int
+    attempts: str
+    buyers: int
+    hold_ms: int
+    initial_stock: int
+    orders: int
+    stock_left: int
+    oversold: int
+    undersold: int
+    lost_updates: int
+    outcomes: dict[str, int]
+    violations: list[str]
+    duration_s: float
+    buy_ms: Latency
+    arrival_spread_ms: float
+    in_flight: int
+    round: int
+    why: str
+
+
+class Cell(Run, total=False):
+    """One strategy under one fault: a run, and how the fault went.
+
+    evidence    by what it was seen that the fault happened
+    missing     why the cell shows nothing, or empty
+    wrong       what was not as it must be, beside the verdict
+    recovery_s  seconds from the fault to the next sale, None if there was none or nobody asks
+    story       of a cell that is not exact, its timeline in lines of text
+    """
+
+    evidence: Required[str]
+    missing: Required[str]
+    wrong: Required[list[str]]
+    recovery_s: Required[float | None]
+    story: Required[list[str]]
+
+
+class Summary(TypedDict, total=False):
+    """All of `summary.json`. The fields after `runs` are of one command each.
+
+    started   ISO 8601 with the time zone
+    threads   of each worker
+    seed      of faults and chaos
+    minutes   of chaos
+    rushes    of chaos: which disturbances each had, with its seed and duration
+    rounds    of bench
+    seconds   of bench: what each round took, by name
+    median_s  of bench: the median of each
+    redis_to  of bench: the median ratio of `redis` to each, round by round
+    """
+
+    started: Required[str]
+    machine: Required[Machine]
+    nodes: Required[int]
+    workers: Required[int]
+    threads: Required[int]
+    runs: Required[Sequence[Run]]
+    seed: int | None
+    minutes: float
+    rushes: Sequence[Mapping[str, Any]]
+    rounds: int
+    seconds: Mapping[str, Sequence[float]]
+    median_s: Mapping[str, float]
+    redis_to: Mapping[str, float]

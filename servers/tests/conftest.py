@@ -1,0 +1,40 @@
+"""Fixtures: a Valkey, and a proxy before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from servers import embedded
+from servers.proxy.proxy import Proxy
+from servers.tests.proxied import SILENCE, client_at
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Valkey]:
+    server = embedded.Valkey(tmp_path_factory.mktemp("valkey"))
+    embedded.adopt(server.start())
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def direct(valkey: embedded.Valkey) -> Iterator[redis.Redis]:
+    """A client past the proxy."""
+    with client_at(valkey.port) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def proxy(valkey: embedded.Valkey) -> Iterator[Proxy]:
+    with Proxy(("127.0.0.1", valkey.port), name="tests") as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[redis.Redis]:
+    with client_at(proxy.port, timeout=SILENCE) as client:
+        yield client

