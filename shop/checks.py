@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
 from redis.connection import parse_url
 from redis.exceptions import RedisError
 
@@ -118,6 +119,31 @@ def every_patience_is_positive(**kwargs: Any) -> list[CheckMessage]:
         for name in names
         if not getattr(settings, name) > 0
     ]
+
+
+@register()
+def the_servers_lock_is_sound(**kwargs: Any) -> list[CheckMessage]:
+    from shop.strategies import STRATEGIES  # models: not before the apps are ready
+
+    strategy = STRATEGIES.get(settings.SHOP_LOCK)
+    if settings.SHOP_DEMO or (strategy and strategy.sound):
+        return []
+    wrong = "oversells or can stop for good" if strategy else "is no strategy"
+    return [
+        Error(
+            f"SHOP_LOCK is {settings.SHOP_LOCK!r}, which {wrong}.",
+            hint="Set SHOP_LOCK to one of "
+            f"{', '.join(name for name, one in STRATEGIES.items() if one.sound)}.",
+            id="shop.E007",
+        )
+    ]
+
+
+def refuse_to_start() -> None:
+    """What a shop must not sell with, asked by every process that serves: system checks stop
+    manage.py alone. Raises ImproperlyConfigured."""
+    for wrong in the_servers_lock_is_sound():
+        raise ImproperlyConfigured(f"{wrong.msg} {wrong.hint}")
 
 
 @register(Tags.security, deploy=True)

@@ -27,6 +27,12 @@ class BadInput(ShopError):
     status = 400
 
 
+class LengthRequired(ShopError):
+    """A body in chunks is not read. Send it with a Content-Length."""
+
+    status = 411
+
+
 class UnknownProduct(ShopError):
     """There is no such product. Open a sale for it with POST /restock."""
 

@@ -53,6 +53,8 @@ SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
 LOCUST_URL: str = env.str("LOCUST_URL", default="").rstrip("/")
 #: Bearer token of POST /restock; empty closes it.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
+#: The strategy that sells where SHOP_DEMO is off; a sound one. In a demo each buyer names one.
+SHOP_LOCK: str = env.str("SHOP_LOCK", default="redis")
 #: Seconds that a lock survives a holder that stopped answering.
 SHOP_LOCK_TTL: float = env.float("SHOP_LOCK_TTL", default=10.0)
 #: The same for the strategy `token`: A1's own 3 s.

@@ -57,6 +57,7 @@ def strategies(request: HttpRequest) -> HttpResponse:
             "expected": dict(strategy.expected),
             "stops": dict(strategy.stops),
             "file": strategy.file,
+            "sound": strategy.sound,
             "needs": strategy.needs,
             "available": not strategy.needs or bool(getattr(settings, strategy.needs)),
         }

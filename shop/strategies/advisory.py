@@ -27,6 +27,7 @@ STRATEGY = Strategy(
     article="A1 database lock",
     summary="A lock by name in PostgreSQL that ends with the transaction.",
     buy=buy,
+    sound=True,
     expected=verdicts(
         exact="rush crash slow pause unknown-commit redis-down db-kill shutdown shutdown@short",
     ),

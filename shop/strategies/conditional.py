@@ -32,6 +32,7 @@ STRATEGY = Strategy(
     article="beyond",
     summary="Check and decrement in one statement: nothing to come between.",
     buy=buy,
+    sound=True,
     expected=verdicts(
         exact="rush crash slow pause unknown-commit redis-down db-kill shutdown shutdown@short",
     ),

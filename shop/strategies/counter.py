@@ -48,6 +48,7 @@ STRATEGY = Strategy(
     article="beyond",
     summary="Redis hands out the units, PostgreSQL records them; a crash in between undersells.",
     buy=buy,
+    sound=True,
     expected=verdicts(
         exact=(
             "rush pause restart failover failover@sentinel lost-reply unknown-commit busy "

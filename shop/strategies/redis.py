@@ -42,6 +42,7 @@ STRATEGY = Strategy(
     article="A0 A1 A2 A3 A4, and beyond",
     summary="The lock to copy: its fence, claimed at the read, stops a holder that lost it.",
     buy=sell_under(on_redis(RedisLock), sell),
+    sound=True,
     expected=verdicts(
         exact=(
             "rush crash slow late-release pause pause@acquired clock restart failover "

@@ -41,6 +41,8 @@ class Strategy:
     summary   one sentence: what it does, and what breaks it
     buy       sells one unit to one buyer, or raises a ShopError
     expected  fault -> the verdict that the judge must come to
+    sound     whether no known fault makes it oversell or stops it for good: a shop that is no demo
+              may sell under it
     stops     fault -> the point at which its victim is to stand, where that is not the fault's own
     needs     a setting without which it answers `unavailable`; empty if it needs none
     """
@@ -51,6 +53,7 @@ class Strategy:
     summary: str
     buy: Callable[[Attempt], Receipt]
     expected: Mapping[str, str]
+    sound: bool = False
     stops: Mapping[str, str] = field(default_factory=dict)
     needs: str = ""
 

@@ -36,6 +36,7 @@ STRATEGY = Strategy(
     article="A1 optimistic",
     summary="A relative decrement, and a CHECK constraint that refuses the one too many.",
     buy=buy,
+    sound=True,
     expected=verdicts(
         exact="rush crash slow pause unknown-commit redis-down db-kill shutdown shutdown@short",
     ),

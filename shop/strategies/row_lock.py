@@ -27,6 +27,7 @@ STRATEGY = Strategy(
     article="A1 pessimistic",
     summary="The database locks the row at the read and lets go of it at the commit.",
     buy=buy,
+    sound=True,
     expected=verdicts(
         exact="rush crash slow pause unknown-commit redis-down db-kill shutdown shutdown@short",
     ),

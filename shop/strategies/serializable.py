@@ -26,6 +26,7 @@ STRATEGY = Strategy(
     article="beyond",
     summary="The naive code on the strictest isolation level; conflicts start again.",
     buy=buy,
+    sound=True,
     expected=verdicts(
         exact="rush crash slow pause unknown-commit redis-down db-kill shutdown shutdown@short",
     ),

@@ -37,6 +37,7 @@ STRATEGY = Strategy(
     article="A1 optimistic",
     summary="Write only if nobody wrote since the read; whoever is second reads again.",
     buy=buy,
+    sound=True,
     expected=verdicts(
         exact="rush crash slow pause unknown-commit redis-down db-kill shutdown shutdown@short",
     ),

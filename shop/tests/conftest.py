@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pytest_django import Settings
@@ -14,6 +16,7 @@ from shop import (
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
 )
+from shop.embedded_servers import Postgres, Valkey
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.strategies.locked import locks_client
 from shop.tests import servers
@@ -43,6 +46,34 @@ def redis_outage() -> Iterator[Outage]:
     outage = Outage(servers.valkey)
     yield outage
     outage.end()
+
+
+# --- servers for a real node ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Short enough for a Unix socket, whatever pytest's own folders are called."""
+    with tempfile.TemporaryDirectory(prefix="oversold-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def postgres(folder: Path) -> Iterator[Postgres]:
+    """A PostgreSQL to throw away: nobody else's is stopped here."""
+    server = Postgres(folder / "postgres", runtime=folder)
+    server.start()
+    embedded.adopt(int((server.data / "postmaster.pid").read_text().split()[0]))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def valkey(folder: Path) -> Iterator[Valkey]:
+    server = Valkey(folder / "valkey")
+    embedded.adopt(server.start())
+    yield server
+    server.stop()
 
 
 # --- every strategy, with what it needs ---------------------------------------------------------

@@ -14,30 +14,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import psutil
 from django.conf import settings
 
 from shop import embedded
+from shop.embedded_servers import Postgres, Valkey
 from shop.tests import servers
 from shop.tests.till import eventually
 
+#: What may read and do what a stranger may not.
+BEARER = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
+
 
 class Node:
-    """One gunicorn with one worker. Use it as a context manager."""
+    """One gunicorn with one worker. Use it as a context manager.
 
-    def __init__(self, log: Path, *, database_url: str, redis_url: str, threads: int = 32) -> None:
+    settings  environment variables beside the usual ones, or in their place
+    """
+
+    def __init__(self, log: Path, *, postgres: Postgres, valkey: Valkey, **settings: str) -> None:
         self.log = log
         self.port = _free_port()
+        socket_folder = quote(str(postgres.socket_folder()), safe="")
         self.environment = {
             **os.environ,
-            "DATABASE_URL": database_url,
-            "REDIS_URL": redis_url,
+            "DATABASE_URL": f"postgresql://postgres@/postgres?host={socket_folder}",
+            "REDIS_URL": valkey.url,
             "SHOP_DEMO": "1",
             "SHOP_DB_POOL": "8",
             "SHOP_RESTOCK_TOKEN": servers.RESTOCK_TOKEN,
             "WEB_WORKERS": "1",
-            "WEB_THREADS": str(threads),
+            "WEB_THREADS": "32",
+            **settings,
         }
         self.process: subprocess.Popen[bytes]
 
@@ -92,10 +102,20 @@ class Node:
     def restock(self, stock: int) -> int:
         """Open a sale of apples; its number."""
         body = json.dumps({"stock": stock}).encode()
-        headers = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
-        status, report = self.ask("POST", "/restock", body, headers)
+        status, report = self.ask("POST", "/restock", body, BEARER)
         assert status == 201, report
         return int(report["sale"])
+
+    def orders(self, sale: int) -> list[dict[str, Any]]:
+        """Every order of a sale, oldest first."""
+        found: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None:
+            status, page = self.ask("GET", f"/sales/{sale}/orders?after={after}", headers=BEARER)
+            assert status == 200, page
+            found += page["orders"]
+            after = page.get("next")
+        return found
 
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None

@@ -22,6 +22,7 @@ def test_every_strategy_is_told_with_what_is_expected_of_it() -> None:
         assert strategy["available"] is not bool(strategy.pop("needs")), strategy
         assert (settings.BASE_DIR / strategy.pop("file")).is_file()
         strategy.pop("available")
+        assert isinstance(strategy.pop("sound"), bool)
         assert set(strategy.pop("stops")) <= set(strategy["expected"])
         assert set(strategy) == {"name", "title", "article", "summary", "expected"}
         assert all(strategy.values()), strategy

@@ -106,6 +106,7 @@ def test_get_strategies_tells_what_the_registry_says(
                 "expected": dict(strategy.expected),
                 "stops": dict(strategy.stops),
                 "file": strategy.file,
+                "sound": strategy.sound,
                 "needs": strategy.needs,
                 "available": given or not strategy.needs,
             }
