@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
@@ -16,7 +17,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
 
-from shop.errors import BadInput, LengthRequired, ShopError, Unavailable
+from shop.errors import BadInput, Forbidden, LengthRequired, ShopError, Unavailable
 from shop.purchase import Attempt
 from shop.strategies import STRATEGIES
 
@@ -27,6 +28,9 @@ DEMO_PRODUCT = "apple"
 PRODUCT_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
 LARGEST_STOCK = 1_000_000
+LARGEST_ID = 2**63 - 1
+#: Orders in one answer at most.
+LONGEST_PAGE = 1_000
 #: The types of a body that is read.
 JSON = "application/json"
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
@@ -82,6 +86,20 @@ def address_of(request: HttpRequest) -> str:
     return str(request.META.get("REMOTE_ADDR", ""))
 
 
+def has_token(request: HttpRequest) -> bool:
+    """Whether the request carries the bearer token of the environment."""
+    given = request.headers.get("Authorization", "")
+    wanted = f"Bearer {settings.SHOP_RESTOCK_TOKEN}"
+    right = secrets.compare_digest(given.encode(), wanted.encode())
+    return bool(settings.SHOP_RESTOCK_TOKEN) and right
+
+
+def require_token(request: HttpRequest) -> None:
+    """Raises Forbidden for a request without the bearer token."""
+    if not has_token(request):
+        raise Forbidden
+
+
 def parse_attempt(request: HttpRequest) -> Attempt:
     """The purchase that the request asks for. Raises BadInput, naming what is allowed."""
     given = _parameters(request, {"product", "lock", "buyer", "hold_ms"})
@@ -122,6 +140,14 @@ def parse_buyers(request: HttpRequest) -> int | None:
     if "buyers" not in given:
         return None
     return _integer(given, "buyers", default=None, least=0, most=LARGEST_STOCK)
+
+
+def parse_page(request: HttpRequest) -> tuple[int, int]:
+    """Which orders are asked for: those after this number, and how many at most."""
+    given = _parameters(request, {"after", "limit"})
+    after = _integer(given, "after", default=0, least=0, most=LARGEST_ID)
+    limit = _integer(given, "limit", default=LONGEST_PAGE, least=1, most=LONGEST_PAGE)
+    return after, limit
 
 
 def _parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
@@ -193,7 +219,7 @@ def _integer(
 ) -> int:
     value = given.get(name, default)
     bounds = [f"a whole number from {least} to {most}"]
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,12}", value):
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadInput(f"bad {name}: {_short(value)}", allowed=bounds)

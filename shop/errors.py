@@ -100,6 +100,6 @@ class Throttled(ShopError):
 
 
 class Forbidden(ShopError):
-    """The bearer token is missing or wrong. Set SHOP_RESTOCK_TOKEN and send it along."""
+    """The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."""
 
     status = 403

@@ -51,7 +51,7 @@ SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
 SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
 #: For a demo: where Locust's web UI listens; the page starts its rushes there (make serve sets it).
 LOCUST_URL: str = env.str("LOCUST_URL", default="").rstrip("/")
-#: Bearer token of POST /restock; empty closes it.
+#: Bearer token of POST /restock and of every order's buyer and key; empty closes both.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
 #: The strategy that sells where SHOP_DEMO is off; a sound one. In a demo each buyer names one.
 SHOP_LOCK: str = env.str("SHOP_LOCK", default="redis")

@@ -19,6 +19,7 @@ urlpatterns = [
     path("sales/latest", views.latest_sale),
     path("sales/<int:sale_id>", views.sale),
     path("sales/<int:sale_id>/orders", views.orders),
+    path("sales/<int:sale_id>/curve", views.curve),
     path("healthz", views.healthz),
     path("readyz", views.readyz),
     path("admin/", admin.site.urls),

@@ -114,7 +114,7 @@ class Node:
             status, page = self.ask("GET", f"/sales/{sale}/orders?after={after}", headers=BEARER)
             assert status == 200, page
             found += page["orders"]
-            after = page.get("next")
+            after = page["next"]
         return found
 
     def ask(
