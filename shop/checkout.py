@@ -15,6 +15,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from locks import LockBackendError, LockLost, LockTimeout
 from shop.errors import Busy, CommitUnknown, KeyReused, Lost, ShopError, SoldOut, Unavailable
 from shop.models import PurchaseHistory
+from shop.on_sale import require_on_sale
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES
 from shop.throttle import admit
@@ -32,7 +33,8 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
     CommitUnknown nothing was sold.
     """
     with _named_errors(attempt):
-        admit(buyer=attempt.buyer, address=address)
+        require_on_sale(attempt.product)
+        admit(address=address)
         try:
             return STRATEGIES[attempt.lock].buy(attempt)
         except (KeyHasBought, SoldOut) as refusal:

@@ -68,7 +68,7 @@ SHOP_LONGEST_HOLD_MS = 5_000
 SHOP_LUA = Path(__file__).resolve().parent / "lua"
 #: Behind a proxy that sets it, a buyer's address is the last one in X-Forwarded-For.
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
-#: At most (attempts, in seconds) per buyer and per address; None lets everybody in.
+#: At most (attempts, in seconds) per address; None lets everybody in.
 BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
 
 # --- Django -------------------------------------------------------------------------------------

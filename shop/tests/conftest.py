@@ -13,6 +13,7 @@ from pytest_django import Settings
 from locks.tests.classic.servers import ZooKeeper, in_ci
 from shop import (
     embedded,
+    on_sale,
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
 )
@@ -26,6 +27,11 @@ from shop.tests.outage import Outage
 @pytest.fixture(autouse=True)
 def _no_lock_is_left_of_another_test() -> None:
     locks_client().flushall()
+
+
+@pytest.fixture(autouse=True)
+def _no_product_is_known_from_another_test() -> None:
+    on_sale._known.clear()
 
 
 @pytest.fixture(autouse=True)

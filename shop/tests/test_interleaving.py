@@ -14,6 +14,7 @@ from locks.classic.token import TokenLock
 from locks.points import installed, point
 from shop.checkout import check_out
 from shop.errors import SoldOut
+from shop.on_sale import require_on_sale
 from shop.purchase import Attempt, Receipt, sell_one
 from shop.strategies.locked import locks_client, on_redis
 from shop.tests.interleaving import Actor, Interleaving
@@ -145,6 +146,7 @@ def statements() -> Iterator[list[str]]:
 def test_no_statement_runs_before_the_lock_is_held(lock: str) -> None:
     """It would pin a pooled connection for as long as the buyer waits, and starve the holder."""
     open_sale(1)
+    require_on_sale(APPLE)  # else the first buyer of a process looks, and gives the connection back
     connection.close()
     with statements() as seen:
         assert buy(lock=lock, key="k1").status == 201
@@ -153,6 +155,7 @@ def test_no_statement_runs_before_the_lock_is_held(lock: str) -> None:
 
 def test_the_first_statement_under_redis_shows_the_fence() -> None:
     open_sale(1)
+    require_on_sale(APPLE)
     with statements() as seen:
         buy(lock="redis")
     assert seen[:2] == [
