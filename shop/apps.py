@@ -8,6 +8,7 @@ class ShopConfig(AppConfig):
     verbose_name = "Shop"
 
     def ready(self) -> None:
-        from shop import checks, demo  # noqa: F401  (registers them)
+        from shop import checks, demo, logs  # noqa: F401  (registers them)
 
+        logs.install()
         demo.install()

@@ -25,5 +25,6 @@ urlpatterns = [
     path("admin/", admin.site.urls),
 ]
 handler400 = "shop.views.not_taken"
+handler403 = "shop.views.refused"
 handler404 = "shop.views.not_found"
 handler500 = "shop.views.failed"

@@ -13,6 +13,7 @@ from pytest_django import Settings
 from locks.tests.classic.servers import ZooKeeper, in_ci
 from shop import (
     embedded,
+    health,
     on_sale,
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
@@ -30,8 +31,9 @@ def _no_lock_is_left_of_another_test() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_product_is_known_from_another_test() -> None:
+def _nothing_is_remembered_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
     on_sale._known.clear()
+    monkeypatch.setattr(health, "_last", None)
 
 
 @pytest.fixture(autouse=True)

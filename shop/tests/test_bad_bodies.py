@@ -159,3 +159,10 @@ def test_a_query_alone_buys_whatever_type_it_states_for_a_body_it_has_not() -> N
     open_sale(1)
     answer = answer_of(Client().post("/buy?buyer=ada&lock=redis", "", content_type="text/plain"))
     assert answer.status == 201
+
+
+def test_a_body_in_chunks_is_411_where_the_server_hands_it_on_as_it_came() -> None:
+    open_sale(1)
+    answer = answer_of(Client().post("/buy?buyer=ada", headers={"Transfer-Encoding": "chunked"}))
+    assert answer.status == 411
+    assert books() == (0, 1)

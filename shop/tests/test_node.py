@@ -134,21 +134,22 @@ def send_raw(node: Node, request: bytes) -> tuple[int, dict[str, Any]]:
         return response.status, json.loads(response.read())
 
 
-@pytest.mark.parametrize("body", [b"buyer=ada&lock=redis", b""], ids=["a body", "an empty one"])
-def test_a_body_of_no_stated_length_is_refused_and_never_ignored(node: Node, body: bytes) -> None:
+def test_a_body_of_no_stated_length_is_read_or_refused_and_never_ignored(node: Node) -> None:
     """Django reads as much as Content-Length says: nothing. The query alone would decide, and sell
-    under `none` what the body asked for under `redis`."""
+    under `none` what the body asked for under `redis`. A server may read the body and state its
+    length; where it does not, the shop refuses it."""
     sale = node.restock(1)
     status, told = send_raw(
         node,
         b"POST /buy?product=apple&buyer=eve HTTP/1.1\r\nHost: localhost\r\n"
         b"Content-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\n\r\n"
-        + (b"%x\r\n%s\r\n" % (len(body), body) if body else b"")
-        + b"0\r\n\r\n",
+        b"a\r\nlock=redis\r\n0\r\n\r\n",
     )
-    assert status == 411
-    assert told == {
-        "outcome": "error",
-        "error": "A body in chunks is not read. Send it with a Content-Length.",
-    }
-    assert orders(node, sale) == (0, 1)
+    if status == 411:
+        assert told == {
+            "outcome": "error",
+            "error": "A body in chunks is not read. Send it with a Content-Length.",
+        }
+        assert orders(node, sale) == (0, 1)
+    else:
+        assert (status, told["lock"]["name"]) == (201, "redis")
