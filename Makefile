@@ -4,6 +4,7 @@
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make bench  RedisLock beside other locks, and its rush beside the floor
 # make test   the whole test suite, on real PostgreSQL and Valkey
+# make fuzz   10,000 requests at random, to a node in a demo and to one that is none
 # make serve  the shop with a page to project, and Locust's web UI, left running
 # make lint   ruff, mypy, import-linter, Django's checks
 # make readme put the table of the latest demo into README.md
@@ -17,7 +18,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo matrix faults chaos bench serve readme screenshots test lint install install-dev clean
+.PHONY: demo matrix faults chaos bench serve readme screenshots test fuzz lint install install-dev clean
 
 demo: install
 	@exec $(BIN)/python -m loadtest $(ARGS)
@@ -46,6 +47,9 @@ screenshots: install-dev
 
 test: install-dev
 	@exec $(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
+
+fuzz: install-dev
+	@FUZZ_REQUESTS=10000 exec $(BIN)/python -m pytest shop/tests/test_fuzz.py -q -s $(ARGS)
 
 lint: install-dev
 	$(BIN)/ruff check .

@@ -20,6 +20,7 @@ urlpatterns = [
     path("sales/<int:sale_id>", views.sale),
     path("sales/<int:sale_id>/orders", views.orders),
     path("sales/<int:sale_id>/curve", views.curve),
+    path("openapi.json", views.openapi_json),
     path("healthz", views.healthz),
     path("readyz", views.readyz),
     path("admin/", admin.site.urls),

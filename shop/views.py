@@ -8,7 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from shop import health, reports, stock
+from shop import health, openapi, reports, stock
 from shop.api import (
     address_of,
     endpoint,
@@ -98,6 +98,11 @@ def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
 @endpoint("GET")
 def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
     return JsonResponse({"sale": sale_id, "curve": reports.sale_curve(sale_id)})
+
+
+@endpoint("GET")
+def openapi_json(request: HttpRequest) -> HttpResponse:
+    return JsonResponse(openapi.description())
 
 
 @endpoint("GET")
