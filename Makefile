@@ -4,6 +4,7 @@
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make bench  RedisLock beside other locks, and its rush beside the floor
 # make test   the whole test suite, on real PostgreSQL and Valkey
+# make fuzz   10,000 requests at random, to a node in a demo and to one that is none
 # make serve  the shop with a page to project, and Locust's web UI, left running
 # make test-fast  the tests that need no server, in seconds
 # make lint   ruff, mypy, import-linter, Django's checks
@@ -24,7 +25,7 @@ BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
 ARGS ?=
 
-.PHONY: demo matrix faults chaos bench serve readme screenshots test test-fast lint hooks lock audit
+.PHONY: demo matrix faults chaos bench serve readme screenshots test test-fast fuzz lint hooks lock audit
 .PHONY: sbom licences install install-dev clean
 
 demo: install
@@ -61,6 +62,9 @@ FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast h
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)
+
+fuzz: install-dev
+	@FUZZ_REQUESTS=10000 exec $(BIN)/python -m pytest shop/tests/test_fuzz.py -q -s $(ARGS)
 
 lint: install-dev
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
@@ -15,8 +16,9 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
+from django.views.decorators.csrf import csrf_exempt
 
-from shop.errors import BadInput, ShopError, Unavailable
+from shop.errors import BadInput, Forbidden, LengthRequired, ShopError, Unavailable
 from shop.observability.current import note
 from shop.purchase import Attempt
 from shop.strategies import STRATEGIES
@@ -28,6 +30,12 @@ DEMO_PRODUCT = "apple"
 PRODUCT_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
 LARGEST_STOCK = 1_000_000
+LARGEST_ID = 2**63 - 1
+#: Orders in one answer at most.
+LONGEST_PAGE = 1_000
+#: The types of a body that is read.
+JSON = "application/json"
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 #: Bytes of a body too large that are read to be thrown away, and in what portions.
 LARGEST_DRAIN = 16 * 1024 * 1024
 DRAIN_CHUNK = 64 * 1024
@@ -58,7 +66,8 @@ def endpoint(method: str) -> Callable[[View], View]:
                 logger.warning("%s: PostgreSQL: %s", request.path, error)
                 return refusal(Unavailable("the database does not answer; nothing was changed"))
 
-        return answer
+        # Reading changes nothing: another method is 405 here, and not 403 for want of a CSRF token.
+        return csrf_exempt(answer) if method == "GET" else answer
 
     return decorate
 
@@ -81,12 +90,24 @@ def address_of(request: HttpRequest) -> str:
     return str(request.META.get("REMOTE_ADDR", ""))
 
 
+def has_token(request: HttpRequest) -> bool:
+    """Whether the request carries the bearer token of the environment."""
+    given = request.headers.get("Authorization", "")
+    wanted = f"Bearer {settings.SHOP_RESTOCK_TOKEN}"
+    right = secrets.compare_digest(given.encode(), wanted.encode())
+    return bool(settings.SHOP_RESTOCK_TOKEN) and right
+
+
+def require_token(request: HttpRequest) -> None:
+    """Raises Forbidden for a request without the bearer token."""
+    if not has_token(request):
+        raise Forbidden
+
+
 def parse_attempt(request: HttpRequest) -> Attempt:
     """The purchase that the request asks for. Raises BadInput, naming what is allowed."""
     given = _parameters(request, {"product", "lock", "buyer", "hold_ms"})
-    lock = _text(given, "lock", default="none")
-    if lock not in STRATEGIES:
-        raise BadInput(f"unknown lock {lock[:64]!r}", allowed=STRATEGIES)
+    lock = _lock(given)
     buyer = _text(given, "buyer", default="")
     if not 1 <= len(buyer) <= 255 or not buyer.isprintable():
         wrong = "bad buyer" if buyer else "buyer is missing: say who buys"
@@ -125,23 +146,23 @@ def parse_buyers(request: HttpRequest) -> int | None:
     return _integer(given, "buyers", default=None, least=0, most=LARGEST_STOCK)
 
 
+def parse_page(request: HttpRequest) -> tuple[int, int]:
+    """Which orders are asked for: those after this number, and how many at most."""
+    given = _parameters(request, {"after", "limit"})
+    after = _integer(given, "after", default=0, least=0, most=LARGEST_ID)
+    limit = _integer(given, "limit", default=LONGEST_PAGE, least=1, most=LONGEST_PAGE)
+    return after, limit
+
+
 def _parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     """Query and body together, the body first. A name that is unknown or given twice is refused,
-    not ignored: with `lok=redis`, or `lock=redis&lock=none`, the sale would run unlocked."""
+    and so is a body that is not read: if `lok=redis`, or one of `lock=redis&lock=none`, were
+    ignored, the sale would run unlocked."""
     given: dict[str, Any] = {}
     try:
-        given.update(_once(request.GET))
-        if request.method == "GET":
-            pass  # a GET has no body, whatever its Content-Type says
-        elif request.content_type == "application/json":
-            body = json.loads(request.body, object_pairs_hook=_once_in_json)
-            if not isinstance(body, dict):
-                raise BadInput("the JSON body is not an object", allowed=sorted(allowed))
-            given.update(body)
-        else:
-            _ = request.body  # bounded; what request.POST reads of a multipart body is not
-            given.update(_once(request.POST))
-            given.update(request.FILES.items())
+        given.update(_once(_pairs(request.GET)))
+        if request.method != "GET":  # a GET has no body, whatever its Content-Type says
+            given.update(_body(request, allowed))
     except RequestDataTooBig as error:
         _drain(request)
         most = f"{settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes"
@@ -164,11 +185,26 @@ def _drain(request: HttpRequest) -> None:
             return
 
 
-def _once(fields: QueryDict) -> dict[str, Any]:
-    return _once_in_json([(name, value) for name, many in fields.lists() for value in many])
+def _body(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
+    if "Transfer-Encoding" in request.headers:
+        raise LengthRequired  # Django would read as much as Content-Length says: nothing
+    body = request.body  # bounded; what request.POST reads of a multipart body is not
+    if request.content_type == JSON:
+        given = json.loads(body, object_pairs_hook=_once)
+        if not isinstance(given, dict):
+            raise BadInput("the JSON body is not an object", allowed=sorted(allowed))
+        return given
+    if body and request.content_type not in FORMS:
+        wrong = f"a body of type {_short(request.content_type)} is not read"
+        raise BadInput(wrong, allowed=[JSON, *FORMS])
+    return _once(_pairs(request.POST)) | dict(request.FILES.items())
 
 
-def _once_in_json(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _pairs(fields: QueryDict) -> list[tuple[str, Any]]:
+    return [(name, value) for name, many in fields.lists() for value in many]
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     given = dict(pairs)
     if len(given) < len(pairs):
         raise BadInput("a parameter is given twice", allowed=["each parameter once"])
@@ -187,11 +223,26 @@ def _integer(
 ) -> int:
     value = given.get(name, default)
     bounds = [f"a whole number from {least} to {most}"]
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,12}", value):
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadInput(f"bad {name}: {_short(value)}", allowed=bounds)
     return value
+
+
+def _lock(given: Mapping[str, Any]) -> str:
+    """The strategy to sell under: the buyer's choice in a demo, the server's everywhere else."""
+    if settings.SHOP_DEMO:
+        lock = _text(given, "lock", default="none")
+        if lock not in STRATEGIES:
+            raise BadInput(f"unknown lock {lock[:64]!r}", allowed=STRATEGIES)
+        return lock
+    if _text(given, "lock", default=settings.SHOP_LOCK) != settings.SHOP_LOCK:
+        raise BadInput(
+            "the server chooses the lock: leave it out, or name its own",
+            allowed=[settings.SHOP_LOCK],
+        )
+    return settings.SHOP_LOCK
 
 
 def _hold_ms(given: Mapping[str, Any]) -> int:

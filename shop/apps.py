@@ -9,9 +9,10 @@ class ShopConfig(AppConfig):
     verbose_name = "Shop"
 
     def ready(self) -> None:
-        from shop import checks  # noqa: F401  (registers them)
+        from shop import checks, checks_production, logs  # noqa: F401  (registers checks)
         from shop.demo import hooks
 
+        logs.install()
         hooks.install()
 
 

@@ -16,6 +16,7 @@ from locks import LockBackendError, LockLost, LockTimeout
 from shop.errors import Busy, CommitUnknown, KeyReused, Lost, ShopError, SoldOut, Unavailable
 from shop.models import PurchaseHistory
 from shop.observability.current import note
+from shop.on_sale import require_on_sale
 from shop.postgres import Silence
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES
@@ -35,7 +36,8 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
     """
     note(lock=attempt.lock)
     with _named_errors(attempt):
-        admit(buyer=attempt.buyer, address=address)
+        require_on_sale(attempt.product)
+        admit(address=address)
         receipt = _buy(attempt)
     note(outcome="replayed" if receipt.replayed else "sold")
     return receipt

@@ -6,12 +6,11 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
 from redis.connection import parse_url
 from redis.exceptions import RedisError
 
 CACHE_ALIASES = ("default", "locks")
-#: Characters of a bearer token.
-SHORTEST_TOKEN = 24
 
 
 @register(Tags.database)
@@ -158,89 +157,26 @@ def every_patience_is_positive(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.security, deploy=True)
-def no_demo_in_production(**kwargs: Any) -> list[CheckMessage]:
-    if not settings.SHOP_DEMO:
+@register()
+def the_servers_lock_is_sound(**kwargs: Any) -> list[CheckMessage]:
+    from shop.strategies import STRATEGIES  # models: not before the apps are ready
+
+    strategy = STRATEGIES.get(settings.SHOP_LOCK)
+    if settings.SHOP_DEMO or (strategy and strategy.sound):
         return []
+    wrong = "oversells or can stop for good" if strategy else "is no strategy"
     return [
         Error(
-            "SHOP_DEMO is on: any buyer can hold the lock and inject faults.",
-            hint="Unset SHOP_DEMO.",
-            id="shop.E004",
+            f"SHOP_LOCK is {settings.SHOP_LOCK!r}, which {wrong}.",
+            hint="Set SHOP_LOCK to one of "
+            f"{', '.join(name for name, one in STRATEGIES.items() if one.sound)}.",
+            id="shop.E012",
         )
     ]
 
 
-#: What is wrong where a setting that production needs was left out, and what to do.
-LEFT_OUT = {
-    "SECRET_KEY": (
-        "every process makes up its own, and nobody stays logged in",
-        'python -c "import secrets; print(secrets.token_urlsafe(64))" makes one; SECRET_KEY_FILE '
-        "names a file that holds it.",
-    ),
-    "ALLOWED_HOSTS": (
-        "the shop answers to localhost alone",
-        "Set the shop's public names, comma-separated: ALLOWED_HOSTS=shop.example.com.",
-    ),
-    "DATABASE_URL": (
-        "there is no database, or manage.py brought its own",
-        "DATABASE_URL=postgresql://user@host:5432/name?sslmode=verify-full, its password in the "
-        "file that PGPASSFILE names.",
-    ),
-    "REDIS_URL": (
-        "there are no locks, or manage.py brought its own Redis",
-        "REDIS_URL=rediss://host:6379/0, its password in REDIS_PASSWORD_FILE.",
-    ),
-}
-
-
-@register(Tags.security, deploy=True)
-def what_production_needs_is_set(**kwargs: Any) -> list[CheckMessage]:
-    if settings.SHOP_DEMO:
-        return []  # no_demo_in_production says so
-    missing = [
-        Error(f"{name} is not set: {LEFT_OUT[name][0]}.", hint=LEFT_OUT[name][1], id="shop.E007")
-        for name in settings.MISSING
-        if not (name == "REDIS_URL" and settings.REDIS_SENTINELS)
-    ]
-    return [*missing, *_open_to_every_host(), *_not_encrypted(), *_guessable()]
-
-
-def _open_to_every_host() -> list[CheckMessage]:
-    wide = [host for host in settings.ALLOWED_HOSTS if host.strip() in {"*", "."}]
-    if not wide:
-        return []
-    return [
-        Error(
-            f"ALLOWED_HOSTS contains {wide[0]!r}: a foreign page can talk to the shop by DNS "
-            "rebinding, and links that the shop makes lead to any host that a client claims.",
-            hint="List the shop's names. /healthz and /readyz answer under any, for probes by IP.",
-            id="shop.E008",
-        )
-    ]
-
-
-def _not_encrypted() -> list[CheckMessage]:
-    if settings.HTTPS:
-        return []
-    return [
-        Error(
-            "HTTPS is off: sessions and orders travel in the clear.",
-            hint="Set HTTPS=1, and SHOP_BEHIND_PROXY=1 where a proxy ends TLS and sets "
-            "X-Forwarded-Proto and X-Forwarded-For.",
-            id="shop.E009",
-        )
-    ]
-
-
-def _guessable() -> list[CheckMessage]:
-    return [
-        Error(
-            f"{name} is short enough to be guessed.",
-            hint='Use 24 characters or more: python -c "import secrets; '
-            'print(secrets.token_urlsafe(32))". Unset, what it opens is closed.',
-            id="shop.E010",
-        )
-        for name in ("SHOP_RESTOCK_TOKEN", "METRICS_TOKEN")
-        if 0 < len(getattr(settings, name)) < SHORTEST_TOKEN
-    ]
+def refuse_to_start() -> None:
+    """What a shop must not sell with, asked by every process that serves: system checks stop
+    manage.py alone. Raises ImproperlyConfigured."""
+    for wrong in the_servers_lock_is_sound():
+        raise ImproperlyConfigured(f"{wrong.msg} {wrong.hint}")

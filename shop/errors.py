@@ -27,6 +27,12 @@ class BadInput(ShopError):
     status = 400
 
 
+class LengthRequired(ShopError):
+    """A body in chunks is not read. Send it with a Content-Length."""
+
+    status = 411
+
+
 class UnknownProduct(ShopError):
     """There is no such product. Open a sale for it with POST /restock."""
 
@@ -94,6 +100,6 @@ class Throttled(ShopError):
 
 
 class Forbidden(ShopError):
-    """The bearer token is missing or wrong. Set SHOP_RESTOCK_TOKEN and send it along."""
+    """The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."""
 
     status = 403

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from django.http import HttpRequest, HttpResponse
 
@@ -12,8 +14,9 @@ PROBES = {"/healthz": views.healthz, "/readyz": views.readyz}
 
 
 class HealthMiddleware:
-    """Answer /healthz and /readyz under any Host: an orchestrator or a load balancer asks a node by
-    its IP address, which is not in ALLOWED_HOSTS. SECURE_REDIRECT_EXEMPT lets it ask without TLS.
+    """Answer /healthz and /readyz where the Host is an IP address: orchestrators and load balancers
+    ask a node by its address, which is not in ALLOWED_HOSTS. Not under any name: a page that was
+    rebound to this address has a name. SECURE_REDIRECT_EXEMPT lets them ask without TLS.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -21,4 +24,15 @@ class HealthMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         probe = PROBES.get(request.path_info)
-        return self.get_response(request) if probe is None else probe(request)
+        if probe is None or not _is_address(str(request.META.get("HTTP_HOST", ""))):
+            return self.get_response(request)
+        return probe(request)
+
+
+def _is_address(host: str) -> bool:
+    """Whether a Host header names an IP address, with or without a port."""
+    try:
+        ip_address(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
+    return True

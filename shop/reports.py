@@ -101,10 +101,9 @@ def latest_sale_id(*, product: str) -> int:
     return sale_id
 
 
-def sale_orders(sale_id: int) -> list[dict[str, Any]]:
-    """Every order of a sale, oldest first, as the judge reads it. Raises UnknownSale."""
-    if not Sale.objects.filter(pk=sale_id).exists():
-        raise UnknownSale
+def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]:
+    """A page of a sale's orders, oldest first, as the judge reads them: at most `limit`, those
+    whose number is above `after`. Raises UnknownSale."""
     return [
         {
             "order": order.pk,
@@ -115,8 +114,29 @@ def sale_orders(sale_id: int) -> list[dict[str, Any]]:
             "stock_seen": order.stock_seen,
             "time": order.purchase_time.isoformat(),
         }
-        for order in PurchaseHistory.objects.filter(sale_id=sale_id).order_by("pk")
+        for order in _orders(sale_id).filter(pk__gt=after).order_by("pk")[:limit]
     ]
+
+
+#: Orders that a curve has at most: more is not drawn.
+LONGEST_CURVE = 2_000
+
+
+def sale_curve(sale_id: int) -> list[tuple[float, int]]:
+    """When each unit went and the stock that its buyer saw: (seconds since the first, stock), by
+    time, LONGEST_CURVE at most. Nothing of a buyer or a key. Raises UnknownSale."""
+    orders = list(
+        _orders(sale_id)
+        .order_by("purchase_time", "pk")
+        .values_list("purchase_time", "stock_seen")[:LONGEST_CURVE]
+    )
+    return [((time - orders[0][0]).total_seconds(), seen) for time, seen in orders]
+
+
+def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
+    if not Sale.objects.filter(pk=sale_id).exists():
+        raise UnknownSale
+    return PurchaseHistory.objects.filter(sale_id=sale_id)
 
 
 #: What `counted_sales` asks for the open sale of each product. Written by hand: the page asks up to

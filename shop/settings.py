@@ -52,8 +52,10 @@ SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
 LOCUST_URL: str = env.str("LOCUST_URL", default="").rstrip("/")
 #: What that Locust asks of whoever starts a rush: its own LOCUST_TOKEN.
 LOCUST_TOKEN: str = env.str("LOCUST_TOKEN", default="").strip()
-#: Bearer token of POST /restock; empty closes it.
+#: Bearer token of POST /restock and of every order's buyer and key; empty closes both.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
+#: The strategy that sells where SHOP_DEMO is off; a sound one. In a demo each buyer names one.
+SHOP_LOCK: str = env.str("SHOP_LOCK", default="redis")
 #: Seconds that a lock survives a holder that stopped answering.
 SHOP_LOCK_TTL: float = env.float("SHOP_LOCK_TTL", default=10.0)
 #: The same for the strategy `token`: A1's own 3 s.
@@ -70,7 +72,7 @@ SHOP_LONGEST_HOLD_MS = 5_000
 SHOP_LUA = Path(__file__).resolve().parent / "lua"
 #: Behind a proxy that sets it, a buyer's address is the last one in X-Forwarded-For.
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
-#: At most (attempts, in seconds) per buyer and per address; None lets everybody in.
+#: At most (attempts, in seconds) per address; None lets everybody in.
 BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
 #: At most (failed logins, in seconds) to the admin per address; it cannot be switched off.
 ADMIN_LOGIN_LIMIT: tuple[int, float] = parse_rate(
@@ -106,6 +108,7 @@ SILENCED_SYSTEM_CHECKS = [
     if env.str(name, default="")
 ]
 
+CSRF_FAILURE_VIEW = "shop.views.without_csrf_token"
 ROOT_URLCONF = "shop.urls"
 WSGI_APPLICATION = "shop.wsgi.application"
 INSTALLED_APPS = [

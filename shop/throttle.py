@@ -1,10 +1,13 @@
-"""A3's rate limiter in one Lua script: at most n attempts in a window, per buyer and per address.
+"""A3's rate limiter in one Lua script: at most n attempts in a window, per address.
 
-Off unless BUY_RATE_LIMIT says, for instance, 3/10s. The clock is the server's own.
+Off unless BUY_RATE_LIMIT says, for instance, 3/10s. The clock is the server's own. Counted is what
+a visitor cannot choose: a count per name that a buyer gives would let anybody use up another's
+attempts, and have a new name's.
 """
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address, ip_address
 from math import ceil
 
 from django.conf import settings
@@ -13,14 +16,30 @@ from locks.scripts import script
 from shop.errors import Throttled
 from shop.redis import locks_client
 
+#: Bits of an IPv6 address that a visitor can choose; a household is given at least so many.
+OWN_BITS = 64
 
-def admit(*, buyer: str, address: str) -> None:
-    """Count one attempt. Raises Throttled when the buyer or the address has had too many, and
+
+def admit(*, address: str) -> None:
+    """Count one attempt. Raises Throttled when the address has had too many, and
     redis.RedisError when Redis does not answer: no answer is no admission."""
     if settings.BUY_RATE_LIMIT is None:
         return
     most, window = settings.BUY_RATE_LIMIT
-    keys = [f"throttle:buyer:{buyer}", f"throttle:address:{address}"]
+    keys = [f"throttle:{visitor(address)}"]
     wait = script("throttle", settings.SHOP_LUA)(locks_client(), keys, [most, round(window * 1000)])
     if wait:
         raise Throttled(seconds=ceil(wait / 1000))
+
+
+def visitor(address: str) -> str:
+    """Who is counted: an IPv4 address, the network of an IPv6 one. All that is no address (a Unix
+    socket, a proxy that names none) counts as one visitor."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return "unknown"
+    if isinstance(parsed, IPv6Address):
+        mapped = parsed.ipv4_mapped
+        return str(mapped or IPv6Address(int(parsed) >> OWN_BITS << OWN_BITS))
+    return str(parsed)

@@ -20,10 +20,13 @@ urlpatterns = [
     path("sales/latest", views.latest_sale),
     path("sales/<int:sale_id>", views.sale),
     path("sales/<int:sale_id>/orders", views.orders),
+    path("sales/<int:sale_id>/curve", views.curve),
+    path("openapi.json", views.openapi_json),
     path("healthz", views.healthz),
     path("readyz", views.readyz),
     path("admin/", admin.site.urls),
 ]
 handler400 = "shop.views.not_taken"
+handler403 = "shop.views.refused"
 handler404 = "shop.views.not_found"
 handler500 = "shop.views.failed"

@@ -9,3 +9,7 @@ from django.core.wsgi import get_wsgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
 
 application = get_wsgi_application()
+
+from shop.checks import refuse_to_start  # noqa: E402  (after the settings are read)
+
+refuse_to_start()

@@ -50,7 +50,9 @@ def name(text: str) -> str:
 RUSH: dict[str, Parse] = {
     "lock": name,
     "stock": whole(0, 1_000_000),
-    "hold_ms": whole(0, 5_000),
+    "hold_ms": whole(
+        -1, 5_000
+    ),  # -1 is refused by the shop: a request that does nothing, for bench
     "product": name,
     "deadline": number(0.1, 3_600),
 }

@@ -21,7 +21,7 @@ class Shop:
     """One running shop.
 
     url    where it listens, for instance http://127.0.0.1:8000
-    token  the bearer token of POST /restock (SHOP_RESTOCK_TOKEN)
+    token  the bearer token to open sales and to read orders (SHOP_RESTOCK_TOKEN)
     name   of the node, where there are several
     """
 
@@ -70,8 +70,14 @@ class Shop:
         return self._ask("GET", f"/sales/{number}")
 
     def orders(self, sale: int) -> list[dict[str, Any]]:
-        """The orders of a sale, oldest first."""
-        return list(self._ask("GET", f"/sales/{sale}/orders")["orders"])
+        """Every order of a sale, oldest first; needs the token."""
+        found: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None:
+            page = self._ask("GET", f"/sales/{sale}/orders?after={after}")
+            found += page["orders"]
+            after = page["next"]
+        return found
 
     def is_open(self) -> bool:
         """Whether /healthz answers."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pytest_django import Settings
 
 from servers import embedded
+from servers.postgres import Postgres
+from servers.valkey import Valkey
 from servers.zookeeper import MISSING, ZooKeeper, is_installed
 from shop import (
+    health,
+    on_sale,
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
 )
@@ -24,6 +30,12 @@ from shop.tests.outage import Outage
 @pytest.fixture(autouse=True)
 def _no_lock_is_left_of_another_test() -> None:
     locks_client().flushall()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_sale._known.clear()
+    monkeypatch.setattr(health, "_last", None)
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +56,34 @@ def redis_outage() -> Iterator[Outage]:
     outage = Outage(servers.valkey)
     yield outage
     outage.end()
+
+
+# --- servers for a real node ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Short enough for a Unix socket, whatever pytest's own folders are called."""
+    with tempfile.TemporaryDirectory(prefix="oversold-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def postgres(folder: Path) -> Iterator[Postgres]:
+    """A PostgreSQL to throw away: nobody else's is stopped here."""
+    server = Postgres(folder / "postgres", runtime=folder)
+    server.start()
+    embedded.adopt(int((server.data / "postmaster.pid").read_text().split()[0]))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def valkey(folder: Path) -> Iterator[Valkey]:
+    server = Valkey(folder / "valkey")
+    embedded.adopt(server.start())
+    yield server
+    server.stop()
 
 
 # --- every strategy, with what it needs ---------------------------------------------------------

@@ -13,14 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import psutil
 from django.conf import settings
 
 from servers import embedded
 from servers.ports import free_port
+from servers.postgres import Postgres
+from servers.valkey import Valkey
 from shop.tests import servers
 from shop.tests.till import eventually
+
+#: What may read and do what a stranger may not.
+BEARER = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
 
 
 class Node:
@@ -101,10 +107,20 @@ class Node:
     def restock(self, stock: int) -> int:
         """Open a sale of apples; its number."""
         body = json.dumps({"stock": stock}).encode()
-        headers = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
-        status, report = self.ask("POST", "/restock", body, headers)
+        status, report = self.ask("POST", "/restock", body, BEARER)
         assert status == 201, report
         return int(report["sale"])
+
+    def orders(self, sale: int) -> list[dict[str, Any]]:
+        """Every order of a sale, oldest first."""
+        found: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None:
+            status, page = self.ask("GET", f"/sales/{sale}/orders?after={after}", headers=BEARER)
+            assert status == 200, page
+            found += page["orders"]
+            after = page["next"]
+        return found
 
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
@@ -182,3 +198,14 @@ class Crowd:
             elif status != 503:
                 self.failed.append(f"{status} {answer}")
                 return
+
+
+def node_at(log: Path, *, postgres: Postgres, valkey: Valkey, **environment: str) -> Node:
+    """A node before these two servers, with these environment variables beside the usual ones."""
+    host = quote(str(postgres.socket_folder()), safe="")
+    return Node(
+        log,
+        database_url=f"postgresql://postgres@/postgres?host={host}",
+        redis_url=valkey.url,
+        environment=environment,
+    )

@@ -18,6 +18,7 @@ A_FILE = (
     b'--b\r\nContent-Disposition: form-data; name="%s"; filename="f"\r\n\r\n%s\r\n--b--\r\n'
 )
 TOO_LARGE = ["16384 bytes"]
+TYPES = [JSON, FORM, "multipart/form-data"]
 #: body, content type, how the error begins, what is allowed (empty: Python's to say)
 BAD_BODIES: dict[str, tuple[bytes, str, str, list[str]]] = {
     "empty form": (b"", FORM, "buyer is missing: say who buys", BUYER),
@@ -40,7 +41,8 @@ BAD_BODIES: dict[str, tuple[bytes, str, str, list[str]]] = {
     "no boundary": (b"x", "multipart/form-data", "the request cannot be read", PARAMETERS),
     "form in latin-1": (b"buyer=ada", f"{FORM}; charset=latin-1", "the request", PARAMETERS),
     "2000 fields": (b"&".join([b"f=1"] * 2000), FORM, "the request cannot", PARAMETERS),
-    "another type": (b"buyer=ada", "text/plain", "buyer is missing: say who buys", BUYER),
+    "another type": (b"buyer=ada", "text/plain", "a body of type 'text/plain'", TYPES),
+    "no type": (b"buyer=ada", "", "a body of type ''", TYPES),
 }
 
 
@@ -139,4 +141,28 @@ def test_a_parameter_that_is_given_twice_is_refused(
     answer = answer_of(Client().post(path, body, content_type=content_type))
     assert answer.status == 400
     assert answer.body["error"] == "a parameter is given twice"
+    assert books() == (0, 1)
+
+
+def test_a_body_of_another_type_is_refused_though_the_query_is_complete() -> None:
+    """Ignored, the sale would run under `none`, and its body asked for `redis`."""
+    open_sale(1)
+    path = "/buy?product=apple&buyer=ada"
+    answer = answer_of(Client().post(path, "lock=redis", content_type="text/plain"))
+    assert answer.status == 400
+    assert answer.body["error"].startswith("a body of type 'text/plain' is not read")
+    assert books() == (0, 1)
+
+
+@committed
+def test_a_query_alone_buys_whatever_type_it_states_for_a_body_it_has_not() -> None:
+    open_sale(1)
+    answer = answer_of(Client().post("/buy?buyer=ada&lock=redis", "", content_type="text/plain"))
+    assert answer.status == 201
+
+
+def test_a_body_in_chunks_is_411_where_the_server_hands_it_on_as_it_came() -> None:
+    open_sale(1)
+    answer = answer_of(Client().post("/buy?buyer=ada", headers={"Transfer-Encoding": "chunked"}))
+    assert answer.status == 411
     assert books() == (0, 1)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 from django.db import IntegrityError, transaction
 from django.test import Client
+from pytest_django import Settings
 
+from shop import reports
 from shop.models import Product, PurchaseHistory, Sale
+from shop.tests.servers import RESTOCK_TOKEN
 from shop.tests.till import (
     APPLE,
+    Answer,
+    answer_of,
     buy,
     get,
     open_sale,
@@ -96,13 +101,18 @@ def test_a_product_that_was_never_on_sale_has_no_latest_sale() -> None:
     }
 
 
+def orders_of(sale: Sale, query: str = "", *, bearer: str | None = RESTOCK_TOKEN) -> Answer:
+    headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
+    return answer_of(Client().get(f"/sales/{sale.pk}/orders{query}", headers=headers))
+
+
 def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
     sale = open_sale(3)
     first = buy(buyer="ada", lock="redis", key="k1").body["order"]
     second = buy(buyer="bob", lock="none").body["order"]
     open_sale(3)
     orders = {order.pk: order for order in PurchaseHistory.objects.all()}
-    assert get(f"/sales/{sale.pk}/orders").body == {
+    assert orders_of(sale).body == {
         "sale": sale.pk,
         "orders": [
             {
@@ -124,10 +134,81 @@ def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
                 "time": orders[second].purchase_time.isoformat(),
             },
         ],
+        "next": None,
     }
 
 
-@pytest.mark.parametrize("path", ["/sales/0", "/sales/0/orders", f"/sales/{'9' * 30}"])
+@pytest.mark.parametrize("demo", [True, False])
+@pytest.mark.parametrize("bearer", [None, "", "wrong", RESTOCK_TOKEN[:-1]])
+def test_nobody_reads_buyers_and_keys_without_the_token(
+    bearer: str | None, demo: bool, settings: Settings
+) -> None:
+    """Whoever has an order's key is answered with that order."""
+    settings.SHOP_DEMO = demo
+    sale = open_sale(3)
+    record(sale, orders=1, stock_left=2)
+    answer = orders_of(sale, bearer=bearer)
+    assert answer.status == 403
+    assert answer.body == {
+        "outcome": "error",
+        "error": "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along.",
+    }
+
+
+def test_without_a_token_in_the_settings_the_orders_are_closed(settings: Settings) -> None:
+    settings.SHOP_RESTOCK_TOKEN = ""
+    assert orders_of(open_sale(3), bearer="").status == 403
+
+
+def test_orders_come_in_pages_and_the_last_one_says_so() -> None:
+    sale = open_sale(9)
+    open_sale(0, product="pear")
+    record(sale, orders=5, stock_left=4)
+    numbers = list(PurchaseHistory.objects.order_by("pk").values_list("pk", flat=True))
+    pages = [orders_of(sale, "?limit=2").body]
+    while (after := pages[-1]["next"]) is not None:
+        pages.append(orders_of(sale, f"?after={after}&limit=2").body)
+    assert [order["order"] for page in pages for order in page["orders"]] == numbers
+    assert [len(page["orders"]) for page in pages] == [2, 2, 1]
+    exactly = orders_of(sale, "?limit=5").body
+    assert (len(exactly["orders"]), exactly["next"]) == (5, None)
+
+
+@pytest.mark.parametrize("query", ["?limit=0", "?limit=1001", "?limit=all", "?after=-1", "?page=2"])
+def test_a_page_is_bounded(query: str) -> None:
+    answer = orders_of(open_sale(3), query)
+    assert answer.status == 400
+    assert answer.body["outcome"] == "error"
+
+
+# --- the curve of a sale ------------------------------------------------------------------------
+
+
+def test_the_curve_of_a_sale_is_its_orders_without_their_buyers_and_keys() -> None:
+    sale = open_sale(3)
+    assert get(f"/sales/{sale.pk}/curve").body == {"sale": sale.pk, "curve": []}
+    buy(buyer="ada", key="k1")
+    buy(buyer="bob", key="k2")
+    one, two = PurchaseHistory.objects.order_by("pk")
+    between = (two.purchase_time - one.purchase_time).total_seconds()
+    assert get(f"/sales/{sale.pk}/curve").body == {
+        "sale": sale.pk,
+        "curve": [[0.0, 3], [between, 2]],
+    }
+
+
+def test_the_orders_of_a_sale_that_does_not_exist_are_404_with_the_token() -> None:
+    assert orders_of(Sale(pk=0)).status == 404
+
+
+def test_a_curve_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "LONGEST_CURVE", 2)
+    sale = open_sale(3)
+    record(sale, orders=3, stock_left=0)
+    assert len(get(f"/sales/{sale.pk}/curve").body["curve"]) == 2
+
+
+@pytest.mark.parametrize("path", ["/sales/0", "/sales/0/curve", f"/sales/{'9' * 30}"])
 def test_a_sale_that_does_not_exist_is_404(path: str) -> None:
     answer = get(path)
     assert answer.status == 404

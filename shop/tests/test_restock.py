@@ -125,7 +125,7 @@ def test_a_restock_without_the_token_is_403_and_opens_nothing(headers: dict[str,
     assert answer.status == 403
     assert answer.body == {
         "outcome": "error",
-        "error": "The bearer token is missing or wrong. Set SHOP_RESTOCK_TOKEN and send it along.",
+        "error": "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along.",
     }
     assert Sale.objects.filter(initial_stock=9).count() == 0
 

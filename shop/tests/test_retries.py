@@ -17,6 +17,7 @@ from pytest_django import Settings
 from shop import retrying
 from shop.errors import Busy
 from shop.models import Product
+from shop.on_sale import require_on_sale
 from shop.probe import installed, point
 from shop.purchase import Attempt, Receipt
 from shop.retrying import Conflict, until_it_fits
@@ -210,6 +211,7 @@ def test_a_conflict_that_postgresql_finds_at_the_commit_is_tried_again() -> None
 
     open_sale(2)
     open_sale(9, product="pear")
+    require_on_sale(APPLE)  # on a connection of its own
     with Interleaving() as stage:
         r = stage.enter("R", rival).runs_to("has written")
         a = stage.enter("A", buy_by_a_table_scan).runs_to("before_commit")

@@ -38,17 +38,14 @@ export function follow(report, rushIsOn) {
 
 async function drawOrders(report) {
   if (report.orders > MOST_ORDERS) return;
-  const { status, body } = await ask(`/sales/${report.sale}/orders`);
+  const { status, body } = await ask(`/sales/${report.sale}/curve`);
   if (status !== 200 || report.sale !== sale) return;
-  const orders = body.orders
-    .map((order) => [Date.parse(order.time) / 1000, order.stock_seen])
-    .sort(([one], [other]) => one - other);
-  const begin = orders.length ? orders[0][0] : 0;
-  const end = orders.length ? orders[orders.length - 1][0] - begin : 1;
+  const orders = body.curve;
+  const end = orders.length ? orders[orders.length - 1][0] : 1;
   draw(
     report,
-    [[0, 0], ...orders.map(([time], index) => [time - begin, index + 1])],
-    [...orders.map(([time, seen]) => [time - begin, seen]), [end, report.stock_left]],
+    [[0, 0], ...orders.map(([time], index) => [time, index + 1])],
+    [...orders, [end, report.stock_left]],
   );
 }
 

@@ -1,0 +1,190 @@
+"""Whatever is asked, the answer is JSON, and the log has a line only where somebody must look."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from servers.postgres import Postgres
+from servers.valkey import Valkey
+from shop import health
+from shop.tests.node import BEARER, Node, node_at
+from shop.tests.outage import Outage
+from shop.tests.till import answer_of, eventually
+
+#: Paths with the methods that they have; every other one is 405.
+METHODS = {
+    "/buy": "POST",
+    "/restock": "POST",
+    "/strategies": "GET",
+    "/strategies/redis/code": "GET",
+    "/sales/latest": "GET",
+    "/sales/1": "GET",
+    "/sales/1/orders": "GET",
+    "/sales/1/curve": "GET",
+    "/state": "GET",
+    "/history": "GET",
+    "/healthz": "GET",
+    "/readyz": "GET",
+    "/": "GET",
+}
+
+
+@pytest.fixture(scope="module")
+def production(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
+    with node_at(folder / "answers.log", postgres=postgres, valkey=valkey, SHOP_DEMO="0") as node:
+        yield node
+
+
+@pytest.fixture
+def outage(valkey: Valkey) -> Iterator[Outage]:
+    outage = Outage(valkey)
+    yield outage
+    outage.end()
+
+
+def logged(node: Node, since: int) -> list[str]:
+    """What the node logged since, without its access lines."""
+    lines = node.log.read_text()[since:].splitlines()
+    return [line for line in lines if " shop.access " not in line]
+
+
+@pytest.mark.parametrize("path", METHODS)
+@pytest.mark.parametrize("method", ["put", "patch", "delete", "options", "get", "post"])
+def test_another_method_is_405_and_not_a_form_without_its_token(path: str, method: str) -> None:
+    """A client without cookies was told of a CSRF token, in HTML, and with 403."""
+    if METHODS[path] == method.upper():
+        return
+    answer = answer_of(getattr(Client(enforce_csrf_checks=True), method)(path))
+    allowed = ["GET", "HEAD"] if METHODS[path] == "GET" else [METHODS[path]]
+    assert answer.status == 405
+    assert answer.headers["Allow"] == ", ".join(allowed)
+    assert answer.body["allowed"] == allowed
+
+
+@pytest.mark.parametrize("path", ["/rush", "/steps", "/steps/step", "/admin/login/"])
+def test_a_form_without_its_token_is_403_in_json(path: str) -> None:
+    answer = answer_of(Client(enforce_csrf_checks=True).post(path, {}))
+    assert answer.status == 403
+    assert answer.body == {
+        "outcome": "error",
+        "error": "the form came without its CSRF token: load the page again, and send its cookie",
+    }
+
+
+@pytest.mark.parametrize("path", ["/rush", "/steps", "/admin/login/", "/buy", "/restock"])
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"x", "multipart/form-data"),
+        (b"x", "multipart/form-data; boundary=" + "b" * 300),
+        (b"&".join([b"f=1"] * 2000), "application/x-www-form-urlencoded"),
+        (b"f=" + b"a" * 20_000, "application/x-www-form-urlencoded"),
+        (b"f=1", "application/x-www-form-urlencoded; charset=latin-1"),
+        (b"\xff", "application/json"),
+    ],
+    ids=["no boundary", "long boundary", "2000 fields", "20 KB", "latin-1", "no json"],
+)
+def test_a_body_that_django_cannot_read_is_4xx_in_json_on_every_page(
+    path: str, body: bytes, content_type: str
+) -> None:
+    client = Client(enforce_csrf_checks=True, raise_request_exception=False)
+    answer = answer_of(client.generic("POST", path, body, content_type=content_type))
+    assert 400 <= answer.status < 500
+    assert answer.body["outcome"] == "error"
+
+
+# --- what the log says of it --------------------------------------------------------------------
+
+
+def test_what_a_buyer_may_be_told_is_no_warning(production: Node) -> None:
+    """200 sold-out buyers were 200 warnings, and hid the one that mattered."""
+    production.restock(0)
+    before = len(production.log.read_text())
+    for status, path, body in [
+        (409, "/buy", b'{"buyer": "ada"}'),
+        (400, "/buy", b"{}"),
+        (404, "/buy", b'{"buyer": "ada", "product": "pear"}'),
+        (404, "/nowhere", b""),
+        (405, "/healthz", b""),
+        (403, "/restock", b""),
+    ]:
+        assert production.ask("POST", path, body)[0] == status
+    assert logged(production, before) == []
+
+
+def test_a_sale_that_had_to_be_refused_is_a_line(production: Node, outage: Outage) -> None:
+    production.restock(1)
+    before = len(production.log.read_text())
+    outage.begin()
+    assert production.ask("POST", "/buy", b'{"buyer": "ada"}')[0] == 503
+    lines = logged(production, before)
+    assert [line for line in lines if re.search(r"ERROR django.request .*Unavailable: /buy", line)]
+    assert not [line for line in lines if "Traceback" in line]
+
+
+def test_a_host_that_is_not_ours_is_refused_without_a_traceback(production: Node) -> None:
+    before = len(production.log.read_text())
+    for path in ("/strategies", "/healthz"):
+        status, told = production.ask("GET", path, headers={"Host": "evil.example"})
+        assert (status, told["outcome"]) == (403, "error")
+        assert "ALLOWED_HOSTS" in told["error"]
+    assert logged(production, before) == []
+
+
+# --- /readyz ------------------------------------------------------------------------------------
+
+
+def test_versions_are_shown_with_the_token_and_not_to_a_stranger(production: Node) -> None:
+    """Nor what a server that fails said: it names hosts and users."""
+    _, shown = production.get("/readyz")
+    assert shown == {
+        "status": "ready",
+        "parts": [
+            {"name": name, "ok": True}
+            for name in (
+                *("PostgreSQL", "migrations", "Redis (locks)", "Redis (cache)"),
+                "PostgreSQL timeouts",
+            )
+        ],
+    }
+    _, told = production.ask("GET", "/readyz", headers=BEARER)
+    assert told["parts"][0]["detail"].startswith("version 18")
+
+
+def test_a_node_says_within_moments_that_it_is_not_ready_and_that_it_is_again(
+    production: Node, outage: Outage
+) -> None:
+    outage.begin()
+    eventually(lambda: production.get("/readyz")[0] == 503, what="it is not ready")
+    _, shown = production.get("/readyz")
+    assert shown["parts"][2] == {"name": "Redis (locks)", "ok": False}
+    outage.end()
+    eventually(lambda: production.get("/readyz")[0] == 200, what="it is ready again")
+
+
+def test_the_servers_are_asked_once_a_second_however_many_want_to_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each look cost 8 ms, most of it for the migrations, and anybody may ask."""
+    asked: list[float] = []
+    now = 100.0
+
+    def stack() -> list[health.Part]:
+        asked.append(now)
+        return [health.Part("PostgreSQL", True, "")]
+
+    monkeypatch.setattr(health, "stack", stack)
+    monkeypatch.setattr("shop.health.time.monotonic", lambda: now)
+    for _ in range(5):
+        assert answer_of(Client().get("/readyz")).status == 200
+    now = 100.9
+    health.recent()
+    assert asked == [100.0]
+    now = 101.0
+    health.recent()
+    assert asked == [100.0, 101.0]
