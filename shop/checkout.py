@@ -16,6 +16,7 @@ from locks import LockBackendError, LockLost, LockTimeout
 from shop.errors import Busy, CommitUnknown, KeyReused, Lost, ShopError, SoldOut, Unavailable
 from shop.models import PurchaseHistory
 from shop.observability.current import note
+from shop.postgres import Silence
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES
 from shop.throttle import admit
@@ -90,7 +91,8 @@ def _named(error: DatabaseError | InterfaceError, attempt: Attempt) -> ShopError
     if not _connection_is_gone(sqlstate):
         return None
     logger.warning("%s: PostgreSQL: %s", attempt.lock, error)
-    discard_dead_connections()
+    if not isinstance(error.__cause__, Silence):  # asking the others would take as long, each
+        discard_dead_connections()
     if attempt.committing:
         return CommitUnknown()
     return Unavailable("the database does not answer; nothing was sold")

@@ -118,7 +118,7 @@ def a_holder_that_hangs_does_not_keep_others_out_for_ever(**kwargs: Any) -> list
                 f"SHOP_LOCK_MAX_HOLD is {most} s, less than SHOP_LOCK_TTL, {ttl} s: every purchase "
                 "under RedisLock would fail.",
                 hint="Give seconds, at least SHOP_LOCK_TTL.",
-                id="shop.E010",
+                id="shop.E011",
             )
         ]
     messages: list[CheckMessage] = []
@@ -171,14 +171,75 @@ def no_demo_in_production(**kwargs: Any) -> list[CheckMessage]:
     ]
 
 
+#: What is wrong where a setting that production needs was left out, and what to do.
+LEFT_OUT = {
+    "SECRET_KEY": (
+        "every process makes up its own, and nobody stays logged in",
+        'python -c "import secrets; print(secrets.token_urlsafe(64))" makes one; SECRET_KEY_FILE '
+        "names a file that holds it.",
+    ),
+    "ALLOWED_HOSTS": (
+        "the shop answers to localhost alone",
+        "Set the shop's public names, comma-separated: ALLOWED_HOSTS=shop.example.com.",
+    ),
+    "DATABASE_URL": (
+        "there is no database, or manage.py brought its own",
+        "DATABASE_URL=postgresql://user@host:5432/name?sslmode=verify-full, its password in the "
+        "file that PGPASSFILE names.",
+    ),
+    "REDIS_URL": (
+        "there are no locks, or manage.py brought its own Redis",
+        "REDIS_URL=rediss://host:6379/0, its password in REDIS_PASSWORD_FILE.",
+    ),
+}
+
+
 @register(Tags.security, deploy=True)
-def every_token_is_long(**kwargs: Any) -> list[CheckMessage]:
+def what_production_needs_is_set(**kwargs: Any) -> list[CheckMessage]:
+    if settings.SHOP_DEMO:
+        return []  # no_demo_in_production says so
+    missing = [
+        Error(f"{name} is not set: {LEFT_OUT[name][0]}.", hint=LEFT_OUT[name][1], id="shop.E007")
+        for name in settings.MISSING
+        if not (name == "REDIS_URL" and settings.REDIS_SENTINELS)
+    ]
+    return [*missing, *_open_to_every_host(), *_not_encrypted(), *_guessable()]
+
+
+def _open_to_every_host() -> list[CheckMessage]:
+    wide = [host for host in settings.ALLOWED_HOSTS if host.strip() in {"*", "."}]
+    if not wide:
+        return []
     return [
-        Warning(
+        Error(
+            f"ALLOWED_HOSTS contains {wide[0]!r}: a foreign page can talk to the shop by DNS "
+            "rebinding, and links that the shop makes lead to any host that a client claims.",
+            hint="List the shop's names. /healthz and /readyz answer under any, for probes by IP.",
+            id="shop.E008",
+        )
+    ]
+
+
+def _not_encrypted() -> list[CheckMessage]:
+    if settings.HTTPS:
+        return []
+    return [
+        Error(
+            "HTTPS is off: sessions and orders travel in the clear.",
+            hint="Set HTTPS=1, and SHOP_BEHIND_PROXY=1 where a proxy ends TLS and sets "
+            "X-Forwarded-Proto and X-Forwarded-For.",
+            id="shop.E009",
+        )
+    ]
+
+
+def _guessable() -> list[CheckMessage]:
+    return [
+        Error(
             f"{name} is short enough to be guessed.",
             hint='Use 24 characters or more: python -c "import secrets; '
-            'print(secrets.token_urlsafe(32))".',
-            id="shop.W002",
+            'print(secrets.token_urlsafe(32))". Unset, what it opens is closed.',
+            id="shop.E010",
         )
         for name in ("SHOP_RESTOCK_TOKEN", "METRICS_TOKEN")
         if 0 < len(getattr(settings, name)) < SHORTEST_TOKEN

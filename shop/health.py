@@ -28,12 +28,13 @@ class Part:
 
 
 def stack() -> list[Part]:
-    """PostgreSQL, its migrations, the Redis of the locks and that of the cache."""
+    """PostgreSQL, its migrations and timeouts, the Redis of the locks and that of the cache."""
     return [
         _part("PostgreSQL", _postgres),
         _part("migrations", _migrations),
         _part("Redis (locks)", _redis),
         _part("Redis (cache)", _cache),
+        _part("PostgreSQL timeouts", _timeouts),
     ]
 
 
@@ -56,6 +57,22 @@ def _migrations() -> str:
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         raise LookupError("not all applied: run manage.py migrate")
     return "all applied"
+
+
+def _timeouts() -> str:
+    """The timeouts that hold, wherever they were set: a pooler may have dropped those of ours."""
+    wanted = settings.DB_TIMEOUTS_MS
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name, extract(epoch FROM current_setting(name)::interval) * 1000"
+            " FROM unnest(%s::text[]) AS name",
+            [list(wanted)],
+        )
+        effective = {name: int(milliseconds) for name, milliseconds in cursor.fetchall()}
+    if missing := [name for name in wanted if not 0 < effective[name] <= wanted[name]]:
+        commands = "; ".join(f"ALTER ROLE ... SET {name} = {wanted[name]}" for name in missing)
+        raise LookupError(f"behind a pooler the role must bring its timeouts: {commands}")
+    return ", ".join(f"{name} {milliseconds} ms" for name, milliseconds in effective.items())
 
 
 def _redis() -> str:

@@ -7,10 +7,8 @@ nothing.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -18,25 +16,25 @@ from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from shop.environment import next_database, parse_rate, with_login
 from shop.observability.logs import logging_config
+from shop.postgres import TIMEOUTS_MS, database
 from shop.sentinels import parse_sentinels, through_sentinels
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-
-def parse_rate(text: str, name: str = "BUY_RATE_LIMIT") -> tuple[int, float] | None:
-    """`3/10s` as (3, 10.0); None for an empty text. Raises ImproperlyConfigured with the name."""
-    if not text:
-        return None
-    parts = re.fullmatch(r"([1-9][0-9]*)/([0-9]+(?:\.[0-9]+)?)s", text)
-    if parts is None or not 0.001 <= float(parts[2]) <= 86_400:
-        raise ImproperlyConfigured(f"{name} is {text!r}: write attempts/seconds, as 3/10s")
-    return int(parts[1]), float(parts[2])
-
-
 #: SECRET_KEY_FILE names a file that holds SECRET_KEY; the same for every other name.
 env = environ.FileAwareEnv()
 environ.Env.read_env(BASE_DIR / ".env")
+
+#: What production must set; `check --deploy` names those that were left out. For the two URLs,
+#: manage.py brings servers of its own (servers.embedded), which are not production's.
+REQUIRED = ["SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL"]
+MISSING: list[str] = [
+    name
+    for name in REQUIRED
+    if not env.str(name, default="") or name in env.list("SHOP_EMBEDDED", default=[])
+]
 
 # --- The shop -----------------------------------------------------------------------------------
 
@@ -87,11 +85,26 @@ SECRET_KEY: str = env.str("SECRET_KEY", default="") or get_random_secret_key()
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
-#: True where the shop is served over HTTPS alone.
+#: True where the shop is served over HTTPS alone. Health checks are exempt (shop.middleware).
 HTTPS: bool = env.bool("HTTPS", default=False)
 SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
-SECURE_HSTS_SECONDS = 3600 if HTTPS else 0
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+#: Anybody can send the header to a node that no proxy stands before.
+SECURE_PROXY_SSL_HEADER = (
+    ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS and SHOP_BEHIND_PROXY else None
+)
+SECURE_HSTS_SECONDS: int = env.int("HSTS_SECONDS", default=3600) if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS: bool = env.bool("HSTS_INCLUDE_SUBDOMAINS", default=False)
+SECURE_HSTS_PRELOAD: bool = env.bool("HSTS_PRELOAD", default=False)
+#: A 0 that somebody wrote down is a decision, and no reason for a warning.
+SILENCED_SYSTEM_CHECKS = [
+    check
+    for check, name in [
+        ("security.W005", "HSTS_INCLUDE_SUBDOMAINS"),
+        ("security.W021", "HSTS_PRELOAD"),
+    ]
+    if env.str(name, default="")
+]
 
 ROOT_URLCONF = "shop.urls"
 WSGI_APPLICATION = "shop.wsgi.application"
@@ -108,8 +121,9 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "shop.security_headers.SecurityHeadersMiddleware",
     "shop.observability.middleware.ObserveMiddleware",
-    "shop.foreign.ForeignPageMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "shop.middleware.HealthMiddleware",  # before the Host header is looked at
+    "shop.foreign.ForeignPageMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -147,52 +161,30 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 
 #: Connections per process; 0 for one per thread. Four workers of 20 fit a server of 100.
 SHOP_DB_POOL: int = env.int("SHOP_DB_POOL", default=20)
-#: Milliseconds, in the order that keeps a stuck buyer from outliving its lock:
-#: idle in transaction < lock < statement < ttl <= max hold < max hold + ttl < wait
-#: < the client's timeout < gunicorn's.
-DB_TIMEOUTS_MS = {
-    "idle_in_transaction_session_timeout": 6_000,
-    "lock_timeout": 7_000,
-    "statement_timeout": 8_000,
-}
+#: DATABASE_URL leads to PgBouncer or its like.
+SHOP_DB_POOLER: bool = env.bool("SHOP_DB_POOLER", default=False)
+DB_TIMEOUTS_MS = TIMEOUTS_MS
 DATABASES: dict[str, Any] = {"default": {}}  # DATABASE_URL is unset: any query says so
 if env.str("DATABASE_URL", default=""):
-    DATABASES["default"] = env.db_url("DATABASE_URL")
-    DATABASES["default"].setdefault("OPTIONS", {}).update(
-        options=" ".join(f"-c {name}={value}" for name, value in DB_TIMEOUTS_MS.items()),
-        connect_timeout=3,
+    DATABASES["default"] = database(
+        env.db_url("DATABASE_URL"), pool=SHOP_DB_POOL, pooler=SHOP_DB_POOLER
     )
-    if SHOP_DB_POOL:
-        DATABASES["default"]["OPTIONS"]["pool"] = {
-            "min_size": SHOP_DB_POOL,
-            "max_size": SHOP_DB_POOL,
-            "timeout": 6,
-            "reconnect_timeout": 5,  # its pauses double: longer, and it sleeps through the recovery
-        }
 
 # --- Redis --------------------------------------------------------------------------------------
 
-
-def next_database(url: str) -> str:
-    """`url` with its database number one higher: redis://host/0 becomes redis://host/1.
-
-    A Unix socket's number is a parameter, unix:///run/redis.sock?db=0, and any URL's may be.
-    """
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query))
-    if parts.scheme == "unix" or "db" in query:
-        query["db"] = str(int(query.get("db", 0)) + 1)
-        return f"{url.partition('?')[0]}?{urlencode(query)}"
-    number = int(parts.path.strip("/") or 0) + 1
-    return urlunsplit(parts._replace(path=f"/{number}"))
-
-
-REDIS_URL: str = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+#: For the Redis URLs that have no user and password of their own, REDLOCK_URLS included.
+REDIS_LOGIN = {
+    "user": env.str("REDIS_USER", default=""),
+    "password": env.str("REDIS_PASSWORD", default=""),
+}
+REDIS_URL: str = with_login(env.str("REDIS_URL", default="redis://127.0.0.1:6379/0"), **REDIS_LOGIN)
 #: Connections to a Redis per process: at least one per thread.
 SHOP_REDIS_POOL: int = env.int("SHOP_REDIS_POOL", default=250)
 #: The locks live in a database of their own: cache.clear() is FLUSHDB. And django-redis keys its
 #: pools by URL, so that two aliases with one URL would share the first one's timeouts.
-REDIS_LOCKS_URL: str = env.str("REDIS_LOCKS_URL", default="") or next_database(REDIS_URL)
+REDIS_LOCKS_URL: str = with_login(
+    env.str("REDIS_LOCKS_URL", default="") or next_database(REDIS_URL), **REDIS_LOGIN
+)
 #: How the locks connect. redis-py retries ten times by default; a lost reply then makes SET NX lie.
 LOCKS_POOL: dict[str, Any] = {
     "retry": Retry(NoBackoff(), 0),
@@ -222,7 +214,9 @@ if REDIS_SENTINELS:
 
 #: Five independent servers for the strategy `redlock`, and ZooKeeper for the one of its name;
 #: unset, they answer `unavailable`.
-REDLOCK_URLS: list[str] = env.list("REDLOCK_URLS", default=[])
+REDLOCK_URLS: list[str] = [
+    with_login(url, **REDIS_LOGIN) for url in env.list("REDLOCK_URLS", default=[])
+]
 ZOOKEEPER_HOSTS: str = env.str("ZOOKEEPER_HOSTS", default="")
 
 # --- Observability ------------------------------------------------------------------------------

@@ -1,29 +1,17 @@
-"""What can be said of docker-compose.yml without Docker."""
+"""What can be said of the compose files without Docker."""
 
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
-STACK: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-SERVICES: dict[str, dict[str, Any]] = STACK["services"]
+from loadtest.tests.composed import PRODUCTION, ROOT, SERVICES, STACK, defaults
+
 ONE_SHOT = {"secrets", "migrate", "locust"}
 NODES = {"web-a", "web-b"}
-
-
-def defaults(text: str) -> str:
-    """`text` as it is when no variable is set."""
-    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
 def seconds(text: str) -> int:
@@ -105,6 +93,7 @@ def test_docker_waits_longer_than_a_node_takes_to_finish_its_purchases(name: str
 def test_nginx_hangs_up_first_or_it_would_send_a_purchase_into_a_closed_connection() -> None:
     nginx = (ROOT / "docker/nginx.conf").read_text()
     upstream = nginx[nginx.index("upstream") : nginx.index("    server {")]
+    assert "include /tmp/nodes.conf;" in upstream
     (idle,) = re.findall(r"keepalive_timeout (\d+)s", upstream)
     assert int(idle) < gunicorn("keepalive")
     (patience,) = re.findall(r"proxy_read_timeout (\d+)s", nginx)
@@ -116,58 +105,64 @@ def test_nginx_never_sends_a_purchase_twice() -> None:
     assert re.findall(r"proxy_next_upstream (.+);", nginx) == ["error timeout"]
 
 
-def test_postgresql_takes_every_pool_of_both_nodes_and_more() -> None:
-    (most,) = re.findall(r"max_connections=(\d+)", " ".join(SERVICES["postgres"]["command"]))
-    (pool,) = re.findall(r"SHOP_DB_POOL=(\d+)", (ROOT / ".env.example").read_text())
-    workers = int(defaults(SERVICES["web-a"]["environment"]["WEB_WORKERS"]))
-    assert int(most) >= len(NODES) * workers * int(pool) + 20
+def test_postgresql_takes_every_pool_of_four_nodes_and_more() -> None:
+    for command in (SERVICES["postgres"]["command"], PRODUCTION["postgres"]["command"]):
+        (most,) = re.findall(r"max_connections=(\d+)", " ".join(command))
+        (pool,) = re.findall(r"SHOP_DB_POOL=(\d+)", (ROOT / ".env.example").read_text())
+        workers = int(defaults(SERVICES["web-a"]["environment"]["WEB_WORKERS"]))
+        assert int(most) >= 4 * workers * int(pool) + 20
 
 
-def test_redis_evicts_no_lock_and_keeps_nothing_on_disk() -> None:
-    command = SERVICES["redis"]["command"]
+@pytest.mark.parametrize("services", [SERVICES, PRODUCTION], ids=["demo", "production"])
+def test_redis_evicts_no_lock_keeps_nothing_on_disk_and_asks_for_a_user(
+    services: dict[str, Any],
+) -> None:
+    command = services["redis"]["command"]
     options = dict(zip(command[1::2], command[2::2], strict=True))
     assert options["--maxmemory-policy"] == "noeviction"
     assert (options["--save"], options["--appendonly"]) == ("", "no")
+    assert options["--aclfile"] == "/run/oversold/users.acl"
 
 
-def test_no_secret_is_in_the_file_or_in_the_image() -> None:
-    for service in SERVICES.values():
-        for name, value in environment(service).items():
-            if re.search("SECRET|PASSWORD|TOKEN", name) and not name.endswith("_TTL"):
-                assert name.endswith("_FILE"), name
-                assert value.startswith("/run/oversold/")
-    assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"  # then what is let in
+@pytest.mark.parametrize("name", ["demo", "production"])
+def test_redis_knows_the_shop_and_the_health_check_alone(name: str) -> None:
+    lines = (ROOT / f"docker/redis.{name}.acl").read_text().splitlines()
+    users = [line.split() for line in lines if line and not line.startswith("#")]
+    assert [user[1:3] for user in users] == [["default", "off"], ["health", "on"], ["shop", "on"]]
+    for user in users[1:]:
+        assert {"resetchannels", "resetkeys", "-@all"} <= set(user)
+        assert not {"~*", "&*", "+@all", "allkeys", "allchannels", "allcommands"} & set(user)
+    assert users[1][-1] == "+ping"
 
 
-def environment(service: Mapping[str, Any]) -> Mapping[str, str]:
-    given: Mapping[str, str] = service.get("environment", {})
-    return given
+def test_the_demos_acl_is_productions_and_more() -> None:
+    demo, production = ((ROOT / f"docker/redis.{name}.acl").read_text().splitlines()[-1]
+                        for name in ("demo", "production"))  # fmt: skip
+    assert demo.startswith(production)
 
 
-def test_secrets_are_random_private_and_kept(tmp_path: Path) -> None:
-    def made() -> dict[str, str]:
-        subprocess.run([ROOT / "docker/make_secrets.sh", tmp_path], check=True)
-        return {path.name: path.read_text() for path in tmp_path.iterdir()}
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_is_read_only_without_capabilities_and_not_root(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    if name == "secrets":  # gives its copies to other users
+        assert (service["user"], service["cap_add"]) == ("0:0", ["CHOWN", "DAC_OVERRIDE"])
+        assert service["network_mode"] == "none"
+    else:
+        assert "cap_add" not in service
+        assert "privileged" not in service
+        assert "build" in service or re.fullmatch(r"[1-9]\d*:[1-9]\d*", service["user"])
 
-    first = made()
-    assert first.keys() == {"secret_key", "restock_token", "postgres_password", "pgpass"}
-    assert first["pgpass"] == f"*:*:*:oversold:{first['postgres_password']}"
-    assert len(set(first.values())) == 4
-    assert all(len(value) >= 64 for value in first.values())
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
-    assert made() == first
 
-
-def test_the_shop_reads_a_secret_from_the_file_that_a_name_with_file_at_its_end_names(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "token").write_text("from the file")
-    told = subprocess.run(
-        [sys.executable, "-c", "from shop import settings; print(settings.SHOP_RESTOCK_TOKEN)"],
-        cwd=ROOT,
-        env={**os.environ, "SHOP_RESTOCK_TOKEN_FILE": str(tmp_path / "token")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout == "from the file\n"
+def test_the_shops_role_is_not_the_one_that_migrates_and_neither_is_the_superuser() -> None:
+    roles = [
+        re.findall(r"postgresql://(\w+)@", services[name]["environment"]["DATABASE_URL"])
+        for services in (SERVICES, PRODUCTION)
+        for name in ("web-a", "migrate")
+    ]
+    assert roles == [["oversold_app"], ["oversold_migrate"]] * 2
+    assert "POSTGRES_USER" not in SERVICES["postgres"]["environment"]
+    created = re.findall(r"CREATE ROLE (.+);", (ROOT / "docker/roles.sql").read_text())
+    assert created == [f"oversold_{r} LOGIN PASSWORD :'{r}_password'" for r in ("migrate", "app")]

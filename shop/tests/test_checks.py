@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from pytest_django import Settings
 
+from shop.postgres import REPLY_TIMEOUT
 from shop.redis import locks_client
 from shop.tests.outage import Outage
 from shop.tests.till import rolled_back
@@ -109,9 +110,9 @@ def test_a_statement_that_may_outlive_its_lock_is_a_warning(
         (10.0, 10.0, 30.0, []),
         (10.0, 19.9, 30.0, []),
         (10.0, 20.0, 30.0, ["shop.W011"]),
-        (10.0, 9.9, 30.0, ["shop.E010"]),
-        (10.0, 0.0, 30.0, ["shop.E010"]),
-        (10.0, float("nan"), 30.0, ["shop.E010"]),
+        (10.0, 9.9, 30.0, ["shop.E011"]),
+        (10.0, 0.0, 30.0, ["shop.E011"]),
+        (10.0, float("nan"), 30.0, ["shop.E011"]),
         (1.0, 8.0, 30.0, ["shop.W001", "shop.W010"]),
         (1.0, 8.1, 9.1, ["shop.W001", "shop.W011"]),
         (1.0, 8.1, 9.2, ["shop.W001"]),
@@ -126,32 +127,55 @@ def test_a_holder_that_hangs_is_bounded_between_a_statement_and_a_buyers_wait(
     assert ids() == shown
 
 
-@pytest.mark.parametrize(("demo", "shown"), [(True, ["shop.E004"]), (False, [])])
-def test_a_demo_is_an_error_in_production_alone(
-    demo: bool, shown: list[str], settings: Settings
-) -> None:
-    settings.SHOP_DEMO = demo
+@pytest.fixture
+def production(settings: Settings) -> Settings:
+    """As production sets what the checks of `check --deploy` look at."""
+    settings.SHOP_DEMO = False
+    settings.MISSING = []
+    settings.HTTPS = True
+    settings.ALLOWED_HOSTS = ["shop.example.com"]
+    return settings
+
+
+def test_a_demo_is_an_error_in_production_alone(settings: Settings) -> None:
+    assert settings.SHOP_DEMO
     assert ids() == []
-    assert ids(deploy=True) == shown
+    assert ids(deploy=True) == ["shop.E004"]
 
 
-def test_check_deploy_ends_with_an_error_in_a_demo(settings: Settings) -> None:
+def test_production_as_it_should_be_passes(production: Settings) -> None:
+    assert ids(deploy=True) == []
+
+
+def test_check_deploy_ends_with_an_error_in_a_demo() -> None:
     with pytest.raises(SystemCheckError, match=r"\(shop\.E004\) SHOP_DEMO is on"):
         call_command("check", "--deploy")
-    settings.SHOP_DEMO = False
-    call_command("check", "--deploy")
+
+
+@pytest.mark.parametrize("hosts", [["*"], ["shop.example.com", "*"], ["."]])
+def test_a_shop_that_answers_to_every_host_is_an_error(
+    hosts: list[str], production: Settings
+) -> None:
+    production.ALLOWED_HOSTS = hosts
+    assert ids(deploy=True) == ["shop.E008"]
 
 
 @pytest.mark.parametrize("name", ["SHOP_RESTOCK_TOKEN", "METRICS_TOKEN"])
 @pytest.mark.parametrize(
-    ("token", "shown"), [("", []), ("t", ["shop.W002"]), ("t" * 23, ["shop.W002"]), ("t" * 24, [])]
+    ("token", "shown"), [("", []), ("t", ["shop.E010"]), ("t" * 23, ["shop.E010"]), ("t" * 24, [])]
 )
-def test_a_short_token_is_a_warning_in_production(
-    name: str, token: str, shown: list[str], settings: Settings
+def test_a_short_token_is_an_error_in_production(
+    name: str, token: str, shown: list[str], production: Settings
 ) -> None:
-    settings.SHOP_DEMO = False
-    setattr(settings, name, token)
+    setattr(production, name, token)
     assert ids(deploy=True) == shown
+
+
+def test_sentinels_take_the_place_of_the_redis_url(production: Settings) -> None:
+    production.MISSING = ["REDIS_URL"]
+    assert ids(deploy=True) == ["shop.E007"]
+    production.REDIS_SENTINELS = [("sentinel", 26379)]
+    assert ids(deploy=True) == []
 
 
 def test_the_timeouts_are_in_the_order_that_keeps_a_stuck_buyer_from_outliving_its_lock() -> None:
@@ -160,6 +184,7 @@ def test_the_timeouts_are_in_the_order_that_keeps_a_stuck_buyer_from_outliving_i
         timeouts["idle_in_transaction_session_timeout"]
         < timeouts["lock_timeout"]
         < timeouts["statement_timeout"]
+        < REPLY_TIMEOUT * 1000
         < live.SHOP_LOCK_TTL * 1000
     )
     assert timeouts["idle_in_transaction_session_timeout"] > live.SHOP_LONGEST_HOLD_MS

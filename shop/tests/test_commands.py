@@ -23,6 +23,8 @@ from shop.tests.till import APPLE, buy, open_sale, rolled_back
 
 pytestmark = rolled_back
 
+TIMEOUTS = ", ".join(f"{name} {value} ms" for name, value in settings.DB_TIMEOUTS_MS.items())
+
 
 def output_of(*command: str, **options: Any) -> str:
     out = StringIO()
@@ -132,6 +134,7 @@ def test_check_stack_says_ok_for_every_part() -> None:
         "OK   migrations: all applied\n"
         f"OK   Redis (locks): Valkey {valkey}, maxmemory-policy noeviction\n"
         "OK   Redis (cache): answers\n"
+        f"OK   PostgreSQL timeouts: {TIMEOUTS}\n"
     )
 
 
@@ -148,6 +151,7 @@ def test_check_stack_names_what_fails_when_redis_is_down(redis_outage: Outage) -
         "OK   migrations: all applied\n"
         f"FAIL Redis (locks): Error 111 connecting to {address}. Connection refused.\n"
         f"FAIL Redis (cache): Error 111 connecting to {address}. Connection refused.\n"
+        f"OK   PostgreSQL timeouts: {TIMEOUTS}\n"
     )
 
 
@@ -166,8 +170,9 @@ def test_check_stack_ends_with_1_and_no_traceback_when_nothing_answers(tmp_path:
     )
     assert done.returncode == 1
     assert done.stderr == (
-        "CommandError: not ready: PostgreSQL, migrations, Redis (locks), Redis (cache)\n"
+        "CommandError: not ready: PostgreSQL, migrations, Redis (locks), Redis (cache), "
+        "PostgreSQL timeouts\n"
     )
     lines = done.stdout.splitlines()
-    assert [line[:4] for line in lines if line[:4] in ("OK  ", "FAIL")] == ["FAIL"] * 4
+    assert [line[:4] for line in lines if line[:4] in ("OK  ", "FAIL")] == ["FAIL"] * 5
     assert "Traceback" not in done.stdout

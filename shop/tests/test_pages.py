@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.test import Client
+from pytest_django import Settings
 
 from shop.strategies import STRATEGIES
 from shop.tests.database import database_at
@@ -44,6 +46,7 @@ def test_readyz_is_200_when_everything_answers() -> None:
         ("migrations", True),
         ("Redis (locks)", True),
         ("Redis (cache)", True),
+        ("PostgreSQL timeouts", True),
     ]
     assert answer.body["parts"][0]["detail"].endswith("fsync on")
 
@@ -54,7 +57,7 @@ def test_readyz_is_503_and_names_what_is_missing_when_redis_is_down(redis_outage
     answer = answer_of(Client().get("/readyz"))
     assert answer.status == 503
     assert answer.body["status"] == "not ready"
-    assert [part["ok"] for part in answer.body["parts"]] == [True, True, False, False]
+    assert [part["ok"] for part in answer.body["parts"]] == [True, True, False, False, True]
     assert "Connection refused" in answer.body["parts"][2]["detail"]
 
 
@@ -63,7 +66,7 @@ def test_readyz_is_503_when_postgresql_is_down(tmp_path: Path) -> None:
     with database_at(tmp_path):
         answer = answer_of(Client().get("/readyz"))
     assert answer.status == 503
-    assert [part["ok"] for part in answer.body["parts"]] == [False, False, True, True]
+    assert [part["ok"] for part in answer.body["parts"]] == [False, False, True, True, False]
 
 
 @rolled_back
@@ -78,3 +81,46 @@ def test_readyz_is_503_before_the_migrations(monkeypatch: pytest.MonkeyPatch) ->
         "ok": False,
         "detail": "not all applied: run manage.py migrate",
     }
+
+
+HEALTH = ["/healthz", "/readyz"]
+
+
+@rolled_back
+@pytest.mark.parametrize("path", HEALTH)
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_probe_by_ip_address_over_plain_http_is_answered_where_the_shop_is_https_alone(
+    path: str, secure: bool, settings: Settings
+) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    settings.ALLOWED_HOSTS = ["shop.example.com"]
+    answer = Client(headers={"host": "10.0.0.7:8000"}).get(path, secure=secure)
+    assert answer.status_code == 200
+
+
+def test_everything_else_is_redirected_to_https_and_held_to_its_host(settings: Settings) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    settings.ALLOWED_HOSTS = ["shop.example.com"]
+    own, foreign = (Client(headers={"host": host}) for host in ("shop.example.com", "10.0.0.7"))
+    moved = own.get("/strategies")
+    assert (moved.status_code, moved.headers["Location"]) == (
+        301,
+        "https://shop.example.com/strategies",
+    )
+    assert own.get("/strategies", secure=True).status_code == 200
+    assert foreign.get("/strategies", secure=True).status_code == 403
+
+
+@pytest.mark.parametrize("value", ["0", "8001ms"])
+@committed
+def test_readyz_says_that_a_timeout_does_not_hold(value: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('statement_timeout', %s, false)", [value])
+    try:
+        answer = answer_of(Client().get("/readyz"))
+    finally:
+        connection.close()
+    assert answer.status == 503
+    part = answer.body["parts"][-1]
+    assert part["ok"] is False
+    assert part["detail"].endswith("ALTER ROLE ... SET statement_timeout = 8000")

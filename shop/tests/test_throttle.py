@@ -12,9 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 from pytest_django import Settings
 
+from shop.environment import parse_rate
 from shop.errors import Throttled
 from shop.redis import locks_client
-from shop.settings import parse_rate
 from shop.tests.outage import Outage
 from shop.tests.test_settings import run
 from shop.tests.till import (

