@@ -18,13 +18,12 @@ from rich.table import Table
 from loadtest.commands.run import Setting, output, rush, stack_for
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
+from loadtest.rush.form import REFUSED_HOLD_MS
 from loadtest.rush.locust_process import Buyers
 from loadtest.stack.stack import Stack, StackError
 
 LOCKS = ("none", "token", "row-lock", "redis")
 HTTP, COMMITS, FLOOR = "no-op requests", "raw commits", "floor"
-#: The shop refuses a purchase with this hold before it asks any backend.
-REFUSED = -1
 
 
 def run(setting: Setting, console: Console) -> int:
@@ -46,7 +45,9 @@ def run(setting: Setting, console: Console) -> int:
                 if name == COMMITS:
                     took = raw_commits(stack, setting.stock)
                 elif name == HTTP:
-                    took = rush(buyers, replace(setting, hold_ms=REFUSED), "none")["duration_s"]
+                    took = rush(buyers, replace(setting, hold_ms=REFUSED_HOLD_MS), "none")[
+                        "duration_s"
+                    ]
                 else:
                     runs.append({**rush(buyers, setting, name), "round": number})
                     took = runs[-1]["duration_s"]

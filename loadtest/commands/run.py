@@ -112,7 +112,6 @@ class Output:
 
     def finish(self) -> None:
         """Give the folder its name, and point results/latest at it."""
-        self.progress("stopping")
         self.path = self.folder.finish()
 
     def print_files(self, *names: str) -> None:

@@ -65,7 +65,7 @@ def test_a_holder_whose_database_is_cut_off_keeps_nobody_out_beyond_the_reply_ti
     stack: CutOffStack,
 ) -> None:
     """Without it the holder waits for its reply, its watchdog renews, and the buyers of every
-    other node are told `busy` after 30 s."""
+    other node are answered `busy` after 30 s."""
     for lock in RENEWED:
         stack.shop(1).restock(product=lock, stock=3)
     locks = redis.Redis(port=stack.valkeys[0].port, db=1)

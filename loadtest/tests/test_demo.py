@@ -76,7 +76,7 @@ def assert_contrast(run: dict[str, Any]) -> None:
 
 
 def test_a_bench_writes_its_rushes_as_runs_of_summary_json(clone: Path) -> None:
-    small = ("--repeat", "1", "--buyers", "20", "--stock", "10")
+    small = ("--repeat", "1", "--buyers", "20", "--stock", "10", "--hold-ms", "50")
     bench = start(clone, "-m", "loadtest", "bench", *small)
     printed = finish(bench)
 

@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_written_is_named_and_the_run_ends_without_a_verdi
 def test_a_hold_out_of_bounds_is_refused_before_anything_begins(stack: Stack) -> None:
     done = locust(stack, "--hold-ms", "10000000")
     assert done.returncode == 2
-    assert "'10000000' is not a whole number from 0 to 5000" in done.stderr
+    assert "'10000000' is not a whole number from 0 to 5001" in done.stderr
 
 
 def test_the_web_ui_has_every_lock_in_a_drop_down_and_no_token(stack: Stack) -> None:
@@ -143,7 +143,7 @@ def test_a_rush_out_of_bounds_is_refused_with_the_reason(stack: Stack) -> None:
     with (
         tempfile.NamedTemporaryFile() as log,
         Buyers(stack, log=log) as buyers,
-        pytest.raises(StackError, match="hold_ms: '9999' is not a whole number from 0 to 5000"),
+        pytest.raises(StackError, match="hold_ms: '9999' is not a whole number from 0 to 5001"),
     ):
         buyers.rush(lock="none", buyers=5, stock=2, hold_ms=9999, product="apple", deadline=60)
 

@@ -155,7 +155,7 @@ def test_a_program_without_the_token_is_told_to_send_it(
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("user_count", "0"), ("spawn_rate", "0"), ("stock", "-1"), ("hold_ms", "5001")),
+        *(("user_count", "0"), ("spawn_rate", "0"), ("stock", "-1"), ("hold_ms", "5002")),
         *(("product", "$(id)"), ("deadline", "nan"), ("lock", "nonsense"), ("result", "/tmp/x")),
         *(("history", "/tmp/x"), ("restock_token", "x"), ("stay", "true"), ("nodes", "http://x")),
         *(

@@ -58,7 +58,7 @@ def test_what_locusts_own_form_always_sends_is_taken_as_long_as_it_is_unchanged(
         ),
         *(("spawn_rate", value) for value in ("0", "nan", "inf", "-1", "1e9", "10001")),
         *(("stock", value) for value in ("-1", "1000001", "9" * 5000)),
-        *(("hold_ms", value) for value in ("-1", "5001")),
+        *(("hold_ms", value) for value in ("-1", "5002")),
         *(("deadline", value) for value in ("0", "3601", "nan")),
         *(("product", value) for value in ("", "$(id)", "a b", "apple\n", "a" * 65)),
         *(("lock", value) for value in ("", "../none", "none;")),
