@@ -237,7 +237,7 @@ def test_a_waiter_whose_wait_is_over_is_not_handed_the_lock(
     lock = RedisLock(client, "over", ttl=10)
     asleep = worker()
     with held(lock) as lease:
-        asleep.tell("acquire", name="over", ttl=10, wait=0.5)
+        asleep.send("acquire", name="over", ttl=10, wait=0.5)
         queued(lock, 1)
         asleep.pause()
         second = waiter(lock)
@@ -259,7 +259,7 @@ def test_a_killed_head_waiter_costs_the_next_one_nothing(
     lock = RedisLock(client, "dead head", ttl=10)
     head = worker()
     with held(lock) as lease:
-        head.tell("acquire", name="dead head", ttl=10, wait=30)
+        head.send("acquire", name="dead head", ttl=10, wait=30)
         queued(lock, 1)
         second = waiter(lock)
         head.kill()
@@ -322,12 +322,12 @@ def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_hande
 
     def interrupt(*_: object) -> None:
         monkeypatch.undo()
-        monkeypatch.setattr(wire.Server, "call", unreachable)
+        monkeypatch.setattr(wire.Connections, "call", unreachable)
         raise Interrupted
 
-    def unreachable(*_: object) -> None:
+    def unreachable(*_: object, **__: object) -> None:
         monkeypatch.undo()
-        raise redis.ConnectionError
+        raise wire.WireError(redis.ConnectionError("cut"), sent=True)
 
     with held(lock) as lease:
         monkeypatch.setattr(module, "_sleep", interrupt)

@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from .. import LockBackendError, RedisLock, Release, wakeups, wire
+from .. import LockBackendError, RedisLock, Release, wakeups
 from ..classic import subscriber
 from ..classic.reentrant import ReentrantLock
 from ..classic.subscriber import Subscriber
@@ -171,14 +171,3 @@ def test_a_classic_lock_leaves_a_demoted_master_too(
         lock.acquire(0)
     with held(lock):  # type: ignore[arg-type]
         assert servers[1].client().exists(lock.key)
-
-
-def test_masters_of_one_name_behind_other_sentinels_are_other_servers(
-    servers: tuple[Server, Server],
-) -> None:
-    """One connection would serve both, and one of them would have no locks."""
-    here, there = Sentinels(servers[0], 26379), Sentinels(servers[1], 26380)
-    with client_of(here, "same") as one, client_of(there, "same") as other:
-        assert wire.server_of(one) is not wire.server_of(other)
-    with client_of(here, "same") as again:
-        assert wire.server_of(one) is wire.server_of(again)

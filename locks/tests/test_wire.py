@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import threading
-import time
 from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
-from .. import LockBackendError, RedisLock, Release, scripts, wakeups, wire
+from .. import LockBackendError, RedisLock, Release, scripts, wakeups
+from ..clock import now
+from ..redis_lock import Attempt
 from ..scripts import script
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
@@ -21,7 +23,8 @@ def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_f
     client: redis.Redis,
 ) -> None:
     lock = RedisLock(client, "asked twice", ttl=10)
-    first, second = lock._ask(b"token", b"stay"), lock._ask(b"token", b"stay")
+    attempt = Attempt(b"token", math.inf)
+    first, second = lock._ask(attempt, b"stay"), lock._ask(attempt, b"stay")
     assert first.fence is not None
     assert second.fence == first.fence
     assert lock.inspect().owner == "token"
@@ -47,7 +50,7 @@ def test_a_lost_reply_to_a_waiter_leaves_nothing_in_the_queue(
     near = RedisLock(client, "waiter cut", ttl=10)
     far = RedisLock(server.client(port=proxy.port), "waiter cut", ttl=10)
     with held(near):
-        far._wakeups.listen(time.monotonic() + 5)  # the next reply is the one to its enqueuing
+        far._wakeups.listen(now() + 5)  # the next reply is the one to its enqueuing
         proxy.cut_reply_to(b"EVALSHA")
         with pytest.raises(LockBackendError):
             far.acquire(5)
@@ -149,12 +152,6 @@ def test_any_client_will_do(server: Server, options: dict[str, Any]) -> None:
     client.flushdb()
 
 
-def test_clients_of_one_place_share_their_subscription(server: Server) -> None:
-    one, other = server.client(), server.client(decode_responses=True, client_name="other")
-    assert wire.server_of(one) is wire.server_of(other)
-    assert wire.server_of(one) is not wire.server_of(server.client(db=1))
-
-
 def test_a_key_that_something_else_made_is_told_and_left_alone(client: redis.Redis) -> None:
     client.hset("lock:{other}", "field", "value")
     with pytest.raises(LockBackendError, match="WRONGTYPE"):
@@ -174,7 +171,7 @@ def test_a_lock_without_an_expiry_is_asked_about_again(client: redis.Redis) -> N
 
 def test_a_contended_acquisition_is_two_commands_however_many_wait(client: redis.Redis) -> None:
     lock = RedisLock(client, "counted", ttl=30)
-    lock._wakeups.listen(time.monotonic() + 5)
+    lock._wakeups.listen(now() + 5)
     for waiters in (5, 50):
         with held(lock) as lease:
             client.config_resetstat()
@@ -191,7 +188,7 @@ def test_waiting_for_longer_than_the_ttl_costs_no_more_commands_while_the_queue_
     client: redis.Redis,
 ) -> None:
     lock = RedisLock(client, "moving", ttl=1.0, renew=False)
-    lock._wakeups.listen(time.monotonic() + 5)
+    lock._wakeups.listen(now() + 5)
     pause = threading.Event()
 
     def turn() -> None:
