@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -153,13 +154,16 @@ def test_a_wait_may_be_longer_than_the_socket_timeout(server: Server) -> None:
 def test_more_waiters_than_connections_in_the_pool_wait_without_one(server: Server) -> None:
     client = server.client(max_connections=2)
     lock = RedisLock(client, "few", ttl=10)
-    taken = [client.connection_pool.get_connection() for _ in range(2)]
+    pubsub: Any = client.pubsub
+    taken = [pubsub() for _ in range(2)]
+    for each in taken:
+        each.subscribe("any")  # which takes a connection out of the pool
     with held(lock):
         waiters = [waiter(lock) for _ in range(12)]
-    for each in waiters:
-        each.result(5).release()
-    for connection in taken:
-        client.connection_pool.release(connection)
+    for waiting in waiters:
+        waiting.result(5).release()
+    for each in taken:
+        each.close()
 
 
 class Interrupted(BaseException):
