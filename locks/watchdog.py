@@ -181,7 +181,7 @@ class Watchdog:
         return min(renewals + abandoned, default=math.inf)
 
     def _look(self) -> None:
-        # Leases of similar ttl share a timeout: a short one makes no long one impatient.
+        # Leases of similar ttl share a timeout: a short ttl does not shorten that of a long one.
         batches: defaultdict[int, list[tuple[Renewal, Lease]]] = defaultdict(list)
         deadline = math.inf
         for renewal in list(self._renewals.values()):

@@ -6,7 +6,7 @@ retry. So the lock takes from the client where and how to connect, and leaves it
 decoding and its pool alone. A waiter holds no connection, so there are never more of them than
 threads that talk to the server at one moment.
 
-Errors are told apart by the names of their classes: redis-py and valkey-py have the same names.
+Errors are distinguished by the names of their classes: redis-py and valkey-py have the same names.
 """
 
 from __future__ import annotations

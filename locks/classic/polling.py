@@ -25,7 +25,7 @@ class Polling(Lock):
 
     @abstractmethod
     def unlock(self, token: str) -> bool:
-        """Release; False when the lock was no longer ours (as far as this lock can tell)."""
+        """Release; False when the lock was no longer ours (as far as this lock knows)."""
 
     @abstractmethod
     def pause(self) -> float:
@@ -66,7 +66,7 @@ class Polling(Lock):
 
 
 class PollingLock(Polling):
-    """One key on one server, asked for every `retry` seconds (A1: 0.1).
+    """One key on one server, asked forevery `retry` seconds (A1: 0.1).
 
     client  a redis.Redis that does not retry commands by itself, with a socket timeout
     """

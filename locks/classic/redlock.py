@@ -86,7 +86,7 @@ class RedlockLock(Polling):
         replies = self._delete(self.clients, token)
         deleted, failed = replies.count(1), sum(map(_failed, replies))
         if deleted < self.quorum <= deleted + failed:
-            raise redis.ConnectionError("too few servers answered")  # told as Release.UNKNOWN
+            raise redis.ConnectionError("too few servers answered")  # reported as Release.UNKNOWN
         return deleted >= self.quorum
 
     def pause(self) -> float:

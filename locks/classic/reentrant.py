@@ -2,7 +2,7 @@
 
 Redisson's lock (A0, A3), which its owner, one thread of one client, may take again: a hash counts
 its holds. A0's get() takes the lock and calls set(), which takes it too; with `token` set() would
-wait for get() for ever. Who must wait subscribes to a channel on which the last unlock is
+wait for get() forever. Who must wait subscribes to a channel on which the last unlock is
 published; with no lease given, a watchdog renews every third of the ttl.
 
     time 0.0   A takes the lock for 30 s and reads a stock of 1; its watchdog renews every 10 s

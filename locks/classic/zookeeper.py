@@ -83,7 +83,7 @@ class ZookeeperLock(Lock):
 
     def _lease(self, node: str, stat: Any, waited: float) -> Lease:
         def changed(state: str) -> bool:
-            """Kazoo's own thread tells what became of the session; True: tell no more."""
+            """Called in kazoo's thread with the session's state; True: do not call again."""
             lease.deadline = math.inf if state == "CONNECTED" else 0.0
             if state == "LOST":
                 lease.mark_lost(LossReason.GONE)

@@ -31,7 +31,7 @@ def test_the_release_of_an_expired_lease_leaves_the_next_holder_its_lock(
         assert lock.inspect().owner == current.token
 
 
-def test_a_release_tells_absent_other_and_silent_server_apart(
+def test_a_release_distinguishes_absent_other_and_silent_server(
     server: Server, client: redis.Redis, proxy: Proxy
 ) -> None:
     lock = RedisLock(client, "outcomes", ttl=10)
@@ -141,7 +141,7 @@ def test_a_lock_decorates_a_function(client: redis.Redis) -> None:
     assert not lock.locked()
 
 
-def test_inspect_tells_the_owner_the_time_left_and_the_waiters_in_order(
+def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
     client: redis.Redis,
 ) -> None:
     lock = RedisLock(client, "seen", ttl=10)
@@ -266,25 +266,25 @@ def test_the_client_s_wall_clock_may_jump(
     other.result().release()
 
 
-def test_on_lost_may_fail_and_is_told_once(
+def test_on_lost_may_fail_and_is_called_once(
     client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[LossReason] = []
+    called: list[LossReason] = []
     done = threading.Event()
 
     def on_lost(_: object, loss: LossReason) -> None:
-        told.append(loss)
+        called.append(loss)
         done.set()
         raise ZeroDivisionError
 
-    lease = RedisLock(client, "told", ttl=10, on_lost=on_lost).acquire(1)
+    lease = RedisLock(client, "called", ttl=10, on_lost=on_lost).acquire(1)
     lease.deadline = now()
     with pytest.raises(LockLost):
         lease.check()
     lease.mark_lost(LossReason.TAKEN)
     assert done.wait(5)
     eventually(lambda: "ZeroDivisionError" in caplog.text)
-    assert told == [LossReason.EXPIRED]
+    assert called == [LossReason.EXPIRED]
     lease.release()
 
 

@@ -24,7 +24,7 @@ def six(server: Server) -> Iterator[list[Proxy]]:
         yield proxies
 
 
-def test_a_short_ttl_once_does_not_make_later_renewals_impatient(
+def test_a_short_ttl_once_leaves_later_renewals_their_own_timeout(
     server: Server, client: redis.Redis, proxy: Proxy
 ) -> None:
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()

@@ -152,7 +152,7 @@ def test_any_client_will_do(server: Server, options: dict[str, Any]) -> None:
     client.flushdb()
 
 
-def test_a_key_that_something_else_made_is_told_and_left_alone(client: redis.Redis) -> None:
+def test_a_key_that_something_else_made_is_an_error_and_left_alone(client: redis.Redis) -> None:
     client.hset("lock:{other}", "field", "value")
     with pytest.raises(LockBackendError, match="WRONGTYPE"):
         RedisLock(client, "other", ttl=10).acquire(1)

@@ -25,7 +25,7 @@ import redis
 from .. import Lease, LockError, RedisLock
 
 
-class Hand:
+class Holder:
     """What this process holds: one lease at a time."""
 
     def __init__(self, port: int) -> None:
@@ -112,11 +112,11 @@ class Hand:
 
 
 def main(port: int) -> None:
-    hand = Hand(port)
+    holder = Holder(port)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         command = json.loads(line)
-        do: Callable[..., Any] = getattr(hand, command.pop("do"))
+        do: Callable[..., Any] = getattr(holder, command.pop("do"))
         try:
             answer = do(**command)
         except LockError as error:
