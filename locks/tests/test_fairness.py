@@ -62,31 +62,35 @@ def test_the_waiters_of_a_paused_process_cost_the_next_one_its_ttl_once_and_not_
 def test_waiters_whose_subscription_broke_at_a_release_keep_their_places(
     client: redis.Redis, worker: Callable[[], Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever can be woken goes first, once; not all who come until the others are back."""
+    """Whoever can be woken goes first; not those who come when the others are back."""
     lock = RedisLock(client, "kept places", ttl=30)
     order: list[str] = []
-    elsewhere = worker()
+    first, second, last = worker(), worker(), worker()
 
     def turn(who: str) -> None:
         with lock.hold(wait=30):
             order.append(who)
+
+    def queue_up(process: Worker) -> None:
+        waiters = len(lock.inspect().waiters)
+        process.send("acquire", name="kept places", ttl=30, wait=30)
+        queued(lock, waiters + 1)
 
     with held(lock) as lease:
         ours = []
         for number in range(3):
             ours.append(in_thread(partial(turn, f"ours {number}")))
             queued(lock, number + 1)
-        elsewhere.send("acquire", name="kept places", ttl=30, wait=30)
-        queued(lock, 4)
-        last = worker()
-        last.send("acquire", name="kept places", ttl=30, wait=30)
-        queued(lock, 5)
+        queue_up(first)
+        queue_up(second)
         with broken_subscription(client, lock):
             lease.release()
-            elsewhere.answer()
+            first.answer()
+            assert first.ask("release") == "released"
+            second.answer()
+        queue_up(last)
         eventually(lambda: all_listen(client))
-        eventually(lambda: len(lock.inspect().waiters) == 4)
-        assert elsewhere.ask("release") == "released"
+        assert second.ask("release") == "released"
         last.answer()
         assert order == ["ours 0", "ours 1", "ours 2"]
         assert last.ask("release") == "released"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import redis
 
-from .. import Lease, LossReason, RedisLock, Release
+from .. import Lease, LossReason, RedisLock, Release, watchdog
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
+from ..wire import Call
 
 
 @pytest.fixture
@@ -34,6 +35,27 @@ def test_a_short_ttl_once_leaves_later_renewals_their_own_timeout(
     lease = RedisLock(far, "a slow way", ttl=1.2).acquire(1)
     assert not lease.lost_event.wait(1.5)
     assert lease.release() is Release.RELEASED
+
+
+def test_leases_of_unlike_ttl_are_renewed_with_timeouts_of_their_own(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[int, float] = {}
+
+    def note(_: object, calls: Sequence[Call], timeout: float) -> list[int]:
+        for _script, _keys, (_token, ttl_ms) in calls:
+            assert isinstance(ttl_ms, int)
+            seen[ttl_ms] = timeout
+        return [1] * len(calls)
+
+    monkeypatch.setattr(watchdog, "call_all", note)
+    short = RedisLock(client, "short", ttl=0.3).acquire(1)
+    long = RedisLock(client, "long", ttl=1.2).acquire(1)
+    eventually(lambda: len(seen) == 2)
+    assert seen[300] <= 0.051
+    assert 0.1 < seen[1200] <= 0.201  # less than a sixth when the other lease would end meanwhile
+    short.release()
+    long.release()
 
 
 def test_six_silent_servers_lose_no_lease_of_a_healthy_one(
