@@ -24,7 +24,7 @@ from .clock import now
 from .lazily import lazily
 from .protocol import Wake
 from .watchdog import Watchdog
-from .wire import Address, WireError, hang_up, has_moved, is_a, open_connection
+from .wire import Address, WireError, hang_up, has_moved, is_a, open_connection, set_timeout
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class WakeUps:
             open_connection(connection, min(PROBE, self._address.timeout))
             connection.send_command("SUBSCRIBE", self.channel)
             connection.read_response()
-            open_connection(connection, PROBE)
+            set_timeout(connection, PROBE)
             with changed:
                 self.listening = True
                 changed.notify_all()

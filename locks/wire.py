@@ -149,6 +149,11 @@ def open_connection(connection: Any, timeout: float) -> None:
         connection.disconnect()
         connection.socket_timeout = connection.socket_connect_timeout = timeout
         connection.connect()
+    set_timeout(connection, timeout)
+
+
+def set_timeout(connection: Any, timeout: float) -> None:
+    """Each of its commands from now on may take so many seconds."""
     sock: Any = getattr(connection, "_sock", None)
     if hasattr(sock, "settimeout"):
         sock.settimeout(timeout)

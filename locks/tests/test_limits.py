@@ -197,6 +197,26 @@ def test_a_cancelled_to_thread_keeps_the_lock_for_no_longer_than_its_ttl(
         pass
 
 
+def test_a_first_acquire_after_the_main_thread_has_ended_holds_the_lock(server: Server) -> None:
+    """Python 3.12.1, for one, starts no thread then: nothing is renewed, and a warning says so."""
+    program = f"""
+import threading, redis
+from {LOCKS} import RedisLock
+
+def late():
+    threading.main_thread().join()
+    with RedisLock(redis.Redis(port={server.port}), "after main", ttl=10).hold(wait=1) as lease:
+        lease.check()
+    print(lease.outcome)
+
+threading.Thread(target=late).start()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "released\n", done.stderr
+
+
 def test_other_kinds_of_client_are_refused_with_a_way_out(server: Server) -> None:
     import redis.asyncio
 
