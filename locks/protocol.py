@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 #: Seconds for which the last fence outlives its lock: longer than any stale holder sleeps.
 FENCE_TTL = 7 * 24 * 3600.0
 
+#: To release.lua: release the lock whoever holds it. No token is like it.
+ANY_HOLDER = b"*"
+
 # What acquire.lua does when the lock is taken.
 STAY, QUEUE, LEAVE = b"stay", b"queue", b"leave"
 

@@ -18,42 +18,22 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-import queue
-import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from .acquisition import Acquisition
 from .clock import now
 from .errors import LockBackendError, LockTimeout
 from .lease import Lease, LossReason, Release, new_token
 from .lock import Lock
 from .metrics import Metrics, emit
-from .protocol import (
-    FENCE_TTL,
-    LEAVE,
-    STAY,
-    Answer,
-    Inspection,
-    Wake,
-    keys_of,
-    milliseconds,
-    queue_args,
-)
+from .protocol import ANY_HOLDER, FENCE_TTL, Inspection, keys_of, milliseconds
 from .scripts import script
 from .shared import shared_of
-from .wakeups import Watch
 from .watchdog import Renewal
 from .wire import Arg, WireError
 
-if TYPE_CHECKING:
-    from .wakeups import Mailbox
-
 logger = logging.getLogger(__name__)
-
-#: Seconds that one command may take at least, however little is left of the wait.
-FLOOR = 0.5
-
-_UNKNOWN = "the server was not reached or refused, nothing is known about the lock"
 
 
 class Client(Protocol):
@@ -61,17 +41,6 @@ class Client(Protocol):
 
     @property
     def connection_pool(self) -> Any: ...
-
-
-class Attempt:
-    """One acquire on its way: its token, when its wait is over, whether the server may know it."""
-
-    __slots__ = ("end", "known", "token")
-
-    def __init__(self, token: bytes, end: float) -> None:
-        self.token = token
-        self.end = end
-        self.known = False
 
 
 class RedisLock(Lock):
@@ -145,16 +114,23 @@ class RedisLock(Lock):
             raise ValueError(f"wait is {wait!r}: give seconds, 0 to try once, None for no end")
         started = now()
         token = new_token()
-        attempt = Attempt(token.encode(), math.inf if wait is None else started + wait)
+        acquisition = Acquisition(
+            self._shared,
+            self.name,
+            self._keys,
+            token,
+            ttl=self.ttl,
+            fence_ttl=self.fence_ttl,
+            end=math.inf if wait is None else started + wait,
+        )
         lease = None
         try:
-            lease = self._lease(token, self._obtain(attempt, once=wait == 0), started)
+            lease = self._lease(token, acquisition.obtain(once=wait == 0), started)
         except WireError as error:
-            self._cancel(attempt)
-            text = f"{_UNKNOWN}: {error}"
-            raise LockBackendError(text, name=self.name) from error.__cause__
+            acquisition.cancel()
+            raise self._unknown(error) from error.__cause__
         except BaseException:
-            self._cancel(attempt)
+            acquisition.cancel()
             raise
         finally:
             emit(self.metrics, "waited", self.name, now() - started, lease is not None)
@@ -172,51 +148,19 @@ class RedisLock(Lock):
         try:
             return Inspection.parse(self._call("inspect"))
         except WireError as error:
-            text = f"{_UNKNOWN}: {error}"
-            raise LockBackendError(text, name=self.name) from error.__cause__
+            raise self._unknown(error) from error.__cause__
 
-    def _obtain(self, attempt: Attempt, *, once: bool) -> tuple[int, float] | None:
-        """Fence and deadline of the lease, or None if the wait was over first."""
-        if once or not self._wakeups.listening:
-            answer = self._ask(attempt, STAY)
-            if once or answer.fence is not None:
-                return self._granted(answer)
+    def force_release(self) -> bool:
+        """Take the lock away from its holder and give it to the next waiter. For operators.
+
+        Returns whether anybody held it. The holder may still be at work: it finds out at its next
+        renewal, and the storage refuses its fence once it has seen the next holder's. Raises
+        LockBackendError.
+        """
         try:
-            mailbox, watch = self._wakeups.join(self._keys[0], attempt.token)
-            return self._queue(attempt, mailbox, watch)
-        finally:
-            self._wakeups.leave(self._keys[0], attempt.token)
-
-    def _queue(self, attempt: Attempt, mailbox: Mailbox, watch: Watch) -> tuple[int, float] | None:
-        while True:
-            self._wakeups.listen(attempt.end)
-            left = attempt.end - now()
-            if left <= 0:
-                return self._granted(self._ask(attempt, LEAVE))
-            answer = self._ask(attempt, *queue_args(self._wakeups.channel, left))
-            if answer.fence is not None:
-                return self._granted(answer)
-            watch.until = answer.asked + (answer.left if answer.left >= 0 else self.ttl)
-            wake = _sleep(attempt, mailbox, watch)
-            if wake is not None:
-                deadline = wake.deadline(answer, self.ttl, now())
-                if deadline is not None:
-                    watch.until = now() + self.ttl
-                    return wake.fence, deadline
-
-    def _granted(self, answer: Answer) -> tuple[int, float] | None:
-        return None if answer.fence is None else (answer.fence, answer.deadline(self.ttl))
-
-    def _ask(self, attempt: Attempt, *what: Arg) -> Answer:
-        asked = now()
-        known, attempt.known = attempt.known, True
-        try:
-            within = max(FLOOR, attempt.end - asked)
-            args = attempt.token, milliseconds(self.ttl), milliseconds(self.fence_ttl), *what
-            return Answer.parse(asked, self._call("acquire", *args, within=within))
+            return bool(self._call("release", ANY_HOLDER, milliseconds(self.fence_ttl)) == 1)
         except WireError as error:
-            attempt.known = known or error.sent
-            raise
+            raise self._unknown(error) from error.__cause__
 
     def _lease(self, token: str, granted: tuple[int, float] | None, started: float) -> Lease | None:
         if granted is None:
@@ -262,32 +206,9 @@ class RedisLock(Lock):
         emit(self.metrics, "held", self.name, lease.held_seconds, outcome)
         return outcome
 
-    def _cancel(self, attempt: Attempt) -> None:
-        """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless."""
-        if not attempt.known:
-            return
-        args = attempt.token, milliseconds(self.fence_ttl)
-        ours = False
-        try:
-            ours = self._call("release", *args, within=FLOOR) == 1
-        except WireError as error:
-            logger.warning("%s: gave up, the server does not know yet: %s", self.name, error)
-        finally:
-            if not ours:  # a command that got no answer may be executed later
-                self._watchdog.abandon(attempt.token, self._keys, args, ttl=self.ttl)
+    def _call(self, name: str, *args: Arg) -> Any:
+        return self._server.call(script(name), self._keys, args, within=None)
 
-    def _call(self, name: str, *args: Arg, within: float | None = None) -> Any:
-        return self._server.call(script(name), self._keys, args, within=within)
-
-
-def _sleep(attempt: Attempt, mailbox: Mailbox, watch: Watch) -> Wake | None:
-    """The wake-up, or None when it is time to ask: the subscription broke, the holder's lease ended
-    or the wait is over."""
-    while True:
-        left = min(attempt.end, watch.ask_at(attempt.token)) - now()
-        if left <= 0:
-            return None
-        try:
-            return mailbox.get(timeout=min(left, threading.TIMEOUT_MAX))
-        except queue.Empty:
-            continue
+    def _unknown(self, error: WireError) -> LockBackendError:
+        text = f"the server was not reached or refused, nothing is known about the lock: {error}"
+        return LockBackendError(text, name=self.name)

@@ -158,6 +158,24 @@ def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
     assert client.ttl("lock:{seen}:queue") == -2
 
 
+def test_a_forced_release_wakes_the_next_waiter_and_the_old_holder_notices(
+    client: redis.Redis,
+) -> None:
+    lock = RedisLock(client, "forced", ttl=0.9)
+    assert not lock.force_release()
+    holder = lock.acquire(1)
+    other = waiter(lock)
+    assert lock.force_release()
+    mine = other.result(0.5)
+    assert (mine.fence or 0) > (holder.fence or 0)
+    assert holder.lost_event.wait(0.9)
+    assert holder.loss is LossReason.TAKEN
+    assert holder.release() is Release.EXPIRED
+    mine.check()
+    assert mine.release() is Release.RELEASED
+    assert not lock.locked()
+
+
 @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, 0.0004])
 def test_a_ttl_that_cannot_work_is_refused(client: redis.Redis, ttl: float) -> None:
     with pytest.raises(ValueError, match="give seconds"):

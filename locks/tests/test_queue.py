@@ -58,7 +58,7 @@ def test_a_newcomer_cannot_barge_in_where_the_lock_expired_under_a_queue(
 def test_a_release_between_the_try_and_the_sleep_is_not_missed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import redis_lock as module
+    from .. import acquisition as module
 
     lock = RedisLock(client, "lost wake-up", ttl=30)
     reached, go_on = threading.Event(), threading.Event()
@@ -174,7 +174,7 @@ class Interrupted(BaseException):
 def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    from .. import redis_lock as module
+    from .. import acquisition as module
 
     lock = RedisLock(client, "interrupted", ttl=10)
     seen = []
@@ -194,7 +194,7 @@ def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
 def test_an_exception_after_the_hand_over_gives_the_lock_back(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import redis_lock as module
+    from .. import acquisition as module
 
     lock = RedisLock(client, "given up", ttl=10)
     with held(lock) as lease:
@@ -320,7 +320,7 @@ def test_a_release_while_the_subscription_is_broken_wastes_no_lease(
 def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_handed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import redis_lock as module
+    from .. import acquisition as module
 
     lock = RedisLock(client, "mute", ttl=30)
 

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from .. import LockBackendError, RedisLock, Release, scripts, wakeups
+from ..acquisition import Acquisition
 from ..clock import now
-from ..redis_lock import Attempt
 from ..scripts import script
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
@@ -23,8 +23,10 @@ def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_f
     client: redis.Redis,
 ) -> None:
     lock = RedisLock(client, "asked twice", ttl=10)
-    attempt = Attempt(b"token", math.inf)
-    first, second = lock._ask(attempt, b"stay"), lock._ask(attempt, b"stay")
+    acquisition = Acquisition(
+        lock._shared, lock.name, lock._keys, "token", ttl=10, fence_ttl=60, end=math.inf
+    )
+    first, second = acquisition.ask(b"stay"), acquisition.ask(b"stay")
     assert first.fence is not None
     assert second.fence == first.fence
     assert lock.inspect().owner == "token"
