@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockTimeout, RedisLock, Release, wire
+from .. import LockTimeout, RedisLock, Release, acquisition, wire
+from ..protocol import LEAVE
 from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
 from .waiting import held, in_thread, queued, waiter
@@ -210,29 +211,44 @@ def test_an_exception_after_the_hand_over_gives_the_lock_back(
     assert not lock.locked()
 
 
+@pytest.mark.parametrize(
+    ("released", "gets_it"),
+    [("while it is queued", True), ("before its last question", True), ("after it", False)],
+)
 def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
-    client: redis.Redis,
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, released: str, gets_it: bool
 ) -> None:
+    """A waiter that is not woken any more asks once more, and leaves the queue in the same step."""
     lock = RedisLock(client, "race", ttl=10)
-    outcomes = set()
-    for turn in range(60):
-        with held(lock) as lease:
-            started = time.monotonic()
-            other = in_thread(lambda: lock.try_acquire() or lock.acquire(0.02))
-            while time.monotonic() - started < 0.018 + turn * 0.0001:
-                pass
+    ask = acquisition.Acquisition.ask
+
+    def last_sleep(waiter: acquisition.Acquisition, *_: object) -> None:
+        if released == "while it is queued":
             assert lease.release() is Release.RELEASED
-        try:
-            mine = other.result(5)
-        except LockTimeout:
-            outcomes.add("timeout")
-        else:
-            outcomes.add("owner")
-            assert lock.inspect().owner == mine.token
-            assert mine.release() is Release.RELEASED
-        state = lock.inspect()
-        assert (state.owner, state.waiters) == (None, ())
-    assert outcomes
+            assert lock.inspect().owner == waiter.token.decode()
+        waiter.end = 0.0
+
+    def last_question(waiter: acquisition.Acquisition, *what: Any) -> Any:
+        if what == (LEAVE,) and released == "before its last question":
+            client.delete("lock:{race}:queue", "lock:{race}:waiters")  # its wait is over there too
+            assert lease.release() is Release.RELEASED
+        answer = ask(waiter, *what)
+        if what == (LEAVE,) and released == "after it":
+            assert lease.release() is Release.RELEASED
+        return answer
+
+    lease = lock.acquire(1)
+    monkeypatch.setattr(acquisition, "_sleep", last_sleep)
+    monkeypatch.setattr(acquisition.Acquisition, "ask", last_question)
+    if gets_it:
+        mine = lock.acquire(5)
+        assert lock.inspect().owner == mine.token
+        assert mine.release() is Release.RELEASED
+    else:
+        with pytest.raises(LockTimeout):
+            lock.acquire(5)
+    state = lock.inspect()
+    assert (state.owner, state.waiters) == (None, ())
 
 
 def test_a_waiter_whose_wait_is_over_is_not_handed_the_lock(
