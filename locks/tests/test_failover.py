@@ -5,6 +5,10 @@ The proxy is the name: connections that are open stay where they are, new ones g
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
@@ -14,8 +18,10 @@ import pytest
 import redis
 
 from .. import LockBackendError, RedisLock, Release
+from ..testing.process import LOCKS, ROOT
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
+from .test_chaos import overlaps
 from .waiting import in_thread, waiter
 
 
@@ -36,17 +42,26 @@ class Pair:
         return self.master.client(port=self.name.port)
 
     def fail_over(self) -> None:
-        self.master.client().wait(1, 5000)
+        """Master and replica change places; nothing that was written is lost."""
         run: Any = self.master.client().execute_command
         run("FAILOVER")
-        eventually(lambda: self.replica.client().info("replication")["role"] == "master")
-        eventually(lambda: self.master.client().info("replication")["role"] == "slave")
+        eventually(lambda: _role(self.replica) == "master")
+        eventually(lambda: _role(self.master) == "slave")
         self.name.target = self.replica.port
+
+    def swap(self) -> None:
+        """After a failover, to be ready for the next one."""
+        self.master, self.replica = self.replica, self.master
+        eventually(lambda: self._status() == "up")
 
     def stop(self) -> None:
         self.name.close()
         self.replica.stop()
         self.master.stop()
+
+
+def _role(server: Server) -> str:
+    return str(server.client().info("replication")["role"])
 
 
 @pytest.fixture
@@ -99,3 +114,29 @@ def test_who_waits_moves_to_the_new_master_once_the_demoted_one_refused(pair: Pa
     eventually(lambda: len(there.inspect().waiters) == 1)
     assert there._release(holder) is Release.RELEASED
     assert other.result(2).release() is Release.RELEASED
+
+
+def test_failovers_that_keep_their_clients_give_no_lock_to_two(pair: Pair, tmp_path: Path) -> None:
+    """FAILOVER waits for the replica: no write is lost, so there is no excuse."""
+    history, stop = tmp_path / "history.jsonl", tmp_path / "stop"
+    program = [sys.executable, "-m", f"{LOCKS}.tests.chaos_worker", str(pair.name.port), "0.6"]
+    workers = [
+        subprocess.Popen([*program, f"failover-{n}", str(history), str(stop)], cwd=ROOT)
+        for n in range(4)
+    ]
+    try:
+        eventually(history.exists, within=30)
+        for _ in range(8):
+            time.sleep(0.5)  # so long they take and release the lock
+            pair.fail_over()
+            pair.swap()
+        stop.touch()
+        for each in workers:
+            assert each.wait(30) == 0
+    finally:
+        for each in workers:
+            each.kill()
+            each.wait(10)
+    events = [json.loads(line) for line in history.read_text().splitlines()]
+    assert overlaps(events) == []
+    assert len({event["fence"] for event in events}) > 8
