@@ -171,7 +171,8 @@ def test_a_lock_without_an_expiry_is_asked_about_again(client: redis.Redis) -> N
     assert other.result(1).release() is Release.RELEASED
 
 
-def test_a_contended_acquisition_is_two_commands_however_many_wait(client: redis.Redis) -> None:
+def test_a_contended_acquisition_is_two_commands_however_many_wait(own_server: Server) -> None:
+    client = own_server.client()  # on which no test before this one still cleans up
     lock = RedisLock(client, "counted", ttl=30)
     lock._wakeups.listen(now() + 5)
     for waiters in (5, 50):
@@ -187,8 +188,9 @@ def test_a_contended_acquisition_is_two_commands_however_many_wait(client: redis
 
 
 def test_waiting_for_longer_than_the_ttl_costs_no_more_commands_while_the_queue_moves(
-    client: redis.Redis,
+    own_server: Server,
 ) -> None:
+    client = own_server.client()
     lock = RedisLock(client, "moving", ttl=1.0, renew=False)
     lock._wakeups.listen(now() + 5)
     pause = threading.Event()
