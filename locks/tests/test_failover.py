@@ -97,7 +97,7 @@ def test_a_demoted_master_is_left_after_its_first_refusal(pair: Pair) -> None:
     with pytest.raises(LockBackendError, match="read only"):
         lock.acquire(10)
     for _ in range(5):
-        lock.acquire(1).release()
+        lock.acquire(10).release()
     assert pair.replica.client().exists("lock:{left}:fence")
 
 
