@@ -6,10 +6,11 @@ import logging
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable
 from enum import StrEnum
 
+from .callbacks import callbacks
+from .clock import now
 from .errors import LockLost, LockNotHeld
 from .lazily import lazily
 
@@ -56,7 +57,8 @@ class Lease:
     token     names this acquisition, and no other one ever made
     fence     strictly rising integer for the storage to check, or None where the lock has none
     waited_seconds  from asking for the lock to having it
-    deadline  monotonic second at which the lease can no longer be trusted; renewing moves it
+    deadline  second of our clock (clock.py) from which the lease can no longer be trusted;
+              renewing moves it
     loss      how it was lost (`LossReason`), None until that is known
     outcome   what the release found (`Release`), None while the lease is held
     """
@@ -83,7 +85,7 @@ class Lease:
         self._on_lost = on_lost
         self._losing = threading.Lock()
         self._pid = _pid
-        self._acquired = time.monotonic()
+        self._acquired = now()
         self._held: float | None = None
 
     @property
@@ -91,7 +93,7 @@ class Lease:
         """Whether the lease can no longer be trusted although it was not released."""
         if self.loss is not None:
             return True
-        return self.outcome is None and time.monotonic() >= self.deadline
+        return self.outcome is None and now() >= self.deadline
 
     @property
     def lost_event(self) -> threading.Event:
@@ -104,7 +106,7 @@ class Lease:
     @property
     def held_seconds(self) -> float:
         """How long the lease was held, or has been held so far."""
-        return time.monotonic() - self._acquired if self._held is None else self._held
+        return now() - self._acquired if self._held is None else self._held
 
     @property
     def foreign(self) -> bool:
@@ -114,12 +116,12 @@ class Lease:
     def remaining(self) -> float:
         """Seconds for which the lease can still be trusted; 0 when it cannot.
 
-        Read from the monotonic clock of this process, not from the server: right even in a
-        process that was paused.
+        Read from the clock of this machine, not from the server: right even in a process that was
+        paused, and on a machine that was suspended.
         """
         if self.outcome is not None or self.loss is not None:
             return 0.0
-        return max(0.0, self.deadline - time.monotonic())
+        return max(0.0, self.deadline - now())
 
     def check(self) -> None:
         """Raise LockLost when the lease can no longer be trusted. Costs no round trip.
@@ -134,7 +136,7 @@ class Lease:
             raise LockLost(name=self.name)
 
     def mark_lost(self, reason: LossReason) -> None:
-        """Mark the lease lost, log it, set `lost_event`, and call on_lost in a new thread.
+        """Mark the lease lost, log it, set `lost_event`, and call on_lost in another thread.
 
         Idempotent: only the first call counts.
         """
@@ -147,15 +149,7 @@ class Lease:
             "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
         )
         if self._on_lost is not None:
-            threading.Thread(
-                target=self._call, args=(self._on_lost, reason), name="locks.on_lost", daemon=True
-            ).start()
-
-    def _call(self, on_lost: Callable[[Lease, LossReason], None], reason: LossReason) -> None:
-        try:
-            on_lost(self, reason)
-        except Exception:
-            logger.exception("%s: on_lost failed", self.name)
+            callbacks.call(self._on_lost, self, reason)
 
     def release(self) -> Release:
         """Release the lock and return what was found; see `Release`.
@@ -167,8 +161,12 @@ class Lease:
         if self.outcome not in (None, Release.UNKNOWN):
             raise LockNotHeld("the lease was released before; release it once", name=self.name)
         if self._held is None:
-            self._held = time.monotonic() - self._acquired
-        self.outcome = self._release(self)
+            self._held = now() - self._acquired
+        try:
+            self.outcome = self._release(self)
+        except BaseException:
+            self.outcome = Release.UNKNOWN
+            raise
         if self.outcome is not Release.RELEASED:
             logger.warning(
                 "%s: release after %.3f s: %s", self.name, self._held, self.outcome.value

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ContextDecorator
+from types import TracebackType
+from typing import Any, TypeVar
 
 from .errors import LockTimeout
 from .lease import Lease, Release
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Functions whose body runs after their call has returned.
+RUN_LATER = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
 
 #: Shortest lease that makes sense: a server's expiry is counted in milliseconds.
 SHORTEST_TTL = 0.001
@@ -43,30 +51,61 @@ class Lock(ABC):
         except LockTimeout:
             return None
 
-    @contextmanager
-    def hold(self, wait: float | None) -> Iterator[Lease]:
-        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a function.
+    def hold(self, wait: float | None) -> Hold:
+        """Hold the lock for the block, or as `@lock.hold(wait=5)` forevery call of a function.
 
-        Leaving it never hides the block's own exception. A lease that expired meanwhile is told
-        by `lease.outcome` and a warning in the log, not by an exception: what the block did, a
-        committed sale say, did happen. Call `lease.check()` in the block before a step that must
-        not run without the lock. An exception that leaves the block after the lease was lost has
-        a note that says so.
+        Leaving the block never replaces the block's own exception. A lease that expired meanwhile
+        shows in `lease.outcome` and as a warning in the log, not as an exception: what the block
+        did, a committed sale say, did happen. Call `lease.check()` in the block before a step that
+        must not run without the lock. An exception that leaves the block after the lease was lost
+        has a note that says so.
         """
-        lease = self.acquire(wait)
+        return Hold(self, wait)
+
+
+class Hold(AbstractContextManager[Lease], ContextDecorator):
+    """What Lock.hold returns: acquires on entering, releases on leaving."""
+
+    def __init__(self, lock: Lock, wait: float | None) -> None:
+        self._lock = lock
+        self._wait = wait
+        self._lease: Lease | None = None
+
+    def _recreate_cm(self) -> Hold:
+        """For ContextDecorator: each call of a decorated function has a lease of its own."""
+        return Hold(self._lock, self._wait)
+
+    def __call__(self, function: F) -> F:
+        """Decorate a function. Raises TypeError for one that runs after its call has returned."""
+        for each in (function, getattr(function, "__call__", None)):  # noqa: B004
+            if any(runs_later(each) for runs_later in RUN_LATER):
+                raise TypeError(
+                    f"{function!r} runs after its call has returned, when the lock would be free "
+                    f"again; use `with lock.hold(...)` inside it"
+                )
+        return super().__call__(function)
+
+    def __enter__(self) -> Lease:
+        if self._lease is not None:
+            raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
+        self._lease = self._lock.acquire(self._wait)
+        return self._lease
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        lease, self._lease = self._lease, None
+        assert lease is not None
         try:
-            yield lease
-        except BaseException as error:
-            _leave(lease)
-            if lease.loss is not None or lease.outcome is Release.EXPIRED:
-                found = lease.loss or lease.outcome
-                error.add_note(f"{self.name}: the lease was lost in this block: {found}")
-            raise
-        else:
-            _leave(lease)
-
-
-def _leave(lease: Lease) -> None:
-    """Release, unless the block did, or has forked and this is the child."""
-    if lease.outcome is None and not lease.foreign:
-        lease.release()
+            if lease.outcome is None and not lease.foreign:  # not released, no forked child
+                lease.release()
+        except Exception as failed:
+            if error is None:
+                raise
+            error.add_note(f"{lease.name}: and its release failed: {failed!r}")
+        if error is not None and (lease.loss is not None or lease.outcome is Release.EXPIRED):
+            found = lease.loss or lease.outcome
+            error.add_note(f"{lease.name}: the lease was lost in this block: {found}")

@@ -1,4 +1,4 @@
-"""What a lock can tell about its use. Subclass it and override what you need."""
+"""Hooks for metrics. Subclass Metrics and override what you need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Metrics:
         """A lease was lost."""
 
 
-def tell(metrics: Metrics | None, event: str, *values: Any) -> None:
+def emit(metrics: Metrics | None, event: str, *values: Any) -> None:
     """Call the hook named `event`, if there are hooks."""
     if metrics is None:
         return

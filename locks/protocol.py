@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-#: Seconds for which the last fence outlives its lock; longer than any stale holder sleeps.
-FENCE_MEMORY = 7 * 24 * 3600
-FENCE_MEMORY_MS = FENCE_MEMORY * 1000
+#: Seconds for which the last fence outlives its lock: longer than any stale holder sleeps.
+FENCE_TTL = 7 * 24 * 3600.0
 
-#: A waiter whose channel nobody listens on is dead. Not so in a cluster, where each node counts its
-#: own receivers only: there, 0.
-COUNT_RECEIVERS = 1
+#: To release.lua: release the lock whoever holds it. No token is like it.
+ANY_HOLDER = b"*"
 
 # What acquire.lua does when the lock is taken.
 STAY, QUEUE, LEAVE = b"stay", b"queue", b"leave"
@@ -47,7 +45,7 @@ def queue_args(channel: bytes, wait: float) -> tuple[bytes, bytes, int]:
 class Answer(NamedTuple):
     """Reply of acquire.lua.
 
-    asked  monotonic second before the question was sent
+    asked  second of our clock before the question was sent
     clock  the server's clock when it answered, microseconds
     fence  the fence if the lock is ours, else None
     left   seconds until the holder's lease ends; negative for a key that was set without an expiry
@@ -66,12 +64,12 @@ class Answer(NamedTuple):
         return cls(asked, clock, None, value / 1000)
 
     def deadline(self, ttl: float) -> float:
-        """Monotonic second until which a lease given by this answer can be trusted."""
+        """The second of our clock until which a lease given by this answer can be trusted."""
         return self.asked + ttl - drift(ttl)
 
 
 class Wake(NamedTuple):
-    """A hint that the lock was handed to a waiter: its fence, and the server's microsecond."""
+    """A message that the lock was given to a waiter: its fence, and the server's microsecond."""
 
     fence: int
     clock: int
@@ -83,21 +81,28 @@ class Wake(NamedTuple):
         return token, cls(int(fence), int(clock))
 
     def deadline(self, queued: Answer, ttl: float, now: float) -> float | None:
-        """Monotonic second until which the lease can be trusted; None: ask the server.
+        """The second of our clock until which the lease can be trusted; None: ask the server.
 
-        queued is the answer that said that we are in the queue. Both of its clocks were read at
-        that moment (ours a little earlier), so the server's clock now tells how long ago, on our
-        clock, the lock became ours: no round trip is needed to know that.
+        Why it may be trusted without asking: hand_over.lua publishes only where the channel has a
+        subscriber, and a channel has one subscription, on one server. So the server that sent the
+        message had, in the same step, set the lock's key to our token for our ttl. Nobody else is
+        given that key before the ttl is over: not by that server, and not by a replica of it that
+        has the data. (A failover that loses the last writes is another matter: see the fence.)
 
-        None when the wake is older than the answer, when the server's clock jumped, or when a
-        third of the lease is over, as in a process that was paused: then the lock may have passed
-        on, and if it has not, asking renews it.
+        How long: `queued` is the answer that said that we are in the queue. Both of its clocks were
+        read at that moment (ours a little earlier), so the server's clock in the message says how
+        long ago, on our clock, the lock became ours.
+
+        None when the message is older than the answer, when the server's clock jumped, when a third
+        of the lease is over, as in a process that was paused, or when so much time has passed since
+        the answer that the clocks may disagree by as much: then the lock may have passed on, and if
+        it has not, asking renews it.
         """
         span = (self.clock - queued.clock) / 1_000_000
         given = queued.asked + span
         age = now - given
         slack = drift(now - queued.asked)
-        if span < 0 or age < -slack or age > ttl / 3:
+        if span < 0 or age < -slack or age > ttl / 3 or slack > ttl / 3:
             return None
         return min(given, now) + ttl - drift(ttl) - slack
 

@@ -1,12 +1,13 @@
-"""How a process learns that one of its waiters was handed a lock.
+"""How a process learns that one of its waiters was given a lock.
 
 One connection and one thread per process and server, started by the first waiter, listen on one
 channel of this process. The release script publishes `token fence clock` there; the thread puts it
 into the mailbox of the waiter with that token. No connection per waiter, and a process that died
 has no subscription, which the release script sees at once.
 
-A wake-up is only a hint, ownership is in the data: a waiter that gets none asks again when the
-holder's lease ends, and all of them do when the subscription broke.
+Who holds the lock stands in the data: a waiter that gets no wake-up asks again when the holder's
+lease ends, and all of them do when the subscription broke. What may be concluded from a wake-up
+says Wake.deadline in protocol.py.
 """
 
 from __future__ import annotations
@@ -16,16 +17,14 @@ import os
 import queue
 import secrets
 import threading
-import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-import redis
-
-from .protocol import COUNT_RECEIVERS, FENCE_MEMORY_MS, Wake
-from .scripts import script
-from .wire import Server, has_moved
+from .clock import now
+from .lazily import lazily
+from .protocol import Wake
+from .watchdog import Watchdog
+from .wire import Address, WireError, hang_up, has_moved, is_a, open_connection, set_timeout
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 class Watch:
     """What the waiters of one process know together about the lock that they wait for.
 
-    until    monotonic second at which the holder's lease ends, as far as anybody here was told
+    until    second of our clock at which the holder's lease ends, as far as anybody here knows
     waiters  their tokens, in order of arrival
 
     When a holder dies, the first waiter of each process asks as its lease ends, and the others
@@ -53,7 +52,7 @@ class Watch:
         self.waiters: dict[bytes, None] = {}
 
     def ask_at(self, token: bytes) -> float:
-        """Monotonic second at which this waiter asks whether the holder's lease has ended."""
+        """The second at which this waiter asks whether the holder's lease has ended."""
         first = next(iter(list(self.waiters)), token)
         return self.until + (0.001 if first == token else STAGGER)
 
@@ -61,8 +60,10 @@ class Watch:
 class WakeUps:
     """The waiters of this process on one server, and the thread that wakes them."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, address: Address, watchdog: Watchdog) -> None:
+        self._address = address
+        self._watchdog = watchdog
+        self._closed = False
         self.reset()
 
     def reset(self) -> None:
@@ -72,10 +73,9 @@ class WakeUps:
         vars(self).pop("_changed", None)
         self._thread: threading.Thread | None = None
         self._connection: Any = None
-        self._error: redis.RedisError | None = None
+        self._error: WireError | None = None
         self._mailboxes: dict[bytes, Mailbox] = {}
         self._watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
-        self._abandoned: dict[bytes, Sequence[bytes]] = {}
 
     def after_fork(self) -> None:
         """In the child: nobody waits, and the parent's subscription must die with the parent."""
@@ -84,61 +84,69 @@ class WakeUps:
         self.reset()
 
     def join(self, key: bytes, token: bytes) -> tuple[Mailbox, Watch]:
-        """Register a waiter, before it asks to be queued."""
+        """Register a waiter, before it asks to be queued. leave() undoes it, halfway too."""
         mailbox = self._mailboxes[token] = queue.SimpleQueue()
         watch = self._watches.setdefault(key, Watch())
         watch.waiters[token] = None
         return mailbox, watch
 
-    def leave(self, token: bytes, watch: Watch) -> None:
+    def leave(self, key: bytes, token: bytes) -> None:
         """A wake-up that still comes for this token is for nobody."""
         self._mailboxes.pop(token, None)
-        watch.waiters.pop(token, None)
+        watch = self._watches.get(key)
+        if watch is not None:
+            watch.waiters.pop(token, None)
 
-    def abandon(self, token: bytes, keys: Sequence[bytes]) -> None:
-        """This waiter is gone, perhaps without the server knowing: give back what it is handed."""
-        self._abandoned[token] = keys
+    def resubscribe(self) -> None:
+        """The server was demoted, or may have been: all waiters ask again, on a new connection."""
+        if self._connection is not None:
+            hang_up(self._connection)
 
-    def settled(self, token: bytes) -> None:
-        """The server knows that this waiter is gone."""
-        self._abandoned.pop(token, None)
+    def close(self) -> None:
+        """Nobody will wait here any more: end the thread."""
+        self._closed = True
+        self.resubscribe()
 
     def listen(self, until: float) -> None:
-        """Return when the subscription is confirmed, or at the monotonic second `until`.
+        """Return when the subscription is confirmed, or at the second `until` of our clock.
 
-        Raises redis.RedisError when it cannot be had.
+        Raises WireError when there can be none.
         """
         if self.listening:
             return
-        changed: threading.Condition = vars(self).setdefault("_changed", threading.Condition())
+        changed = lazily(self, "_changed", threading.Condition)
         with changed:
             if self._thread is None:
                 self._error = None
                 thread = threading.Thread(
                     target=self._run, args=(changed,), name="locks.wakeups", daemon=True
                 )
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise WireError(error, sent=False) from error
                 self._thread = thread
-            left = min(until - time.monotonic(), threading.TIMEOUT_MAX)
+            left = min(until - now(), threading.TIMEOUT_MAX)
             changed.wait_for(lambda: self.listening or self._thread is None, max(0.0, left))
             if self._error is not None and not self.listening:
                 raise self._error
 
     def _run(self, changed: threading.Condition) -> None:
-        # A new channel each time: what was queued for the old one counts as dead, and asks again.
+        # A new channel each time: it has one subscription, ever, and so at most one server on
+        # which it has a receiver.
         self.channel = b"lock:wake:%d-%b" % (os.getpid(), secrets.token_hex(8).encode())
-        self._abandoned.clear()
-        self._connection = connection = self._server.connection(PROBE)
-        error: redis.RedisError = redis.ConnectionError("the subscription ended")
+        self._connection = connection = self._address.connection()
+        error: Exception = ConnectionError("the subscription ended")
         try:
-            connection.connect()
+            open_connection(connection, min(PROBE, self._address.timeout))
             connection.send_command("SUBSCRIBE", self.channel)
             connection.read_response()
+            set_timeout(connection, PROBE)
             with changed:
                 self.listening = True
                 changed.notify_all()
             self._read(connection)
-        except redis.RedisError as caught:
+        except Exception as caught:
             error = caught
             level = logging.WARNING if self._mailboxes else logging.INFO
             logger.log(level, "no wake-ups until the next waiter subscribes: %s", caught)
@@ -148,18 +156,18 @@ class WakeUps:
                 self.listening = False
                 self._thread = None
                 self._connection = None
-                self._error = error
+                self._error = WireError(error, sent=True)
                 changed.notify_all()
             for mailbox in list(self._mailboxes.values()):
                 mailbox.put(None)
 
     def _read(self, connection: Any) -> None:
         probing = False
-        while True:
+        while not self._closed:
             try:
                 message = connection.read_response(disconnect_on_error=False)
-            except redis.TimeoutError:
-                if probing or has_moved(connection):
+            except Exception as error:
+                if probing or not is_a(error, "TimeoutError") or has_moved(connection):
                     raise
                 connection.send_command("PING")
                 probing = True
@@ -174,33 +182,8 @@ class WakeUps:
         except ValueError:
             logger.warning("not a wake-up: %r", message)
             return
-        mailbox, abandoned = self._mailboxes.get(token), self._abandoned.get(token)
+        mailbox = self._mailboxes.get(token)
         if mailbox is not None:
             mailbox.put(wake)
-        elif abandoned is not None:  # not a token that got the lock by asking, and holds it
-            self._give_back(token, abandoned)
-
-    def _give_back(self, token: bytes, keys: Sequence[bytes]) -> None:
-        try:
-            self._server.call(script("release"), keys, (token, FENCE_MEMORY_MS, COUNT_RECEIVERS))
-        except redis.RedisError as error:
-            logger.warning("a waiter that gave up was handed the lock: %s", error)
-        else:
-            self.settled(token)
-
-
-_wakeups: dict[Server, WakeUps] = {}
-
-
-def wakeups_of(server: Server) -> WakeUps:
-    """The one WakeUps of this process for this server."""
-    found = _wakeups.get(server)
-    return found if found is not None else _wakeups.setdefault(server, WakeUps(server))
-
-
-def _after_fork() -> None:
-    for wakeups in _wakeups.values():
-        wakeups.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+        else:  # if it gave up; not a token that got the lock by asking, and holds it
+            self._watchdog.release_abandoned(token)

@@ -5,23 +5,25 @@ was lost would be repeated and find the lock gone; a wait of one second would la
 retry. So the lock takes from the client where and how to connect, and leaves its retries, its
 decoding and its pool alone. A waiter holds no connection, so there are never more of them than
 threads that talk to the server at one moment.
+
+Errors are distinguished by the names of their classes: redis-py and valkey-py have the same names.
 """
 
 from __future__ import annotations
 
-import os
+import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
-
-import redis
-from redis.exceptions import NoScriptError, ResponseError
 
 from .scripts import Script
 
 Arg = bytes | str | int
-Call = tuple[Sequence[bytes], Sequence[Arg]]  # the KEYS and ARGV of a script
+Call = tuple[Script, Sequence[bytes], Sequence[Arg]]  # a script with its KEYS and ARGV
+
+#: Seconds that a silent server is waited for where the client says nothing.
+TIMEOUT = 5.0
 
 #: What our connections do not take over from the client's ...
 NOT_OURS = {
@@ -37,65 +39,133 @@ NOT_OURS = {
     "socket_connect_timeout",
     "socket_timeout",
 }
-#: ... what they have instead (RESP2, in which a subscription's messages are plain replies) ...
+#: ... and what they have instead (RESP2, in which a subscription's messages are plain replies).
 OURS = {"retry": None, "decode_responses": False, "protocol": 2}
-#: ... and what makes two clients' connections go to the same place.
-PLACE = ("host", "port", "path", "db", "username", "password", "socket_timeout")
 
 
-class Server:
-    """Where a client's commands go. Clients of one process for one place share one Server."""
+class WireError(Exception):
+    """No answer from the server, or an error for one. The cause is redis-py's exception.
+
+    sent  whether the command was sent, and so may have been, or will be, executed
+    """
+
+    def __init__(self, cause: BaseException, *, sent: bool) -> None:
+        super().__init__(str(cause) or type(cause).__name__)
+        self.sent = sent
+        self.__cause__ = cause
+
+
+def is_a(error: BaseException, name: str) -> bool:
+    """Whether the error's class, or one of its bases, has this name."""
+    return any(kind.__name__ == name for kind in type(error).__mro__)
+
+
+def is_of_the_client(error: BaseException) -> bool:
+    """Whether redis-py or valkey-py raised it, or the socket below."""
+    return is_a(error, "RedisError") or is_a(error, "ValkeyError") or isinstance(error, OSError)
+
+
+class Address:
+    """Where a client's commands go, as whom and how safely: all of its connections' options."""
 
     def __init__(self, pool: Any) -> None:
-        self._class = pool.connection_class
         given = pool.connection_kwargs
-        self._kwargs: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
-        self._timeout = given.get("socket_timeout", 5.0)
-        self._idle: deque[Any] = deque(maxlen=pool.max_connections)
+        self._class = pool.connection_class
+        self._options: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
+        self.timeout: float = given.get("socket_timeout") or TIMEOUT
 
-    def connection(self, timeout: float) -> Any:
-        """A connection for a thread of ours, not yet connected; timeout in seconds."""
-        return self._class(**self._kwargs, socket_timeout=timeout, socket_connect_timeout=timeout)
+    def connection(self) -> Any:
+        """A connection for one thread at a time, not yet open."""
+        return self._class(**self._options)
 
-    def call(self, script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> Any:
+
+class Connections:
+    """The connections on which the threads of this process acquire and release."""
+
+    def __init__(self, address: Address, *, most: int) -> None:
+        self._address = address
+        self._idle: deque[Any] = deque(maxlen=most)
+        self.on_demoted: Callable[[], None] = lambda: None
+
+    def call(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None
+    ) -> Any:
         """Run the script, by its SHA-1, or its text where the server has not got it.
 
-        Raises redis.RedisError; whether the script ran is then unknown.
+        within  seconds that connecting, and then the answer, may take at most; the client's socket
+                timeout if that is less, or if None is given
+
+        Raises WireError, and passes on what is no error of the client: what a signal handler or a
+        credential provider raised.
         """
+        timeout = self._address.timeout if within is None else min(within, self._address.timeout)
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = self.connection(self._timeout)
+            connection = self._address.connection()
+        sent = reusable = False
         try:
-            if has_moved(connection) or _is_stale(connection):
-                connection.disconnect()
-                connection.connect()
+            open_connection(connection, timeout)
+            sent = True
             try:
-                connection.send_command("EVALSHA", script.sha, len(keys), *keys, *args)
-                return connection.read_response(disable_decoding=True)
-            except NoScriptError:
-                connection.send_command("EVAL", script.text, len(keys), *keys, *args)
-                return connection.read_response(disable_decoding=True)
-        except ResponseError:
-            raise
-        except BaseException:
-            connection.disconnect()  # its next reply would be anybody's
+                reply = _ask(connection, "EVALSHA", script.sha, keys, args)
+            except Exception as error:
+                if not is_a(error, "NoScriptError"):
+                    raise
+                reply = _ask(connection, "EVAL", script.text, keys, args)
+            reusable = True
+            return reply
+        except Exception as error:
+            reusable = sent and is_a(error, "ResponseError") and not is_refusal_of_replica(error)
+            if is_refusal_of_replica(error):
+                self.demoted()
+            if is_of_the_client(error):
+                raise WireError(error, sent=sent) from error
             raise
         finally:
-            self._idle.append(connection)
+            if reusable:
+                self._idle.append(connection)
+            else:  # its next reply would be anybody's
+                connection.disconnect()
 
-    def after_fork(self) -> None:
-        """In the child: leave the parent's connections alone."""
-        for connection in self._idle:
-            connection.disconnect()
-        self._idle.clear()
+    def demoted(self) -> None:
+        """The server became a replica: close what leads there, and say so to on_demoted."""
+        self.disconnect()
+        self.on_demoted()
+
+    def disconnect(self) -> None:
+        """Close what is idle. In a forked child this leaves the parent's connections alone."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().disconnect()
+
+
+def open_connection(connection: Any, timeout: float) -> None:
+    """Open it if it is not, or no longer, open; its commands may take `timeout` seconds each.
+
+    Raises whatever the connection's class does.
+    """
+    if _is_stale(connection) or has_moved(connection):
+        connection.disconnect()
+        connection.socket_timeout = connection.socket_connect_timeout = timeout
+        connection.connect()
+    set_timeout(connection, timeout)
+
+
+def set_timeout(connection: Any, timeout: float) -> None:
+    """Each of its commands from now on may take so many seconds."""
+    sock: Any = getattr(connection, "_sock", None)
+    if hasattr(sock, "settimeout"):
+        sock.settimeout(timeout)
 
 
 def _is_stale(connection: Any) -> bool:
     """Whether it was never opened, or the server closed it while it was idle."""
+    if getattr(connection, "_sock", None) is None:
+        return True  # can_read() would connect, and open_connection() once more
     try:
         return bool(connection.can_read())
-    except (redis.RedisError, OSError):
+    except Exception:
         return True
 
 
@@ -108,61 +178,65 @@ def has_moved(connection: Any) -> bool:
     return found is not None and found != (connection.host, connection.port)
 
 
-def call_all(connection: Any, script: Script, calls: Sequence[Call]) -> list[Any]:
-    """Run the script once for each of `calls`, all sent before the first reply is read.
+def is_refusal_of_replica(error: BaseException) -> bool:
+    """Whether a server refused because it is a replica: it was demoted, and keeps its clients."""
+    return is_a(error, "ReadOnlyError") or (
+        is_a(error, "ResponseError") and "READONLY" in str(error)
+    )
 
-    Returns replies, with the exception in the place of one that is an error. Raises
-    redis.RedisError when the server was not reached.
+
+def hang_up(connection: Any) -> None:
+    """End a connection on which another thread is reading: that thread finds it closed."""
+    sock = getattr(connection, "_sock", None)
+    if sock is not None:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+
+def _command(
+    name: str, script: str, keys: Sequence[bytes], args: Sequence[Arg]
+) -> list[bytes | str]:
+    """Without ints: hiredis crashes when a signal handler raises while it packs one."""
+    parts: list[bytes | str] = [name, script, b"%d" % len(keys), *keys]
+    parts += [b"%d" % arg if isinstance(arg, int) else arg for arg in args]
+    return parts
+
+
+def _ask(
+    connection: Any, name: str, script: str, keys: Sequence[bytes], args: Sequence[Arg]
+) -> Any:
+    connection.send_command(*_command(name, script, keys, args))
+    return connection.read_response(disable_decoding=True)
+
+
+def call_all(connection: Any, calls: Sequence[Call], timeout: float) -> list[Any]:
+    """Run several scripts, all sent before the first reply is read.
+
+    Returns replies, with the exception in the place of one that is an error. Raises whatever the
+    connection's class does when the server is not reached.
     """
-    by_sha = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls]
-    if has_moved(connection):
-        connection.disconnect()
-    connection.connect()
-    replies = _exchange(connection, by_sha)
-    if any(isinstance(reply, NoScriptError) for reply in replies):
-        connection.send_command("SCRIPT LOAD", script.text)
-        connection.read_response()
-        replies = _exchange(connection, by_sha)
+    open_connection(connection, timeout)
+    replies = _exchange(connection, calls)
+    unknown = [place for place, reply in enumerate(replies) if is_a(reply, "NoScriptError")]
+    if unknown:
+        for script in {calls[place][0] for place in unknown}:
+            connection.send_command("SCRIPT", "LOAD", script.text)
+            connection.read_response()
+        again = _exchange(connection, [calls[place] for place in unknown])
+        for place, reply in zip(unknown, again, strict=True):
+            replies[place] = reply
     return replies
 
 
-def _exchange(connection: Any, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+def _exchange(connection: Any, calls: Sequence[Call]) -> list[Any]:
+    commands = [_command("EVALSHA", script.sha, keys, args) for script, keys, args in calls]
     connection.send_packed_command(connection.pack_commands(commands))
     replies: list[Any] = []
     for _ in commands:
         try:
             replies.append(connection.read_response(disable_decoding=True))
-        except ResponseError as error:
+        except Exception as error:
+            if not is_a(error, "ResponseError"):
+                raise
             replies.append(error)
     return replies
-
-
-_servers: dict[Any, Server] = {}
-_server_of_pool: WeakKeyDictionary[Any, Server] = WeakKeyDictionary()
-
-
-def server_of(client: redis.Redis) -> Server:
-    """The Server of this client; clients with equal address, database and timeout share one."""
-    pool = client.connection_pool
-    server = _server_of_pool.get(pool)
-    if server is None:
-        given = [pool.connection_kwargs.get(part) for part in PLACE]
-        place = (pool.connection_class, _sentinels(pool), *given)
-        server = _server_of_pool[pool] = _servers.setdefault(place, Server(pool))
-    return server
-
-
-def _sentinels(pool: Any) -> Any:
-    """Whom a Sentinel client's pool asks, and for which master; None for any other pool."""
-    if not hasattr(pool, "sentinel_manager"):
-        return None
-    asked = [client.connection_pool.connection_kwargs for client in pool.sentinel_manager.sentinels]
-    return pool.service_name, pool.is_master, frozenset((a["host"], a["port"]) for a in asked)
-
-
-def _after_fork() -> None:
-    for server in _servers.values():
-        server.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

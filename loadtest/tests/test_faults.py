@@ -39,7 +39,7 @@ setpx_del.SetpxDelLock.unlock = token.TokenLock.unlock
 #: The same: RedisLock without the thread that renews.
 NEVER_RENEWED = """\
 from locks import watchdog
-watchdog.watchdog.add = lambda renewal: None
+watchdog.Watchdog.add = lambda watchdog, renewal: None
 """
 
 

@@ -49,7 +49,7 @@ def drain(
     base = time.monotonic() + 0.1
     for number, worker in enumerate(workers[:PROCESSES]):
         arrivals = [base + 0.002 * n for n in range(number, waiters, PROCESSES)]
-        worker.tell("drain", lock=lock, name=name, ttl=30, hold=hold, arrivals=arrivals)
+        worker.send("drain", lock=lock, name=name, ttl=30, hold=hold, arrivals=arrivals)
     time.sleep(base + 0.002 * waiters + settle - time.monotonic())
     opened = gate.ask("release")
     answers = [worker.answer() for worker in workers[:PROCESSES]]
@@ -70,7 +70,7 @@ def churn(
     """`threads` take the lock again as soon as they released it."""
     name, start = free_name(), time.monotonic() + 0.2
     for worker in workers[:PROCESSES]:
-        worker.tell(
+        worker.send(
             "churn",
             lock=lock,
             name=name,
@@ -99,7 +99,7 @@ def killed_holder(start: Any, lock: str, ttl: int) -> dict[str, float]:
     """SIGKILL of the holder while one waits: how much later than its ttl the waiter has it."""
     name, holder, waiter = free_name(), start(), start()
     held = holder.ask("hold", lock=lock, name=name, ttl=ttl)
-    waiter.tell("hold", lock=lock, name=name, ttl=ttl)
+    waiter.send("hold", lock=lock, name=name, ttl=ttl)
     time.sleep(0.3)
     holder.kill()
     got = waiter.answer()
@@ -112,7 +112,7 @@ def killed_waiter(start: Any, lock: str, ttl: int) -> dict[str, float]:
     name, holder, first, second = free_name(), start(), start(), start()
     holder.ask("hold", lock=lock, name=name, ttl=ttl)
     for waiter in (first, second):
-        waiter.tell("hold", lock=lock, name=name, ttl=ttl)
+        waiter.send("hold", lock=lock, name=name, ttl=ttl)
         time.sleep(0.3)
     first.kill()
     time.sleep(0.1)

@@ -7,6 +7,7 @@ from abc import abstractmethod
 
 import redis
 
+from ..clock import now
 from ..errors import LockBackendError, LockTimeout
 from ..lease import Lease, Release, new_token
 from ..lock import Lock
@@ -24,7 +25,7 @@ class Polling(Lock):
 
     @abstractmethod
     def unlock(self, token: str) -> bool:
-        """Release; False when the lock was no longer ours (as far as this lock can tell)."""
+        """Release; False when the lock was no longer ours (as far as this lock knows)."""
 
     @abstractmethod
     def pause(self) -> float:
@@ -36,9 +37,9 @@ class Polling(Lock):
 
     def acquire(self, wait: float | None) -> Lease:
         token = new_token()
-        started = time.monotonic()
+        started = now()
         while True:
-            asked = time.monotonic()
+            asked = now()
             try:
                 taken = self.try_lock(token)
             except redis.RedisError as error:
@@ -49,7 +50,7 @@ class Polling(Lock):
                     token=token,
                     deadline=asked + self.trusted(),
                     release=self._release,
-                    waited_seconds=time.monotonic() - started,
+                    waited_seconds=now() - started,
                 )
             pause = self.pause()
             left = pause if wait is None else min(pause, started + wait - asked)
@@ -65,7 +66,7 @@ class Polling(Lock):
 
 
 class PollingLock(Polling):
-    """One key on one server, asked for every `retry` seconds (A1: 0.1).
+    """One key on one server, asked forevery `retry` seconds (A1: 0.1).
 
     client  a redis.Redis that does not retry commands by itself, with a socket timeout
     """

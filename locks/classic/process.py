@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 
+from ..clock import now
 from ..errors import LockTimeout
 from ..lease import Lease, Release, new_token
 from ..lock import Lock
@@ -33,7 +33,7 @@ class ProcessLock(Lock):
 
     def acquire(self, wait: float | None) -> Lease:
         lock = _locks.setdefault(self.name, threading.Lock())
-        started = time.monotonic()
+        started = now()
         if not lock.acquire(timeout=-1 if wait is None else max(0.0, wait)):
             raise LockTimeout(name=self.name)
 
@@ -46,5 +46,5 @@ class ProcessLock(Lock):
             token=new_token(),
             deadline=math.inf,
             release=release,
-            waited_seconds=time.monotonic() - started,
+            waited_seconds=now() - started,
         )

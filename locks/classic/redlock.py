@@ -17,12 +17,12 @@ Kleppmann's "How to do distributed locking", which A4 links.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import redis
 
+from ..clock import now
 from ..errors import LockBackendError
 from .points import point
 from .polling import Polling
@@ -62,12 +62,12 @@ class RedlockLock(Polling):
         return self.ttl - (self.ttl * 0.01 + 0.002)
 
     def try_lock(self, token: str) -> bool:
-        asked = time.monotonic()
+        asked = now()
         ttl_ms = max(1, round(self.ttl * 1000))
         replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl_ms)
         point("redlock:before_validity")
         voted = [reply is not None and not _failed(reply) for reply in replies]
-        validity = self.trusted() - (time.monotonic() - asked)
+        validity = self.trusted() - (now() - asked)
         if sum(voted) >= self.quorum and validity > 0:
             return True
         # Give back at once what we got, and what we may have got: others need a majority too.
@@ -86,7 +86,7 @@ class RedlockLock(Polling):
         replies = self._delete(self.clients, token)
         deleted, failed = replies.count(1), sum(map(_failed, replies))
         if deleted < self.quorum <= deleted + failed:
-            raise redis.ConnectionError("too few servers answered")  # told as Release.UNKNOWN
+            raise redis.ConnectionError("too few servers answered")  # reported as Release.UNKNOWN
         return deleted >= self.quorum
 
     def pause(self) -> float:
@@ -97,7 +97,7 @@ class RedlockLock(Polling):
 
     def _ask(self, clients: Sequence[redis.Redis], *command: str | int) -> list[Any]:
         """Each server's reply, or its error. All are asked before the first reply is read."""
-        deadline = time.monotonic() + self.timeout
+        deadline = now() + self.timeout
         sent = [_send(client, command) for client in clients]
         return [
             _receive(client, sending, deadline)
@@ -125,7 +125,7 @@ def _receive(client: redis.Redis, sent: Any, deadline: float) -> Any:
         return sent
     try:
         # On a timeout it closes the connection, so that no late reply is taken for another's.
-        return sent.read_response(timeout=max(0.001, deadline - time.monotonic()))
+        return sent.read_response(timeout=max(0.001, deadline - now()))
     except redis.RedisError as error:
         return error
     finally:

@@ -2,7 +2,7 @@
 
 Redisson's lock (A0, A3), which its owner, one thread of one client, may take again: a hash counts
 its holds. A0's get() takes the lock and calls set(), which takes it too; with `token` set() would
-wait for get() for ever. Who must wait subscribes to a channel on which the last unlock is
+wait for get() forever. Who must wait subscribes to a channel on which the last unlock is
 published; with no lease given, a watchdog renews every third of the ttl.
 
     time 0.0   A takes the lock for 30 s and reads a stock of 1; its watchdog renews every 10 s
@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from functools import partial
 
 import redis
 
+from ..clock import now
 from ..errors import LockBackendError, LockNotHeld, LockTimeout
 from ..lease import Lease, Release
 from ..lock import Lock
@@ -75,7 +75,7 @@ class ReentrantLock(Lock):
 
         None when the wait was over (A3: tryLock). Raises LockBackendError when Redis is silent.
         """
-        started = time.monotonic()
+        started = now()
         taken, _ = self._ask(started, lease)
         if taken or (wait is not None and wait <= 0):
             return taken
@@ -86,7 +86,7 @@ class ReentrantLock(Lock):
             while True:
                 # Ask again: the unlock may have been published before the channel was subscribed.
                 taken, ends = self._ask(started, lease)
-                left = until - time.monotonic()
+                left = until - now()
                 if taken or left <= 0:
                     return taken
                 channel.wait(min(left, ends))  # a holder that dies publishes nothing
@@ -94,7 +94,7 @@ class ReentrantLock(Lock):
     def _ask(self, started: float, lease: float | None) -> tuple[Lease | None, float]:
         """Our lease, or None and the seconds until the holder's ends."""
         ttl = self.ttl if lease is None else lease
-        owner, asked = self.owner, time.monotonic()
+        owner, asked = self.owner, now()
         try:
             ends = script("reentrant_acquire")(self.client, [self.key], [_ms(ttl), owner])
         except redis.RedisError as error:
@@ -106,7 +106,7 @@ class ReentrantLock(Lock):
             token=owner,
             deadline=asked + ttl,
             release=partial(self._release, ttl=ttl),
-            waited_seconds=time.monotonic() - started,
+            waited_seconds=now() - started,
         )
         if lease is None:
             self._watch(taken)
@@ -142,7 +142,7 @@ class ReentrantLock(Lock):
                 del _renewed[self.key, lease.token]
 
     def _renew(self, owner: str, leases: list[Lease]) -> bool:
-        asked = time.monotonic()
+        asked = now()
         if not script("reentrant_renew")(self.client, [self.key], [_ms(self.ttl), owner]):
             _renewed.pop((self.key, owner), None)
             return False

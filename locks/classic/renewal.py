@@ -1,4 +1,4 @@
-"""A watchdog for one lock: a daemon thread that renews it until it is told to stop (A2, A3)."""
+"""A watchdog for one lock: a daemon thread that renews it until it is stopped (A2, A3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FLAW: a holder that dies locks everybody out for ever.
+"""FLAW: a holder that dies locks everybody out forever.
 
 A0's first lock (also A2, A4): SETNX takes it, DEL gives it back, and nothing else ever does.
 

@@ -1,4 +1,4 @@
-"""FLAW: a holder that dies between SETNX and EXPIRE locks everybody out for ever.
+"""FLAW: a holder that dies between SETNX and EXPIRE locks everybody out forever.
 
 The lock that A2 and A4 warn of: SETNX cannot set a ttl, so a second command does.
 

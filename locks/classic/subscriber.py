@@ -1,4 +1,4 @@
-"""One connection on which all waiters of a process hear that a lock was released (A3)."""
+"""One connection on which all waiters of a process are notified of a release (A3)."""
 
 from __future__ import annotations
 

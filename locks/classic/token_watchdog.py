@@ -22,11 +22,11 @@ may release, or renew, what the other holds. The token here names one acquisitio
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 import redis
 
+from ..clock import now
 from ..lease import Lease, Release
 from .renewal import Renewal
 from .scripts import script
@@ -71,7 +71,7 @@ class TokenWatchdogLock(TokenLock):
 
     def renew(self, lease: Lease) -> bool:
         """Renew the lock; False when it is no longer ours."""
-        asked = time.monotonic()
+        asked = now()
         extend = self.ttl * self.schedule.extend
         args: list[str | int] = [lease.token, max(1, round(extend * 1000))]
         if not script("compare_and_expire")(self.client, [self.key], args):

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from ..clock import now
 from ..errors import LockBackendError, LockTimeout
 from ..lease import Lease, LossReason, Release, new_token
 from ..lock import Lock
@@ -70,7 +70,7 @@ class ZookeeperLock(Lock):
 
     def acquire(self, wait: float | None) -> Lease:
         token = new_token()
-        started = time.monotonic()
+        started = now()
         try:
             node, stat = self._enter(token)
             self._queue(node, math.inf if wait is None else started + wait)
@@ -79,11 +79,11 @@ class ZookeeperLock(Lock):
             if isinstance(error, self._errors()):
                 raise LockBackendError(name=self.name) from error
             raise
-        return self._lease(node, stat, time.monotonic() - started)
+        return self._lease(node, stat, now() - started)
 
     def _lease(self, node: str, stat: Any, waited: float) -> Lease:
         def changed(state: str) -> bool:
-            """Kazoo's own thread tells what became of the session; True: tell no more."""
+            """Called in kazoo's thread with the session's state; True: do not call again."""
             lease.deadline = math.inf if state == "CONNECTED" else 0.0
             if state == "LOST":
                 lease.mark_lost(LossReason.GONE)
@@ -129,7 +129,7 @@ class ZookeeperLock(Lock):
             watch = partial(self.client.exists_async, predecessor, lambda event, e=gone: e.set())
             if self._ask(watch, self.ttl) is None:
                 continue  # it went before we watched it
-            left = until - time.monotonic()
+            left = until - now()
             if left <= 0 or not gone.wait(None if left == math.inf else left):
                 raise LockTimeout(name=self.name)
 

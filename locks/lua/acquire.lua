@@ -5,10 +5,9 @@
 -- ARGV[1]  token
 -- ARGV[2]  ttl, milliseconds
 -- ARGV[3]  how long the last fence is remembered, milliseconds
--- ARGV[4]  1: a waiter whose channel has no receiver is dead (0 where the count is not to be had)
--- ARGV[5]  if the lock is taken: 'stay' as you are, 'queue' or 'leave' the queue
--- ARGV[6]  queue: the channel on which this waiter's process listens
--- ARGV[7]  queue: milliseconds for which it waits, -1 for ever
+-- ARGV[4]  if the lock is taken: 'stay' as you are, 'queue' or 'leave' the queue
+-- ARGV[5]  queue: the channel on which this waiter's process listens
+-- ARGV[6]  queue: milliseconds for which it waits, -1 forever
 -- returns  {1, fence, now} the lock is ours; {0, milliseconds until the holder's lease ends, now};
 --          now is the server's microsecond
 local token, ttl, memory = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -23,7 +22,16 @@ if holder == token then
 end
 
 if not holder then
-    local heir = hand_over(token, memory, ARGV[4])
+    -- A lease that was handed over and ended without a release: its process was paused or cut off,
+    -- and each of its waiters would cost another ttl. If it is alive, it asks again and is believed.
+    local gone = redis.call('hget', KEYS[3], '*')
+    if gone then
+        redis.call('hdel', KEYS[3], '*')
+        if gone ~= ARGV[5] then
+            doubt(gone, digits(now))
+        end
+    end
+    local heir = hand_over(token, memory)
     if not heir or heir == token then
         local fence = next_fence()
         give(token, ttl, fence, memory)
@@ -32,13 +40,18 @@ if not holder then
 end
 
 local left = redis.call('pttl', KEYS[1])
-if ARGV[5] == 'leave' then
+if ARGV[4] == 'leave' then
     leave_queue(token)
-elseif ARGV[5] == 'queue' then
-    local wait = tonumber(ARGV[7])
+elseif ARGV[4] == 'queue' then
+    local channel, wait = ARGV[5], tonumber(ARGV[6])
     local over = wait < 0 and '-1' or digits(now + wait * 1000)
-    local added = redis.call('hset', KEYS[3], token, ARGV[6] .. ' ' .. ARGV[2] .. ' ' .. over)
-    if added == 1 or not redis.call('lpos', KEYS[2], token) then
+    local before = redis.call('hget', KEYS[3], token)
+    local _, _, _, doubted = parse(before)
+    if doubted and doubted ~= '0' then
+        doubt(channel, '0')
+    end
+    redis.call('hset', KEYS[3], token, table.concat({channel, ARGV[2], over, '0'}, ' '))
+    if not before or not redis.call('lpos', KEYS[2], token) then
         redis.call('rpush', KEYS[2], token)
     end
     outlive(math.max(left, ttl))

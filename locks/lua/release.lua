@@ -2,16 +2,16 @@
 -- Give the lock to the next waiter, or delete it. If it is not ours, leave its queue: this is also
 -- how a waiter gives up, whether or not the lock was handed to it meanwhile.
 -- KEYS     see hand_over.lua
--- ARGV[1]  token
+-- ARGV[1]  token; '*': whoever holds it
 -- ARGV[2]  how long the last fence is remembered, milliseconds
--- ARGV[3]  1: a waiter whose channel has no receiver is dead (0 where the count is not to be had)
 -- returns  1 it was ours, 0 somebody else has it, -1 nobody has it
 local holder = redis.call('get', KEYS[1])
-if holder ~= ARGV[1] then
+if holder ~= ARGV[1] and not (holder and ARGV[1] == '*') then
     leave_queue(ARGV[1])
     return holder and 0 or -1
 end
-if not hand_over(nil, ARGV[2], ARGV[3]) then
+if not hand_over(nil, ARGV[2]) then
     redis.call('del', KEYS[1])
+    redis.call('hdel', KEYS[3], '*')
 end
 return 1

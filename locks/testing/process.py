@@ -30,19 +30,19 @@ class Process:
         )
         assert self.answer() == "ready"
 
-    def tell(self, do: str, **arguments: Any) -> None:
-        """Say what to do, and do not wait for it."""
+    def send(self, do: str, **arguments: Any) -> None:
+        """Send a command, and do not wait for its answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> Any:
-        """The answer to the oldest thing told."""
+        """The answer to the oldest thing sent."""
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
     def ask(self, do: str, **arguments: Any) -> Any:
-        self.tell(do, **arguments)
+        self.send(do, **arguments)
         return self.answer()
 
     def pause(self) -> None:

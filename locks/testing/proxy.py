@@ -5,19 +5,22 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
 
 class Proxy:
-    """Between a client and the server. Cuts what it is told to; passes on the rest."""
+    """Between a client and the server. Cuts what a test asks for; passes on the rest."""
 
     def __init__(self, port: int) -> None:
-        self._target = port
+        self.target = port  # where the connections go that are opened from now on
+        self.delay = 0.0  # seconds that each request is held back
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._cut_after: bytes | None = None
         self._cut_before = False
+        self._silent = False
         self._links: list[dict[str, Any]] = []
         self._alive = True
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -31,6 +34,10 @@ class Proxy:
         """Deliver nothing more on the connections that are subscribed now, and leave them open."""
         for link in list(self._links):
             link["frozen"] = link["subscribed"]
+
+    def silence(self) -> None:
+        """Deliver nothing more, on no connection, and accept new ones."""
+        self._silent = True
 
     def refuse_next(self) -> None:
         """Cut the connection at the next request, undelivered."""
@@ -66,7 +73,7 @@ class Proxy:
             client, _ = self._listener.accept()
         except OSError:
             return
-        server = socket.create_connection(("127.0.0.1", self._target))
+        server = socket.create_connection(("127.0.0.1", self.target))
         state = {"doomed": False, "subscribed": False, "frozen": False}
         link = {"client": client, "server": server, **state}
         self._links.append(link)
@@ -79,8 +86,10 @@ class Proxy:
             data = key.fileobj.recv(65536)  # type: ignore[union-attr]
         except OSError:
             data = b""
-        if data and link["frozen"]:
+        if data and (link["frozen"] or self._silent):
             return
+        if key.fileobj is link["client"]:
+            time.sleep(self.delay)
         link["subscribed"] |= b"SUBSCRIBE" in data
         if key.fileobj is link["server"] and link["doomed"]:
             data = b""

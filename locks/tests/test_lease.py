@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from .. import LockError, LockLost, LockNotHeld, RedisLock, Release
+from ..clock import now
 from ..lease import LossReason
 from ..testing.process import Process as Worker
 from ..testing.proxy import Proxy
@@ -30,7 +31,7 @@ def test_the_release_of_an_expired_lease_leaves_the_next_holder_its_lock(
         assert lock.inspect().owner == current.token
 
 
-def test_a_release_tells_absent_other_and_silent_server_apart(
+def test_a_release_distinguishes_absent_other_and_silent_server(
     server: Server, client: redis.Redis, proxy: Proxy
 ) -> None:
     lock = RedisLock(client, "outcomes", ttl=10)
@@ -140,7 +141,7 @@ def test_a_lock_decorates_a_function(client: redis.Redis) -> None:
     assert not lock.locked()
 
 
-def test_inspect_tells_the_owner_the_time_left_and_the_waiters_in_order(
+def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
     client: redis.Redis,
 ) -> None:
     lock = RedisLock(client, "seen", ttl=10)
@@ -155,6 +156,24 @@ def test_inspect_tells_the_owner_the_time_left_and_the_waiters_in_order(
     assert second.result(5).token == seen.waiters[1]
     second.result().release()
     assert client.ttl("lock:{seen}:queue") == -2
+
+
+def test_a_forced_release_wakes_the_next_waiter_and_the_old_holder_notices(
+    client: redis.Redis,
+) -> None:
+    lock = RedisLock(client, "forced", ttl=0.9)
+    assert not lock.force_release()
+    holder = lock.acquire(1)
+    other = waiter(lock)
+    assert lock.force_release()
+    mine = other.result(0.5)
+    assert (mine.fence or 0) > (holder.fence or 0)
+    assert holder.lost_event.wait(0.9)
+    assert holder.loss is LossReason.TAKEN
+    assert holder.release() is Release.EXPIRED
+    mine.check()
+    assert mine.release() is Release.RELEASED
+    assert not lock.locked()
 
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, 0.0004])
@@ -174,8 +193,6 @@ def test_bad_arguments_say_what_to_do(server: Server, client: redis.Redis) -> No
         RedisLock(client, "", ttl=1)
     with pytest.raises(ValueError, match="at least the ttl"):
         RedisLock(client, "x", ttl=10, max_hold=5)
-    with pytest.raises(ValueError, match="socket_timeout=5"):
-        RedisLock(server.client(socket_timeout=None), "x", ttl=1)
     with pytest.raises(TypeError, match=r"redis\.Redis"):
         RedisLock(object(), "x", ttl=1)  # type: ignore[arg-type]
 
@@ -239,7 +256,7 @@ def test_a_waiter_that_was_paused_past_its_lease_does_not_believe_in_it(
     lock = RedisLock(client, "paused waiter", ttl=10)
     sleeper = worker()
     with held(lock):
-        sleeper.tell("acquire", name="paused waiter", ttl=0.3, wait=30)
+        sleeper.send("acquire", name="paused waiter", ttl=0.3, wait=30)
         eventually(lambda: len(lock.inspect().waiters) == 1)
         sleeper.pause()
     handed = lock.inspect()
@@ -267,25 +284,25 @@ def test_the_client_s_wall_clock_may_jump(
     other.result().release()
 
 
-def test_on_lost_may_fail_and_is_told_once(
+def test_on_lost_may_fail_and_is_called_once(
     client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[LossReason] = []
+    called: list[LossReason] = []
     done = threading.Event()
 
     def on_lost(_: object, loss: LossReason) -> None:
-        told.append(loss)
+        called.append(loss)
         done.set()
         raise ZeroDivisionError
 
-    lease = RedisLock(client, "told", ttl=10, on_lost=on_lost).acquire(1)
-    lease.deadline = time.monotonic()
+    lease = RedisLock(client, "called", ttl=10, on_lost=on_lost).acquire(1)
+    lease.deadline = now()
     with pytest.raises(LockLost):
         lease.check()
     lease.mark_lost(LossReason.TAKEN)
     assert done.wait(5)
     eventually(lambda: "ZeroDivisionError" in caplog.text)
-    assert told == [LossReason.EXPIRED]
+    assert called == [LossReason.EXPIRED]
     lease.release()
 
 

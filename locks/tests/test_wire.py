@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import threading
-import time
 from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
-from .. import LockBackendError, RedisLock, Release, scripts, wakeups, wire
+from .. import LockBackendError, RedisLock, Release, scripts, wakeups
+from ..acquisition import Acquisition
+from ..clock import now
 from ..scripts import script
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
@@ -21,7 +23,10 @@ def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_f
     client: redis.Redis,
 ) -> None:
     lock = RedisLock(client, "asked twice", ttl=10)
-    first, second = lock._ask(b"token", b"stay"), lock._ask(b"token", b"stay")
+    acquisition = Acquisition(
+        lock._shared, lock.name, lock._keys, "token", ttl=10, fence_ttl=60, end=math.inf
+    )
+    first, second = acquisition.ask(b"stay"), acquisition.ask(b"stay")
     assert first.fence is not None
     assert second.fence == first.fence
     assert lock.inspect().owner == "token"
@@ -47,7 +52,7 @@ def test_a_lost_reply_to_a_waiter_leaves_nothing_in_the_queue(
     near = RedisLock(client, "waiter cut", ttl=10)
     far = RedisLock(server.client(port=proxy.port), "waiter cut", ttl=10)
     with held(near):
-        far._wakeups.listen(time.monotonic() + 5)  # the next reply is the one to its enqueuing
+        far._wakeups.listen(now() + 5)  # the next reply is the one to its enqueuing
         proxy.cut_reply_to(b"EVALSHA")
         with pytest.raises(LockBackendError):
             far.acquire(5)
@@ -149,13 +154,7 @@ def test_any_client_will_do(server: Server, options: dict[str, Any]) -> None:
     client.flushdb()
 
 
-def test_clients_of_one_place_share_their_subscription(server: Server) -> None:
-    one, other = server.client(), server.client(decode_responses=True, client_name="other")
-    assert wire.server_of(one) is wire.server_of(other)
-    assert wire.server_of(one) is not wire.server_of(server.client(db=1))
-
-
-def test_a_key_that_something_else_made_is_told_and_left_alone(client: redis.Redis) -> None:
+def test_a_key_that_something_else_made_is_an_error_and_left_alone(client: redis.Redis) -> None:
     client.hset("lock:{other}", "field", "value")
     with pytest.raises(LockBackendError, match="WRONGTYPE"):
         RedisLock(client, "other", ttl=10).acquire(1)
@@ -172,9 +171,10 @@ def test_a_lock_without_an_expiry_is_asked_about_again(client: redis.Redis) -> N
     assert other.result(1).release() is Release.RELEASED
 
 
-def test_a_contended_acquisition_is_two_commands_however_many_wait(client: redis.Redis) -> None:
+def test_a_contended_acquisition_is_two_commands_however_many_wait(own_server: Server) -> None:
+    client = own_server.client()  # on which no test before this one still cleans up
     lock = RedisLock(client, "counted", ttl=30)
-    lock._wakeups.listen(time.monotonic() + 5)
+    lock._wakeups.listen(now() + 5)
     for waiters in (5, 50):
         with held(lock) as lease:
             client.config_resetstat()
@@ -188,10 +188,11 @@ def test_a_contended_acquisition_is_two_commands_however_many_wait(client: redis
 
 
 def test_waiting_for_longer_than_the_ttl_costs_no_more_commands_while_the_queue_moves(
-    client: redis.Redis,
+    own_server: Server,
 ) -> None:
+    client = own_server.client()
     lock = RedisLock(client, "moving", ttl=1.0, renew=False)
-    lock._wakeups.listen(time.monotonic() + 5)
+    lock._wakeups.listen(now() + 5)
     pause = threading.Event()
 
     def turn() -> None:

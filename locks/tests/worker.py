@@ -2,6 +2,7 @@
 
 acquire  name ttl wait [more options of RedisLock]   {"fence", "token", "waited", "remaining"}
          leave_a_child: fork while it waits
+crowd    name ttl wait waiters: as many threads that acquire and release; answers at once
 release                                              what it found
 check                                                "held" or the error
 remaining                                            seconds
@@ -16,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import redis
@@ -23,7 +25,7 @@ import redis
 from .. import Lease, LockError, RedisLock
 
 
-class Hand:
+class Holder:
     """What this process holds: one lease at a time."""
 
     def __init__(self, port: int) -> None:
@@ -42,6 +44,17 @@ class Hand:
             "waited": lease.waited_seconds,
             "remaining": lease.remaining(),
         }
+
+    def crowd(self, name: str, ttl: float, wait: float, waiters: int) -> str:
+        lock = RedisLock(self.client, name, ttl=ttl)
+
+        def once() -> None:
+            with suppress(LockError), lock.hold(wait=wait):
+                pass
+
+        for _ in range(waiters):
+            threading.Thread(target=once, daemon=True).start()
+        return "waiting"
 
     def release(self) -> str:
         assert self.lease is not None
@@ -99,11 +112,11 @@ class Hand:
 
 
 def main(port: int) -> None:
-    hand = Hand(port)
+    holder = Holder(port)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         command = json.loads(line)
-        do: Callable[..., Any] = getattr(hand, command.pop("do"))
+        do: Callable[..., Any] = getattr(holder, command.pop("do"))
         try:
             answer = do(**command)
         except LockError as error:

@@ -39,6 +39,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Valkey]]:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    pytest.importorskip("kazoo", reason="no kazoo here; pip install kazoo")
     if why := ZooKeeper.missing():
         if in_ci():
             pytest.fail(why)

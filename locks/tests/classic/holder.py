@@ -1,10 +1,10 @@
-"""A process of its own that holds locks until it is told to release them, killed or paused.
+"""A process of its own that holds locks until it is asked to release them, killed or paused.
 
     python -m locks.tests.classic.holder PORT PORTS ZOOKEEPER_PORT TTL KIND...
 
 Takes each kind's lock of the name `held:<kind>` and writes their tokens as one JSON line; at a
 line on its input it releases them all and writes what each release found, and which leases were
-told of their loss.
+known to be lost.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def gets_in(lock: Lock, *, within: float = 3 * TTL) -> bool:
     ("kind", "recovers"),
     [("setnx-expire", False), ("setnx-expire-repair", True), ("setnx-expire-lua", True)],
 )
-def test_a_holder_killed_before_it_has_set_a_ttl(
+def test_a_holder_killed_before_it_has_set_a_ttl_locks_everybody_out_where_nothing_repairs_it(
     kind: str, recovers: bool, make: Make, hook: Install, client: redis.Redis
 ) -> None:
     lock = make(kind, ttl=TTL)
@@ -76,7 +76,7 @@ def test_a_holder_killed_before_it_has_set_a_ttl(
         ("redlock", False, Release.EXPIRED),
     ],
 )
-def test_a_release_after_the_ttl_while_the_next_holder_is_in(
+def test_a_late_release_frees_the_next_holder_s_lock_unless_it_compares_a_token(
     kind: str, third_gets_in: bool, found: Release, make: Make
 ) -> None:
     late = make(kind, ttl=TTL).acquire(1)
@@ -86,7 +86,7 @@ def test_a_release_after_the_ttl_while_the_next_holder_is_in(
 
 
 @pytest.mark.parametrize(("kind", "third_gets_in"), [("token-get-del", True), ("token", False)])
-def test_the_lock_changes_hands_between_the_check_and_the_delete(
+def test_a_token_compared_and_deleted_in_two_steps_frees_the_next_holder_s_lock(
     kind: str, third_gets_in: bool, make: Make, hook: Install
 ) -> None:
     first, second = make(kind, ttl=TTL).acquire(1), []
@@ -114,7 +114,7 @@ def at(lock: Lock, clock: Callable[[], float]) -> Lock:
     [("setnx-timestamp", True), ("setnx-timestamp-del", True), ("token", False)],
 )
 @pytest.mark.parametrize(("ahead", "enough"), [(4.999, False), (5.001, True)])
-def test_a_contender_whose_clock_is_ahead(
+def test_a_clock_ahead_by_more_than_the_ttl_steals_a_lock_that_is_a_time(
     kind: str, stolen: bool, ahead: float, enough: bool, make: Make
 ) -> None:
     at(make(kind, ttl=5.0), lambda: 1000.0).acquire(1)
@@ -123,7 +123,7 @@ def test_a_contender_whose_clock_is_ahead(
 
 
 @pytest.mark.parametrize(("kind", "winners"), [("setnx-timestamp", 1), ("setnx-timestamp-del", 2)])
-def test_two_contenders_that_both_find_the_lock_expired(
+def test_two_that_find_the_lock_expired_both_get_it_where_they_delete_it_first(
     kind: str, winners: int, make: Make, hook: Install, client: redis.Redis
 ) -> None:
     at(make(kind, ttl=5.0), lambda: 1000.0).acquire(1)  # its holder died
@@ -169,7 +169,7 @@ def test_a_getset_after_the_holders_del_leaves_a_lock_that_nobody_has(
 
 
 @pytest.mark.parametrize(("schedule", "kept"), [(A2_SCHEDULE, False), (Schedule(), True)])
-def test_a_second_renewal_that_is_a_moment_late(
+def test_a_second_renewal_that_is_a_moment_late_loses_the_lock_on_a2_s_schedule(
     schedule: Schedule, kept: bool, client: redis.Redis, hook: Install
 ) -> None:
     lock = TokenWatchdogLock(client, "renewed", ttl=2 * TTL, schedule=schedule)

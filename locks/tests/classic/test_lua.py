@@ -90,7 +90,9 @@ def test_reentrant_acquire_counts_another_hold_of_the_owner_and_renews(client: r
     assert near(client.pttl(LOCK), 30_000)
 
 
-def test_reentrant_acquire_tells_a_stranger_how_long_the_lease_lasts(client: redis.Redis) -> None:
+def test_reentrant_acquire_returns_how_long_another_s_lease_lasts(
+    client: redis.Redis,
+) -> None:
     held(client, "theirs", 1)
     assert near(run(client, "reentrant_acquire", 30_000, "ours"), 9000)
     assert client.hgetall(LOCK) == {b"theirs": b"1"}
@@ -122,12 +124,12 @@ def test_reentrant_release_counts_down_and_publishes_the_last_unlock_only(
         keys = (LOCK, CHANNEL)
         assert run(client, "reentrant_release", 0, 30_000, "ours", keys=keys) == answer
         client.publish(CHANNEL, "end")
-        heard: list[object] = []
-        while not heard or heard[-1] != b"end":
+        received: list[object] = []
+        while not received or received[-1] != b"end":
             message = waiter.get_message(timeout=1)
             assert message is not None
-            heard.append(message["data"])
-    assert heard[:-1] == [b"0"] * messages
+            received.append(message["data"])
+    assert received[:-1] == [b"0"] * messages
     assert client.hgetall(LOCK) == left
     if answer == 0:
         assert near(client.pttl(LOCK), 30_000)

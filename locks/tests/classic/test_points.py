@@ -20,10 +20,10 @@ def test_the_points_that_are_documented_are_those_in_the_code() -> None:
     assert called == documented != set()
 
 
-def test_a_hook_hears_every_point_until_it_is_taken_away() -> None:
-    heard: list[str] = []
-    points.install(heard.append)
+def test_a_hook_is_called_at_every_point_until_it_is_removed() -> None:
+    passed: list[str] = []
+    points.install(passed.append)
     points.point("here")
     points.install(None)
     points.point("there")
-    assert heard == ["here"]
+    assert passed == ["here"]

@@ -72,7 +72,7 @@ def test_a_slow_holder_keeps_the_lock_if_it_is_renewed_and_a_paused_one_does_not
         assert rival_gets_in(kind, servers)
     held.process.send_signal(signal.SIGCONT)
     found = held.release()
-    for kind in ("token-watchdog", "reentrant"):  # told on release; before, nobody told it
+    for kind in ("token-watchdog", "reentrant"):  # only the release finds out
         assert found[kind] == {"lost": False, "trusted": False, "release": Release.EXPIRED}
 
 
@@ -81,7 +81,7 @@ def test_what_a_killed_holder_held_is_free_after_the_ttl_but_for_setnx(
 ) -> None:
     held.process.kill()
     assert all_rivals(servers) == dict.fromkeys(KEPT_WHILE_ALIVE, False) | {"setnx": True}
-    assert servers.client.pttl("lock:held:setnx") == -1  # and it will be so for ever
+    assert servers.client.pttl("lock:held:setnx") == -1  # and it will be so forever
 
 
 @pytest.mark.parametrize(("kind", "both_in"), [("process", True), ("token", False)])

@@ -177,7 +177,7 @@ def test_waiters_subscribe_again_when_their_connection_is_cut(
     assert waiting.result(timeout=5).waited_seconds < 5
 
 
-def test_a_waiter_is_told_at_once_when_the_server_dies(
+def test_a_waiter_knows_at_once_when_the_server_dies(
     tmp_path_factory: pytest.TempPathFactory, other: ThreadPoolExecutor
 ) -> None:
     server = Valkey(tmp_path_factory.mktemp("valkey"))

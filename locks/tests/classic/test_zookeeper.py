@@ -108,7 +108,7 @@ def test_a_predecessor_that_goes_before_it_is_watched_is_not_waited_for(
 
 
 def end_session(client: Any) -> None:
-    """As if the server had heard nothing of the client for the session timeout."""
+    """As if the server had received nothing from the client for the session timeout."""
     from kazoo.client import KazooClient
 
     twin = KazooClient(
@@ -119,7 +119,7 @@ def end_session(client: Any) -> None:
     twin.close()
 
 
-def test_a_holder_whose_session_ends_is_told(lock: ZookeeperLock) -> None:
+def test_a_holder_whose_session_ends_is_notified(lock: ZookeeperLock) -> None:
     lease = lock.acquire(1)
     lease.check()
     end_session(lock.client)
@@ -131,7 +131,7 @@ def test_a_holder_whose_session_ends_is_told(lock: ZookeeperLock) -> None:
     assert gets_in(lock)
 
 
-def test_a_waiter_whose_session_ends_is_told_and_does_not_hold(
+def test_a_waiter_whose_session_ends_is_notified_and_does_not_hold(
     lock: ZookeeperLock, other: Any
 ) -> None:
     waiter = ZookeeperLock(other, lock.name, ttl=SESSION)
@@ -211,7 +211,7 @@ def test_a_killed_holder_is_waited_for_until_its_session_times_out(
             assert lease.waited_seconds > SESSION / 2
 
 
-def test_a_slow_holder_keeps_the_lock_a_paused_one_loses_it_and_is_told(
+def test_a_slow_holder_keeps_the_lock_a_paused_one_loses_it_and_knows(
     backends: Backends,
 ) -> None:
     rival = KINDS["zookeeper"](backends, "held:zookeeper", SESSION)

@@ -1,0 +1,130 @@
+"""Which clients share connections, what a client may be, and what its user may do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.credentials import UsernamePasswordCredentialProvider
+
+from .. import LockBackendError, RedisLock, Release, scripts, wakeups
+from ..testing.server import Server, eventually, free_port
+from .waiting import held, in_thread, queued, waiter
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+
+
+def test_a_user_takes_no_lock_over_the_connection_of_another_user(own_server: Server) -> None:
+    admin = own_server.client()
+    run: Any = admin.execute_command
+    run("ACL", "SETUSER", "low", "on", ">pw", "+@all", "~lock:{low}*", "&*")
+    RedisLock(admin, "payroll", ttl=10).acquire(1).release()
+    provider = UsernamePasswordCredentialProvider("low", "pw")
+    low = own_server.client(credential_provider=provider)
+    with pytest.raises(LockBackendError, match=r"(?i)permission|no access"):
+        RedisLock(low, "payroll", ttl=10).acquire(1)
+    RedisLock(low, "low", ttl=10).acquire(1).release()
+
+
+def test_a_client_that_verifies_its_server_uses_no_connection_of_one_that_does_not(
+    server: Server,
+) -> None:
+    lax = server.client(ssl=True, ssl_cert_reqs="none")
+    strict = server.client(ssl=True, ssl_cert_reqs="required")
+    assert RedisLock(lax, "x", ttl=1)._server is not RedisLock(strict, "x", ttl=1)._server
+
+
+def test_the_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None:
+    one, other = RedisLock(client, "one", ttl=10), RedisLock(client, "other", ttl=10)
+    before = set(client.pubsub_channels("lock:wake:*"))  # of clients of other tests
+    with held(one), held(other):
+        waiters = [waiter(one), waiter(other)]
+        assert len(set(client.pubsub_channels("lock:wake:*")) - before) == 1
+    for each in waiters:
+        each.result(5).release()
+
+
+def test_a_client_without_a_timeout_gets_one_for_the_locks_own_connections(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import signal
+    import time
+
+    from .. import wire
+
+    monkeypatch.setattr(wire, "TIMEOUT", 0.3)
+    lock = RedisLock(own_server.client(socket_timeout=None), "x", ttl=1)
+    lock.acquire(1).release()
+    own_server.signal(signal.SIGSTOP)
+    started = time.monotonic()
+    with pytest.raises(LockBackendError):
+        lock.acquire(None)
+    assert time.monotonic() - started < 3
+    own_server.signal(signal.SIGCONT)
+
+
+def acl_line() -> list[str]:
+    found = re.search(r"`user locks on >PASSWORD (.*?)`", README)
+    assert found is not None
+    return found[1].split()
+
+
+def test_the_acl_line_of_the_readme_names_the_commands_of_the_scripts_and_of_the_wire() -> None:
+    """No word too many; the next test shows that none is missing."""
+    called = set()
+    for file in scripts.FOLDER.glob("*.lua"):
+        called |= set(re.findall(r"redis\.call\('(\w+)'", file.read_text()))
+    called = called - {"pubsub"} | {"pubsub|numsub"}
+    sent = {"evalsha", "eval", "script|load", "subscribe", "ping"}
+    assert {rule[1:] for rule in acl_line() if rule[0] == "+"} == called | sent
+
+
+def test_the_acl_line_of_the_readme_is_enough(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For acquire, wait, probe, hand-over, renewal, a broken subscription and lost scripts."""
+    monkeypatch.setattr(wakeups, "PROBE", 0.1)
+    admin: Any = own_server.client()
+    admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line())
+    client = own_server.client(username="locks", password="pw")
+    lock = RedisLock(client, "acl", ttl=0.6)
+    with held(lock):
+        waiters = [in_thread(lambda: lock.acquire(10).release()) for _ in range(3)]
+        queued(lock, 3)
+        pings = admin.info("commandstats")["cmdstat_ping"]["calls"]
+        eventually(lambda: admin.info("commandstats")["cmdstat_ping"]["calls"] > pings)
+        first = lock.inspect().waiters[0]
+        nowhere = "lock:wake:nowhere 600 -1 0"
+        admin.hset("lock:{acl}:waiters", mapping={first: nowhere, "*": nowhere.split()[0]})
+        admin.script_flush()
+        admin.delete("lock:{acl}")  # as if the process that holds it were paused
+    assert [each.result(5) for each in waiters] == [Release.RELEASED] * 3
+    with held(lock) as lease:
+        before = lease.deadline
+        admin.script_flush()
+        eventually(lambda: lease.deadline > before)
+    assert not lock.locked()
+    # redis-py introduces itself where the server knows how, and takes no for an answer
+    assert [each for each in admin.acl_log() if "client" not in str(each["object"])] == []
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        client.get("anything else")
+
+
+def test_a_client_of_valkey_py_will_do(server: Server) -> None:
+    valkey = pytest.importorskip("valkey", reason="pip install valkey")
+    client = valkey.Valkey(port=server.port)
+    lock = RedisLock(client, "valkey", ttl=0.6)
+    client.script_flush()
+    with held(lock) as lease:
+        other = waiter(lock)
+        before = lease.deadline
+        eventually(lambda: lease.deadline > before)
+    assert other.result(5).release() is Release.RELEASED
+    nobody = RedisLock(valkey.Valkey(port=free_port()), "valkey", ttl=1)
+    with pytest.raises(LockBackendError, match="was not reached"):
+        nobody.acquire(0)
+    client.set("lock:{valkey}", "x", px=1000)
+    client.close()

@@ -1,0 +1,142 @@
+"""A failover that keeps its clients connected: FAILOVER or REPLICAOF behind a name.
+
+The proxy is the name: connections that are open stay where they are, new ones go to the new master.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import TimeoutError as NotYet
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from .. import LockBackendError, RedisLock, Release
+from ..testing.process import LOCKS, ROOT
+from ..testing.proxy import Proxy
+from ..testing.server import Server, eventually
+from .test_chaos import overlaps
+from .waiting import in_thread, waiter
+
+
+class Pair:
+    """A master, its replica, and a name that leads to the master."""
+
+    def __init__(self, folder: Path) -> None:
+        there = ["--dir", str(folder)]  # where a replica writes what it is sent
+        self.master = Server("--repl-diskless-sync-delay", "0", *there)
+        self.replica = Server("--replicaof", f"127.0.0.1 {self.master.port}", *there)
+        self.name = Proxy(self.master.port)
+        eventually(lambda: self._status() == "up")
+
+    def _status(self) -> str:
+        return str(self.replica.client().info("replication")["master_link_status"])
+
+    def client(self) -> redis.Redis:
+        return self.master.client(port=self.name.port)
+
+    def fail_over(self) -> None:
+        """Master and replica change places; nothing that was written is lost."""
+        run: Any = self.master.client().execute_command
+        run("FAILOVER")
+        eventually(lambda: _role(self.replica) == "master")
+        eventually(lambda: _role(self.master) == "slave")
+        self.name.target = self.replica.port
+
+    def swap(self) -> None:
+        """After a failover, to be ready for the next one."""
+        self.master, self.replica = self.replica, self.master
+        eventually(lambda: self._status() == "up")
+
+    def stop(self) -> None:
+        self.name.close()
+        self.replica.stop()
+        self.master.stop()
+
+
+def _role(server: Server) -> str:
+    return str(server.client().info("replication")["role"])
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(tmp_path)
+    yield pair
+    pair.stop()
+
+
+def test_a_waiter_that_listens_to_the_demoted_master_does_not_believe_that_it_holds_the_lock(
+    pair: Pair,
+) -> None:
+    """PUBLISH on the new master finds no receiver there, and is replicated to the waiter."""
+    lock = RedisLock(pair.client(), "sold once", ttl=30)
+    holder = lock.acquire(5)
+    other = waiter(lock)
+    pair.fail_over()
+    there = RedisLock(pair.replica.client(), "sold once", ttl=30)
+    assert there._release(holder) is Release.RELEASED
+    third = there.acquire(5)
+    with pytest.raises(NotYet):
+        other.result(0.5)
+    third.check()
+    assert third.release() is Release.RELEASED
+
+
+def test_a_demoted_master_is_left_after_its_first_refusal(pair: Pair) -> None:
+    lock = RedisLock(pair.client(), "left", ttl=10)
+    with lock.hold(wait=1):  # so that several connections are idle
+        for each in [in_thread(lambda: lock.inspect()) for _ in range(4)]:
+            each.result(5)
+    pair.fail_over()
+    with pytest.raises(LockBackendError, match="read only"):
+        lock.acquire(10)
+    for _ in range(5):
+        lock.acquire(10).release()
+    assert pair.replica.client().exists("lock:{left}:fence")
+
+
+def test_who_waits_moves_to_the_new_master_once_the_demoted_one_refused(pair: Pair) -> None:
+    client = pair.client()
+    lock = RedisLock(client, "followed", ttl=30)
+    holder = lock.acquire(5)
+    other = waiter(lock)
+    pair.fail_over()
+    with pytest.raises(LockBackendError, match="read only"):
+        RedisLock(client, "other", ttl=30).acquire(10)  # any command of this process
+    there = RedisLock(pair.replica.client(), "followed", ttl=30)
+    eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"))
+    eventually(lambda: len(there.inspect().waiters) == 1)
+    assert there._release(holder) is Release.RELEASED
+    assert other.result(2).release() is Release.RELEASED
+
+
+def test_failovers_that_keep_their_clients_give_no_lock_to_two(pair: Pair, tmp_path: Path) -> None:
+    """FAILOVER waits for the replica: no write is lost, so there is no excuse."""
+    history, stop = tmp_path / "history.jsonl", tmp_path / "stop"
+    program = [sys.executable, "-m", f"{LOCKS}.tests.chaos_worker", str(pair.name.port), "0.6"]
+    workers = [
+        subprocess.Popen([*program, f"failover-{n}", str(history), str(stop)], cwd=ROOT)
+        for n in range(4)
+    ]
+    try:
+        eventually(history.exists, within=30)
+        for _ in range(8):
+            time.sleep(0.5)  # so long they take and release the lock
+            pair.fail_over()
+            pair.swap()
+        stop.touch()
+        for each in workers:
+            assert each.wait(30) == 0
+    finally:
+        for each in workers:
+            each.kill()
+            each.wait(10)
+    events = [json.loads(line) for line in history.read_text().splitlines()]
+    assert overlaps(events) == []
+    assert len({event["fence"] for event in events}) > 8

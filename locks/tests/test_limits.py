@@ -1,0 +1,232 @@
+"""Bounds: how long a silent server is waited for, what stays behind, what is refused."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+
+from .. import LockBackendError, LockLost, LockTimeout, RedisLock, Release
+from ..protocol import Answer, Wake
+from ..testing.process import LOCKS, ROOT
+from ..testing.server import Server, eventually, free_port
+from .waiting import held, waiter
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_short_wait_on_a_silent_server_is_over_soon_whatever_the_socket_timeout(
+    own_server: Server, warm: bool
+) -> None:
+    lock = RedisLock(own_server.client(socket_timeout=4), "silent", ttl=10)
+    if warm:
+        lock.acquire(1).release()
+    own_server.signal(signal.SIGSTOP)
+    started = time.monotonic()
+    with pytest.raises(LockBackendError):
+        lock.acquire(0.2)
+    assert time.monotonic() - started < 2
+    own_server.signal(signal.SIGCONT)
+
+
+def test_a_server_that_stalled_while_it_was_asked_has_no_lock_that_nobody_holds_afterwards(
+    own_server: Server,
+) -> None:
+    lock = RedisLock(own_server.client(socket_timeout=0.3), "ghost", ttl=30)
+    lock.acquire(1).release()
+    own_server.signal(signal.SIGSTOP)
+    with pytest.raises(LockBackendError):
+        lock.acquire(0.3)
+    own_server.signal(signal.SIGCONT)
+    with lock.hold(wait=5):
+        pass
+
+
+def test_ten_thousand_failed_acquires_leave_no_memory_behind() -> None:
+    lock = RedisLock(redis.Redis(port=free_port()), "nobody", ttl=10)
+
+    def fail(times: int) -> int:
+        for _ in range(times):
+            with pytest.raises(LockBackendError):
+                lock.acquire(0)
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = fail(200)
+    assert fail(3000) - before < 1500
+
+
+def test_short_lived_clients_leave_no_thread_and_no_connection(server: Server) -> None:
+    watching = server.client()
+    threads, connections = threading.active_count(), len(watching.client_list())
+    for number in range(30):
+        client = redis.Redis(port=server.port, db=number % 15, client_name=f"brief-{number}")
+        lock = RedisLock(client, "brief", ttl=0.3)
+        with held(lock):
+            other = waiter(lock)
+        other.result(5).release()
+        with lock.hold(wait=1):
+            pass
+        client.close()
+        del client, lock, other
+    gc.collect()
+    eventually(lambda: threading.active_count() <= threads + 1, within=10)
+    eventually(lambda: len(watching.client_list()) <= connections + 2)
+
+
+def test_a_function_that_would_run_after_the_block_cannot_be_decorated(client: redis.Redis) -> None:
+    lock = RedisLock(client, "decorated", ttl=10)
+
+    async def coroutine() -> None: ...
+    def generator() -> Iterator[int]:
+        yield 1
+
+    async def stream() -> AsyncIterator[int]:
+        yield 1
+
+    class Callable_:
+        async def __call__(self) -> None: ...
+
+    for function in (coroutine, generator, stream, partial(coroutine), Callable_()):
+        with pytest.raises(TypeError, match="inside"):
+            lock.hold(wait=1)(function)
+    assert not lock.locked()
+
+
+class Moody(redis.CredentialProvider):
+    """Fails when asked again."""
+
+    broken = False
+
+    def get_credentials(self) -> tuple[str, str]:
+        if self.broken:
+            raise RuntimeError("the vault is sealed")
+        return "default", ""
+
+
+def test_the_body_s_exception_survives_whatever_the_release_meets(own_server: Server) -> None:
+    own_server.client().acl_setuser("default", enabled=True, nopass=True, categories=["+@all"],
+                                    keys=["*"], channels=["*"])  # fmt: skip
+    moody = Moody()
+    lock = RedisLock(own_server.client(credential_provider=moody), "masked", ttl=10)
+    with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
+        moody.broken = True
+        own_server.client().client_kill_filter(_type="normal", skipme=True)
+        raise ZeroDivisionError
+    assert lease.outcome is Release.UNKNOWN
+    with pytest.raises(RuntimeError, match="vault"):
+        lock.acquire(1)
+
+
+def test_the_life_of_a_fence_key_can_be_chosen(client: redis.Redis) -> None:
+    with held(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600)):
+        other = waiter(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600))
+    other.result(5).release()
+    assert 3000 < client.ttl("lock:{brief fence}:fence") <= 3600
+    with pytest.raises(ValueError, match="at least the ttl"):
+        RedisLock(client, "x", ttl=10, fence_ttl=5)
+
+
+@pytest.mark.parametrize("flag", ["-O", "-OO"])
+def test_an_error_has_its_message_without_docstrings(flag: str) -> None:
+    program = f"from {LOCKS} import LockTimeout; print(LockTimeout(name='x'))"
+    done = subprocess.run(
+        [sys.executable, flag, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith("x: The lock was not free"), done.stderr
+
+
+def test_a_machine_that_was_suspended_trusts_no_lease_of_before(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """time.monotonic() stands still meanwhile, CLOCK_BOOTTIME does not."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        pytest.skip("this system has no CLOCK_BOOTTIME")
+    lease = RedisLock(client, "suspended", ttl=10, renew=False).acquire(1)
+    real = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda c: real(c) + 60 * (c == time.CLOCK_BOOTTIME))
+    assert lease.lost
+    with pytest.raises(LockLost):
+        lease.check()
+    monkeypatch.undo()
+    lease.release()
+
+
+def test_a_wake_up_after_a_wait_of_many_ttls_is_asked_about() -> None:
+    """The clocks may have run apart by more than a ttl since the waiter was queued."""
+    queued = Answer(asked=1000.0, clock=5_000_000, fence=None, left=9.0)
+    wake = Wake(1, queued.clock + 1_500_000_000)
+    deadline = wake.deadline(queued, 10.0, 2500.0)
+    assert deadline is None or deadline > 2500.0
+
+
+def test_a_step_of_the_server_s_clock_is_noticed_by_the_next_renewal(client: redis.Redis) -> None:
+    """A step forward ends the key early. Until then two leases are good, with rising fences."""
+    lock = RedisLock(client, "stepped", ttl=0.9)
+    first = lock.acquire(1)
+    client.pexpire("lock:{stepped}", 1)
+    second = lock.acquire(1)
+    assert (second.fence or 0) > (first.fence or 0)
+    assert first.lost_event.wait(0.9)
+    second.check()
+    second.release()
+
+
+def test_a_cancelled_to_thread_keeps_the_lock_for_no_longer_than_its_ttl(
+    client: redis.Redis,
+) -> None:
+    """A thread cannot be cancelled: it gets the lock, and nobody is there to take the lease."""
+    import asyncio
+
+    lock = RedisLock(client, "thread", ttl=0.5)
+
+    async def main() -> None:
+        with held(lock), pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(lock.acquire, 5), 0.1)
+
+    asyncio.run(main())
+    with lock.hold(wait=2):
+        pass
+
+
+def test_a_first_acquire_after_the_main_thread_has_ended_holds_the_lock(server: Server) -> None:
+    """Python 3.12.1, for one, starts no thread then: nothing is renewed, and a warning says so."""
+    program = f"""
+import threading, redis
+from {LOCKS} import RedisLock
+
+def late():
+    threading.main_thread().join()
+    with RedisLock(redis.Redis(port={server.port}), "after main", ttl=10).hold(wait=1) as lease:
+        lease.check()
+    print(lease.outcome)
+
+threading.Thread(target=late).start()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "released\n", done.stderr
+
+
+def test_other_kinds_of_client_are_refused_with_a_way_out(server: Server) -> None:
+    import redis.asyncio
+
+    other: list[Any] = [redis.asyncio.Redis(port=server.port), object(), "redis://localhost"]
+    for client in other:
+        with pytest.raises(TypeError, match=r"redis\.Redis"):
+            RedisLock(client, "x", ttl=1)
+
+
+def test_a_timeout_is_still_a_timeout(client: redis.Redis) -> None:
+    lock = RedisLock(client, "plain", ttl=10)
+    with held(lock), pytest.raises(LockTimeout):
+        lock.acquire(0.01)

@@ -1,0 +1,143 @@
+"""What one server, one ttl or one broken client does to the renewals of the others: nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import redis
+
+from .. import Lease, LossReason, RedisLock, Release, watchdog
+from ..testing.proxy import Proxy
+from ..testing.server import Server, eventually
+from ..wire import Call
+
+
+@pytest.fixture
+def six(server: Server) -> Iterator[list[Proxy]]:
+    with ExitStack() as stack:
+        proxies = [Proxy(server.port) for _ in range(6)]
+        for proxy in proxies:
+            stack.callback(proxy.close)
+        yield proxies
+
+
+def test_a_short_ttl_once_leaves_later_renewals_their_own_timeout(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    RedisLock(client, "brief", ttl=0.06).acquire(1).release()
+    far = server.client(port=proxy.port)
+    RedisLock(far, "brief too", ttl=0.06).acquire(1).release()
+    proxy.delay = 0.024
+    lease = RedisLock(far, "a slow way", ttl=1.2).acquire(1)
+    assert not lease.lost_event.wait(1.5)
+    assert lease.release() is Release.RELEASED
+
+
+def test_leases_of_unlike_ttl_are_renewed_with_timeouts_of_their_own(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[int, float] = {}
+
+    def note(_: object, calls: Sequence[Call], timeout: float) -> list[int]:
+        for _script, _keys, (_token, ttl_ms) in calls:
+            assert isinstance(ttl_ms, int)
+            seen[ttl_ms] = timeout
+        return [1] * len(calls)
+
+    monkeypatch.setattr(watchdog, "call_all", note)
+    short = RedisLock(client, "short", ttl=0.3).acquire(1)
+    long = RedisLock(client, "long", ttl=1.2).acquire(1)
+    eventually(lambda: {300, 1200} <= set(seen))
+    assert seen[300] <= 0.051
+    assert 0.1 < seen[1200] <= 0.201  # less than a sixth when the other lease would end meanwhile
+    short.release()
+    long.release()
+
+
+def test_six_silent_servers_lose_no_lease_of_a_healthy_one(
+    server: Server, client: redis.Redis, six: list[Proxy]
+) -> None:
+    silent = [
+        RedisLock(server.client(port=proxy.port, socket_timeout=1), f"silent {n}", ttl=2).acquire(1)
+        for n, proxy in enumerate(six)
+    ]
+    lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
+    for proxy in six:
+        proxy.silence()
+    assert not lease.lost_event.wait(2.5)
+    assert lease.release() is Release.RELEASED
+    assert [each.loss for each in silent] == [LossReason.EXPIRED] * 6
+
+
+class Odd(redis.Connection):
+    """A connection class with a bug of its own."""
+
+    broken = False
+
+    def connect(self) -> None:
+        if Odd.broken:
+            raise LookupError("no such region")
+        super().connect()
+
+    def send_packed_command(self, *args: Any, **kwargs: Any) -> None:
+        if Odd.broken:
+            raise LookupError("no such region")
+        super().send_packed_command(*args, **kwargs)
+
+
+def test_an_unexpected_exception_in_one_renewal_stops_no_other(
+    server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = redis.ConnectionPool(connection_class=Odd, port=server.port)
+    odd = RedisLock(redis.Redis.from_pool(pool), "odd", ttl=0.9).acquire(1)
+    lease = RedisLock(client, "even", ttl=0.9).acquire(1)
+    monkeypatch.setattr(Odd, "broken", True)
+    assert odd.lost_event.wait(3)
+    assert not lease.lost_event.wait(1)
+    assert lease.release() is Release.RELEASED
+    with pytest.raises(LookupError):
+        odd.release()
+    assert odd.outcome is Release.UNKNOWN
+
+
+def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> None:
+    go_on, called = threading.Event(), []
+
+    def on_lost(lease: Lease, _: LossReason) -> None:
+        go_on.wait(5)
+        called.append(lease)
+
+    lock = RedisLock(client, "many losses", ttl=10, on_lost=on_lost)
+    leases = []
+    for _ in range(200):
+        leases.append(lock.acquire(1))
+        client.delete("lock:{many losses}")
+    before = threading.active_count()
+    for lease in leases:
+        lease.mark_lost(LossReason.GONE)
+    assert threading.active_count() <= before + 10
+    go_on.set()
+    eventually(lambda: len(called) == 200)
+
+
+def test_a_lease_is_good_until_its_ttl_where_no_thread_can_be_started_to_renew_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    lost: list[LossReason] = []
+    lock = RedisLock(server.client(), "late", ttl=5, on_lost=lambda _, reason: lost.append(reason))
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        lease = lock.acquire(1)
+        lease.check()
+        assert "no thread" in caplog.text
+        lease.mark_lost(LossReason.GONE)
+        assert lost == [LossReason.GONE]
+        lease.release()
+    assert not lock.locked()

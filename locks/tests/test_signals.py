@@ -1,0 +1,131 @@
+"""A signal handler that raises, Ctrl-C for instance, wherever it comes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import redis
+
+from .. import RedisLock, Release
+from ..testing.process import LOCKS, ROOT
+from ..testing.server import Server
+from .waiting import held
+
+STORM = """
+import signal, sys, time
+import redis
+from {locks} import LockError, RedisLock
+
+class Interrupted(Exception):
+    pass
+
+def interrupt(*_):
+    raise Interrupted
+
+signal.signal(signal.SIGALRM, interrupt)
+client = redis.Redis(port={port})
+end, interrupts = time.monotonic() + {seconds}, 0
+while time.monotonic() < end:
+    lock = RedisLock(client, f"storm {{interrupts}}", ttl=0.2)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0002 + interrupts % 97 * 0.00001)
+        armed = time.monotonic()
+        while time.monotonic() < armed + 0.1:  # a destructor may have swallowed it
+            try:
+                with lock.hold(wait=0.05):
+                    pass
+            except LockError:
+                pass
+    except Interrupted:
+        interrupts += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(interrupts, len(lock._wakeups._mailboxes))
+"""
+
+
+def test_nothing_but_bytes_and_text_is_packed(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hiredis 3.5 crashes the interpreter when a signal handler raises while it packs an int."""
+    hiredis = pytest.importorskip("hiredis")
+    packed: list[Any] = []
+    pack = hiredis.pack_command
+
+    def noted(args: Any) -> Any:
+        packed.append(args)
+        return pack(args)
+
+    monkeypatch.setattr(hiredis, "pack_command", noted)
+    lock = RedisLock(client, "packed", ttl=0.3)
+    client.script_flush()
+    with held(lock) as lease:
+        assert lock.try_acquire() is None
+        assert not lease.lost_event.wait(0.3)
+    ours = [args for args in packed if str(args[0]).startswith("EVAL") or args[0] == b"EVALSHA"]
+    assert len(ours) >= 4
+    assert {type(part) for args in ours for part in args} <= {bytes, str}
+
+
+def test_a_storm_of_interrupts_crashes_nothing_and_leaves_nothing_behind(server: Server) -> None:
+    program = STORM.format(locks=LOCKS, port=server.port, seconds=3)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    interrupts, mailboxes = map(int, done.stdout.split())
+    assert interrupts > 10
+    assert mailboxes == 0
+
+
+def test_an_interrupt_right_after_the_mailbox_was_made_leaves_none(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RedisLock(client, "mailbox", ttl=10)
+    kind = type(lock._wakeups)
+    join = kind.join
+
+    def interrupted(*args: Any) -> Any:
+        join(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kind, "join", interrupted)
+    with held(lock), pytest.raises(KeyboardInterrupt):
+        lock.acquire(5)
+    assert not lock._wakeups._mailboxes
+
+
+class SoftLimit(Exception):
+    """What a task queue's signal handler raises when a task takes too long."""
+
+
+class Interrupting(redis.Connection):
+    """A signal comes after the request was sent, before its reply is read."""
+
+    armed = False
+
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        if Interrupting.armed:
+            Interrupting.armed = False
+            raise SoftLimit
+        return super().read_response(*args, **kwargs)
+
+
+def test_what_a_signal_handler_raises_in_a_command_reaches_the_caller_and_leaves_no_lock(
+    server: Server, client: redis.Redis
+) -> None:
+    pool = redis.ConnectionPool(connection_class=Interrupting, port=server.port)
+    lock = RedisLock(redis.Redis.from_pool(pool), "limit", ttl=30)
+    lock.acquire(1).release()
+    Interrupting.armed = True
+    with pytest.raises(SoftLimit):
+        lock.acquire(1)
+    assert not RedisLock(client, "limit", ttl=1).locked()
+    lease = lock.acquire(1)
+    Interrupting.armed = True
+    with pytest.raises(SoftLimit):
+        lease.release()
+    assert lease.release() in (Release.RELEASED, Release.UNKNOWN)
+    assert not lock.locked()
