@@ -91,7 +91,9 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Ready: everything that a sale needs answers."""
+    """Ready: everything that a sale needs answers, and this node is not about to stop."""
+    if request.META.get("shop.stopping"):
+        return JsonResponse({"status": "stopping"}, status=503)
     parts = [asdict(part) for part in health.stack()]
     ready = all(part["ok"] for part in parts)
     body = {"status": "ready" if ready else "not ready", "parts": parts}
