@@ -3,6 +3,7 @@
 # make faults every fault made for real, each strategy held against its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make bench  RedisLock beside other locks, and its rush beside the floor
+# make http-servers  slow clients and a restart against the nodes' HTTP and other servers
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make serve  the shop with a page to project, and Locust's web UI, left running
 # make lint   ruff, mypy, import-linter, Django's checks
@@ -17,7 +18,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo matrix faults chaos bench serve readme screenshots test lint install install-dev clean
+.PHONY: demo matrix faults chaos bench serve http-servers readme screenshots test lint install install-dev clean
 
 demo: install
 	@exec $(BIN)/python -m loadtest $(ARGS)
@@ -37,6 +38,9 @@ bench: install-dev
 
 serve: install
 	@exec $(BIN)/python -m loadtest serve $(ARGS)
+
+http-servers: install
+	@exec $(BIN)/python -m loadtest.http_servers $(ARGS)
 
 readme: install
 	@$(BIN)/python -m loadtest.readme

@@ -1,4 +1,4 @@
-"""python -m loadtest.readme: put the latest results into README.md and docs/faults.md."""
+"""python -m loadtest.readme: put the latest results into README.md, docs/faults.md and others."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from loadtest import report
 from loadtest.demo import Setting
 from loadtest.faults import FAULTS
+from loadtest.http_servers import SERVERS
 from loadtest.results import RESULTS
 
 ROOT = RESULTS.parent
@@ -60,6 +61,11 @@ def is_contrast(demo: Path) -> bool:
     ] == list(usual.locks)
 
 
+def has_every_server(table: Path) -> bool:
+    """Whether this http-servers.md is of a run of every server."""
+    return len(json.loads(table.with_suffix(".json").read_text())) == len(SERVERS)
+
+
 def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     readme = root / "README.md"
     text = readme.read_text()
@@ -76,6 +82,9 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
         text = with_table(text, "locks", locks_table(_read(matrix), _read(faults)))
         (root / "docs" / "faults.md").write_text(faults.with_name("faults.md").read_text())
     readme.write_text(text)
+    if servers := newest(results, "http-servers.md", has_every_server):
+        page = root / "docs" / "http-servers.md"
+        page.write_text(with_table(page.read_text(), "http-servers", servers.read_text()))
     return 0
 
 

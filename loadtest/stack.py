@@ -56,14 +56,18 @@ class Node:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def command(self) -> list[str]:
+        """What is started."""
+        return [
+            *(sys.executable, "-m", "gunicorn"),
+            *("-c", "python:shop.gunicorn_conf"),
+            *("--bind", f"127.0.0.1:{self.port}"),
+            "shop.wsgi",
+        ]
+
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "gunicorn"),
-                *("-c", "python:shop.gunicorn_conf"),
-                *("--bind", f"127.0.0.1:{self.port}"),
-                "shop.wsgi",
-            ],
+            self.command(),
             cwd=ROOT,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -114,6 +118,8 @@ class Stack:
     extras                   also five servers for Redlock, and ZooKeeper where it is installed
     record                   the nodes record what each purchase did, in a file each in `records`
     """
+
+    node_class: type[Node] = Node
 
     def __init__(
         self,
@@ -189,7 +195,7 @@ class Stack:
         for number in range(self._count):
             name, port = NAMES[number], self._port if number == 0 else 0
             own = self._environment_of(number, environment)
-            node = Node(name, environment=own, log=self.log, port=port)
+            node = self.node_class(name, environment=own, log=self.log, port=port)
             self.nodes.append(node)
             node.start()
         self.progress("migrating")
