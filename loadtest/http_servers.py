@@ -12,11 +12,14 @@ import argparse
 import importlib.util
 import json
 import math
+import os
+import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import metadata
 from typing import IO, Any
 
 from rich.console import Console
@@ -162,6 +165,14 @@ def markdown(found: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def where() -> str:
+    """The versions and the machine, as a line under the table."""
+    modules = sorted({"waitress", *(program.module for program in SERVERS.values())})
+    there = [module for module in modules if importlib.util.find_spec(module) is not None]
+    versions = ", ".join(f"{module} {metadata.version(module)}" for module in there)
+    return f"{versions}; Python {platform.python_version()}, {os.cpu_count()} CPUs."
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m loadtest.http_servers", description=__doc__)
     parser.add_argument("server", nargs="*", help=f"a part of one of: {', '.join(SERVERS)}")
@@ -183,7 +194,7 @@ def main() -> int:
             except StackError as error:
                 console.print(f"{server}: {error}", highlight=False)
         (folder.path / "http-servers.json").write_text(json.dumps(found, indent=1) + "\n")
-        (folder.path / "http-servers.md").write_text(markdown(found))
+        (folder.path / "http-servers.md").write_text(f"{markdown(found)}\n{where()}\n")
         kept = folder.finish()
     console.print(markdown(found), highlight=False, soft_wrap=True)
     console.print(f"{kept.relative_to(RESULTS.parent)}/http-servers.json", highlight=False)

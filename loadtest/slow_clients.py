@@ -18,7 +18,7 @@ from dataclasses import dataclass
 #: Seconds after which a server that has not answered counts as dead.
 DEAD = 5.0
 #: Seconds for which other visitors ask while a crowd is there.
-OBSERVED = 2.5
+OBSERVED = 1.5
 #: Bytes that the kernel keeps for a client that does not read.
 SMALL_WINDOW = 1024
 LARGE_PAGE = "/static/shop/vendor/echarts/echarts.min.js"
