@@ -3,6 +3,7 @@
 # make faults every fault made for real, each strategy held against its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make bench  RedisLock beside other locks, and its rush beside the floor
+# make http-servers  slow clients and a restart against the nodes' HTTP and other servers
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make fuzz   10,000 requests at random, to a node in a demo and to one that is none
 # make serve  the shop with a page to project, and Locust's web UI, left running
@@ -25,8 +26,8 @@ BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
 ARGS ?=
 
-.PHONY: demo matrix faults chaos bench serve readme screenshots test test-fast fuzz lint hooks lock audit
-.PHONY: sbom licences install install-dev clean
+.PHONY: demo matrix faults chaos bench serve http-servers readme screenshots test test-fast fuzz lint hooks
+.PHONY: lock audit sbom licences install install-dev clean
 
 demo: install
 	@exec $(BIN)/python -m loadtest $(ARGS)
@@ -46,6 +47,9 @@ bench: install-dev
 
 serve: install
 	@exec $(BIN)/python -m loadtest serve $(ARGS)
+
+http-servers: install
+	@exec $(BIN)/python -m loadtest.commands.http_servers $(ARGS)
 
 readme: install
 	@$(BIN)/python -m loadtest.commands.readme

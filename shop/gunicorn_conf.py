@@ -1,12 +1,13 @@
 """How a node runs: gunicorn -c python:shop.gunicorn_conf shop.wsgi
 
 WEB_WORKERS x WEB_THREADS is the most purchases that a node has in flight, so it is the width of
-the race; both are shown with every result.
+the race; both are shown with every result. What is no purchase has threads of its own (shop/web).
 """
 
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,38 @@ from shop.observability.logs import gunicorn_config
 
 environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the settings do
 
-worker_class = "gthread"
+#: Open files beside the clients' connections: for each thread those to Redis, PostgreSQL or
+#: ZooKeeper, and what Python itself has open.
+FILES_PER_THREAD, OTHER_FILES = 3, 100
+#: Each may hold some 100 KB: 32 of headers, 64 of a body.
+MOST_CONNECTIONS = 2000
+
+
+def raise_open_files() -> int:
+    """Raise the soft limit of open files as far as the system lets it; return what it is then.
+
+    A usual shell's 1,024 would make room for some 600 connections.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (65_536, 10_240):  # macOS names no hard limit, and refuses more than 10,240
+        if hard != resource.RLIM_INFINITY:
+            wanted = min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and wanted > soft:
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            except (OSError, ValueError):
+                continue
+            return wanted
+    return MOST_CONNECTIONS * 10 if soft == resource.RLIM_INFINITY else soft
+
+
+worker_class = "shop.web.worker.WaitressWorker"
 workers = int(os.environ.get("WEB_WORKERS", "2"))
 threads = int(os.environ.get("WEB_THREADS", "100"))
+# per process; at the limit the connection that was idle longest makes room
+worker_connections = min(
+    MOST_CONNECTIONS, max(threads, raise_open_files() - threads * FILES_PER_THREAD - OTHER_FILES)
+)
 keepalive = 75  # a buyer's warm connection must outlast the wait at the barrier
 timeout = 60  # longer than a pause of a worker in any fault
 # longer than the longest wait for a lock and the section behind it

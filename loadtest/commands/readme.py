@@ -1,4 +1,4 @@
-"""make readme: put the latest results into README.md and docs/faults.md."""
+"""make readme: put the latest results into README.md, docs/faults.md and docs/http-servers.md."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from loadtest.commands.http_servers import SERVERS
 from loadtest.commands.run import Setting
 from loadtest.faults import FAULTS
 from loadtest.judge.run import Run, Summary
@@ -59,6 +60,11 @@ def is_contrast(runs: Sequence[Run]) -> bool:
     return same and [run["lock"] for run in runs] == list(usual.locks)
 
 
+def has_every_server(table: Path) -> bool:
+    """Whether this http-servers.md is of a run of every server."""
+    return len(json.loads(table.with_suffix(".json").read_text())) == len(SERVERS)
+
+
 def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     readme = root / "README.md"
     text = readme.read_text()
@@ -75,6 +81,10 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
         text = with_table(text, "locks", locks_table(_summary(matrix), _summary(faults)))
         (root / "docs" / "faults.md").write_text(faults.read_text())
     readme.write_text(text)
+    tables = sorted(results.glob("[0-9]*/http-servers.md"), reverse=True)
+    if servers := next(filter(has_every_server, tables), None):
+        page = root / "docs" / "http-servers.md"
+        page.write_text(with_table(page.read_text(), "http-servers", servers.read_text()))
     return 0
 
 

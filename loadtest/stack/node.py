@@ -41,14 +41,18 @@ class Node:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def command(self) -> list[str]:
+        """What is started."""
+        return [
+            *(sys.executable, "-m", "gunicorn"),
+            *("-c", "python:shop.gunicorn_conf"),
+            *("--bind", f"127.0.0.1:{self.port}"),
+            "shop.wsgi",
+        ]
+
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "gunicorn"),
-                *("-c", "python:shop.gunicorn_conf"),
-                *("--bind", f"127.0.0.1:{self.port}"),
-                "shop.wsgi",
-            ],
+            self.command(),
             cwd=ROOT,
             env=self.environment,
             stdin=subprocess.DEVNULL,

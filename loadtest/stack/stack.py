@@ -43,6 +43,8 @@ class Stack:
     record                   the nodes record what each purchase did, in a file each in `records`
     """
 
+    node_class: type[Node] = Node
+
     def __init__(
         self,
         *,
@@ -117,7 +119,7 @@ class Stack:
         for number in range(self._count):
             name, port = NAMES[number], self._port if number == 0 else 0
             own = self._environment_of(number, environment)
-            node = Node(name, environment=own, log=self.log, port=port)
+            node = self.node_class(name, environment=own, log=self.log, port=port)
             self.nodes.append(node)
             node.start()
         self.progress("migrating")

@@ -1,0 +1,35 @@
+"""A stack of one node whose buyers give up before a test does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from loadtest.stack.stack import Stack
+
+#: Seconds that a node has to stop.
+GRACE = 10.0
+
+
+class AttackedStack(Stack):
+    """One node, and how many seconds its buyers wait for a lock."""
+
+    def __init__(self, *, lock_wait: float, workers: int, log: IO[bytes]) -> None:
+        super().__init__(nodes=1, workers=workers, threads=100, log=log)
+        self.lock_wait = lock_wait
+
+    def _environment(self) -> dict[str, str]:
+        return super()._environment() | {
+            "SHOP_LOCK_WAIT": str(self.lock_wait),
+            "WEB_GRACEFUL_TIMEOUT": f"{GRACE:g}",
+        }
+
+
+@contextmanager
+def attacked_stack(*, lock_wait: float, workers: int, log: IO[bytes]) -> Iterator[Stack]:
+    """The stack, with a sale of what the crowds ask for."""
+    with AttackedStack(lock_wait=lock_wait, workers=workers, log=log) as stack:
+        for product in ("apple", "queue"):
+            stack.shop().restock(product=product, stock=1000)
+        yield stack

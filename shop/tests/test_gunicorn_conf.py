@@ -1,0 +1,40 @@
+"""How a node is configured: open files, and connections that fit into them."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+from django.conf import settings
+
+SHOW = """
+import json, resource
+from shop import gunicorn_conf as conf
+print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE)[0], conf.worker_connections]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "connections"),
+    [
+        (1024, 8192, 8192, 2000),  # a usual shell
+        (1024, 1024, 1024, 624),
+        (256, 256, 256, 100),  # one for each thread that sells at least
+    ],
+)
+def test_open_files_are_raised_to_the_hard_limit_and_connections_fit_in(
+    soft: int, hard: int, raised: int, connections: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW],
+        cwd=settings.BASE_DIR,
+        env={"WEB_THREADS": "100"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [raised, connections]
