@@ -67,7 +67,11 @@ def test_a_holder_whose_database_is_cut_off_keeps_nobody_out_beyond_the_reply_ti
     """Without it the holder waits for its reply, its watchdog renews, and the buyers of every
     other node are answered `busy` after 30 s."""
     for lock in RENEWED:
-        stack.shop(1).restock(product=lock, stock=3)
+        stack.shop(1).restock(product=lock, stock=4)
+        sold = stack.shop(0).buy(
+            product=lock, lock=lock, buyer="first", key=f"{os.getpid()}-{lock}"
+        )
+        assert sold[0] == 201  # node A knows the product now, and does not look before it locks
     locks = redis.Redis(port=stack.valkeys[0].port, db=1)
     with ThreadPoolExecutor(2 * len(RENEWED)) as threads, locks:
         stack.proxy.black_hole()

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def metered_node() -> Iterator[Node]:
 
 def asked(
     node: Node, path: str, token: str = "", method: str = "GET", **headers: str
-) -> tuple[int, str, dict[str, str]]:
+) -> tuple[int, str, HTTPMessage]:
     """Status, body and headers of one answer."""
     connection = HTTPConnection("127.0.0.1", node.port, timeout=20)
     if token:
@@ -58,7 +58,7 @@ def asked(
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
-        return answer.status, answer.read().decode(), dict(answer.getheaders())
+        return answer.status, answer.read().decode(), answer.headers
     finally:
         connection.close()
 
