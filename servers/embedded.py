@@ -109,15 +109,41 @@ def adopt(pid: int) -> None:
         _me(registry)["children"].append(_identity(pid))
 
 
-def create_database(name: str, *, keep: bool = False) -> str:
-    """Create a database unless it exists; return its URL. Without `keep`, drop it at our exit."""
+def create_database(name: str, *, keep: bool = False, template: str = "template1") -> str:
+    """Create a database unless it is there, as a copy of `template`. Returns its URL.
+
+    Without `keep` it is dropped at the end.
+    """
     with _registry() as registry, _admin() as connection:
         there = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
         if there.fetchone() is None:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            names = map(sql.Identifier, (name, template))
+            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
         if not keep:
             _me(registry)["databases"].append(name)
     return f"postgresql://postgres@/{name}?host={quote(str(_postgres().socket_folder()), safe='')}"
+
+
+def has_database(name: str) -> bool:
+    """Whether there is a database of this name."""
+    with _registry(), _admin() as connection:
+        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
+        return found.fetchone() is not None
+
+
+def keep_as(database: str, name: str, *, instead_of: str) -> None:
+    """Rename a database, unless another process was first. It is not dropped at the end; those with
+    names that begin with `instead_of` are dropped now."""
+    with _registry(), _admin() as connection:
+        rows = connection.execute("SELECT datname FROM pg_database").fetchall()
+        names = {str(row[0]) for row in rows}
+        if name in names:
+            return
+        for old in names:
+            if old.startswith(instead_of):
+                _drop_database(old)
+        both = map(sql.Identifier, (database, name))
+        connection.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(*both))
 
 
 def _drop_database(name: str) -> None:

@@ -15,11 +15,10 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.commands.run import Setting, output, rush, stack_for
+from loadtest.commands.run import Setting, output, rush, stack_and_buyers
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
 from loadtest.rush.form import REFUSED_HOLD_MS
-from loadtest.rush.locust_process import Buyers
 from loadtest.stack.stack import Stack, StackError
 
 LOCKS = ("none", "token", "row-lock", "redis")
@@ -34,8 +33,7 @@ def run(setting: Setting, console: Console) -> int:
     """
     with (
         output(console, verbose=setting.verbose) as out,
-        stack_for(setting, out, extras=False) as stack,
-        Buyers(stack, log=out.folder.log, stay=True) as buyers,
+        stack_and_buyers(setting, out, extras=False) as (stack, buyers),
     ):
         seconds: dict[str, list[float]] = {name: [] for name in (HTTP, COMMITS, *LOCKS)}
         runs: list[Run] = []

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from loadtest.commands.run import CONTRAST, Setting, output, require_known, rush, stack_for
+from loadtest.commands.run import CONTRAST, Setting, output, require_known, rush, stack_and_buyers
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
-from loadtest.rush.locust_process import Buyers
 
 
 def run(setting: Setting, console: Console) -> int:
@@ -19,8 +18,7 @@ def run(setting: Setting, console: Console) -> int:
     extras = not set(setting.locks) <= set(CONTRAST)
     with (
         output(console, verbose=setting.verbose) as out,
-        stack_for(setting, out, extras=extras, record=True) as stack,
-        Buyers(stack, log=out.folder.log) as buyers,
+        stack_and_buyers(setting, out, extras=extras, record=True) as (stack, buyers),
     ):
         known = [str(one["name"]) for one in stack.shop().strategies()]
         require_known(setting.locks, known, "lock")

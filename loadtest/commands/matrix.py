@@ -9,14 +9,13 @@ from typing import Any
 
 from rich.console import Console
 
-from loadtest.commands.run import Output, Setting, output, require_known, rush, stack_for
+from loadtest.commands.run import Output, Setting, output, require_known, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
-from loadtest.rush.locust_process import Buyers
 
 
 def run(setting: Setting, console: Console) -> int:
@@ -46,8 +45,7 @@ def run(setting: Setting, console: Console) -> int:
 
 def _two_nodes(setting: Setting, out: Output) -> tuple[Summary, list[Event]]:
     with (
-        stack_for(setting, out, extras=True, record=True) as stack,
-        Buyers(stack, log=out.folder.log, stay=True) as buyers,
+        stack_and_buyers(setting, out, extras=True, record=True) as (stack, buyers),
     ):
         known = {str(one["name"]): one for one in stack.shop().strategies()}
         require_known(setting.locks, list(known), "lock")
@@ -73,8 +71,7 @@ def _one_process(
 ) -> tuple[list[Run], list[Event]]:
     alone = replace(setting, nodes=1, workers=1)
     with (
-        stack_for(alone, out, extras=False, record=True) as stack,
-        Buyers(stack, log=out.folder.log, stay=True) as buyers,
+        stack_and_buyers(alone, out, extras=False, record=True) as (stack, buyers),
     ):
         return [rush(buyers, alone, lock, ONE_PROCESS) for lock in locks], stack.events()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
@@ -143,6 +143,22 @@ def stack_for(setting: Setting, output: Output, *, extras: bool, record: bool = 
         extras=extras,
         record=record,
     )
+
+
+@contextmanager
+def stack_and_buyers(
+    setting: Setting, output: Output, *, extras: bool, record: bool = False
+) -> Iterator[tuple[Stack, Buyers]]:
+    """The stack for a setting, and a Locust that starts beside its nodes; its buyers stay from one
+    rush to the next. Raises StackError when a part does not start."""
+    with ExitStack() as everything:
+        stack = stack_for(setting, output, extras=extras, record=record)
+        buyers = Buyers(stack, log=output.folder.log, stay=True)
+        stack.beside = buyers.start
+        everything.callback(buyers.stop)  # when the stack fails
+        everything.enter_context(stack)
+        everything.enter_context(buyers)  # stopped first: then no connection keeps a node
+        yield stack, buyers
 
 
 def rush(buyers: Buyers, setting: Setting, lock: str, fault: str = "rush") -> Run:

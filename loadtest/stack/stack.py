@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -27,6 +29,17 @@ REDLOCK_SERVERS = 5
 #: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
 #: left to luck.
 PAUSES = "unlocked_before_commit=10"
+SETTINGS = "shop.settings"
+#: Begins the name of the database that those of all stacks are copies of.
+TEMPLATE = "oversold_template_"
+
+
+def _digest_of_migrations() -> str:
+    """Changes with what `manage.py migrate` would do."""
+    digest = hashlib.sha256(metadata.version("django").encode())
+    for file in sorted((ROOT / "shop" / "migrations").glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 class Stack:
@@ -65,7 +78,10 @@ class Stack:
         self.database_url = ""
         self.valkeys: list[embedded.Valkey] = []
         self.zookeeper: zookeeper.ZooKeeper | None = None
+        self._is_migrated = False
         self.nodes: list[Node] = []
+        #: What is started beside the nodes, once it is known where they will listen.
+        self.beside: Callable[[], object] = lambda: None
         self._count = nodes
         self._port = port
         self._extras = extras
@@ -122,8 +138,11 @@ class Stack:
             node = self.node_class(name, environment=own, log=self.log, port=port)
             self.nodes.append(node)
             node.start()
-        self.progress("migrating")
-        self._migrate(environment)
+        self.beside()
+        if not self._is_migrated:
+            self.progress("migrating")
+            self._migrate(environment)
+        self.progress("waiting for the nodes")
         for number, node in enumerate(self.nodes):
             node.wait_until_ready(self.shop(number))
         if self.zookeeper is not None:
@@ -138,7 +157,7 @@ class Stack:
             "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database(),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
             **(self._own_extras() if self._extras else {}),
-            "DJANGO_SETTINGS_MODULE": "shop.settings",
+            "DJANGO_SETTINGS_MODULE": SETTINGS,
             "SHOP_DEMO": "1",
             "SHOP_DEMO_PAUSES": PAUSES,
             "SHOP_RESTOCK_TOKEN": self.token,
@@ -158,7 +177,17 @@ class Stack:
         return read(self.records.glob("*.jsonl"))
 
     def _own_database(self) -> str:
-        return embedded.create_database(f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}")
+        """A copy of one that was migrated once: to migrate takes longer than a node to start."""
+        template = f"{TEMPLATE}{_digest_of_migrations()}"
+        if not embedded.has_database(template):
+            self.progress("migrating, once")
+            first = f"oversold_first_{secrets.token_hex(4)}"
+            url = embedded.create_database(first)
+            self._migrate({**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": SETTINGS})
+            embedded.keep_as(first, template, instead_of=TEMPLATE)
+        self._is_migrated = True
+        name = f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}"
+        return embedded.create_database(name, template=template)
 
     def _own_valkey(self) -> str:
         valkey = embedded.Valkey(Path(self._folder.name))

@@ -100,7 +100,8 @@ def test_a_rush_is_started_with_locusts_own_form(
     page.get_by_role("button", name="Start", exact=True).click()
     page.get_by_role("tab", name="Verdicts").click(timeout=RUSH_MS)
     newest = page.locator("tbody tr").first
-    expect(newest).to_contain_text("OVERSOLD", timeout=RUSH_MS)
+    expect(newest.locator("td").first).to_have_text(str(before + 1), timeout=RUSH_MS)
+    expect(newest).to_contain_text("OVERSOLD")
     assert number(served[1]) == before + 1
 
 
