@@ -18,6 +18,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
 from django.views.decorators.csrf import csrf_exempt
 
+from shop.connections import discard_dead
 from shop.errors import BadInput, Forbidden, LengthRequired, ShopError, Unavailable
 from shop.observability.current import note
 from shop.purchase import Attempt
@@ -64,6 +65,7 @@ def endpoint(method: str) -> Callable[[View], View]:
                 return refusal(error)
             except (OperationalError, InterfaceError) as error:
                 logger.warning("%s: PostgreSQL: %s", request.path, error)
+                discard_dead(error)
                 return refusal(Unavailable("the database does not answer; nothing was changed"))
 
         # Reading changes nothing: another method is 405 here, and not 403 for want of a CSRF token.

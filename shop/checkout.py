@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import redis
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError
 
 from locks import LockBackendError, LockLost, LockTimeout
+from shop.connections import discard_dead, is_gone
 from shop.errors import Busy, CommitUnknown, KeyReused, Lost, ShopError, SoldOut, Unavailable
 from shop.models import PurchaseHistory
 from shop.observability.current import note
 from shop.on_sale import require_on_sale
-from shop.postgres import Silence
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES
 from shop.throttle import admit
@@ -90,25 +90,10 @@ def _named(error: DatabaseError | InterfaceError, attempt: Attempt) -> ShopError
     sqlstate = getattr(error.__cause__, "sqlstate", None)
     if sqlstate in TOOK_TOO_LONG:
         return Busy("the database was busy for too long; nothing was sold")
-    if not _connection_is_gone(sqlstate):
+    if not is_gone(error):
         return None
     logger.warning("%s: PostgreSQL: %s", attempt.lock, error)
-    if not isinstance(error.__cause__, Silence):  # asking the others would take as long, each
-        discard_dead_connections()
+    discard_dead(error)
     if attempt.committing:
         return CommitUnknown()
     return Unavailable("the database does not answer; nothing was sold")
-
-
-def _connection_is_gone(sqlstate: str | None) -> bool:
-    """No SQLSTATE: nobody answered. 08: connection; 53: no room; 57P: shutting down, killed."""
-    return sqlstate is None or sqlstate.startswith(("08", "53", "57P"))
-
-
-def discard_dead_connections() -> None:
-    """After a restart of the database every pooled connection is dead: throw them out at once,
-    not one per buyer."""
-    connection.close()
-    pool = getattr(connection, "pool", None)
-    if pool is not None:
-        pool.check()

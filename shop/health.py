@@ -14,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from shop.connections import discard_dead
 from shop.redis import locks_client
 
 #: What a part that is not ready raises; without DATABASE_URL it is Django that says so.
@@ -61,6 +62,8 @@ def _part(name: str, ask: Callable[[], str]) -> Part:
     try:
         return Part(name, True, ask())
     except NOT_READY as error:
+        if isinstance(error, DatabaseError | InterfaceError):
+            discard_dead(error)  # or one of the pool would fail at each look
         return Part(name, False, str(error).strip() or type(error).__name__)
 
 

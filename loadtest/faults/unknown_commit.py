@@ -34,9 +34,10 @@ class UnknownCommit(Fault):
         """One victim for every unit, one after the other."""
         cut, same = 0, 0
         for number in range(1, STOCK + 1):
-            rule = trial.testbed.postgres.lose_reply(b"COMMIT", after=trial.product.encode())
-            victim = trial.send(trial.buyer(f"victim-{number:02}"), VICTIMS)
-            victim.join(20)
+            victim = trial.buyer(f"victim-{number:02}")
+            # Its key is in its own transaction alone; a product's name is also looked up elsewhere.
+            rule = trial.testbed.postgres.lose_reply(b"COMMIT", after=victim.attempt.encode())
+            trial.send(victim, VICTIMS).join(20)
             cut += rule.wait(0)
             rule.cancel()
             orders = trial.testbed.shop().orders(trial.sale)

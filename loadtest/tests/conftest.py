@@ -9,6 +9,15 @@ import pytest
 from loadtest.tests.checkout import fresh_copy
 
 
+@pytest.fixture(scope="package", autouse=True)
+def _every_stack_has_a_database_of_its_own() -> Iterator[None]:
+    """The tests of the shop share DATABASE_URL. Stacks side by side, each with its own Redis,
+    would refuse each other's fences and close each other's sales."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("DATABASE_URL", raising=False)
+        yield
+
+
 @pytest.fixture
 def clone() -> Iterator[Path]:
     """A fresh copy of the project. Not in tmp_path: other pytest runs tidy up there."""

@@ -9,7 +9,6 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,11 +68,7 @@ TAGS = ("img", "script", "link", "iframe", "object")
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Stack, Buyers]]:
     """After one rush, so that there is something to read, to wipe out and to buy."""
-    with ExitStack() as everything:
-        patch = everything.enter_context(pytest.MonkeyPatch.context())
-        patch.delenv("DATABASE_URL")  # a database of its own: other modules run beside this one
-        log = everything.enter_context(tempfile.TemporaryFile())
-        stack, buyers = everything.enter_context(serving(Setting(buyers=10), log=log))
+    with tempfile.TemporaryFile() as log, serving(Setting(buyers=10), log=log) as (stack, buyers):
         buyers.rush(lock="redis", buyers=2, stock=50, hold_ms=0, product="apple", deadline=60)
         yield stack, buyers
 

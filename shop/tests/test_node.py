@@ -13,8 +13,9 @@ import pytest
 
 from servers.postgres import Postgres
 from servers.valkey import Valkey
-from shop.tests.node import Crowd, Node, node_at
+from shop.tests.node import BEARER, Crowd, Node, node_at
 from shop.tests.outage import Outage
+from shop.tests.till import eventually
 
 STOCK = 100_000
 
@@ -85,6 +86,30 @@ def test_a_restart_of_postgresql_between_two_buyers_costs_one_refusal_and_not_on
     buy = b'{"buyer": "ada", "lock": "redis"}'
     answers = [node.ask("POST", "/buy", buy)[0] for _ in range(10)]
     assert answers == [503] + [201] * 9
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "good"),
+    [("POST", "/restock", b'{"stock": 5}', 201), ("GET", "/sales/latest", b"", 200)],
+)
+def test_a_restart_of_postgresql_costs_one_refusal_where_nobody_buys_too(
+    node: Node, postgres: Postgres, method: str, path: str, body: bytes, good: int
+) -> None:
+    node.restock(1)
+    postgres.stop()
+    postgres.start()
+    answers = [node.ask(method, path, body, BEARER)[0] for _ in range(10)]
+    assert answers == [503] + [good] * 9
+
+
+def test_a_restart_of_postgresql_is_over_for_a_probe_when_it_looks_again(
+    node: Node, postgres: Postgres
+) -> None:
+    assert node.get("/readyz")[0] == 200
+    postgres.stop()
+    postgres.start()
+    eventually(lambda: node.get("/readyz")[0] == 503, what="its connections are dead", patience=5)
+    eventually(lambda: node.get("/readyz")[0] == 200, what="it is ready", patience=5)
 
 
 @pytest.mark.parametrize(
