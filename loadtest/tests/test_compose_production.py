@@ -37,6 +37,16 @@ def test_production_publishes_https_on_loopback_and_nothing_else() -> None:
     }
 
 
+def test_productions_nodes_count_for_prometheus_log_json_and_no_one_else_has_the_token() -> None:
+    for name in ("web-a", "web-b"):
+        given = PRODUCTION[name]["environment"]
+        assert given["METRICS_TOKEN_FILE"] == "/run/oversold/metrics_token"
+        assert defaults(given["LOG_FORMAT"]) == "json"
+    for name in set(SERVICES) - {"web-a", "web-b"}:
+        given = (PRODUCTION.get(name) or {}).get("environment", {})
+        assert "METRICS_TOKEN_FILE" not in given, f"{name} does not mount it"
+
+
 def test_productions_environment_passes_check_deploy(tmp_path: Path) -> None:
     """But for the host names, which it asks for."""
     subprocess.run([ROOT / "docker/make_secrets.sh", tmp_path], check=True)
