@@ -53,8 +53,8 @@ class ShopAdminSite(admin.AdminSite):
         if wait:
             seconds = ceil(wait / 1000)
             logger.warning("login refused, too many failures: again in %s s", seconds)
-            told = f"Too many failed logins. Try again in {seconds} seconds."
-            return _refusal(told, 429, seconds=seconds)
+            message = f"Too many failed logins. Try again in {seconds} seconds."
+            return _refusal(message, 429, seconds=seconds)
         answer = super().login(request, extra_context)
         if answer.status_code == 302:
             _take_back(keys)

@@ -47,7 +47,7 @@ def _buy(attempt: Attempt) -> Receipt:
     try:
         return STRATEGIES[attempt.lock].buy(attempt)
     except (KeyHasBought, SoldOut) as refusal:
-        # Sold out may be what a buyer is told who has the last unit already.
+        # A buyer who has the last unit already finds the shelf empty, too.
         receipt = _order_again(attempt)
         if receipt is None:
             raise refusal

@@ -14,7 +14,7 @@ CACHE_ALIASES = ("default", "locks")
 
 
 @register(Tags.database)
-def the_database_is_postgresql(**kwargs: Any) -> list[CheckMessage]:
+def check_database(**kwargs: Any) -> list[CheckMessage]:
     engine = settings.DATABASES["default"].get("ENGINE", "")
     if engine == "django.db.backends.postgresql":
         return []
@@ -28,7 +28,7 @@ def the_database_is_postgresql(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register()
-def a_lock_encloses_the_commit(**kwargs: Any) -> list[CheckMessage]:
+def check_atomic_requests(**kwargs: Any) -> list[CheckMessage]:
     if not settings.DATABASES["default"].get("ATOMIC_REQUESTS"):
         return []
     return [
@@ -41,7 +41,7 @@ def a_lock_encloses_the_commit(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register()
-def the_locks_have_a_redis_database_of_their_own(**kwargs: Any) -> list[CheckMessage]:
+def check_locks_database(**kwargs: Any) -> list[CheckMessage]:
     try:
         places = {alias: _place(settings.CACHES[alias]["LOCATION"]) for alias in CACHE_ALIASES}
     except ValueError as error:
@@ -71,9 +71,9 @@ def _place(url: str) -> tuple[Any, ...]:
     return server, given.get("db", 0)
 
 
-@register()
-def redis_evicts_no_lock(**kwargs: Any) -> list[CheckMessage]:
-    """Asks the locks' Redis; one that does not answer is for `check_stack` to tell of."""
+@register(deploy=True)
+def check_eviction(**kwargs: Any) -> list[CheckMessage]:
+    """Asks the locks' Redis; `check_stack` reports one that does not answer."""
     from shop.redis import locks_client  # models: not before the apps are ready
 
     try:
@@ -93,7 +93,7 @@ def redis_evicts_no_lock(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register()
-def a_statement_ends_before_its_lock(**kwargs: Any) -> list[CheckMessage]:
+def check_statement_timeout(**kwargs: Any) -> list[CheckMessage]:
     statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
     if statement < settings.SHOP_LOCK_TTL:
         return []
@@ -108,7 +108,7 @@ def a_statement_ends_before_its_lock(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register()
-def a_holder_that_hangs_does_not_keep_others_out_for_ever(**kwargs: Any) -> list[CheckMessage]:
+def check_max_hold(**kwargs: Any) -> list[CheckMessage]:
     ttl, most = settings.SHOP_LOCK_TTL, settings.SHOP_LOCK_MAX_HOLD
     statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
     if not most >= ttl:
@@ -135,7 +135,7 @@ def a_holder_that_hangs_does_not_keep_others_out_for_ever(**kwargs: Any) -> list
             Warning(
                 f"A holder that hangs keeps others out for {most + ttl} s (SHOP_LOCK_MAX_HOLD + "
                 f"SHOP_LOCK_TTL), a buyer waits {settings.SHOP_LOCK_WAIT} s: all of them would be "
-                "told `busy`.",
+                "answered `busy`.",
                 hint="Keep SHOP_LOCK_MAX_HOLD + SHOP_LOCK_TTL < SHOP_LOCK_WAIT.",
                 id="shop.W011",
             )
@@ -144,7 +144,7 @@ def a_holder_that_hangs_does_not_keep_others_out_for_ever(**kwargs: Any) -> list
 
 
 @register()
-def every_patience_is_positive(**kwargs: Any) -> list[CheckMessage]:
+def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
     names = ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT")
     return [
         Error(

@@ -12,7 +12,7 @@ SHORTEST_TOKEN = 24
 
 
 @register(Tags.security, deploy=True)
-def no_demo_in_production(**kwargs: Any) -> list[CheckMessage]:
+def check_no_demo(**kwargs: Any) -> list[CheckMessage]:
     if not settings.SHOP_DEMO:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Every refusal of the shop, with the status and the outcome that a buyer is told.
+"""Every refusal of the shop, with its status and its outcome.
 
 Nothing is sold where one of these is raised, except CommitUnknown: there it may have been.
 """

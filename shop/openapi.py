@@ -126,15 +126,15 @@ def answers(*errors: type[ShopError], **others: Schema) -> Schema:
     outcomes: dict[int, list[type[ShopError]]] = {}
     for error in errors:
         outcomes.setdefault(error.status, []).append(error)
-    told = {name.lstrip("_"): response for name, response in others.items()}
+    found = {name.lstrip("_"): response for name, response in others.items()}
     for status, kinds in outcomes.items():
         says = " ".join((kind.__doc__ or "").splitlines()[0] for kind in kinds)
         outcome = text_of(*sorted({kind.outcome for kind in kinds}))
         body = object_of({"outcome": outcome, "error": TEXT}, {"allowed": list_of(TEXT)})
-        told[str(status)] = answer(body, says)
+        found[str(status)] = answer(body, says)
         if status in (429, 503) and any(kind.outcome != "error" for kind in kinds):
-            told[str(status)]["headers"] = {"Retry-After": {"required": True, "schema": NUMBER}}
-    return told
+            found[str(status)]["headers"] = {"Retry-After": {"required": True, "schema": NUMBER}}
+    return found
 
 
 def path_of(name: str, schema: Schema) -> Schema:

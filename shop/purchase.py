@@ -52,8 +52,8 @@ class Attempt:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what was asked for, to tell a repeated request from another one. The lock is
-        the buyer's choice in a demo alone: elsewhere the server may have another one by now."""
+        """Digest of the request, to distinguish a repeated one from another one. The lock is the
+        buyer's choice in a demo alone: elsewhere the server may have another one by now."""
         lock = self.lock if settings.SHOP_DEMO else ""
         asked = f"{self.product}\0{self.buyer}\0{lock}\0{self.hold}"
         return sha256(asked.encode()).hexdigest()
@@ -71,7 +71,7 @@ class Stock:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A sold unit. `lock` is what is told of the lock: name, waited, held, fence, released."""
+    """A sold unit. `lock` describes the lock: name, waited, held, fence, released."""
 
     order_id: int
     sale_id: int
@@ -81,13 +81,13 @@ class Receipt:
 
     def under(self, lease: Lease) -> Receipt:
         """This receipt with what became of the lease it was sold under. Times in milliseconds."""
-        told = {
+        of_lease = {
             "waited_ms": round(lease.waited_seconds * 1000, 1),
             "held_ms": round(lease.held_seconds * 1000, 1),
             "fence": lease.fence,
             "released": lease.outcome.value if lease.outcome else None,
         }
-        return replace(self, lock={**self.lock, **told})
+        return replace(self, lock={**self.lock, **of_lease})
 
 
 def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:

@@ -65,7 +65,7 @@ SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
 SHOP_LOCK_MAX_HOLD: float = env.float("SHOP_LOCK_MAX_HOLD", default=max(10.0, SHOP_LOCK_TTL))
 #: Seconds that a buyer queues for a lock before the answer is `busy`.
 SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
-#: Longest hold that a demo may ask for, milliseconds. Shorter than the database's patience.
+#: Longest hold that a demo may ask for, milliseconds. Shorter than the database's timeouts.
 SHOP_LONGEST_HOLD_MS = 5_000
 
 #: The shop's own Lua scripts.

@@ -7,26 +7,26 @@ from shop import views
 from shop.demo import page
 
 urlpatterns = [
-    path("", page.index),
-    path("state", page.state),
-    path("history", page.history),
-    path("strategies/<str:lock>/code", page.code),
-    path("rush", page.start_rush),
-    path("steps", page.begin_steps),
-    path("steps/step", page.step),
-    path("buy", views.buy),
-    path("restock", views.restock),
-    path("strategies", views.strategies),
-    path("sales/latest", views.latest_sale),
-    path("sales/<int:sale_id>", views.sale),
-    path("sales/<int:sale_id>/orders", views.orders),
-    path("sales/<int:sale_id>/curve", views.curve),
-    path("openapi.json", views.openapi_json),
-    path("healthz", views.healthz),
-    path("readyz", views.readyz),
+    path("", page.index, name="index"),
+    path("state", page.state, name="state"),
+    path("history", page.history, name="history"),
+    path("strategies/<str:lock>/code", page.code, name="code"),
+    path("rush", page.start_rush, name="rush"),
+    path("steps", page.begin_steps, name="steps"),
+    path("steps/step", page.step, name="step"),
+    path("buy", views.buy, name="buy"),
+    path("restock", views.restock, name="restock"),
+    path("strategies", views.strategies, name="strategies"),
+    path("sales/latest", views.latest_sale, name="latest-sale"),
+    path("sales/<int:sale_id>", views.sale, name="sale"),
+    path("sales/<int:sale_id>/orders", views.orders, name="orders"),
+    path("sales/<int:sale_id>/curve", views.curve, name="curve"),
+    path("openapi.json", views.openapi_json, name="openapi"),
+    path("healthz", views.healthz, name="healthz"),
+    path("readyz", views.readyz, name="readyz"),
     path("admin/", admin.site.urls),
 ]
-handler400 = "shop.views.not_taken"
-handler403 = "shop.views.refused"
+handler400 = "shop.views.bad_request"
+handler403 = "shop.views.permission_denied"
 handler404 = "shop.views.not_found"
-handler500 = "shop.views.failed"
+handler500 = "shop.views.server_error"

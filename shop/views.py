@@ -52,7 +52,7 @@ def restock(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def strategies(request: HttpRequest) -> HttpResponse:
-    told = [
+    listed = [
         {
             "name": strategy.name,
             "title": strategy.title,
@@ -70,7 +70,7 @@ def strategies(request: HttpRequest) -> HttpResponse:
         }
         for strategy in STRATEGIES.values()
     ]
-    return JsonResponse({"strategies": told})
+    return JsonResponse({"strategies": listed})
 
 
 @endpoint("GET")
@@ -129,13 +129,13 @@ def readyz(request: HttpRequest) -> HttpResponse:
     return JsonResponse(body, status=200 if ready else 503)
 
 
-def not_taken(request: HttpRequest, exception: Exception) -> HttpResponse:
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Refused by Django before any view: a host that is not in ALLOWED_HOSTS, say."""
     body = {"outcome": "error", "error": "the shop does not take this request; its log says why"}
     return JsonResponse(body, status=400)
 
 
-def refused(request: HttpRequest, exception: Exception) -> HttpResponse:
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
     return JsonResponse({"outcome": "error", "error": "this is not yours to do"}, status=403)
 
 
@@ -153,7 +153,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     return JsonResponse(body, status=404)
 
 
-def failed(request: HttpRequest) -> HttpResponse:
+def server_error(request: HttpRequest) -> HttpResponse:
     """An error that nobody foresaw. What it did is not known, so neither is the sale."""
     body = {"outcome": "error", "error": "the shop failed; its log says why"}
     return JsonResponse(body, status=500)

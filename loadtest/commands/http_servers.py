@@ -147,7 +147,7 @@ def _restarts(stack: Stack) -> dict[str, int]:
             node.stop(15)
             node.start()
             node.wait_until_ready(stack.shop())
-    return {"lost": len(customers.lost), "sent": len(customers.lost) + len(customers.told)}
+    return {"lost": len(customers.lost), "sent": len(customers.lost) + len(customers.outcomes)}
 
 
 def markdown(found: Sequence[Mapping[str, Any]]) -> str:

@@ -91,11 +91,11 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
 def locks_table(matrix: Summary, faults: Summary) -> str:
     """A line per strategy: its verdict in the rush, and the faults under which it broke."""
     runs = report.typical(matrix["runs"])
-    lines = ["| lock | in the rush | s | x row-lock | broken by |", "|---|---|--:|--:|---|"]
+    lines = ["| lock | in the rush | s | time / row-lock | broken by |", "|---|---|--:|--:|---|"]
     for run in runs:
         cells = [cell for cell in faults["runs"] if cell["lock"] == run["lock"]]
         broken = "any rush" if run["verdict"] == "oversold" else _broken(cells)
-        figures = report.figures(run, runs, ("seconds", "x row-lock"))
+        figures = report.figures(run, runs, ("seconds", "time / row-lock"))
         row = [report.named(run, code="`"), f"**{run['verdict'].upper()}**", *figures, broken]
         lines.append(f"| {' | '.join(row)} |")
     count = f"{len(faults['runs'])} cells of `make faults`, {faults['started'][:10]}."

@@ -22,14 +22,14 @@ class Customers:
 
     The other half keep their connection until the node says that it will close it.
 
-    told  what each purchase that was sent was told, by its key
+    outcomes  the outcome of each purchase that was sent, by its key
     lost  the keys of those that were sent and not answered, with what happened
     """
 
     def __init__(self, port: int, *, size: int = 24, lock: str = "redis") -> None:
         self.port = port
         self.lock = lock
-        self.told: dict[str, str] = {}
+        self.outcomes: dict[str, str] = {}
         self.lost: dict[str, str] = {}
         self._over = threading.Event()
         self._threads = [
@@ -53,8 +53,8 @@ class Customers:
             thread.join()
 
     def count(self, outcome: str) -> int:
-        """How many purchases were told this so far."""
-        return list(self.told.values()).count(outcome)
+        """How many purchases had this outcome so far."""
+        return list(self.outcomes.values()).count(outcome)
 
     def _buy(self, name: str, keeps: bool) -> None:
         connection: socket.socket | None = None
@@ -92,5 +92,5 @@ class Customers:
         except OSError as error:
             self.lost[key] = repr(error)
             return False
-        self.told[key] = outcome_of(answer)
+        self.outcomes[key] = outcome_of(answer)
         return keeps and b"connection: close" not in answer.lower()

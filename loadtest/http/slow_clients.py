@@ -149,7 +149,7 @@ class Burst:
     seconds: float
 
     def outcomes(self) -> list[str]:
-        """What each purchase was told; `unanswered` where there is no answer."""
+        """The outcome of each purchase; `unanswered` where there is no answer."""
         return sorted(map(outcome_of, self.answers))
 
 

@@ -36,10 +36,10 @@ FIGURES: dict[str, Figure] = {
     "p50 ms": lambda run, _: f"{run['buy_ms']['p50']:.0f}",
     "p95 ms": lambda run, _: f"{run['buy_ms']['p95']:.0f}",
     "seconds": lambda run, _: f"{run['duration_s']:.2f}",
-    "x row-lock": _relative,
+    "time / row-lock": _relative,
 }
 DEMO = ("orders", "stock left", "oversold", "lost updates", "p50 ms", "seconds")
-MATRIX = ("orders", "stock left", "lost updates", "p50 ms", "p95 ms", "seconds", "x row-lock")
+MATRIX = ("orders", "stock left", "lost updates", "p50 ms", "p95 ms", "seconds", "time / row-lock")
 
 
 def verdict_cell(run: Run) -> str:

@@ -142,7 +142,7 @@ def test_the_demos_acl_is_productions_and_more() -> None:
 
 
 def test_productions_acl_allows_what_the_readme_of_the_locks_asks_for() -> None:
-    """A command that a script calls now and then is missed by a short rush, and stops a long one."""
+    """A command that a script calls now and then is missed by a short rush, and ends a long one."""
     asked = re.search(r"`user locks on >PASSWORD (.*?)`", (ROOT / "locks/README.md").read_text())
     assert asked is not None
     given = (ROOT / "docker/redis.production.acl").read_text().splitlines()[-1].split()

@@ -25,11 +25,9 @@ PASSWORD = secrets.token_urlsafe(16)
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     path = tmp_path_factory.mktemp("policy") / "log"
-    with path.open("wb") as log, pytest.MonkeyPatch.context() as patch:
-        patch.delenv("DATABASE_URL")  # one of its own: the clerk is nobody else's
-        with Stack(nodes=1, workers=1, threads=32, log=log) as stack:
-            make_clerk(stack)
-            yield stack
+    with path.open("wb") as log, Stack(nodes=1, workers=1, threads=32, log=log) as stack:
+        make_clerk(stack)
+        yield stack
 
 
 def make_clerk(stack: Stack) -> None:

@@ -43,8 +43,8 @@ def summary_of(runs: Any) -> Any:
 
 def test_the_markdown_says_where_and_when_it_was_measured() -> None:
     runs = [run("row-lock", 2.0), run("redis", 1.0), run("process", 1.0, fault=report.ONE_PROCESS)]
-    assert report.markdown(summary_of(runs), ("orders", "p50 ms", "x row-lock")) == (
-        "| lock | verdict | orders | p50 ms | x row-lock |\n"
+    assert report.markdown(summary_of(runs), ("orders", "p50 ms", "time / row-lock")) == (
+        "| lock | verdict | orders | p50 ms | time / row-lock |\n"
         "|---|---|--:|--:|--:|\n"
         "| `row-lock` | **EXACT** | 100 | 1000 | 1.00 |\n"
         "| `redis` | **EXACT** | 100 | 1000 | 0.50 |\n"

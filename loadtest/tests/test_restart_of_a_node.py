@@ -177,9 +177,9 @@ def test_restarts_under_load_lose_no_purchase(stack: Stack) -> None:
                 time.sleep(0.02)
             start_again(stack)
     assert customers.lost == {}
-    assert set(customers.told.values()) == {"sold"}
+    assert set(customers.outcomes.values()) == {"sold"}
     orders = stack.shop().orders(sale)
-    assert {order["key"] for order in orders} == set(customers.told)
+    assert {order["key"] for order in orders} == set(customers.outcomes)
     assert len(orders) >= ROUNDS * SENT
 
 

@@ -67,7 +67,6 @@ def pair(tmp_path: Path, log: IO[bytes]) -> Iterator[Pair]:
 @pytest.fixture
 def stack(pair: Pair, log: IO[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     """A node that finds its Redis through the Sentinels only."""
-    monkeypatch.delenv("DATABASE_URL")
     monkeypatch.setenv("REDIS_URL", "redis://nowhere.invalid:1/0")
     monkeypatch.setenv("REDIS_SENTINELS", pair.sentinels.urls)
     monkeypatch.setenv("SHOP_LOCK_TTL", "2")

@@ -21,9 +21,9 @@ def _choices() -> list[tuple[str, str]]:
 
 
 def _whole_number(least: int, most: int) -> forms.IntegerField:
-    told = f"A whole number from {least} to {most}."
-    said = dict.fromkeys(("required", "invalid", "min_value", "max_value"), told)
-    return forms.IntegerField(min_value=least, max_value=most, error_messages=said)
+    message = f"A whole number from {least} to {most}."
+    messages = dict.fromkeys(("required", "invalid", "min_value", "max_value"), message)
+    return forms.IntegerField(min_value=least, max_value=most, error_messages=messages)
 
 
 class LockForm(forms.Form):

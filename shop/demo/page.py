@@ -41,8 +41,8 @@ def index(request: HttpRequest) -> HttpResponse:
 def state(request: HttpRequest) -> HttpResponse:
     """What the page asks for up to four times a second: one query, and a look into Redis."""
     product = parse_product(request.GET)
-    told = reports.current_reports(product, steps.PRODUCT)
-    body: dict[str, Any] = {"sale": told.get(product), "rush": None, "steps": None}
+    sales = reports.current_reports(product, steps.PRODUCT)
+    body: dict[str, Any] = {"sale": sales.get(product), "rush": None, "steps": None}
     if settings.SHOP_DEMO:
         try:
             body["rush"] = rush.state()
@@ -50,7 +50,7 @@ def state(request: HttpRequest) -> HttpResponse:
         except redis.RedisError:
             round_now = None  # the shelf is worth showing without it
         if round_now is not None:
-            body["steps"] = {**round_now, "sale": told.get(steps.PRODUCT)}
+            body["steps"] = {**round_now, "sale": sales.get(steps.PRODUCT)}
     return JsonResponse(body)
 
 

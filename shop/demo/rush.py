@@ -22,7 +22,7 @@ from shop.redis import locks_client
 SPAWN_RATE = 100
 #: Seconds for Locust to answer.
 TIMEOUT = 3.0
-#: Seconds in which Locust may not know yet of the rush that it was told to start.
+#: Seconds in which Locust may not know yet of the rush that it was asked to start.
 BEGINNING = 5.0
 #: Seconds for which a Locust that does not answer is taken to be busy with that rush.
 BUSY = 30.0
@@ -32,8 +32,8 @@ LOOK_EVERY_MS = 500
 KEPT = 600
 IDLE = {"ready", "stopped"}
 #: What Locust said last; who may ask next; what was started from here; who is starting one now.
-TOLD, LOOKED, STARTED, STARTING = (
-    f"page:rush:{name}" for name in ("told", "looked", "started", "starting")
+STATE, LOOKED, STARTED, STARTING = (
+    f"page:rush:{name}" for name in ("state", "looked", "started", "starting")
 )
 
 
@@ -55,15 +55,15 @@ def start(*, lock: str, buyers: int, stock: int, hold_ms: int, product: str) -> 
     if not client.set(STARTING, 1, nx=True, px=round(TIMEOUT * 2000)):
         raise RushIsOn
     try:
-        told = _ask("/runs/state")
-        if told["state"] not in IDLE or _begins(_read(client.get(STARTED)), told):
+        state = _ask("/runs/state")
+        if state["state"] not in IDLE or _begins(_read(client.get(STARTED)), state):
             raise RushIsOn
         rush = {"lock": lock, "buyers": buyers, "stock": stock, "hold_ms": hold_ms}
         form = {"user_count": buyers, "spawn_rate": SPAWN_RATE, "product": product}
         answer = _ask("/swarm", lock=lock, stock=stock, hold_ms=hold_ms, **form)
         if not answer.get("success"):
             raise BadInput(f"Locust did not start the rush: {answer.get('message')}")
-        started = {**rush, "after": told["number"], "at": time.time()}
+        started = {**rush, "after": state["number"], "at": time.time()}
         client.set(STARTED, json.dumps(started), ex=KEPT)
     finally:
         client.delete(STARTING)
@@ -81,14 +81,14 @@ def state() -> dict[str, Any]:
         try:
             looked = _ask("/runs/state")
         except Unavailable:
-            before = _read(client.get(TOLD)) or {"number": 0}
+            before = _read(client.get(STATE)) or {"number": 0}
             looked = {"state": "away", "number": before["number"]}
-        client.set(TOLD, json.dumps(looked), ex=KEPT)
-    told, started = (_read(text) for text in client.mget(TOLD, STARTED))
-    if told is None:
+        client.set(STATE, json.dumps(looked), ex=KEPT)
+    state, started = (_read(text) for text in client.mget(STATE, STARTED))
+    if state is None:
         return {"on": False, "started": started, "number": 0}
-    on = told["state"] not in {*IDLE, "away"} or _begins(started, told)
-    return {"on": on, "started": started, "number": told["number"]}
+    on = state["state"] not in {*IDLE, "away"} or _begins(started, state)
+    return {"on": on, "started": started, "number": state["number"]}
 
 
 def runs() -> dict[int, dict[str, Any]]:
@@ -101,12 +101,12 @@ def runs() -> dict[int, dict[str, Any]]:
         return {}
 
 
-def _begins(started: dict[str, Any] | None, told: dict[str, Any]) -> bool:
-    """Whether a rush was started that Locust does not know of yet, or is too busy to tell of."""
+def _begins(started: dict[str, Any] | None, state: dict[str, Any]) -> bool:
+    """Whether a rush was started that Locust does not know of yet, or is too busy to report."""
     if started is None:
         return False
-    patience = BUSY if told["state"] == "away" else BEGINNING
-    return bool(told["number"] <= started["after"] and time.time() < started["at"] + patience)
+    longest = BUSY if state["state"] == "away" else BEGINNING
+    return bool(state["number"] <= started["after"] and time.time() < started["at"] + longest)
 
 
 def _read(text: bytes | str | None) -> dict[str, Any] | None:

@@ -155,8 +155,8 @@ def _outcome(attempt: Attempt) -> dict[str, Any]:
 
 
 def _connect(buyer: str) -> None:
-    """Give this thread a connection outside the pool, with a person's patience; it is closed at the
-    end, so nothing of it has to be put back."""
+    """Give this thread a connection outside the pool, with timeouts long enough for a person. It is
+    closed at the end, so nothing of it has to be put back."""
     database = copy.deepcopy(connections["default"].settings_dict)
     database["OPTIONS"].pop("pool", None)
     given = " ".join(f"-c {name}={value}" for name, value in TIMEOUTS_MS.items())

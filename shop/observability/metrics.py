@@ -1,4 +1,4 @@
-"""What Prometheus is told. Imported only where METRICS_TOKEN is set.
+"""What Prometheus scrapes. Imported only where METRICS_TOKEN is set.
 
 Labels have few values each: a route's pattern, a status, a strategy, an outcome. Never a product, a
 buyer or a path: whoever can invent one could fill the memory of every node and of Prometheus.
@@ -139,8 +139,8 @@ def expose(request: HttpRequest) -> HttpResponse:
         return JsonResponse({"error": "use GET"}, status=405, headers={"Allow": "GET"})
     given = request.headers.get("Authorization", "").encode()
     if not secrets.compare_digest(given, f"Bearer {settings.METRICS_TOKEN}".encode()):
-        told = {"error": "the bearer token is missing or wrong: send METRICS_TOKEN"}
-        return JsonResponse(told, status=401, headers={"WWW-Authenticate": "Bearer"})
+        body = {"error": "the bearer token is missing or wrong: send METRICS_TOKEN"}
+        return JsonResponse(body, status=401, headers={"WWW-Authenticate": "Bearer"})
     registry = REGISTRY
     if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         registry = CollectorRegistry()

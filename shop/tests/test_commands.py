@@ -138,6 +138,17 @@ def test_check_stack_says_ok_for_every_part() -> None:
     )
 
 
+def test_check_stack_fails_on_a_redis_that_may_evict_locks() -> None:
+    out = StringIO()
+    locks_client().config_set("maxmemory-policy", "volatile-lru")
+    try:
+        with pytest.raises(CommandError, match="not ready: eviction"):
+            call_command("check_stack", stdout=out, no_color=True)
+    finally:
+        locks_client().config_set("maxmemory-policy", "noeviction")
+    assert "FAIL The locks' Redis has maxmemory-policy volatile-lru" in out.getvalue()
+
+
 def test_check_stack_names_what_fails_when_redis_is_down(redis_outage: Outage) -> None:
     postgres, _ = versions()
     redis_outage.begin()

@@ -97,6 +97,8 @@ def is_the_servers(status: int, headers: Iterable[str]) -> bool:
     return status in (400, 414, 431) and "x-content-type-options" not in named
 
 
+# Background threads of this process use `random`, too, and Hypothesis notices.
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @pytest.mark.parametrize("mode", schemathesis.GenerationMode)
 def test_what_the_description_allows_and_what_it_does_not_is_answered_as_it_says(
     fuzzed: Fuzzed, mode: schemathesis.GenerationMode

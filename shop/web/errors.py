@@ -1,4 +1,4 @@
-"""What a client is told whose request never reaches Django, in the shop's own form."""
+"""Answers to requests that never reach Django, in the shop's own form."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from shop import health
+from shop.checks import check_eviction
 
 
 class Command(BaseCommand):
@@ -17,5 +18,8 @@ class Command(BaseCommand):
         for part in parts:
             word = self.style.SUCCESS("OK  ") if part.ok else self.style.ERROR("FAIL")
             self.stdout.write(f"{word} {part.name}: {part.detail}")
+        for warning in check_eviction():
+            self.stdout.write(f"{self.style.ERROR('FAIL')} {warning.msg} {warning.hint}")
+            parts.append(health.Part("eviction", False, ""))
         if failed := [part.name for part in parts if not part.ok]:
             raise CommandError(f"not ready: {', '.join(failed)}")

@@ -1,5 +1,5 @@
 // Orders against the line of the initial stock, and stock. While a rush is on, as the polls saw it;
-// afterwards as the orders themselves tell it.
+// afterwards as the orders themselves record it.
 
 import { $, ask, css } from "./dom.js";
 

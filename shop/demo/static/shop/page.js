@@ -11,7 +11,7 @@ const { product, demo, locust } = document.body.dataset;
 let timer = 0;
 let looking = false;
 let rush = { on: false, number: 0 };
-let told = ""; // of which the history was read last
+let shown = ""; // of which the history was read last
 
 async function look() {
   clearTimeout(timer);
@@ -36,8 +36,8 @@ function show({ sale, rush: now, steps: round }) {
   follow(sale, rush.on);
   const busy = steps.show(round);
   const key = JSON.stringify([rush.number, sale && [sale.sale, rush.on || sale.orders]]);
-  if (key !== told) {
-    told = key;
+  if (key !== shown) {
+    shown = key;
     showHistory();
   }
   return busy || rush.on;

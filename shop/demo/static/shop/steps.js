@@ -99,8 +99,8 @@ function showVerdict(steps, sale) {
   if (!steps || !sale) return say(where, "");
   const over = Object.values(steps.buyers).every((buyer) => buyer.status === "done");
   if (sale.oversold) {
-    const told = ` ${sale.orders} orders for the last unit, under ${steps.lock}.`;
-    say(where, `oversold ${steps.round}`, badge("oversold"), told);
+    const words = ` ${sale.orders} orders for the last unit, under ${steps.lock}.`;
+    say(where, `oversold ${steps.round}`, badge("oversold"), words);
   } else if (over && sale.orders === 1) {
     say(where, `exact ${steps.round}`, badge("exact"), ` One order for one unit, under ${steps.lock}.`);
   } else if (over) {
