@@ -23,6 +23,12 @@ from .waiting import held, in_thread, waiter
 names = (f"master-{number}" for number in itertools.count())
 
 
+#: The shop's redis-py. RedisLock itself is tried with older ones, too.
+with_redis_py_8 = pytest.mark.skipif(
+    int(redis.__version__.partition(".")[0]) < 8, reason="the articles' locks need redis-py 8"
+)
+
+
 class Sentinels:
     """What redis-py knows of three of them, and the master that they would name."""
 
@@ -136,6 +142,7 @@ def test_waiters_listen_to_the_new_master(
     assert servers[1].client().pubsub_numsub(lock._wakeups.channel)[0][1] == 1
 
 
+@with_redis_py_8
 def test_waiters_of_the_reentrant_lock_listen_to_the_new_master(
     client: redis.Redis,
     servers: tuple[Server, Server],
@@ -161,6 +168,7 @@ def _subscribers(server: Server, channel: str) -> int:
     return int(server.client().pubsub_numsub(channel)[0][1])
 
 
+@with_redis_py_8
 def test_a_classic_lock_leaves_a_demoted_master_too(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
 ) -> None:
