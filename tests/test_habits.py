@@ -51,3 +51,14 @@ def test_the_development_container_is_plain_python_that_the_locks_know() -> None
     assert version
     assert version[1] in {"3.11", "3.12", "3.13"}
     assert container["postCreateCommand"] == "make install-dev"
+
+
+def test_every_file_that_make_test_fast_names_is_there() -> None:
+    """One that was renamed would end the command before its first test."""
+    listed = re.search(
+        r"^FAST = (.*?)\n\n", (ROOT / "Makefile").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert listed is not None
+    names = listed[1].partition("addsuffix .py,")[2].replace("\\", " ").rstrip(")").split()
+    assert len(names) > 10
+    assert [n for n in names if not (ROOT / f"loadtest/tests/test_{n}.py").exists()] == []

@@ -1,4 +1,4 @@
-"""What a buyer may count on whatever the strategy: design section 5, for all of the registry."""
+"""What a buyer may count on whatever the strategy, for all of the registry."""
 
 from __future__ import annotations
 
