@@ -86,7 +86,7 @@ def test_the_same_key_gets_the_same_order_and_another_buyers_key_is_refused(buy:
     assert books() == (1, 1)
 
 
-def test_who_has_the_last_unit_is_not_told_sold_out_when_asking_again(buy: Buy) -> None:
+def test_the_buyer_of_the_last_unit_who_asks_again_is_not_answered_sold_out(buy: Buy) -> None:
     product = on_sale(1)
     first = buy(product=product, buyer="ann", key="k1")
     assert buy(product=product, buyer="ann", key="k1") == first

@@ -96,8 +96,8 @@ def test_nginx_hangs_up_first_or_it_would_send_a_purchase_into_a_closed_connecti
     assert "include /tmp/nodes.conf;" in upstream
     (idle,) = re.findall(r"keepalive_timeout (\d+)s", upstream)
     assert int(idle) < gunicorn("keepalive")
-    (patience,) = re.findall(r"proxy_read_timeout (\d+)s", nginx)
-    assert int(patience) > gunicorn("timeout")
+    (timeout,) = re.findall(r"proxy_read_timeout (\d+)s", nginx)
+    assert int(timeout) > gunicorn("timeout")
 
 
 def test_nginx_never_sends_a_purchase_twice() -> None:

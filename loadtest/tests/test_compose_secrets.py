@@ -131,7 +131,7 @@ def test_the_shop_reads_a_secret_from_the_file_that_a_name_with_file_at_its_end_
     tmp_path: Path,
 ) -> None:
     (tmp_path / "token").write_text("from the file")
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", "from shop import settings; print(settings.SHOP_RESTOCK_TOKEN)"],
         cwd=ROOT,
         env={**os.environ, "SHOP_RESTOCK_TOKEN_FILE": str(tmp_path / "token")},
@@ -139,4 +139,4 @@ def test_the_shop_reads_a_secret_from_the_file_that_a_name_with_file_at_its_end_
         text=True,
         check=True,
     )
-    assert told.stdout == "from the file\n"
+    assert result.stdout == "from the file\n"

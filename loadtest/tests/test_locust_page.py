@@ -144,7 +144,7 @@ def test_no_page_and_no_file_of_it_has_a_token(served: tuple[Stack, Buyers]) -> 
 
 @pytest.mark.parametrize("path", ["/swarm", "/rush", "/stop", "/stats/reset", "/user"])
 @pytest.mark.parametrize("token", [None, "", "wrong"])
-def test_a_program_without_the_token_is_told_to_send_it(
+def test_a_program_without_the_token_is_asked_to_send_it(
     served: tuple[Stack, Buyers], path: str, token: str | None
 ) -> None:
     before = number(served[1])

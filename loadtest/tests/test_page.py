@@ -138,7 +138,7 @@ def test_a_rush_without_a_lock_is_seen_to_oversell(served: Served, page: Page) -
     expect(page.locator("#chart canvas")).to_be_visible()
 
 
-def test_the_same_rush_under_redis_is_exact_and_stands_beside_it(
+def test_the_same_rush_under_redis_is_exact_and_is_shown_beside_it(
     served: Served, page: Page
 ) -> None:
     start(page, "redis")

@@ -157,11 +157,11 @@ def test_a_purchase_without_a_thread_is_refused_in_time_and_not_forgotten(
         until_in_flight(node.port)
         node.process.send_signal(signal.SIGTERM)
         answers = slow_clients.read_until_closed(clients, timeout=20)
-        told = [outcome_of(answer) for answer in answers]
-    assert set(told) == {"sold", "busy", "unavailable"}
-    assert told.count("unavailable") >= 150
+        outcomes = [outcome_of(answer) for answer in answers]
+    assert set(outcomes) == {"sold", "busy", "unavailable"}
+    assert outcomes.count("unavailable") >= 150
     start_again(stack)
-    assert stack.shop().sale(sale)["orders"] == told.count("sold")
+    assert stack.shop().sale(sale)["orders"] == outcomes.count("sold")
 
 
 def test_restarts_under_load_lose_no_purchase(stack: Stack) -> None:

@@ -52,7 +52,7 @@ def _expected_trouble_stays_out_of_the_output() -> Iterator[None]:
 
 @pytest.fixture
 def redis_outage() -> Iterator[Outage]:
-    """Kill this run's Valkey when told to, and have it back at the end of the test."""
+    """Kill this run's Valkey when called, and have it back at the end of the test."""
     outage = Outage(servers.valkey)
     yield outage
     outage.end()

@@ -67,7 +67,7 @@ class Actor:
         return self.finishes()
 
     def stands_nowhere(self) -> bool:
-        """It was told to go on, and has reached no point since."""
+        """It was resumed, and has reached no point since."""
         return self._reached.empty()
 
     def starts(self) -> Self:

@@ -87,8 +87,8 @@ def rush(node: Node, lock: str, buyers: int = BUYERS, **more: Any) -> Counter[tu
 
     def buy(number: int) -> tuple[int, str]:
         body = json.dumps({"buyer": f"buyer-{number}", "lock": lock, **more}).encode()
-        status, told = node.ask("POST", "/buy", body)
-        return status, told["outcome"]
+        status, answer = node.ask("POST", "/buy", body)
+        return status, answer["outcome"]
 
     with ThreadPoolExecutor(buyers) as pool:
         return Counter(pool.map(buy, range(buyers)))

@@ -143,8 +143,8 @@ class Crowd:
     node: Node
     lock: str
     size: int = 8
-    name: str = field(default_factory=secrets.token_hex)  # keys are for ever
-    told: list[str] = field(default_factory=list)  # every outcome, in order
+    name: str = field(default_factory=secrets.token_hex)  # keys never expire
+    outcomes: list[str] = field(default_factory=list)  # every outcome, in order
     bought: list[tuple[str, int]] = field(default_factory=list)  # key, order
     failed: list[str] = field(default_factory=list)
     enough: threading.Event = field(default_factory=threading.Event)
@@ -168,12 +168,12 @@ class Crowd:
             thread.join(30)
 
     def wait_for(self, outcome: str, more: int) -> None:
-        """Until `more` buyers beyond those so far were told `outcome`."""
-        wanted = self.told.count(outcome) + more
+        """Until `more` buyers beyond those so far were answered `outcome`."""
+        wanted = self.outcomes.count(outcome) + more
         eventually(
-            lambda: self.told.count(outcome) >= wanted or bool(self.failed),
-            what=f"{more} more are told {outcome}; so far {set(self.told)}",
-            patience=30,
+            lambda: self.outcomes.count(outcome) >= wanted or bool(self.failed),
+            what=f"{more} more are answered {outcome}; so far {set(self.outcomes)}",
+            timeout=30,
         )
         assert not self.failed
 
@@ -187,10 +187,10 @@ class Crowd:
             except (OSError, ValueError, http.client.HTTPException) as error:
                 self.failed.append(repr(error))
                 return
-            self.told.append(answer["outcome"])
+            self.outcomes.append(answer["outcome"])
             in_doubt = in_doubt or answer["outcome"] == "unknown"
             if status == 200 and not in_doubt:
-                self.failed.append(f"{key} has bought, and was told that nothing was sold")
+                self.failed.append(f"{key} has bought, and was answered that nothing was sold")
                 return
             if status in (200, 201):
                 self.bought.append((key, answer["order"]))

@@ -12,8 +12,8 @@ UNITS, BUYERS = 5, 12
 
 
 def rush(node: Node, lock: str) -> tuple[int, int]:
-    """Orders and stock left after the rush. Who was told `busy` asks again; everybody else was told
-    `sold` or `sold_out`, and nobody `sold` without an order."""
+    """Orders and stock left after the rush. A buyer answered `busy` asks again; everybody
+    else was answered `sold` or `sold_out`, and nobody `sold` without an order."""
     sale = node.restock(UNITS)
     barrier = threading.Barrier(BUYERS)
     outcomes: list[str] = []

@@ -205,8 +205,8 @@ def gate_the_commit() -> None:
     wrapper = connections["default"]
     commit = wrapper.commit
 
-    def commit_when_told() -> None:
+    def gated_commit() -> None:
         point("at_commit")
         commit()
 
-    setattr(wrapper, "commit", commit_when_told)  # noqa: B010
+    setattr(wrapper, "commit", gated_commit)  # noqa: B010

@@ -56,7 +56,7 @@ def logged(node: Node, since: int) -> list[str]:
 @pytest.mark.parametrize("path", METHODS)
 @pytest.mark.parametrize("method", ["put", "patch", "delete", "options", "get", "post"])
 def test_another_method_is_405_and_not_a_form_without_its_token(path: str, method: str) -> None:
-    """A client without cookies was told of a CSRF token, in HTML, and with 403."""
+    """A client without cookies was asked for a CSRF token, in HTML, and with 403."""
     if METHODS[path] == method.upper():
         return
     answer = answer_of(getattr(Client(enforce_csrf_checks=True), method)(path))
@@ -101,7 +101,7 @@ def test_a_body_that_django_cannot_read_is_4xx_in_json_on_every_page(
 # --- what the log says of it --------------------------------------------------------------------
 
 
-def test_what_a_buyer_may_be_told_is_no_warning(production: Node) -> None:
+def test_an_expected_refusal_is_not_logged_as_a_warning(production: Node) -> None:
     """200 sold-out buyers were 200 warnings, and hid the one that mattered."""
     production.restock(0)
     before = len(production.log.read_text())
@@ -130,9 +130,9 @@ def test_a_sale_that_had_to_be_refused_is_a_line(production: Node, outage: Outag
 def test_a_host_that_is_not_ours_is_refused_without_a_traceback(production: Node) -> None:
     before = len(production.log.read_text())
     for path in ("/strategies", "/healthz"):
-        status, told = production.ask("GET", path, headers={"Host": "evil.example"})
-        assert (status, told["outcome"]) == (403, "error")
-        assert "ALLOWED_HOSTS" in told["error"]
+        status, answer = production.ask("GET", path, headers={"Host": "evil.example"})
+        assert (status, answer["outcome"]) == (403, "error")
+        assert "ALLOWED_HOSTS" in answer["error"]
     assert logged(production, before) == []
 
 
@@ -152,8 +152,8 @@ def test_versions_are_shown_with_the_token_and_not_to_a_stranger(production: Nod
             )
         ],
     }
-    _, told = production.ask("GET", "/readyz", headers=BEARER)
-    assert told["parts"][0]["detail"].startswith("version 18")
+    _, answer = production.ask("GET", "/readyz", headers=BEARER)
+    assert answer["parts"][0]["detail"].startswith("version 18")
 
 
 def test_a_node_says_within_moments_that_it_is_not_ready_and_that_it_is_again(

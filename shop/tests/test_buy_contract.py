@@ -54,11 +54,11 @@ def test_a_unit_sold_without_a_lock_is_201_with_order_sale_and_stock_seen() -> N
 
 
 @pytest.mark.parametrize("lock", LOCKED)
-def test_a_unit_sold_under_a_lock_tells_what_became_of_the_lock(lock: str) -> None:
+def test_the_answer_to_a_sale_under_a_lock_contains_the_locks_outcome(lock: str) -> None:
     sale = open_sale(3)
     answer = buy(lock=lock, buyer="ada", hold_ms=20)
     order = PurchaseHistory.objects.get()
-    told = answer.body["lock"]
+    reply = answer.body["lock"]
     assert answer.status == 201
     assert answer.body == {
         "outcome": "sold",
@@ -68,14 +68,14 @@ def test_a_unit_sold_under_a_lock_tells_what_became_of_the_lock(lock: str) -> No
         "replayed": False,
         "lock": {
             "name": lock,
-            "waited_ms": told["waited_ms"],
-            "held_ms": told["held_ms"],
+            "waited_ms": reply["waited_ms"],
+            "held_ms": reply["held_ms"],
             "fence": order.fence,
             "released": "released",
         },
     }
-    assert told["waited_ms"] >= 0
-    assert 20 <= told["held_ms"] < 10_000
+    assert reply["waited_ms"] >= 0
+    assert 20 <= reply["held_ms"] < 10_000
     assert (order.fence is not None) == (lock == "redis")
     assert books() == (1, 2)
 
@@ -129,11 +129,11 @@ def test_without_product_and_lock_an_apple_is_sold_without_a_lock() -> None:
 def test_a_lock_that_somebody_else_holds_is_503_busy(lock: str, settings: Settings) -> None:
     open_sale(1)
     settings.SHOP_LOCK_WAIT = 0.05
-    told = []
-    with installed(at("acquired", lambda: told.append(buy(lock=lock, buyer="bob")))):
+    answers = []
+    with installed(at("acquired", lambda: answers.append(buy(lock=lock, buyer="bob")))):
         assert buy(lock=lock, buyer="ada").status == 201
     assert_asks_to_come_back(
-        told[0],
+        answers[0],
         "busy",
         "The lock was not free in time; nothing was sold. Ask again with the same key.",
     )

@@ -38,7 +38,7 @@ def test_the_settings_as_they_are_pass_every_check() -> None:
 
 @pytest.mark.parametrize("name", ["SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"])
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
-def test_a_patience_of_nothing_is_an_error(
+def test_a_timeout_of_zero_is_an_error(
     name: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, name, seconds)

@@ -44,7 +44,7 @@ SERVER_IS_DOWN = "the lock's server does not answer; nothing was sold"
 
 
 @contextmanager
-def little_patience(settings: Settings) -> Iterator[None]:
+def short_timeouts(settings: Settings) -> Iterator[None]:
     """Neither a lock nor the database is waited for longer than 20 ms, in this thread."""
     settings.SHOP_LOCK_WAIT = 0.02
     with connection.cursor() as cursor:
@@ -110,7 +110,7 @@ def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
     with Interleaving() as stage:
         other = stage.enter("other", partial(buy, lock=lock, buyer="bob"))
         other.runs_to("before_commit")
-        with little_patience(settings):
+        with short_timeouts(settings):
             answer = buy(lock=lock, buyer="ada", key="k1")
         other_got = other.finishes()
     assert (answer.status, answer.body["outcome"]) == (503, "busy")

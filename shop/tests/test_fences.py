@@ -24,7 +24,7 @@ FENCED = pytest.mark.parametrize("lock", ["redis", "fence-at-write"])
 
 
 def the_lock_is_gone() -> None:
-    """As after a pause past the ttl: expired, and its holder is not told."""
+    """As after a pause past the ttl: expired, and its holder does not know."""
     assert locks_client().dbsize() > 0, "there is no lock to lose: the fault would not fire"
     locks_client().flushdb()
 

@@ -111,10 +111,10 @@ def test_sold_out_stores_nothing_so_that_the_key_buys_in_the_next_sale(lock: str
 def test_busy_stores_nothing_so_that_the_key_buys_later(lock: str, settings: Settings) -> None:
     open_sale(2)
     settings.SHOP_LOCK_WAIT = 0.02
-    told = []
-    with installed(at("acquired", lambda: told.append(buy(lock=lock, key="k1")))):
+    answers = []
+    with installed(at("acquired", lambda: answers.append(buy(lock=lock, key="k1")))):
         buy(lock=lock, buyer="bob")
-    assert told[0].status == 503
+    assert answers[0].status == 503
     again = buy(lock=lock, key="k1")
     assert (again.status, again.body["replayed"]) == (201, False)
     assert books() == (2, 0)

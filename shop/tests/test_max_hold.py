@@ -99,8 +99,8 @@ def test_others_sell_within_the_bound_and_the_late_holder_is_refused(
         assert not late.done(), "A hangs still: the fault did fire"
         for backend in backends_of_a:
             backend.resume()
-        status, told = late.result(20)
-    assert (status, told["outcome"]) == (503, "lost")
+        status, answer = late.result(20)
+    assert (status, answer["outcome"]) == (503, "lost")
     _, report = b.get(f"/sales/{sale}")
     assert (report["orders"], report["stock_left"], report["lost_updates"]) == (2, 4, 0)
 

@@ -27,14 +27,14 @@ def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
 
 
 def assert_every_key_has_one_order(node: Node, sale: int, crowd: Crowd) -> None:
-    """What the shop told, what it wrote, and what it took from the shelf are the same."""
+    """What the shop answered, what it wrote, and what it took from the shelf are the same."""
     _, report = node.get(f"/sales/{sale}")
     written = {order["key"]: order["order"] for order in node.orders(sale)}
     assert len(written) == report["orders"]
     assert report["lost_updates"] == 0
-    assert dict(crowd.bought).items() <= written.items(), "an order that was told is not there"
+    assert dict(crowd.bought).items() <= written.items(), "an order that was answered is not there"
     in_doubt = written.keys() - dict(crowd.bought)
-    assert len(in_doubt) <= crowd.told.count("unknown"), "a refused buyer has an order"
+    assert len(in_doubt) <= crowd.outcomes.count("unknown"), "a refused buyer has an order"
 
 
 def test_redis_gone_in_mid_rush_stops_the_sale_until_it_is_back(node: Node, valkey: Valkey) -> None:
@@ -52,7 +52,7 @@ def test_redis_gone_in_mid_rush_stops_the_sale_until_it_is_back(node: Node, valk
         assert later["orders"] == at_first["orders"], "sold without a lock"
         outage.end()
         crowd.wait_for("sold", 20)
-    assert set(crowd.told) == {"sold", "unavailable"}
+    assert set(crowd.outcomes) == {"sold", "unavailable"}
     assert crowd.failed == []
     assert node.processes() == processes, "it sells again without a restart"
     assert_every_key_has_one_order(node, sale, crowd)
@@ -70,7 +70,7 @@ def test_postgresql_gone_in_mid_rush_stops_the_sale_until_it_is_back(
         assert node.get("/healthz") == (200, {"status": "ok"})
         postgres.start()
         crowd.wait_for("sold", 20)
-    assert {"sold", "unavailable"} <= set(crowd.told) <= {"sold", "unavailable", "unknown"}
+    assert {"sold", "unavailable"} <= set(crowd.outcomes) <= {"sold", "unavailable", "unknown"}
     assert crowd.failed == []
     assert node.processes() == processes, "it sells again without a restart"
     assert_every_key_has_one_order(node, sale, crowd)
@@ -108,8 +108,8 @@ def test_a_restart_of_postgresql_is_over_for_a_probe_when_it_looks_again(
     assert node.get("/readyz")[0] == 200
     postgres.stop()
     postgres.start()
-    eventually(lambda: node.get("/readyz")[0] == 503, what="its connections are dead", patience=5)
-    eventually(lambda: node.get("/readyz")[0] == 200, what="it is ready", patience=5)
+    eventually(lambda: node.get("/readyz")[0] == 503, what="its connections are dead", timeout=5)
+    eventually(lambda: node.get("/readyz")[0] == 200, what="it is ready", timeout=5)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_a_bad_request_is_400_in_json_and_the_node_goes_on(
     node: Node, body: bytes, headers: dict[str, str], error: str
 ) -> None:
     sale = node.restock(1)
-    status, told = node.ask("POST", "/buy", body, headers)
+    status, answer = node.ask("POST", "/buy", body, headers)
     assert status == 400
-    assert told["outcome"] == "error"
-    assert told["error"].startswith(error)
+    assert answer["outcome"] == "error"
+    assert answer["error"].startswith(error)
     assert orders(node, sale) == (0, 1)
     assert node.ask("POST", "/buy", b'{"buyer": "ada", "lock": "redis"}')[0] == 201
     assert orders(node, sale) == (1, 0)
@@ -140,8 +140,8 @@ def test_a_bad_request_is_400_in_json_and_the_node_goes_on(
 
 def test_a_get_sells_nothing(node: Node) -> None:
     sale = node.restock(1)
-    status, told = node.get("/buy?buyer=ada&lock=none")
-    assert (status, told["allowed"]) == (405, ["POST"])
+    status, answer = node.get("/buy?buyer=ada&lock=none")
+    assert (status, answer["allowed"]) == (405, ["POST"])
     assert orders(node, sale) == (0, 1)
 
 
@@ -164,17 +164,17 @@ def test_a_body_of_no_stated_length_is_read_or_refused_and_never_ignored(node: N
     under `none` what the body asked for under `redis`. A server may read the body and state its
     length; where it does not, the shop refuses it."""
     sale = node.restock(1)
-    status, told = send_raw(
+    status, answer = send_raw(
         node,
         b"POST /buy?product=apple&buyer=eve HTTP/1.1\r\nHost: localhost\r\n"
         b"Content-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\n\r\n"
         b"a\r\nlock=redis\r\n0\r\n\r\n",
     )
     if status == 411:
-        assert told == {
+        assert answer == {
             "outcome": "error",
             "error": "A body in chunks is not read. Send it with a Content-Length.",
         }
         assert orders(node, sale) == (0, 1)
     else:
-        assert (status, told["lock"]["name"]) == (201, "redis")
+        assert (status, answer["lock"]["name"]) == (201, "redis")

@@ -34,8 +34,8 @@ class Locust:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                told = {"state": locust.state, "number": locust.number}
-                self.answer({"runs": locust.runs} if self.path == "/runs" else told)
+                answer = {"state": locust.state, "number": locust.number}
+                self.answer({"runs": locust.runs} if self.path == "/runs" else answer)
 
             def do_POST(self) -> None:
                 form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -172,7 +172,7 @@ def test_outside_a_demo_nothing_is_started(locust: Locust, settings: Any) -> Non
         ("hold_ms", "5001", "A whole number from 0 to 5000."),
     ],
 )
-def test_bad_input_is_told_beside_its_field_and_starts_nothing(
+def test_bad_input_is_reported_beside_its_field_and_starts_nothing(
     locust: Locust, field: str, value: str, said: str
 ) -> None:
     answer = Client().post("/rush", {**RUSH, field: value})
@@ -195,21 +195,22 @@ def test_a_second_click_counts_before_locust_knows_of_the_first(locust: Locust) 
 
 
 @rolled_back
-def test_a_look_says_how_the_sale_stands_and_whether_a_rush_is_on(locust: Locust) -> None:
+def test_the_state_has_the_sales_figures_and_whether_a_rush_is_on(locust: Locust) -> None:
     sale = open_sale(3)
     locust.state = "running"
-    told = Client().get("/state").json()
-    assert (told["sale"]["sale"], told["sale"]["stock_left"], told["steps"]) == (sale.pk, 3, None)
-    assert told["rush"] == {"on": True, "started": None, "number": 0}
+    answer = Client().get("/state").json()
+    assert (answer["sale"]["sale"], answer["sale"]["stock_left"]) == (sale.pk, 3)
+    assert answer["steps"] is None
+    assert answer["rush"] == {"on": True, "started": None, "number": 0}
 
 
 @committed
 def test_a_look_counts_as_every_report_does() -> None:
     sale = open_sale(2)
     buy(lock="redis")
-    told = Client().get("/state").json()["sale"]
-    assert told == Client().get(f"/sales/{sale.pk}").json()
-    assert (told["orders"], told["stock_left"]) == (1, 1)
+    answer = Client().get("/state").json()["sale"]
+    assert answer == Client().get(f"/sales/{sale.pk}").json()
+    assert (answer["orders"], answer["stock_left"]) == (1, 1)
 
 
 @rolled_back
@@ -224,8 +225,8 @@ def test_the_shelf_is_shown_while_redis_is_down(redis_outage: Outage, settings: 
     settings.LOCUST_URL = "http://127.0.0.1:9"
     open_sale(3)
     redis_outage.begin()
-    told = Client().get("/state").json()
-    assert (told["sale"]["stock_left"], told["rush"], told["steps"]) == (3, None, None)
+    answer = Client().get("/state").json()
+    assert (answer["sale"]["stock_left"], answer["rush"], answer["steps"]) == (3, None, None)
     assert Client().post("/rush", RUSH).status_code == 503
 
 

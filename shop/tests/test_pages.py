@@ -16,10 +16,10 @@ from shop.tests.outage import Outage
 from shop.tests.till import answer_of, committed, rolled_back
 
 
-def test_every_strategy_is_told_with_what_is_expected_of_it() -> None:
-    told = answer_of(Client().get("/strategies")).body["strategies"]
-    assert [strategy["name"] for strategy in told] == list(STRATEGIES)
-    for strategy in told:
+def test_every_strategy_is_listed_with_its_expected_verdict() -> None:
+    answer = answer_of(Client().get("/strategies")).body["strategies"]
+    assert [strategy["name"] for strategy in answer] == list(STRATEGIES)
+    for strategy in answer:
         assert strategy["expected"]["rush"] in {"exact", "oversold"}
         assert strategy["available"] is not bool(strategy.pop("needs")), strategy
         assert (settings.BASE_DIR / strategy.pop("file")).is_file()

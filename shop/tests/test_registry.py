@@ -56,7 +56,9 @@ def test_its_file_opens_with_what_it_is_and_a_flawed_one_says_so(strategy: Strat
 
 
 @each
-def test_a_flawed_one_tells_how_it_fails_or_names_the_file_that_does(strategy: Strategy) -> None:
+def test_a_flawed_strategy_says_how_it_fails_or_names_the_file_that_says_it(
+    strategy: Strategy,
+) -> None:
     said = ast.get_docstring(ast.parse(source(strategy))) or ""
     elsewhere = re.search(r"\(see (locks/classic/\w+\.py)\)", said)
     if elsewhere:
@@ -87,7 +89,7 @@ def test_what_it_needs_is_a_setting_that_is_empty_unless_it_is_given(strategy: S
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_get_strategies_tells_what_the_registry_says(
+def test_get_strategies_answers_what_the_registry_says(
     given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = {strategy.needs for strategy in STRATEGIES.values() if strategy.needs}

@@ -60,7 +60,7 @@ def test_a_report_counts_oversold_and_lost_updates_from_orders(
 @pytest.mark.parametrize(
     ("orders", "buyers", "undersold"), [(0, 0, 0), (0, 2, 2), (2, 9, 1), (2, 2, 0), (6, 9, 0)]
 )
-def test_a_report_counts_undersold_when_it_is_told_how_many_came(
+def test_a_report_counts_undersold_when_the_number_of_buyers_is_given(
     orders: int, buyers: int, undersold: int
 ) -> None:
     sale = open_sale(3)

@@ -89,7 +89,7 @@ def test_the_wait_is_what_ends_the_tries_and_not_their_number(
     assert clock.now < 30.0
 
 
-def test_when_the_wait_is_over_the_buyer_is_told_busy(clock: Clock, settings: Settings) -> None:
+def test_when_the_wait_is_over_the_answer_is_busy(clock: Clock, settings: Settings) -> None:
     settings.SHOP_LOCK_WAIT = 5.0
     buying, _ = failing(*[Conflict()] * 10_000)
     with pytest.raises(
@@ -180,7 +180,7 @@ def elsewhere(statement: str) -> None:
 
 @committed
 @OPTIMISTIC
-def test_a_connection_lost_at_the_commit_is_told_as_unknown_and_not_tried_again(lock: str) -> None:
+def test_a_connection_lost_at_the_commit_is_answered_unknown_and_not_retried(lock: str) -> None:
     """The order may exist: a second try without a key would sell a second unit."""
     open_sale(2)
     reached: list[str] = []

@@ -58,13 +58,13 @@ class Round:
 
 @committed
 def test_without_a_lock_two_buyers_can_be_led_into_buying_the_last_unit() -> None:
-    hand = Round("none")
-    assert hand.step("A", "checked")["saw"] == 1
-    assert hand.step("B", "checked")["saw"] == 1
+    buyers = Round("none")
+    assert buyers.step("A", "checked")["saw"] == 1
+    assert buyers.step("B", "checked")["saw"] == 1
     for buyer in "AB":
-        hand.step(buyer, "held")
-        hand.step(buyer, "written")
-        hand.step(buyer, "sold")
+        buyers.step(buyer, "held")
+        buyers.step(buyer, "written")
+        buyers.step(buyer, "sold")
     assert books(steps.PRODUCT) == (2, 0)
 
 
@@ -72,27 +72,27 @@ def test_without_a_lock_two_buyers_can_be_led_into_buying_the_last_unit() -> Non
 @pytest.mark.parametrize("lock", ["redis", "row-lock"])
 def test_the_same_steps_are_blocked_under_a_lock(lock: str) -> None:
     """Without it B would stand at `checked` too, having read 1."""
-    hand = Round(lock)
-    hand.step("A", "checked")
-    hand.step("B", "blocked")
+    buyers = Round(lock)
+    buyers.step("A", "checked")
+    buyers.step("B", "blocked")
     assert of("B").get("waits_for") == ("lock" if lock == "redis" else None)
     with pytest.raises(steps.NotNow):
-        steps.step(hand.id, "B")
+        steps.step(buyers.id, "B")
     for place in ("held", "written", "sold"):
-        hand.step("A", place)
-    eventually(lambda: "sold_out" in hand.place("B"), what="B is told")
+        buyers.step("A", place)
+    eventually(lambda: "sold_out" in buyers.place("B"), what="B is answered")
     assert of("B")["saw"] == 0
     assert books(steps.PRODUCT) == (1, 0)
 
 
 @committed
 def test_a_double_click_is_one_step() -> None:
-    hand = Round("none")
-    hand.step("A", "checked")
-    steps._permit(hand.id, "A", "checked")
-    steps._permit(hand.id, "A", "checked")
-    eventually(lambda: "held" in hand.place("A"), what="A holds")
-    assert hand.step("A", "written")["at"] == "written"
+    buyers = Round("none")
+    buyers.step("A", "checked")
+    steps._permit(buyers.id, "A", "checked")
+    steps._permit(buyers.id, "A", "checked")
+    eventually(lambda: "held" in buyers.place("A"), what="A holds")
+    assert buyers.step("A", "written")["at"] == "written"
     assert books(steps.PRODUCT) == (0, 1)
 
 
@@ -101,14 +101,14 @@ def test_a_double_click_is_one_step() -> None:
 def test_a_buyer_who_is_left_alone_rolls_back_and_gives_the_lock_back(
     lock: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand = Round(lock)
-    hand.step("A", "checked")
-    hand.step("A", "held")
+    buyers = Round(lock)
+    buyers.step("A", "checked")
+    buyers.step("A", "held")
     monkeypatch.setattr(stepper, "TIMEOUT", 0.5)
-    assert "left alone" in hand.step("A", "left")["said"]
+    assert "left alone" in buyers.step("A", "left")["said"]
     assert books(steps.PRODUCT) == (0, 1)
     monkeypatch.undo()
-    hand.step("B", "checked")
+    buyers.step("B", "checked")
 
 
 @committed
@@ -120,10 +120,11 @@ def test_a_new_round_sends_everybody_of_the_last_one_home() -> None:
     before.step("B", "blocked")
     Round("none")
     assert books(steps.PRODUCT) == (0, 1)
-    told = locks_client().hgetall
+    hgetall = locks_client().hgetall
     eventually(
         lambda: all(
-            json.loads(one)["status"] == "done" for one in told(stepper.board(before.id)).values()
+            json.loads(one)["status"] == "done"
+            for one in hgetall(stepper.board(before.id)).values()
         ),
         what="both are out",
     )
@@ -133,9 +134,9 @@ def test_a_new_round_sends_everybody_of_the_last_one_home() -> None:
 
 
 @committed
-def test_a_slow_hand_has_more_patience_than_the_shop_and_leaves_nothing_in_the_pool() -> None:
-    hand = Round("none")
-    hand.step("A", "checked")
+def test_a_stopped_buyer_outlasts_the_shops_timeouts_and_leaves_nothing_in_the_pool() -> None:
+    buyers = Round("none")
+    buyers.step("A", "checked")
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity "
@@ -155,11 +156,11 @@ def test_the_steps_can_be_taken_over_http_alone() -> None:
     round_id = begun.json()["round"]
     assert page.post("/steps/step", {"round": round_id, "buyer": "A"}).status_code == 202
     eventually(lambda: "standing" in page.get("/state").content.decode(), what="A stands")
-    told = page.get("/state").json()["steps"]
-    assert told["lock"] == "none"
-    assert told["sale"]["initial_stock"] == 1
-    assert told["buyers"]["A"]["at"] == "checked"
-    assert told["buyers"]["B"] == {"status": "ready"}
+    answer = page.get("/state").json()["steps"]
+    assert answer["lock"] == "none"
+    assert answer["sale"]["initial_stock"] == 1
+    assert answer["buyers"]["A"]["at"] == "checked"
+    assert answer["buyers"]["B"] == {"status": "ready"}
     assert page.post("/steps/step", {"round": "another", "buyer": "A"}).status_code == 409
     assert page.post("/steps/step", {"round": round_id, "buyer": "C"}).status_code == 400
     refused = page.post("/steps", {"lock": "nonsense"})

@@ -86,7 +86,7 @@ def test_of_a_large_body_the_beginning_is_kept_and_the_length_is_known(
     assert settings.DATA_UPLOAD_MAX_MEMORY_SIZE < KEPT_BODY
 
 
-def test_who_asks_before_sending_a_body_is_told_to_continue(served: Served) -> None:
+def test_expect_100_continue_is_answered_before_the_body(served: Served) -> None:
     expects = ("Expect: 100-continue", "Content-Length: 2")
     with served.send(request("/page", *expects, method="POST")) as client:
         assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -235,7 +235,7 @@ def test_a_stopping_server_waits_for_the_next_request_for_two_seconds(served: Se
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no such filter: the queue is drained only")
-def test_who_connects_while_handshakes_are_stopped_is_neither_accepted_nor_reset(
+def test_a_connection_made_while_handshakes_are_stopped_is_neither_accepted_nor_reset(
     served: Served,
 ) -> None:
     with served.connect():  # connected before: it is accepted

@@ -59,11 +59,11 @@ def books(product: str = APPLE) -> tuple[int, int]:
     return orders, Product.objects.get(name=product).amount
 
 
-def eventually(true: Callable[[], bool], *, what: str, patience: float = 15.0) -> None:
-    """Poll until `true()`; fail with `what` after `patience` seconds."""
-    deadline = time.monotonic() + patience
+def eventually(true: Callable[[], bool], *, what: str, timeout: float = 15.0) -> None:
+    """Poll until `true()`; fail with `what` after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
     while not true():
-        assert time.monotonic() < deadline, f"not within {patience} s: {what}"
+        assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
         time.sleep(0.01)
 
 
