@@ -32,7 +32,7 @@ class Commands(redis.Redis):
         self.sent = 0
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        reply = super().execute_command(*args, **options)
+        reply = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         self.note(text_of(args))
         return reply
 
@@ -54,16 +54,17 @@ class _Pipeline(Pipeline):
     def __init__(self, client: Commands, transaction: bool, shard_hint: str | None) -> None:
         super().__init__(client.connection_pool, client.response_callbacks, transaction, shard_hint)
         self._client = client
+        self._multi = transaction
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         texts = [text_of(command[0]) for command in self.command_stack]
         replies = super().execute(raise_on_error)
         if texts:
-            self._client.note(f"MULTI {'; '.join(texts)} EXEC" if self.transaction else str(texts))
+            self._client.note(f"MULTI {'; '.join(texts)} EXEC" if self._multi else "; ".join(texts))
         return replies
 
     def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
-        reply = super().immediate_execute_command(*args, **options)
+        reply = super().immediate_execute_command(*args, **options)  # type: ignore[no-untyped-call]
         self._client.note(text_of(args))
         return reply
 
@@ -75,6 +76,6 @@ def text_of(args: tuple[Any, ...]) -> str:
         word = arg.decode(errors="replace") if isinstance(arg, bytes) else str(arg)
         if position == 0 or word.isdigit() or (word.isupper() and word.isalpha()):
             words.append(word)
-        elif not words[-1:] == [".."]:
+        elif words[-1:] != [".."]:
             words.append("..")
     return " ".join(words)

@@ -22,7 +22,7 @@ RUSH_TTL, TTL = 10.0, 1.0
 
 
 class Guarded:
-    """A `buy` that sells under a lock of this kind. `kind` is for the checks, which try it alone."""
+    """A `buy` that sells under a lock of this kind, which the checks also try alone."""
 
     def __init__(self, kind: Callable[..., Lock]) -> None:
         self.kind = kind

@@ -17,7 +17,9 @@ class MyLock(PollingLock):
     def unlock(self, token: str) -> bool:
         """True if the lock was still ours."""
         # TODO: as it is, this deletes whatever lock is there.
-        script = 'if redis.call("GET", KEYS[1]) == ARGV[1] then redis.call("DEL", KEYS[1]) end return 1'
+        script = (
+            'if redis.call("GET", KEYS[1]) == ARGV[1] then redis.call("DEL", KEYS[1]) end return 1'
+        )
         return bool(self.client.eval(script, 1, self.key, token))
         # END
 

@@ -7,12 +7,16 @@ import threading
 
 from workshop.kit import PollingLock, guarded
 
-OURS = 'if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0'
+OURS = (
+    'if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0'
+)
 
 
 class MyLock(PollingLock):
     def try_lock(self, token: str) -> bool:
-        return bool(self.client.set(self.key, threading.current_thread().name, nx=True, px=self.ttl_ms))
+        return bool(
+            self.client.set(self.key, threading.current_thread().name, nx=True, px=self.ttl_ms)
+        )
 
     def unlock(self, token: str) -> bool:
         # TODO: as it is, this deletes whatever lock is there.
