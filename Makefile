@@ -62,7 +62,7 @@ screenshots: install-dev
 	@exec $(BIN)/python -m loadtest.commands.screenshots
 
 test: install-dev
-	@exec $(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
+	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast history html_report \

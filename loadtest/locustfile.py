@@ -10,6 +10,7 @@ by itself. Exit code by verdict: 0 exact, 3 oversold, 4 undersold, 6 unknown.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import random
@@ -137,6 +138,7 @@ def set_up_the_web_ui(environment: Environment, **_: Any) -> None:
         return True
 
     web_ui.install(environment, last_run=last_run, runs=runs, begin_another=begin_another)
+    gc.freeze()  # what is loaded stays: it is looked through neither in a rush nor at the end
 
 
 @events.test_start.add_listener

@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
+from tests import order
 from tests.locked import ROOT
 from tests.tooling import make, tool
 
@@ -62,3 +64,20 @@ def test_every_file_that_make_test_fast_names_is_there() -> None:
     names = listed[1].partition("addsuffix .py,")[2].replace("\\", " ").rstrip(")").split()
     assert len(names) > 10
     assert [n for n in names if not (ROOT / f"loadtest/tests/test_{n}.py").exists()] == []
+
+
+def test_every_module_that_make_test_begins_with_is_there() -> None:
+    assert len(set(order.LONGEST)) == len(order.LONGEST)
+    assert [name for name in order.LONGEST if not (ROOT / name).exists()] == []
+
+
+def test_the_longest_modules_go_first_and_each_stays_whole() -> None:
+    first, second = order.LONGEST[:2]
+    collected = ["a.py::one[::1]", f"{second}::x", "a.py::two", f"{first}::b", f"{first}::a"]
+    items: Any = [SimpleNamespace(nodeid=nodeid) for nodeid in collected]
+    order.pytest_collection_modifyitems(items)
+    assert [item.nodeid for item in items] == [
+        *(f"{first}::b", f"{first}::a", f"{second}::x"),
+        *("a.py::one[::1]", "a.py::two"),
+    ]
+    assert "--dist loadfile --no-loadscope-reorder" in make("test"), "else xdist sorts them again"

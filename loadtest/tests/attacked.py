@@ -28,8 +28,12 @@ class AttackedStack(Stack):
 
 @contextmanager
 def attacked_stack(*, lock_wait: float, workers: int, log: IO[bytes]) -> Iterator[Stack]:
-    """The stack, with a sale of what the crowds ask for."""
+    """The stack, with a sale of what the crowds ask for. At the end it is killed: the node would
+    answer first those in the crowd who hold the lock for seconds."""
     with AttackedStack(lock_wait=lock_wait, workers=workers, log=log) as stack:
         for product in ("apple", "queue"):
             stack.shop().restock(product=product, stock=1000)
-        yield stack
+        try:
+            yield stack
+        finally:
+            stack.nodes[0].stop(0)

@@ -21,8 +21,11 @@ from playwright.sync_api import BrowserContext, Page, Response
 NAME = "evil.test"
 ARGUMENTS = (
     f"--host-resolver-rules=MAP {NAME} 127.0.0.1",
-    # Newer Chromiums let no public page ask this machine. Other browsers do.
-    "--disable-features=LocalNetworkAccessChecks",
+    # Newer Chromiums let no public page ask this machine. Other browsers do. And no renderer is
+    # started for a page that nobody has opened yet.
+    "--disable-features=LocalNetworkAccessChecks,SpareRendererForSitePerProcess",
+    # What a server is asked does not depend on the process that asks: one is enough for all sites.
+    *("--disable-site-isolation-trials", "--renderer-process-limit=1"),
 )
 #: Another site; another port of this machine (the same site to a browser); the target's own origin
 #: by DNS rebinding: the page was loaded from the attacker, then its name came to mean 127.0.0.1.
@@ -54,6 +57,7 @@ _EMBED = """
   if (tag === 'link') it.rel = 'stylesheet';
   it[{link: 'href', object: 'data'}[tag] ?? 'src'] = url;
   document.body.append(it);
+  it.offsetWidth;  // an object is loaded when it is laid out, else up to a second later
 })
 """
 

@@ -56,9 +56,9 @@ def calm(prefix: str) -> Happenings:
     return shop
 
 
-def write_rush(folder: Path) -> Path:
-    """The report of a demo: 200 buyers without a lock, and three with one."""
-    shops = {"none": crowd("a1"), "redis": calm("b2")}
+def write_rush(folder: Path, buyers: int = 200) -> Path:
+    """The report of a demo: so many buyers without a lock, and three with one."""
+    shops = {"none": crowd("a1", buyers), "redis": calm("b2")}
     rush = {"buy_ms": {"p50": 310, "p95": 540, "max": 560}, "duration_s": 1.3}
     runs = [
         run_of(shop, lock, "rush", attempts=attempts, **rush)

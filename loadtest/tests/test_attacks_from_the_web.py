@@ -68,7 +68,8 @@ TAGS = ("img", "script", "link", "iframe", "object")
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Stack, Buyers]]:
     """After one rush, so that there is something to read, to wipe out and to buy."""
-    with tempfile.TemporaryFile() as log, serving(Setting(buyers=10), log=log) as (stack, buyers):
+    setting = Setting(buyers=10, nodes=1, workers=1)
+    with tempfile.TemporaryFile() as log, serving(setting, log=log) as (stack, buyers):
         buyers.rush(lock="redis", buyers=2, stock=50, hold_ms=0, product="apple", deadline=60)
         yield stack, buyers
 

@@ -33,7 +33,8 @@ RUSH_MS = 30_000
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Stack, Buyers]]:
-    with tempfile.TemporaryFile() as log, serving(Setting(buyers=10), log=log) as running:
+    setting = Setting(buyers=10, nodes=1, workers=1)
+    with tempfile.TemporaryFile() as log, serving(setting, log=log) as running:
         yield running
 
 

@@ -21,7 +21,7 @@ from loadtest.stack.stack import Stack
 from loadtest.tests.attacked import attacked_stack
 
 SENT = 100
-ROUNDS = 4
+ROUNDS = 2
 
 
 @pytest.fixture(scope="module")

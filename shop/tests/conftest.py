@@ -24,6 +24,7 @@ from shop import (
 from shop.redis import locks_client
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests import servers
+from shop.tests.database import beside_django
 from shop.tests.outage import Outage
 
 
@@ -56,6 +57,15 @@ def redis_outage() -> Iterator[Outage]:
     outage = Outage(servers.valkey)
     yield outage
     outage.end()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """To drop a database takes a checkpoint. After many new databases, on a slow disk, it takes
+    longer than the shop's statement_timeout, which ends the drop; here nothing ends it."""
+    yield
+    with beside_django() as beside:
+        beside.execute("CHECKPOINT")
 
 
 # --- servers for a real node ----------------------------------------------------------------------

@@ -15,9 +15,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from servers import embedded
 from shop.tests import servers
-from shop.tests.node import Node
+from shop.tests.node import Node, new_database
 
 TOKEN = secrets.token_urlsafe(24)
 BUYERS = 60
@@ -27,7 +26,6 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 @contextmanager
 def metered_node() -> Iterator[Node]:
-    url = embedded.create_database(f"oversold_metrics_{secrets.token_hex(4)}")
     given = {
         "METRICS_TOKEN": TOKEN,
         "WEB_WORKERS": "2",
@@ -40,7 +38,7 @@ def metered_node() -> Iterator[Node]:
         tempfile.TemporaryDirectory(prefix="oversold-") as folder,
         Node(
             Path(folder) / "node.log",
-            database_url=url,
+            database_url=new_database(),
             redis_url=servers.valkey.url,
             environment=given,
         ) as node,

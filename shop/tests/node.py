@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +28,31 @@ from shop.tests.till import eventually
 
 #: What may read and do what a stranger may not.
 BEARER = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
+#: Addresses of databases that need no `migrate` any more.
+_migrated: set[str] = set()
+
+
+def migrate(environment: dict[str, str]) -> None:
+    """Bring the database of a node up to date, once: it takes longer than a node to start."""
+    if environment["DATABASE_URL"] in _migrated:
+        return
+    command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
+    subprocess.run(command, cwd=settings.BASE_DIR, env=environment, check=True)
+    _migrated.add(environment["DATABASE_URL"])
+
+
+@cache
+def _template() -> str:
+    name = f"oversold_nodes_{secrets.token_hex(4)}"
+    migrate({**os.environ, "DATABASE_URL": embedded.create_database(name)})
+    return name
+
+
+def new_database() -> str:
+    """The URL of a database for nodes, a copy of one that was migrated; dropped at the end."""
+    url = embedded.create_database(f"oversold_node_{secrets.token_hex(4)}", template=_template())
+    _migrated.add(url)
+    return url
 
 
 class Node:
@@ -57,8 +83,7 @@ class Node:
         self.process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:
-        migrate = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
-        subprocess.run(migrate, cwd=settings.BASE_DIR, env=self.environment, check=True)
+        migrate(self.environment)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
@@ -200,12 +225,16 @@ class Crowd:
                 return
 
 
-def node_at(log: Path, *, postgres: Postgres, valkey: Valkey, **environment: str) -> Node:
-    """A node before these two servers, with these environment variables beside the usual ones."""
-    host = quote(str(postgres.socket_folder()), safe="")
-    return Node(
-        log,
-        database_url=f"postgresql://postgres@/postgres?host={host}",
-        redis_url=valkey.url,
-        environment=environment,
-    )
+def node_at(
+    log: Path, *, valkey: Valkey, postgres: Postgres | None = None, **environment: str
+) -> Node:
+    """A node before these two servers, with these environment variables beside the usual ones.
+
+    A test that does not stop PostgreSQL names none: a database is made sooner than a server.
+    """
+    if postgres is None:
+        database_url = new_database()
+    else:
+        host = quote(str(postgres.socket_folder()), safe="")
+        database_url = f"postgresql://postgres@/postgres?host={host}"
+    return Node(log, database_url=database_url, redis_url=valkey.url, environment=environment)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +19,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from servers import embedded
 from shop.redis import locks_client
 from shop.tests import servers
-from shop.tests.node import Node
+from shop.tests.node import Node, new_database
 from shop.tests.outage import Outage
 from shop.tests.till import rolled_back
 
@@ -123,7 +121,7 @@ def test_without_redis_nobody_gets_in(redis_outage: Outage) -> None:
 
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[list[Node]]:
-    url = embedded.create_database(f"oversold_login_{secrets.token_hex(4)}")
+    url = new_database()
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder, ExitStack() as stack:
         nodes = [
             stack.enter_context(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from servers.postgres import Postgres
 from servers.valkey import Valkey
 from shop import health
 from shop.tests.node import BEARER, Node, node_at
@@ -35,8 +34,8 @@ METHODS = {
 
 
 @pytest.fixture(scope="module")
-def production(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
-    with node_at(folder / "answers.log", postgres=postgres, valkey=valkey, SHOP_DEMO="0") as node:
+def production(folder: Path, valkey: Valkey) -> Iterator[Node]:
+    with node_at(folder / "answers.log", valkey=valkey, SHOP_DEMO="0") as node:
         yield node
 
 

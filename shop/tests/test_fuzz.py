@@ -28,7 +28,6 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 
-from servers.postgres import Postgres
 from servers.valkey import Valkey
 from shop.tests.node import BEARER, Node, node_at
 
@@ -80,12 +79,10 @@ class Fuzzed:
 
 
 @pytest.fixture(scope="module", params=["1", "0"], ids=["demo", "no demo"])
-def fuzzed(
-    request: pytest.FixtureRequest, folder: Path, postgres: Postgres, valkey: Valkey
-) -> Iterator[Fuzzed]:
+def fuzzed(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iterator[Fuzzed]:
     demo = str(request.param)
     log = folder / f"fuzz-{demo}.log"
-    with node_at(log, postgres=postgres, valkey=valkey, SHOP_DEMO=demo, SHOP_LOCK_WAIT="1") as node:
+    with node_at(log, valkey=valkey, SHOP_DEMO=demo, SHOP_LOCK_WAIT="1") as node:
         fuzzed = Fuzzed(node)
         fuzzed.opened.append(node.restock(UNITS))
         yield fuzzed

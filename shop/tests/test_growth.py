@@ -16,7 +16,6 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from locks.classic import process
-from servers.postgres import Postgres
 from servers.valkey import Valkey
 from shop import on_sale
 from shop.redis import locks_client
@@ -25,14 +24,14 @@ from shop.tests.node import Node, node_at
 from shop.tests.outage import Outage
 from shop.tests.till import answer_of, assert_asks_to_come_back, buy, committed, open_sale
 
-INVENTED = 10_000
-#: Bytes that Redis's own bookkeeping may take meanwhile; 10,000 fences take 1.7 million.
+INVENTED = 1_000
+#: Bytes that Redis's own bookkeeping may take meanwhile; 1,000 fences take 170,000.
 NOISE = 100_000
 
 
 @pytest.fixture(scope="module")
-def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
-    with node_at(folder / "growth.log", postgres=postgres, valkey=valkey) as node:
+def node(folder: Path, valkey: Valkey) -> Iterator[Node]:
+    with node_at(folder / "growth.log", valkey=valkey) as node:
         yield node
 
 
@@ -44,7 +43,7 @@ def state_of(valkey: Valkey) -> tuple[int, int]:
     return keys, info["used_memory_dataset"]
 
 
-def test_10_000_invented_products_leave_redis_as_it_was(node: Node, valkey: Valkey) -> None:
+def test_1_000_invented_products_leave_redis_as_it_was(node: Node, valkey: Valkey) -> None:
     """Each left the number of its last fence behind, for seven days, in a Redis that evicts
     nothing: any visitor could fill it, and then nobody buys."""
     node.restock(100)
@@ -110,11 +109,11 @@ def test_the_connection_is_given_back_before_the_wait_for_the_lock() -> None:
 
 
 def test_a_rush_through_one_connection_sells_all_on_a_node_that_has_just_started(
-    folder: Path, postgres: Postgres, valkey: Valkey
+    folder: Path, valkey: Valkey
 ) -> None:
     """A buyer who waits for the lock with the connection that looked starves who has the lock."""
     log = folder / "one.log"
-    with node_at(log, postgres=postgres, valkey=valkey, SHOP_DB_POOL="1") as node:
+    with node_at(log, valkey=valkey, SHOP_DB_POOL="1") as node:
         sale = node.restock(20)
         node.ask("POST", "/buy", b'{"buyer": "ada", "product": "invented"}')
         with ThreadPoolExecutor(20) as buyers:

@@ -38,3 +38,33 @@ def test_open_files_are_raised_to_the_hard_limit_and_connections_fit_in(
         check=True,
     )
     assert json.loads(done.stdout) == [raised, connections]
+
+
+BEGIN = """
+import gc, json, sys
+from shop import gunicorn_conf as conf
+conf.on_starting(None)
+shops = [name for name in ("shop.settings", "shop.models", "shop.views") if name in sys.modules]
+conf.post_fork(None, None)
+print(json.dumps([
+    [name for name in conf.LIBRARIES if name not in sys.modules], shops,
+    gc.isenabled(), gc.get_freeze_count() > 10_000,
+]))
+conf.loaded()
+print(json.dumps(gc.isenabled()))
+"""
+
+
+def test_the_libraries_are_imported_before_the_workers_are_forked_and_the_shop_is_not() -> None:
+    """Else SIGHUP would bring none of its new code. Garbage is collected once all is loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN],
+        cwd=settings.BASE_DIR,
+        env={},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, last = map(json.loads, done.stdout.splitlines())
+    assert first == [[], [], False, True]
+    assert last is True

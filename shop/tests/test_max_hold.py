@@ -7,7 +7,6 @@ silent.
 from __future__ import annotations
 
 import json
-import secrets
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,10 +21,9 @@ import psycopg
 import pytest
 
 from locks import RedisLock
-from servers import embedded
 from shop.redis import locks_client
 from shop.tests import servers
-from shop.tests.node import Node
+from shop.tests.node import Node, new_database
 from shop.tests.till import eventually
 
 TTL, MAX_HOLD, WAIT = 1.0, 2.0, 9.0
@@ -35,7 +33,7 @@ SLACK = 3.0
 
 @pytest.fixture(scope="module")
 def database() -> str:
-    return embedded.create_database(f"oversold_max_hold_{secrets.token_hex(4)}")
+    return new_database()
 
 
 @pytest.fixture(scope="module")

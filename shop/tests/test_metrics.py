@@ -19,12 +19,11 @@ from django.test import Client
 from prometheus_client import generate_latest
 from pytest_django import Settings
 
-from servers import embedded
 from shop.observability.current import Facts
 from shop.redis import locks_client
 from shop.tests import servers
 from shop.tests.metered import BUYERS, TOKEN, Samples, asked, metered_node, rush, samples, total
-from shop.tests.node import Node
+from shop.tests.node import Node, new_database
 from shop.tests.till import buy, eventually, open_sale, rolled_back
 
 STOCK = 20
@@ -261,12 +260,11 @@ def test_a_killed_worker_takes_its_gauges_along_and_leaves_its_counts(node: Node
 
 
 def test_the_folder_is_private_and_goes_with_the_node() -> None:
-    url = embedded.create_database(f"oversold_metrics_{secrets.token_hex(4)}")
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         log = Path(folder) / "node.log"
         node = Node(
             log,
-            database_url=url,
+            database_url=new_database(),
             redis_url=servers.valkey.url,
             environment={"METRICS_TOKEN": TOKEN},
         )

@@ -15,7 +15,6 @@ import pytest
 from django.conf import settings as live
 from pytest_django import Settings
 
-from servers.postgres import Postgres
 from servers.valkey import Valkey
 from shop.models import PurchaseHistory
 from shop.strategies import STRATEGIES
@@ -29,11 +28,10 @@ SOUND = [name for name, strategy in STRATEGIES.items() if strategy.sound]
 
 
 @pytest.fixture(scope="module")
-def production(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
+def production(folder: Path, valkey: Valkey) -> Iterator[Node]:
     """A node without SHOP_DEMO, and with nothing said about its lock."""
     with node_at(
         folder / "production.log",
-        postgres=postgres,
         valkey=valkey,
         SHOP_DEMO="0",
         WEB_THREADS="64",
