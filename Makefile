@@ -5,6 +5,7 @@
 # make bench  RedisLock beside other locks, and its rush beside the floor
 # make http-servers  slow clients and a restart against the nodes' HTTP and other servers
 # make test   the whole test suite, on real PostgreSQL and Valkey
+# make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
 # make fuzz   10,000 requests at random, to a node in a demo and to one that is none
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
 # make serve  the shop with a page to project, and Locust's web UI, left running
@@ -27,7 +28,7 @@ BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
 ARGS ?=
 
-.PHONY: demo matrix faults chaos bench serve workshop http-servers readme screenshots test test-fast fuzz lint hooks
+.PHONY: demo matrix faults chaos bench serve workshop http-servers readme screenshots test test-fast test-workshop fuzz lint hooks
 .PHONY: lock audit sbom licences install install-dev clean
 
 demo: install
@@ -63,6 +64,9 @@ screenshots: install-dev
 
 test: install-dev
 	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-workshop: install-dev
+	@exec $(BIN)/python -m pytest -n 3 --dist loadgroup workshop/tests/exercises.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast history html_report \

@@ -1,4 +1,7 @@
-"""Every exercise, solution, right and wrong variant against the real checks on real servers."""
+"""Every exercise, solution, right and wrong variant against the real checks on real servers.
+
+Not in `make test`: make test-workshop. A worker of xdist checks whole lessons, on its own servers.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,13 @@ WRONG = [
     for lesson in lessons().values()
     for path, code in ({lesson.shipped: lesson_shipped_code(lesson)} | wrong(lesson)).items()
 ]
+
+
+def group(lesson: Lesson) -> pytest.MarkDecorator:
+    """For xdist: three groups, each with servers of its own."""
+    return pytest.mark.xdist_group(f"exercises-{lesson.number % 3}")
+
+
 #: Files that are wrong in a way that any exercise can be wrong.
 BROKEN = {
     "def buy(:\n": "broken",
@@ -60,7 +70,9 @@ def result_of(lesson: Lesson, path: Path, bench: Bench) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("lesson", "path"), RIGHT, ids=[f"{path.parent.name}/{path.stem}" for _, path in RIGHT]
+    ("lesson", "path"),
+    [pytest.param(*each, marks=group(each[0])) for each in RIGHT],
+    ids=[f"{path.parent.name}/{path.stem}" for _, path in RIGHT],
 )
 def test_what_is_right_passes_however_it_is_written(
     lesson: Lesson, path: Path, bench: Bench
@@ -71,7 +83,7 @@ def test_what_is_right_passes_however_it_is_written(
 
 @pytest.mark.parametrize(
     ("lesson", "path", "code"),
-    WRONG,
+    [pytest.param(*each, marks=group(each[0])) for each in WRONG],
     ids=[f"{path.parent.name}/{path.stem}" for _, path, _ in WRONG],
 )
 def test_what_is_wrong_is_refused_with_its_own_code(
