@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+from typing import NoReturn
 
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
@@ -21,6 +23,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
     parser.add_argument("word", nargs="*", help="; ".join(render.HELP))
     given = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     out = render.console()
     try:
         progress = Progress()
@@ -33,7 +37,6 @@ def main() -> int:
         try:
             if given.word:
                 return session.run_word(" ".join(given.word))
-            render.show_help(out)
             session.interact()
             return 0
         except KeyboardInterrupt:
@@ -44,7 +47,13 @@ def main() -> int:
             )
             return UNDECIDED
         finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # what was started is stopped now
             session.close()
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workshop.bench import BUYERS, STOCK, Bench, outcomes
@@ -28,9 +28,21 @@ class Result:
     def exit_code(self) -> int:
         return UNDECIDED if self.undecided else REFUSED if self.refusal else PASSED
 
+    def named(self, copy: str, name: str) -> Result:
+        """The same, with the name of the participant's file where that of its copy was."""
+        refusal = self.refusal
+        if refusal is not None:
+            facts = {
+                key: fact.replace(copy, name) if isinstance(fact, str) else fact
+                for key, fact in refusal.facts.items()
+            }
+            refusal = replace(refusal, facts=facts)
+        return replace(self, refusal=refusal)
+
 
 def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
-    """What became of the exercise in this file. It raises nothing: what fails is undecided."""
+    """What became of the exercise in this file; what fails is undecided. Raises StackError where
+    a node cannot be started again."""
     if not file.exists():
         return Result(Refusal("gone", {"file": file.name}))
     printed = ""

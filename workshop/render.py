@@ -101,14 +101,14 @@ def show_answer(out: Console, lesson: Lesson, letter: str) -> None:
 def show_list(out: Console, progress: Progress) -> None:
     """All lessons."""
     table = Table(box=None, pad_edge=False)
-    for column in ("", "lesson", "from", "minutes", "predicted", "tries", "passed"):
-        table.add_column(column)
+    for column in ("", "", "lesson", "minutes", "predicted", "tries", "passed"):
+        table.add_column(column, no_wrap=True)
     for lesson in lessons().values():
         known = progress.of(lesson)
         table.add_row(
             ">" if lesson == progress.lesson else "",
-            f"{lesson.number}  {lesson.title}",
-            lesson.article,
+            str(lesson.number),
+            lesson.title,
             str(lesson.teach + lesson.exercise),
             "-" if known["right"] is None else ("right" if known["right"] else "wrong"),
             str(known["tries"]),
