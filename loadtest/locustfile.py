@@ -136,13 +136,25 @@ def set_up_the_web_ui(environment: Environment, **_: Any) -> None:
         before.replaced.set()
         return True
 
-    web_ui.install(environment, last_run=last_run, runs=runs, begin_another=begin_another)
+    def progress() -> dict[str, Any] | None:
+        return None if rush is None or rush.finished.is_set() else rush.progress()
+
+    web_ui.install(
+        environment, last_run=last_run, runs=runs, progress=progress, begin_another=begin_another
+    )
 
 
 @events.test_start.add_listener
 def open_the_shop(environment: Environment, **_: Any) -> None:
     Buyer.count = 0
     begin(environment)
+
+
+@events.test_stop.add_listener
+def stop_the_rush(**_: Any) -> None:
+    """Somebody stopped it, unless it is over."""
+    if rush is not None:
+        rush.stop()
 
 
 def begin(environment: Environment) -> None:
@@ -163,7 +175,7 @@ def begin(environment: Environment) -> None:
         rush.open_sale()
     except ShopUnreachable as error:
         logger.error("%s", error)
-        gevent.spawn(_end, environment, {"verdict": "unknown", "error": str(error)})
+        gevent.spawn(_end, environment, rush, rush.failed(str(error)))
         return
     gevent.spawn(_watch, environment, rush)
 
@@ -178,8 +190,8 @@ def _watch(environment: Environment, rush: Rush) -> None:
         result = _result(environment, rush)
     except Exception as error:  # any: if the watcher ended here, the run would never end
         logger.exception("the rush was not judged")
-        result = {"verdict": "unknown", "error": f"the rush was not judged: {error!r}"}
-    _end(environment, result)
+        result = rush.failed(f"the rush was not judged: {error!r}")
+    _end(environment, rush, result)
 
 
 def _result(environment: Environment, rush: Rush) -> dict[str, Any]:
@@ -190,7 +202,7 @@ def _result(environment: Environment, rush: Rush) -> dict[str, Any]:
         result = rush.result()
     except ShopUnreachable as error:
         logger.error("%s", error)
-        result = {"verdict": "unknown", "error": str(error)}
+        result = rush.failed(str(error))
     if environment.parsed_options.history:
         try:
             rush.write(environment.parsed_options.history)
@@ -206,7 +218,7 @@ def _not_written(result: dict[str, Any], option: str, error: OSError) -> dict[st
     return {**result, "verdict": "unknown", "error": message}
 
 
-def _end(environment: Environment, result: dict[str, Any]) -> None:
+def _end(environment: Environment, rush: Rush, result: dict[str, Any]) -> None:
     options = environment.parsed_options
     assert options is not None
     assert environment.runner is not None
@@ -229,7 +241,7 @@ def _end(environment: Environment, result: dict[str, Any]) -> None:
         result.get("stock_left"),
     )
     environment.process_exit_code = EXIT_CODES[result["verdict"]]
-    if options.stay:
+    if options.stay or rush.stopped:  # who stopped it may have begun another one by now
         return
     if options.headless:
         environment.runner.quit()
