@@ -139,8 +139,8 @@ def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
     return PurchaseHistory.objects.filter(sale_id=sale_id)
 
 
-#: What `recent_reports` asks, for the newest sale of each product. Written by hand: the page asks up to
-#: four times a second, and putting the statement together took Django more than all the rest.
+#: What `recent_reports` asks, for the newest sale of each product. Written by hand: the page asks
+#: up to four times a second, and putting the statement together took Django more than all the rest.
 CURRENT = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
         coalesce(sold.units, 0), coalesce(sale.final_stock, product.amount),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.db import connection, transaction
 from django.utils import timezone
 
@@ -19,8 +21,9 @@ def restock(*, product: str, amount: int) -> Sale:
     """
     Product.objects.get_or_create(name=product)
     article = Product.objects.select_for_update().get(name=product)
-    _close(article)
-    sale = Sale.objects.create(product=article, initial_stock=amount)
+    now = timezone.now()
+    _close(article, now)
+    sale = Sale.objects.create(product=article, initial_stock=amount, opened_at=now)
     article.sale = sale
     article.amount = amount
     article.save(update_fields=["sale", "amount"])
@@ -31,7 +34,8 @@ def restock(*, product: str, amount: int) -> Sale:
 def close(*, product: str) -> None:
     """Close the product's open sale, if there is one: from its commit on nothing more is sold.
 
-    A purchase that has written is waited for, LONGEST_CLOSE_MS at most; one that has not is refused.
+    Waits for purchases that have written, LONGEST_CLOSE_MS at most; the others are refused. Raises
+    OperationalError when that was too short.
     """
     with connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL lock_timeout = {LONGEST_CLOSE_MS}")
@@ -39,11 +43,10 @@ def close(*, product: str) -> None:
     article = Product.objects.select_for_update().filter(name=product).first()
     if article is None:
         return
-    _close(article)
+    _close(article, timezone.now())
     article.sale = None
     article.save(update_fields=["sale"])
 
 
-def _close(article: Product) -> None:
-    still_open = article.sales.filter(closed_at__isnull=True)
-    still_open.update(closed_at=timezone.now(), final_stock=article.amount)
+def _close(article: Product, now: datetime) -> None:
+    article.sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)

@@ -33,8 +33,9 @@ def install(
     """Guard the web UI of this environment, if it has one, and add the routes and the tab.
 
     GET /rush says what the last rush came to, GET /runs what all of them came to, GET /runs/state
-    whether one is on, how far it is and in short what the last one came to. POST /rush, with LOCUST_TOKEN, begins another one with the buyers that are
-    there (after one that was started with --stay).
+    whether one is on, how far it is and in short what the last one came to. POST /rush, with
+    LOCUST_TOKEN, begins another one with the buyers that are there (after one that was started with
+    --stay).
     """
     ui: Any = environment.web_ui  # its decorator has no types
     if ui is None or ui.app is None:

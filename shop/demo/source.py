@@ -118,20 +118,29 @@ def _block(file: str, node: ast.stmt, lines: list[str]) -> Block:
 
 
 def _clean(function: ast.FunctionDef, kept: dict[int, str]) -> None:
-    """Take the noise of a function out of its lines, and the types out of its signature. A `try` whose `finally` was nothing but noise
-    goes too, and what it enclosed moves to the left."""
+    """Take the noise of a function out of its lines, and the types out of its signature. A `try`
+    whose `finally` was nothing but noise goes too, and what it enclosed moves to the left."""
     for node in ast.walk(function):
         if isinstance(node, ast.FunctionDef):
             _shorten(node, kept)
         elif isinstance(node, ast.stmt) and _is_noise(node):
             _drop(node, kept)
-        elif isinstance(node, ast.Try) and not node.handlers and all(map(_is_noise, node.finalbody)):
-            kept.pop(node.lineno, None)
-            for number in range((node.body[-1].end_lineno or 0) + 1, (node.end_lineno or 0) + 1):
-                kept.pop(number, None)  # `finally:` and what follows it
-            for number in range(node.lineno, (node.body[-1].end_lineno or 0) + 1):
-                if number in kept:
-                    kept[number] = kept[number].removeprefix("    ")
+        elif isinstance(node, ast.Try) and _only_records(node):
+            _unwrap(node, kept)
+
+
+def _only_records(node: ast.Try) -> bool:
+    return not node.handlers and all(map(_is_noise, node.finalbody))
+
+
+def _unwrap(node: ast.Try, kept: dict[int, str]) -> None:
+    """Leave the body of a `try` without its `finally`."""
+    body_ends = node.body[-1].end_lineno or 0
+    for number in (node.lineno, *range(body_ends + 1, (node.end_lineno or 0) + 1)):
+        kept.pop(number, None)
+    for number in range(node.lineno, body_ends + 1):
+        if number in kept:
+            kept[number] = kept[number].removeprefix("    ")
 
 
 def _shorten(function: ast.FunctionDef, kept: dict[int, str]) -> None:
