@@ -43,10 +43,10 @@ async function drawOrders(report) {
   const { status, body } = await ask(`/sales/${report.sale}/curve`);
   if (status !== 200 || report.sale !== sale) return;
   const orders = body.curve;
-  const end = orders.length ? orders[orders.length - 1][0] : 1;
+  const end = (orders.length && orders[orders.length - 1][0]) || 1; // one moment is no axis
   draw(
     report,
-    [[0, 0], ...orders.map(([time], index) => [time, index + 1])],
+    [[0, 0], ...orders.map(([time], index) => [time, index + 1]), [end, orders.length]],
     [...orders, [end, report.stock_left]],
   );
 }
