@@ -67,14 +67,15 @@ class Block:
 def critical_section(strategy: Strategy) -> list[dict[str, Any]]:
     """The blocks of a strategy as file, lines and the places of those that are marked: first what
     has a mark, in the order of MARKS, then the rest of its own file and of its lock's, sell_one()
-    included. Raises LookupError where MARKS names a line that is not there any more."""
+    included. A strategy from a file of one's own has no marks. Raises LookupError where MARKS names
+    a line that is not there any more."""
     lock = f"locks/classic/{Path(strategy.file).name}"
     own = [file for file in (strategy.file, lock) if (settings.BASE_DIR / file).is_file()]
     blocks = [block for file in own for block in _blocks(file)]
     for file, names in SHARED.items():
         blocks += [block for block in _blocks(file) if block.name in names]
     shown: list[Block] = []
-    for fragment in MARKS[strategy.name]:
+    for fragment in MARKS.get(strategy.name, ()):
         block = _mark(blocks, fragment)
         if block not in shown:
             shown.append(block)
@@ -95,7 +96,12 @@ def _mark(blocks: list[Block], fragment: str) -> Block:
 def _blocks(file: str) -> Iterator[Block]:
     text = (settings.BASE_DIR / file).read_text(encoding="utf-8")
     lines = text.splitlines()
-    for node in ast.parse(text).body:
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:  # a file of one's own that is being written
+        yield Block(file, "", lines, set())
+        return
+    for node in body:
         if isinstance(node, ast.ClassDef):
             for inner in node.body:
                 if isinstance(inner, ast.FunctionDef):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,3 +68,14 @@ def test_the_code_of_a_flawed_lock_has_the_lock_itself() -> None:
     blocks: list[Any] = Client().get("/strategies/setnx/code").json()["blocks"]
     assert {block["file"] for block in blocks} == {"locks/classic/setnx.py", "shop/purchase.py"}
     assert Client().get("/strategies/nonsense/code").status_code == 400
+
+
+@pytest.mark.parametrize("text", ["def buy(attempt):\n    return None\n", "def buy(attempt:\n"])
+def test_a_file_of_ones_own_is_shown_without_marks_also_while_it_is_being_written(
+    text: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "ex05.py"
+    file.write_text(text)
+    own, inside = critical_section(replace(STRATEGIES["none"], name="mine", path=str(file)))
+    assert (own["lines"], own["marked"]) == (text.splitlines(), [])
+    assert inside["lines"][0].startswith("def sell_one(")

@@ -7,9 +7,10 @@ export async function showCode(lock) {
   $("code-name").textContent = lock;
   const { status, body } = await ask(`/strategies/${lock}/code`);
   if (status !== 200 || $("code-name").textContent !== lock) return;
-  const decisive = body.blocks.filter((block) => block.marked.length);
-  $("code-marked").replaceChildren(...decisive.map(blockOf));
-  $("code-rest").replaceChildren(...body.blocks.filter((block) => !block.marked.length).map(blockOf));
+  const marked = body.blocks.filter((block) => block.marked.length);
+  const shown = marked.length ? marked : body.blocks; // a file of one's own has no marks
+  $("code-marked").replaceChildren(...shown.map(blockOf));
+  $("code-rest").replaceChildren(...body.blocks.filter((block) => !shown.includes(block)).map(blockOf));
 }
 
 function blockOf({ file, lines, marked }) {
