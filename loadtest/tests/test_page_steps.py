@@ -166,7 +166,7 @@ def test_how_long_a_buyer_may_stand_is_counted_down(page: Page) -> None:
     expect(column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
     press(page, "B", "check")
     blocked = column(page, "B")
-    expect(blocked).to_contain_text("BLOCKED waits in the database")
+    expect(blocked).to_contain_text("BLOCKED waits for the product's row in the database")
     expect(blocked.locator(".left")).to_contain_text("s left")
 
 

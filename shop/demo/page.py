@@ -75,6 +75,8 @@ def history(request: HttpRequest) -> HttpResponse:
     shown = []
     for sale in sales:
         run = runs.get(sale["sale"])
+        if run is None and not sale["open"] and not sale["orders"]:
+            continue  # nobody came
         figures = {name: (run or {}).get(name) for name in ("buyers", "hold_ms", "duration_s")}
         shown.append({**verdict.named(sale, run, None), "run": figures})
     return JsonResponse({"sales": shown})

@@ -1,7 +1,7 @@
 """The code of a strategy, as the page shows it: what a reader needs, its decisive lines marked.
 
-Left out: imports, docstrings of functions, the entry in the registry, and what only records and
-stops purchases for the demo (`point`, `note`).
+Left out: imports, docstrings of functions, types of arguments, the entry in the registry, and what
+only records and stops purchases for the demo (`point`, `note`) or guards against misuse.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ MARKS: dict[str, tuple[str, ...]] = {
     "serializable": ("@until_it_fits", "ISOLATION LEVEL SERIALIZABLE"),
     "counter": ("= reserve(", "write=write_relative"),
 }
-NOISE = {"point", "note"}
+#: Calls, a decorator, and the guard of held() against a lock inside a transaction.
+NOISE = {"point", "note", "contextmanager"}
+GUARD = "LockInsideTransaction"
 
 
 @dataclass(slots=True)
@@ -115,7 +117,8 @@ def _blocks(file: str) -> Iterator[Block]:
 def _block(file: str, node: ast.stmt, lines: list[str]) -> Block:
     """The lines of a statement without noise, from the margin on."""
     decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-    first = min([node.lineno, *(it.lineno for it in decorators)])
+    shown = [it.lineno for it in decorators if ast.unparse(it) not in NOISE]
+    first = min([node.lineno, *shown])
     kept = {number: lines[number - 1] for number in range(first, (node.end_lineno or 0) + 1)}
     if isinstance(node, ast.FunctionDef):
         _clean(node, kept)
@@ -170,12 +173,14 @@ def _drop(node: ast.stmt, kept: dict[int, str]) -> None:
 
 
 def _is_noise(node: ast.stmt) -> bool:
-    """Whether a statement is there for the demo and its records alone."""
+    """Whether a statement records, or guards against misuse, and is no part of the idea."""
     match node:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
             return name in NOISE
-        case ast.Assign(targets=[ast.Attribute(attr="committing")]):
+        case ast.Assign(targets=[ast.Attribute(attr="committing") | ast.Name(id="blocks")]):
             return True
+        case ast.If(body=[ast.Raise(exc=ast.Name(id=name))]):
+            return name == GUARD
     return False
 
 

@@ -114,6 +114,13 @@ def test_the_shelf_is_shown_while_redis_is_down(redis_outage: Outage, settings: 
     assert Client().post("/rush", RUSH).status_code == 503
 
 
+@rolled_back
+def test_a_sale_that_nobody_came_to_is_not_in_the_history() -> None:
+    open_sale(7)
+    now = open_sale(8)
+    assert [sale["sale"] for sale in Client().get("/history").json()["sales"]] == [now.pk]
+
+
 @committed
 def test_the_history_shows_sales_side_by_side_with_lock_and_verdict(locust: Locust) -> None:
     judged = open_sale(2)

@@ -50,9 +50,10 @@ def test_the_lock_to_copy_shows_its_hold_and_the_claim_of_its_fence() -> None:
     assert claim.startswith("UPDATE product SET fence = %s WHERE name = %s AND fence < %s")
 
 
-def test_a_try_that_only_recorded_is_gone_and_its_body_moved_to_the_left() -> None:
+def test_of_the_hold_the_idea_is_left_and_its_body_moved_out_of_the_try() -> None:
     held = critical_section(STRATEGIES["redis"])[0]["lines"]
-    assert held[-2:] == [
+    assert held == [
+        "def held(lock, *, even_inside_a_transaction):",
         "    with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:",
         "        yield lease",
     ]

@@ -102,6 +102,7 @@ function showButtons() {
   allow($("start"), !rush.on);
   const focused = document.activeElement === $("stop");
   $("stop").hidden = !rush.on;
+  $("buy").hidden = rush.on;
   if (focused && !rush.on) $("start").focus();
   $("stop").textContent = stopping ? "Stopping" : "Stop";
   allow($("stop"), !stopping);

@@ -15,10 +15,11 @@ function rowOf(sale, rush) {
   const running = rush && rush.sale === sale.sale;
   const { buyers, hold_ms: payment, duration_s: seconds } = sale.run;
   const verdict = running && !sale.oversold ? "running" : sale.verdict;
+  const settled = (figure) => (running ? "…" : figure); // what changes is above, in large digits
   const figures = [
-    [`${sale.orders} of ${sale.initial_stock}`, ""],
-    [sale.stock_left, ""],
-    [sale.lost_updates, ""],
+    [settled(`${sale.orders} of ${sale.initial_stock}`), ""],
+    [settled(sale.stock_left), ""],
+    [settled(sale.lost_updates), ""],
     [seconds === null ? "–" : seconds.toFixed(2), "wide"],
     [running ? rush.buyers : (buyers ?? "–"), "wider"],
     [payment === null ? "–" : `${payment} ms`, "wider"],

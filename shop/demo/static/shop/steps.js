@@ -8,7 +8,8 @@ const NEXT = { checked: "pay", paid: "decrement", written: "commit" };
 // what a blocked buyer waits for -> its icon, and in words
 const WAITS = {
   lock: ["lock", " waits until the other gives the lock back."],
-  database: ["database", " waits in the database: the other has not committed."],
+  database: ["database", " waits for the product's row in the database: the other has not committed."],
+  advisory: ["database", " waits for the advisory lock in the database: the other has not committed."],
 };
 
 let round = null;
@@ -66,10 +67,10 @@ function showBuyer(column, buyer, steps) {
   const next = status === "ready" ? "check" : NEXT[at] || "check";
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${next}`;
   column.querySelector(".left").textContent = buyer ? left(buyer.left_s) : "";
-  say(column.querySelector(".place"), JSON.stringify([steps && steps.round, buyer && [status, at, buyer.outcome, buyer.saw]]), ...place(buyer));
+  say(column.querySelector(".place"), JSON.stringify([steps && steps.round, buyer && [status, at, buyer.outcome, buyer.saw]]), ...place(buyer, steps));
 }
 
-function place(buyer) {
+function place(buyer, steps) {
   if (!buyer) return ["Press New round."];
   switch (buyer.status) {
     case "ready":
@@ -77,7 +78,7 @@ function place(buyer) {
     case "moving":
       return ["…"];
     case "blocked": {
-      const [sign, words] = WAITS[buyer.waits_for];
+      const [sign, words] = WAITS[steps.lock === "advisory" ? "advisory" : buyer.waits_for];
       return [badge("blocked", sign), words];
     }
     case "standing":
