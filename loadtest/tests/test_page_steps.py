@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -18,7 +18,7 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from loadtest.stack.stack import Stack
 from loadtest.tests import browser as browsers
-from loadtest.tests.browser import Watched, launched
+from loadtest.tests.browser import Watched, launched, printed_over_each_other, words_of
 from loadtest.tests.demo_page import (
     PLACES,
     begin,
@@ -104,25 +104,6 @@ def test_axe_finds_nothing_serious(page: Page) -> None:
         assert wide <= width, "the page can be scrolled sideways"
 
 
-#: Every text of the chart that is a word, with its box on the canvas.
-TEXTS = """() => echarts.getInstanceByDom(document.getElementById("chart")).getZr().storage
-    .getDisplayList(true)
-    .filter((drawn) => drawn.type === "tspan" && /[a-z]/.test(drawn.style.text))
-    .map((drawn) => {
-      const box = drawn.getBoundingRect().clone();
-      const moved = drawn.getComputedTransform();
-      if (moved) box.applyTransform(moved);
-      return { text: drawn.style.text, x: box.x, y: box.y, width: box.width, height: box.height };
-    })"""
-
-
-def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(
-        one[at] < other[at] + other[size] and other[at] < one[at] + one[size]
-        for at, size in (("x", "width"), ("y", "height"))
-    )
-
-
 @pytest.mark.parametrize(
     ("orders", "stock_left", "on"),
     [(1, 99, False), (1, 99, True), (0, 100, True), (200, 99, False), (99, 99, False)],
@@ -149,15 +130,9 @@ def test_no_text_of_the_chart_is_printed_over_another(
         "aria-label",
         f"Chart: {orders} orders against the line of 100 units; the shelf shows {stock_left}.",
     )
-    texts = page.evaluate(TEXTS)
+    texts = words_of(page, "chart")
     assert {text["text"] for text in texts} >= {f"orders {orders}", f"stock {stock_left}"}
-    over = [
-        (one["text"], other["text"])
-        for number, one in enumerate(texts)
-        for other in texts[:number]
-        if overlap(one, other)
-    ]
-    assert over == []
+    assert printed_over_each_other(texts) == []
 
 
 def test_how_long_a_buyer_may_stand_is_counted_down(page: Page) -> None:
