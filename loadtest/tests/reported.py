@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from loadtest.expected import EXPECTED
+from loadtest.judge.history import Event
 from loadtest.report import html as html_report
 from loadtest.report.timeline import timeline
 from loadtest.tests.happenings import Happenings
@@ -92,8 +93,8 @@ def write_every_fault(folder: Path) -> Path:
     token = paused()
     fired = token.history().events[3]["t"]
     for phase, ms in (("fire", 0), ("heal", 1), ("fire", 2), ("heal", 3)):
-        event: Any = {"by": "fault", "f": "pause", "type": "ok", "phase": phase, "what": phase}
-        token.events.append({**event, "t": fired + ms * 1_000_000})
+        at = {"t": fired + ms * 1_000_000, "phase": phase, "what": phase}
+        token.events.append(cast(Event, {"by": "fault", "f": "pause", "type": "ok", **at}))
     pause = run_of(token, "token", "pause", verdict="oversold", story=[])
     cells = [
         {**pause, "lock": lock, "fault": fault, "verdict": row.get(fault, "exact")}
