@@ -23,18 +23,6 @@ from workshop.kit import (
 # TODO: as it is, the last writer wins.
 from django.db import IntegrityError
 
-from workshop.kit import (
-    Attempt,
-    F,
-    Product,
-    Receipt,
-    SoldOut,
-    Stock,
-    read_stock,
-    sell_one,
-    transaction,
-)
-
 
 def write(attempt: Attempt, stock: Stock) -> None:
     try:

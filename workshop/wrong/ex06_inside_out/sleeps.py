@@ -15,8 +15,6 @@ from workshop.kit import Attempt, Receipt, acquire, hold, sell_one, transaction
 # TODO: as it is, the next buyer reads before this one has committed.
 import time
 
-from workshop.kit import Attempt, Receipt, acquire, hold, sell_one, transaction
-
 
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic():

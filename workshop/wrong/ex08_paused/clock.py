@@ -15,8 +15,6 @@ from workshop.kit import Attempt, Lease, Lost, Product, Receipt, Stock, fenced, 
 # TODO: as it is, the database believes whoever writes.
 import time
 
-from workshop.kit import Attempt, Lease, Lost, Product, Receipt, Stock, fenced, read_stock, sell_one
-
 
 def claim(fence: int):
     def read(attempt: Attempt) -> Stock:
