@@ -1,4 +1,4 @@
-# make demo   200 buyers, 100 units: without a lock, with A1's, with the one to copy
+# make demo   200 buyers, 100 units: without a lock, with an article's, with the one to copy
 # make matrix every strategy, each held against its expected verdict
 # make faults every fault made for real, each strategy held against its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"

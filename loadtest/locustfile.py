@@ -137,7 +137,12 @@ def set_up_the_web_ui(environment: Environment, **_: Any) -> None:
         before.replaced.set()
         return True
 
-    web_ui.install(environment, last_run=last_run, runs=runs, begin_another=begin_another)
+    def progress() -> dict[str, Any] | None:
+        return None if rush is None or rush.finished.is_set() else rush.progress()
+
+    web_ui.install(
+        environment, last_run=last_run, runs=runs, progress=progress, begin_another=begin_another
+    )
     gc.freeze()  # what is loaded stays: it is looked through neither in a rush nor at the end
 
 
@@ -145,6 +150,13 @@ def set_up_the_web_ui(environment: Environment, **_: Any) -> None:
 def open_the_shop(environment: Environment, **_: Any) -> None:
     Buyer.count = 0
     begin(environment)
+
+
+@events.test_stop.add_listener
+def stop_the_rush(**_: Any) -> None:
+    """Somebody stopped it, unless it is over."""
+    if rush is not None:
+        rush.stop()
 
 
 def begin(environment: Environment) -> None:
@@ -165,7 +177,7 @@ def begin(environment: Environment) -> None:
         rush.open_sale()
     except ShopUnreachable as error:
         logger.error("%s", error)
-        gevent.spawn(_end, environment, {"verdict": "unknown", "error": str(error)})
+        gevent.spawn(_end, environment, rush, rush.failed(str(error)))
         return
     gevent.spawn(_watch, environment, rush)
 
@@ -180,8 +192,8 @@ def _watch(environment: Environment, rush: Rush) -> None:
         result = _result(environment, rush)
     except Exception as error:  # any: if the watcher ended here, the run would never end
         logger.exception("the rush was not judged")
-        result = {"verdict": "unknown", "error": f"the rush was not judged: {error!r}"}
-    _end(environment, result)
+        result = rush.failed(f"the rush was not judged: {error!r}")
+    _end(environment, rush, result)
 
 
 def _result(environment: Environment, rush: Rush) -> dict[str, Any]:
@@ -192,7 +204,7 @@ def _result(environment: Environment, rush: Rush) -> dict[str, Any]:
         result = rush.result()
     except ShopUnreachable as error:
         logger.error("%s", error)
-        result = {"verdict": "unknown", "error": str(error)}
+        result = rush.failed(str(error))
     if environment.parsed_options.history:
         try:
             rush.write(environment.parsed_options.history)
@@ -208,7 +220,7 @@ def _not_written(result: dict[str, Any], option: str, error: OSError) -> dict[st
     return {**result, "verdict": "unknown", "error": message}
 
 
-def _end(environment: Environment, result: dict[str, Any]) -> None:
+def _end(environment: Environment, rush: Rush, result: dict[str, Any]) -> None:
     options = environment.parsed_options
     assert options is not None
     assert environment.runner is not None
@@ -231,7 +243,7 @@ def _end(environment: Environment, result: dict[str, Any]) -> None:
         result.get("stock_left"),
     )
     environment.process_exit_code = EXIT_CODES[result["verdict"]]
-    if options.stay:
+    if options.stay or rush.stopped:  # who stopped it may have begun another one by now
         return
     if options.headless:
         environment.runner.quit()

@@ -60,11 +60,11 @@ def test_readline_is_still_in_the_embedded_postgresql_and_psql_alone_needs_it() 
 
 def test_the_vendored_files_bring_their_licences() -> None:
     tracked = subprocess.run(
-        ["git", "ls-files", "shop/demo/static/shop/vendor"],
+        ["git", "ls-files", "assets/vendor"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     ).stdout
     for name in ("LICENSE", "NOTICE", "licenses/LICENSE-d3"):
-        assert f"shop/demo/static/shop/vendor/echarts/{name}\n" in tracked
+        assert f"assets/vendor/echarts/{name}\n" in tracked

@@ -1,8 +1,13 @@
-"""The shop with its page, and Locust's web UI, left running until Ctrl-C."""
+"""The shop with its page, its admin, and Locust's web UI, left running until Ctrl-C."""
 
 from __future__ import annotations
 
+import os
+import secrets
+import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,12 +17,13 @@ from rich.console import Console
 
 from loadtest.commands.run import Progress, Setting
 from loadtest.rush.locust_process import Buyers, new_token
-from loadtest.stack.stack import Stack, StackError
+from loadtest.stack.stack import ROOT, Stack, StackError
 from servers.embedded import VAR
 from servers.ports import free_port
 
 SHOP_PORT = 8000
 LOCUST_PORT = 8089
+ADMIN = "demo"
 
 
 class StackWithPage(Stack):
@@ -71,6 +77,44 @@ def serving(
         yield stack, buyers
 
 
+def make_admin(stack: Stack) -> str:
+    """Make the admin's user ADMIN in the database of this run. Returns its random password, empty
+    where the database is not the run's own. Raises StackError.
+
+    The nodes listen on 127.0.0.1 alone, and the database goes with the run.
+    """
+    if os.environ.get("DATABASE_URL"):
+        return ""
+    password = secrets.token_urlsafe(9)
+    done = subprocess.run(
+        [
+            *(sys.executable, "manage.py", "createsuperuser", "--no-input"),
+            *("--username", ADMIN, "--email", ""),
+        ],
+        cwd=ROOT,
+        env={**stack.nodes[0].environment, "DJANGO_SUPERUSER_PASSWORD": password},
+        stdin=subprocess.DEVNULL,
+        stdout=stack.log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    if done.returncode:
+        raise StackError(f"the admin's user could not be made; see {stack.log.name}")
+    return password
+
+
+def plain_locust(stack: Stack) -> str:
+    """The command that runs one rush on this stack with plain Locust."""
+    first, *others = [node.url for node in stack.nodes]
+    locust = Path(sys.executable).with_name("locust")
+    shown = locust.relative_to(ROOT) if locust.is_relative_to(ROOT) else locust
+    nodes = f" --nodes {','.join(others)}" if others else ""
+    return (
+        f"SHOP_RESTOCK_TOKEN={stack.token} {shlex.quote(str(shown))} --headless --lock redis "
+        f"--host {first}{nodes}"
+    )
+
+
 def run(setting: Setting, console: Console) -> int:
     """Start both, print where they are, wait. Raises StackError when a part does not start."""
     VAR.mkdir(exist_ok=True)
@@ -86,9 +130,15 @@ def run(setting: Setting, console: Console) -> int:
                     locust_port=LOCUST_PORT,
                 )
             )
+            progress("making the admin's user")
+            password = make_admin(stack)
         page, *others = [node.url for node in stack.nodes]
+        login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
+        console.print(f"admin   {page}/admin/  ({login})", highlight=False, soft_wrap=True)
         console.print(f"Locust  {buyers.url}/  (the same, with its figures and a tab of verdicts)")
+        console.print("plain Locust, in another terminal:")
+        console.print(f"  {plain_locust(stack)}", highlight=False, soft_wrap=True)
         if others:
             console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")

@@ -38,6 +38,7 @@ class Rush:
     gate: Event = field(default_factory=Event)
     finished: Event = field(default_factory=Event)
     replaced: Event = field(default_factory=Event)
+    stopped: bool = False
     released_at: float = 0.0
     replies: dict[str, Reply] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
@@ -83,6 +84,30 @@ class Rush:
         """Whether it is too late to ask again."""
         return time.monotonic() > self.released_at + self.deadline_s
 
+    def stop(self) -> None:
+        """End it now, if it is not over: whoever has no answer by now will get none."""
+        if not self.finished.is_set():
+            self.stopped = True
+            self.gate.set()
+            self.finished.set()
+
+    def progress(self) -> dict[str, Any]:
+        """How far it is; `left_s`: seconds until its buyers give up, None before their release."""
+        released = self.gate.is_set() and self.released_at
+        left = round(max(0.0, self.released_at + self.deadline_s - time.monotonic()), 1)
+        return {
+            "sale": self.sale,
+            "lock": self.lock,
+            "buyers": self.buyers,
+            "arrived": self.arrived,
+            "answered": len(self.replies),
+            "left_s": left if released else None,
+        }
+
+    def failed(self, reason: str) -> dict[str, Any]:
+        """The run of a rush that could not be judged."""
+        return {"lock": self.lock, "sale": self.sale, "verdict": "unknown", "error": reason}
+
     def leave(self, reply: Reply, interval: Interval) -> None:
         """Record the last answer to a buyer."""
         self.replies[reply.key] = reply
@@ -91,7 +116,8 @@ class Rush:
             self.finished.set()
 
     def result(self) -> dict[str, Any]:
-        """This run as `summary.json` has it, from the shop's own record."""
+        """This run as `summary.json` has it, from the shop's own record. One that was stopped is
+        `unknown`, unless it had oversold by then."""
         report = self.shop.sale(self.sale)
         unanswered = {key: Reply(key, "unknown") for key in map(self.key, range(self.buyers))}
         judgement = judge(
@@ -100,7 +126,11 @@ class Rush:
             orders=self.shop.orders(self.sale),
             replies=list({**unanswered, **self.replies}.values()),
         )
-        return self._as_run(judgement)
+        run = self._as_run(judgement)
+        if self.stopped:
+            run["stopped"] = True
+            run["verdict"] = "oversold" if run["oversold"] else "unknown"
+        return run
 
     def _as_run(self, judgement: Judgement) -> dict[str, Any]:
         return {

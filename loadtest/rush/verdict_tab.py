@@ -23,7 +23,7 @@ COLUMNS = {
     "verdict": "Verdict",
     "buyers": "Buyers",
     "initial_stock": "Stock",
-    "hold_ms": "Hold (ms)",
+    "hold_ms": "Payment (ms)",
     "orders": "Orders",
     "stock_left": "Stock left",
     "oversold": "Oversold",
@@ -38,7 +38,9 @@ COLUMNS = {
 def row(run: dict[str, Any]) -> dict[str, Any]:
     """One run, as in `summary.json`, as a line of the table. A run that failed has only a verdict;
     empty cells, not missing ones, or the table would not open."""
-    flat = {**run, **run.get("buy_ms", {}), "verdict": str(run["verdict"]).upper()}
+    stopped = run.get("stopped") and run["verdict"] == "unknown"
+    verdict = "STOPPED" if stopped else str(run["verdict"]).upper()
+    flat = {**run, **run.get("buy_ms", {}), "verdict": verdict}
     return {key: flat.get(key, "") for key in COLUMNS}
 
 

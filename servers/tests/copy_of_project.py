@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 
 class Copy:
-    """manage.py, shop, locks and servers, copied. `prefix` is put before every command."""
+    """manage.py, assets, shop, locks and servers, copied. `prefix` is put before every command."""
 
     def __init__(self, root: Path, *, temporary: Path, prefix: list[str] | None = None) -> None:
         self.root = root
@@ -61,7 +61,7 @@ class Copy:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         leave_out = shutil.ignore_patterns("__pycache__", "tests")
-        for folder in ("shop", "locks", "servers"):
+        for folder in ("assets", "shop", "locks", "servers"):
             shutil.copytree(ROOT / folder, root / folder, ignore=leave_out)
         shutil.copy(ROOT / "manage.py", root)
 

@@ -15,9 +15,16 @@ from shop.strategies import STRATEGIES
 from shop.tests.till import get
 
 #: For the page alone, and the admin: no part of what others may build on.
-OF_THE_PAGE = {"/", "/state", "/history", "/rush", "/steps", "/steps/step", "/admin/"} | {
-    "/strategies/{lock}/code"
-}
+OF_THE_PAGE = {
+    "/",
+    "/state",
+    "/history",
+    "/rush",
+    "/rush/stop",
+    "/steps",
+    "/steps/step",
+    "/admin/",
+} | {"/strategies/{lock}/code"}
 #: Of POST /buy, as design and docs/running.md have it.
 CONTRACT = {
     "200": ["sold"],
