@@ -82,6 +82,9 @@ class Copy:
     def postgres(self) -> psutil.Process:
         return psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
 
+    def socket_folder(self) -> Path:
+        return Path((self.data / "postmaster.pid").read_text().splitlines()[4])
+
     def valkey(self) -> psutil.Process:
         registry = json.loads((self.root / "var" / "users.json").read_text())
         return psutil.Process(registry["valkey"]["pid"])

@@ -140,12 +140,13 @@ def test_a_stale_pid_that_belongs_to_another_postgresql_now_does_not_stop_the_st
 def stale_files(copy: Copy) -> dict[Path, str]:
     """The two files that name the pid of a server that was stopped since."""
     with User(copy):
-        names = ("postmaster.pid", ".s.PGSQL.5432.lock")
-        return {copy.data / name: (copy.data / name).read_text() for name in names}
+        files = (copy.data / "postmaster.pid", copy.socket_folder() / ".s.PGSQL.5432.lock")
+        return {file: file.read_text() for file in files}
 
 
 def assert_starts_over(copy: Copy, stale: dict[Path, str], pid: int) -> None:
     for file, text in stale.items():
+        file.parent.mkdir(exist_ok=True)
         file.write_text("\n".join([str(pid), *text.splitlines()[1:]]) + "\n")
         shutil.chown(file, copy.data.owner(), copy.data.group())
     with User(copy) as user:
