@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import environ
 import psycopg
+import redis
 from psycopg import sql
 
 from servers.errors import EmbeddedError
@@ -156,6 +157,22 @@ def _leave(users: dict[str, Any]) -> None:
         _postgres().stop()
         if (valkey := users.pop("valkey", None)) is not None:
             end(valkey)
+
+
+def postgres_version() -> str:
+    """The version of the PostgreSQL of DATABASE_URL. Raises psycopg.Error."""
+    with psycopg.connect(os.environ["DATABASE_URL"], connect_timeout=5) as connection:
+        number = connection.info.server_version
+    return f"{number // 10000}.{number % 10000}"
+
+
+def redis_version() -> str:
+    """The name and version of the Redis or Valkey of REDIS_URL. Raises redis.RedisError."""
+    url = os.environ["REDIS_URL"]
+    with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
+        said: Any = client.info("server")
+    name = said.get("server_name", "redis")
+    return f"{name} {said.get(f'{name}_version', said['redis_version'])}"
 
 
 def _say(text: str) -> None:

@@ -98,6 +98,7 @@ class Postgres:
             server.ensure_pgdata_inited()
             return
         with tempfile.TemporaryDirectory(prefix="pg-", dir=self.runtime) as folder:
+            _open_to_all(self.runtime)
             _open_to_all(Path(folder))
             server.bin_path = Path(shutil.copytree(installed, Path(folder) / "pg")) / "bin"
             server.ensure_pgdata_inited()

@@ -178,7 +178,7 @@ ENDINGS: list[Callable[[Command], None]] = [
 
 @pytest.fixture(scope="module")
 def checkout() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="oversold-clone-") as folder:
+    with tempfile.TemporaryDirectory(prefix="oversold clone's-") as folder:
         yield fresh_copy(Path(folder).resolve())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,16 +16,17 @@ import psutil
 import psycopg
 import pytest
 
+from servers.postgres import Postgres
 from servers.tests.copy_of_project import Copy, User, assert_gone, is_gone
 
 
 @pytest.fixture(scope="module")
 def copy() -> Iterator[Copy]:
-    """One copy for all tests here: initdb takes its time."""
+    """One copy for all tests here: initdb takes its time. A shell would take its name apart."""
     with tempfile.TemporaryDirectory(prefix="oversold-") as name:
         temporary = Path(name) / "t"
         temporary.mkdir()
-        copy = Copy(Path(name) / "copy", temporary=temporary)
+        copy = Copy(Path(name) / 'a copy\'s "$HOME" `id` ü', temporary=temporary)
         try:
             yield copy
         finally:
@@ -185,6 +187,22 @@ def test_postgresql_is_durable_and_has_connections_for_two_demos(copy: Copy) -> 
             "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [list(wanted)]
         ).fetchall()
     assert dict(found) == wanted
+
+
+def test_the_wheel_may_be_in_such_a_path_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """initdb hands the path of its programs to a shell; they are copied for it then."""
+    monkeypatch.setattr("servers.postgres.SHELL_CHARACTERS", re.compile("site-packages"))
+    with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
+        server = Postgres(tmp_path / "data", runtime=Path(folder))
+        server.start()
+        try:
+            host = str(server.socket_folder())
+            psycopg.connect(host=host, user="postgres", dbname="postgres").close()
+        finally:
+            server.stop()
+        assert [path.name for path in Path(folder).iterdir()] == ["wheel"], "the copy is gone"
 
 
 # --- as an ordinary user, in a deep folder ------------------------------------------------------
