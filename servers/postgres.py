@@ -100,7 +100,7 @@ class Postgres:
         with tempfile.TemporaryDirectory(prefix="pg-", dir=self.runtime) as folder:
             _open_to_all(self.runtime)
             _open_to_all(Path(folder))
-            server.bin_path = Path(shutil.copytree(installed, Path(folder) / "pg")) / "bin"
+            server.bin_path = _copy(installed, Path(folder)) / "bin"
             server.ensure_pgdata_inited()
             server.bin_path = installed / "bin"
 
@@ -221,6 +221,18 @@ def _plain_environment(runtime: Path) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def _copy(installed: Path, folder: Path) -> Path:
+    """Copy the programs, with their libraries where the programs look for them: beside the wheel's
+    package on Linux, in it on macOS. Returns the folder of the copy."""
+    package = installed.parent
+    copied = folder / package.name
+    copied.mkdir()
+    for libraries in (package.with_name(f"{package.name}.libs"), package / ".dylibs"):
+        if libraries.exists():
+            (folder / libraries.relative_to(package.parent)).symlink_to(libraries)
+    return Path(shutil.copytree(installed, copied / installed.name))
 
 
 def _open_to_all(folder: Path) -> None:
