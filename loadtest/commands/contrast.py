@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     except (ShopUnreachable, NoResult) as error:
         console.print(f"[red]{error}[/]", highlight=False, soft_wrap=True)
         return 2
-    console.print(report.table(runs, report.DEMO))
+    console.print(report.fitting(runs, report.DEMO, console))
     return 0 if all(run["as_expected"] for run in runs) else 1
 
 
