@@ -33,25 +33,25 @@ OWN = {
 
 
 def fresh_copy(folder: Path) -> Path:
-    """Copy every file that git tracks or would add; where git is not used, every source file."""
-    for name in _files():
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+    """Copy every file of the project."""
+    for name in files(ROOT):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name)
     return folder
 
 
-def _files() -> list[str]:
-    if not (ROOT / ".git").exists():
-        return [str(path.relative_to(ROOT)) for path in _walk(ROOT)]
+def files(root: Path) -> list[str]:
+    """Every file that git tracks or would add; in a ZIP without .git, all that nothing made."""
+    if not (root / ".git").exists():
+        return sorted(path.relative_to(root).as_posix() for path in _walk(root))
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=ROOT,
+        cwd=root,
         check=True,
         capture_output=True,
         text=True,
     )
-    return [name for name in listed.stdout.split("\0") if name]
+    return sorted(name for name in listed.stdout.split("\0") if (root / name).is_file())
 
 
 def _walk(folder: Path) -> Iterator[Path]:
