@@ -25,8 +25,9 @@ import redis
 from psycopg import sql
 
 from servers.errors import EmbeddedError
+from servers.initdb import forget_libpq_variables
 from servers.loopback import ask_loopback_directly
-from servers.postgres import Postgres, forget_libpq_variables
+from servers.postgres import Postgres
 from servers.registry import end, identity, is_alive, registry
 from servers.runtime import runtime_folder
 from servers.signals import end_on_hangup_and_sigterm, uninterrupted

