@@ -7,6 +7,7 @@ nodes: these ignore SIGTERM, so that stopping takes its time.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
+from loadtest.stack.stack import Node, Stack
 from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, fresh_environment, start
 from servers.tests.proxied import eventually
 
@@ -246,10 +248,15 @@ def test_nohup_is_respected(held: Path) -> None:
     ctrl_c(command)
 
 
-def test_what_a_killed_command_left_is_ended_by_the_next_one(held: Path) -> None:
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_what_a_killed_command_left_is_ended_by_the_next_one(held: Path, is_stopping: bool) -> None:
+    """Forgotten before they have ended, nobody would ever end them."""
     killed = Command(held)
     killed.read_until("ready")
-    left = children(held)
+    left = children(held)[1:]  # the nodes
+    if is_stopping:
+        killed.send(signal.SIGINT)
+        killed.read_until("stopping: node A, node B")
     killed.send(signal.SIGKILL)
     killed.end()
     assert all(runs(pid) for pid in left)
@@ -258,6 +265,19 @@ def test_what_a_killed_command_left_is_ended_by_the_next_one(held: Path) -> None
     following.read_until("ready")
     assert [pid for pid in left if runs(pid)] == []
     ctrl_c(following)
+
+
+def test_a_stack_stops_although_nobody_can_be_told() -> None:
+    def progress(step: str) -> None:
+        raise SystemExit(1)  # rich's answer to a closed pipe
+
+    with tempfile.TemporaryFile() as log:
+        stack = Stack(nodes=1, workers=1, threads=1, log=log, progress=progress)
+        node = Node("A", environment=dict(os.environ), log=log)
+        pid = node._server.start([sys.executable, "-c", "import time; time.sleep(600)"])
+        stack.nodes.append(node)
+        stack.stop()
+    assert not runs(pid)
 
 
 @pytest.fixture
