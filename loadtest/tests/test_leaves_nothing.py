@@ -31,7 +31,7 @@ from loadtest import __main__ as program
 from loadtest.stack import stack
 from servers import process
 
-process.STOP_TIMEOUT = stack.STOP_TIMEOUT = 0.5
+process.STOP_TIMEOUT = stack.STOP_TIMEOUT = float(sys.argv[1])
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up'); time.sleep(600)"
 
 class StubbornNode(stack.Node):
@@ -72,11 +72,13 @@ HOLDER = (
 class Command:
     """One such command in a checkout, and what it printed."""
 
-    def __init__(self, root: Path, *, ignoring: signal.Signals | None = None) -> None:
+    def __init__(
+        self, root: Path, *, ignoring: signal.Signals | None = None, stop_timeout: float = 0.5
+    ) -> None:
         self.root = root
         self.printed = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-uc", COMMAND],
+            [sys.executable, "-uc", COMMAND, str(stop_timeout)],
             cwd=root,
             env=fresh_environment(),
             stdin=subprocess.PIPE,
@@ -251,7 +253,7 @@ def test_nohup_is_respected(held: Path) -> None:
 @pytest.mark.parametrize("is_stopping", [False, True])
 def test_what_a_killed_command_left_is_ended_by_the_next_one(held: Path, is_stopping: bool) -> None:
     """Forgotten before they have ended, nobody would ever end them."""
-    killed = Command(held)
+    killed = Command(held, stop_timeout=60)
     killed.read_until("ready")
     left = children(held)[1:]  # the nodes
     if is_stopping:
