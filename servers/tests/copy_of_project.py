@@ -91,8 +91,9 @@ class Copy:
 
     def stop_whatever_runs(self) -> None:
         """Kill what a failed test left."""
-        for process in psutil.process_iter(["name", "cmdline"]):
-            if str(self.root) in " ".join(process.info["cmdline"] or []):
+        for process in psutil.process_iter(["cmdline", "cwd"]):
+            known = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
+            if str(self.root) in " ".join(known):  # Valkey writes over its command line
                 process.kill()
 
 
