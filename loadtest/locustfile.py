@@ -28,6 +28,7 @@ from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
 from loadtest.rush.rush import Rush
 from loadtest.stack.client import Shop, ShopUnreachable
+from servers.loopback import ask_loopback_directly
 
 logger = logging.getLogger("loadtest")
 
@@ -44,7 +45,7 @@ last_run: dict[str, Any] = {"number": 0}
 #: The results of all rushes, oldest first.
 runs: list[dict[str, Any]] = []
 
-
+ask_loopback_directly()
 events.init_command_line_parser.add_listener(add_arguments)
 
 

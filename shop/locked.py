@@ -45,12 +45,15 @@ def redis_lock(attempt: Attempt) -> RedisLock:
 
 
 class LockInsideTransaction(RuntimeError):
-    """A lock taken inside a transaction is released before the commit, and the next buyer reads
-    the old stock. Take the lock outside and open the transaction inside it: no ATOMIC_REQUESTS,
-    no atomic() around a purchase. To see it oversell, ask for lock=redis-in-transaction."""
+    """A lock was asked for inside a transaction. The message says why not, and what to do."""
 
     def __init__(self) -> None:
-        super().__init__(" ".join((self.__doc__ or "").split()))
+        super().__init__(
+            "A lock taken inside a transaction is released before the commit, and the next buyer "
+            "reads the old stock. Take the lock outside and open the transaction inside it: no "
+            "ATOMIC_REQUESTS, no atomic() around a purchase. To see it oversell, ask for "
+            "lock=redis-in-transaction."
+        )
 
 
 @contextmanager

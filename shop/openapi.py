@@ -128,7 +128,7 @@ def answers(*errors: type[ShopError], **others: Schema) -> Schema:
         outcomes.setdefault(error.status, []).append(error)
     found = {name.lstrip("_"): response for name, response in others.items()}
     for status, kinds in outcomes.items():
-        says = " ".join((kind.__doc__ or "").splitlines()[0] for kind in kinds)
+        says = " ".join(kind.text for kind in kinds)
         outcome = text_of(*sorted({kind.outcome for kind in kinds}))
         body = object_of({"outcome": outcome, "error": TEXT}, {"allowed": list_of(TEXT)})
         found[str(status)] = answer(body, says)

@@ -38,7 +38,7 @@ def run(setting: Setting, console: Console) -> int:
         out.write(summary, stack.events(), title="the rush")
         out.finish()
     console.print()
-    console.print(report.table(runs, report.DEMO))
+    console.print(report.fitting(runs, report.DEMO, console))
     console.print()
     out.print_files("summary.json", html_report.NAME)
     console.print(NEXT, style="dim", highlight=False)

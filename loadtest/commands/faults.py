@@ -67,7 +67,8 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
         out.write(summary, testbed.events(), title="every fault", faults=made)
         out.finish()
     console.print()
-    console.print(fault_report.table(cells))
+    for shown in fault_report.tables(cells, console.width):
+        console.print(shown)
     console.print(fault_report.numbers(cells), highlight=False, style="dim")
     off = [cell for cell in cells if not cell["as_expected"]]
     for cell in off:

@@ -40,7 +40,7 @@ def run(setting: Setting, console: Console) -> int:
         (out.folder.path / "matrix.md").write_text(report.markdown(typical, report.MATRIX))
         out.write(summary, events, title="every strategy under the rush")
         out.finish()
-    console.print(report.table(report.typical(runs), report.MATRIX))
+    console.print(report.fitting(report.typical(runs), report.MATRIX, console))
     console.print(LEGEND, style="dim", highlight=False)
     off = [one for one in runs if not one["as_expected"]]
     console.print(f"\n{len(runs)} runs, {len(off)} verdicts off", style="bold")

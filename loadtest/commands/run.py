@@ -74,6 +74,12 @@ class Progress:
             self.console.print(f"[dim]{step}[/]")
         self._step, self._since = step, now
         self._status.update(step)
+        self._status.start()
+
+    def pause(self) -> None:
+        """End the line until the next step: something else is printed now."""
+        self("")
+        self._status.stop()
 
 
 @dataclass

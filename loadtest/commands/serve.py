@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -26,23 +26,6 @@ LOCUST_PORT = 8089
 ADMIN = "demo"
 
 
-class StackWithPage(Stack):
-    """A stack whose page knows where Locust will be, and its token: Locust comes last, it asks the
-    shop for the names of the locks."""
-
-    locust_port = 0
-    locust_token = ""
-
-    def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        own = super()._environment_of(number, environment)
-        return {
-            **own,
-            "LOCUST_URL": f"http://127.0.0.1:{self.locust_port}",
-            "LOCUST_TOKEN": self.locust_token,
-            "LOCUST_TOKEN_FILE": "",
-        }
-
-
 @contextmanager
 def serving(
     setting: Setting,
@@ -56,23 +39,26 @@ def serving(
 
     Raises StackError when a part does not start.
     """
-    with ExitStack() as everything:
-        stack = StackWithPage(
+    # Before the nodes, for their page; Locust itself comes last: it asks the shop for its locks.
+    locust_port, token = free_port(locust_port), new_token()
+    with (
+        Stack(
             nodes=setting.nodes,
             workers=setting.workers,
             threads=setting.threads,
             log=log,
             progress=progress,
             port=shop_port,
-        )
-        stack.locust_port = free_port(locust_port)
-        stack.locust_token = new_token()
-        everything.enter_context(stack)
-        buyers = everything.enter_context(
-            Buyers(stack, log=log, port=stack.locust_port, token=stack.locust_token)
-        )
-        if buyers.port != stack.locust_port:
-            raise StackError(f"port {stack.locust_port} was taken while starting: start again")
+            environment={
+                "LOCUST_URL": f"http://127.0.0.1:{locust_port}",
+                "LOCUST_TOKEN": token,
+                "LOCUST_TOKEN_FILE": "",
+            },
+        ) as stack,
+        Buyers(stack, log=log, port=locust_port, token=token) as buyers,
+    ):
+        if buyers.port != locust_port:
+            raise StackError(f"port {locust_port} was taken while starting: start again")
         buyers.wait_until_ready()
         yield stack, buyers
 
@@ -116,22 +102,25 @@ def plain_locust(stack: Stack) -> str:
 
 
 def run(setting: Setting, console: Console) -> int:
-    """Start both, print where they are, wait. Raises StackError when a part does not start."""
+    """Start both, print where they are, wait for Ctrl-C, which is its normal end.
+
+    Raises StackError when a part does not start.
+    """
     VAR.mkdir(exist_ok=True)
-    with ExitStack() as everything:
-        log = everything.enter_context(Path(VAR / "serve.log").open("wb"))
-        with Progress(console, verbose=setting.verbose) as progress:
-            stack, buyers = everything.enter_context(
-                serving(
-                    setting,
-                    log=log,
-                    progress=progress,
-                    shop_port=SHOP_PORT,
-                    locust_port=LOCUST_PORT,
-                )
-            )
-            progress("making the admin's user")
-            password = make_admin(stack)
+    with (
+        Path(VAR / "serve.log").open("wb") as log,
+        Progress(console, verbose=setting.verbose) as progress,
+        serving(
+            setting,
+            log=log,
+            progress=progress,
+            shop_port=SHOP_PORT,
+            locust_port=LOCUST_PORT,
+        ) as (stack, buyers),
+    ):
+        progress("making the admin's user")
+        password = make_admin(stack)
+        progress.pause()
         page, *others = [node.url for node in stack.nodes]
         login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
@@ -142,5 +131,6 @@ def run(setting: Setting, console: Console) -> int:
         if others:
             console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
-        signal.pause()
+        with suppress(KeyboardInterrupt):
+            signal.pause()
     return 0

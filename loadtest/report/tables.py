@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from loadtest.judge.run import Machine, Run, Summary
@@ -63,15 +65,31 @@ def typical(runs: Sequence[Run]) -> list[Run]:
     return chosen
 
 
-def table(runs: Sequence[Run], columns: Sequence[str]) -> Table:
-    """One line per run, for the terminal."""
+def table(runs: Sequence[Run], columns: Sequence[str], *, narrow: bool = False) -> Table:
+    """One line per run, for the terminal. `narrow`: each word of a heading on a line of its own."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
+    if narrow:
+        shown.padding = (0, 1, 0, 0)
     for name in ("lock", "verdict"):
         shown.add_column(name, no_wrap=True)
     for name in columns:
-        shown.add_column(name, justify="right", no_wrap=True)
+        heading = re.sub(" (?!/)", "\n", name) if narrow else name
+        shown.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
         shown.add_row(named(run), verdict_cell(run), *figures(run, runs, columns))
+    return shown
+
+
+def fitting(runs: Sequence[Run], columns: Sequence[str], console: Console) -> Table:
+    """The table as it fits the console: narrow, and without its last columns, where it must be."""
+    unbounded = console.options.update(width=10_000)
+    shown = table(runs, columns)
+    for left in range(len(columns), -1, -1):
+        if console.measure(shown, options=unbounded).maximum <= console.width:
+            break
+        shown = table(runs, columns[:left], narrow=True)
+        if left < len(columns):
+            shown.caption = f"{console.width} columns: {', '.join(columns[left:])} left out"
     return shown
 
 

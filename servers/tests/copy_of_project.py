@@ -82,14 +82,18 @@ class Copy:
     def postgres(self) -> psutil.Process:
         return psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
 
+    def socket_folder(self) -> Path:
+        return Path((self.data / "postmaster.pid").read_text().splitlines()[4])
+
     def valkey(self) -> psutil.Process:
         registry = json.loads((self.root / "var" / "users.json").read_text())
         return psutil.Process(registry["valkey"]["pid"])
 
     def stop_whatever_runs(self) -> None:
         """Kill what a failed test left."""
-        for process in psutil.process_iter(["name", "cmdline"]):
-            if str(self.root) in " ".join(process.info["cmdline"] or []):
+        for process in psutil.process_iter(["cmdline", "cwd"]):
+            known = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
+            if str(self.root) in " ".join(known):  # Valkey writes over its command line
                 process.kill()
 
 

@@ -122,7 +122,9 @@ class Recorder:
         if pid not in self._files:  # the first event, or the first after a fork
             path = self.folder / f"node-{self.node}-{pid}.jsonl"
             self._files[pid] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(self._files[pid], "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+        text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+        if os.write(self._files[pid], text) != len(text):
+            raise OSError("half an event was written: make room on the disk and repeat the run")
 
     def stop_at(self, purchase: TracedPurchase, name: str) -> None:
         """Wait here until the file that lets this purchase go on appears."""
