@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,12 +46,15 @@ def redis_lock(attempt: Attempt) -> RedisLock:
 
 
 class LockInsideTransaction(RuntimeError):
-    """A lock taken inside a transaction is released before the commit, and the next buyer reads
-    the old stock. Take the lock outside and open the transaction inside it: no ATOMIC_REQUESTS,
-    no atomic() around a purchase. To see it oversell, ask for lock=redis-in-transaction."""
+    """A lock was about to be taken inside a transaction."""
 
-    def __init__(self) -> None:
-        super().__init__(" ".join((self.__doc__ or "").split()))
+    def __init__(self) -> None:  # no docstring for a message: python -OO leaves those out
+        super().__init__(
+            "A lock taken inside a transaction is released before the commit, and the next buyer "
+            "reads the old stock. Take the lock outside and open the transaction inside it: no "
+            "ATOMIC_REQUESTS, no atomic() around a purchase. To see it oversell, ask for "
+            "lock=redis-in-transaction."
+        )
 
 
 @contextmanager
@@ -67,8 +71,10 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
     with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
         point(
             "acquired",
+            lock_name=lock.name,
             token=lease.token,
             fence=lease.fence,
+            thread=threading.get_ident(),
             waited_ms=round(lease.waited_seconds * 1000, 3),
         )
         note(waited=lease.waited_seconds)

@@ -32,17 +32,18 @@ from shop.demo import stepper
 LONGEST_STOP = 30.0
 LOOK_EVERY = 0.005
 #: What begins, and may still fail; everything else has happened.
-BEGINS = {"acquire", "before_commit", "release"}
+BEGINS = {"begins", "acquire", "reserve", "before_commit", "release"}
 
 
 @dataclass(frozen=True, slots=True)
 class TracedPurchase:
-    """One request of a purchase: its Idempotency-Key, the points at which it is to stop, and what
-    it did that is not yet written."""
+    """One request of a purchase: its Idempotency-Key, the points at which it is to stop, what it
+    did that is not yet written, and the sale that it is about, once that is known."""
 
     attempt: str
     stops: frozenset[str]
     kept: list[dict[str, Any]] = field(default_factory=list)
+    of: dict[str, object] = field(default_factory=dict)
 
 
 _purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=None)
@@ -101,6 +102,8 @@ class Recorder:
 
     def record(self, purchase: TracedPurchase, event: str, facts: Mapping[str, object]) -> None:
         """Record one event of a purchase."""
+        if facts.get("sale") is not None:
+            purchase.of["sale"] = facts["sale"]
         line: dict[str, Any] = {
             "t": time.monotonic_ns(),
             "by": "node",
@@ -110,6 +113,7 @@ class Recorder:
             "f": event,
             "type": "invoke" if event in BEGINS else "ok",
             **facts,
+            **purchase.of,
         }
         if self.at_once:
             self.write([line])
