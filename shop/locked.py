@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,7 +73,6 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
             lock_name=lock.name,
             token=lease.token,
             fence=lease.fence,
-            thread=threading.get_ident(),
             waited_ms=round(lease.waited_seconds * 1000, 3),
         )
         note(waited=lease.waited_seconds)

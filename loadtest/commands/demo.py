@@ -34,6 +34,8 @@ def run(setting: Setting, console: Console) -> int:
         out.finish()
     console.print()
     console.print(report.table(runs, report.DEMO))
+    for reason in report.reasons(runs):
+        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
     console.print()
     out.print_files("summary.json", html_report.NAME)
     return 0 if all(one["as_expected"] for one in runs) else 1

@@ -37,6 +37,8 @@ def run(setting: Setting, console: Console) -> int:
         out.write(summary, events, title="every strategy under the rush")
         out.finish()
     console.print(report.table(report.typical(runs), report.MATRIX))
+    for reason in report.reasons(runs):
+        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
     off = [one for one in runs if not one["as_expected"]]
     console.print(f"\n{len(runs)} runs, {len(off)} verdicts off", style="bold")
     out.print_files("summary.json", html_report.NAME)

@@ -22,6 +22,7 @@ class Buyer:
     """Buys one unit.
 
     attempt     the Idempotency-Key: <run>/<fault>/<lock>/<buyer>
+    sale        number of the sale that the buyer comes for; 0: whichever is open
     stop        the point at which the purchase stops until it is resumed, or empty
     asks_again  whether the buyer asks again until an answer is final
     reply       the last reply
@@ -37,6 +38,7 @@ class Buyer:
         attempt: str,
         lock: str,
         product: str,
+        sale: int = 0,
         stop: str = "",
         asks_again: bool = True,
     ) -> None:
@@ -44,6 +46,7 @@ class Buyer:
         self.attempt = attempt
         self.lock = lock
         self.product = product
+        self.sale = sale
         self.stop = stop
         self.asks_again = asks_again
         self.reply = Reply(attempt, "unknown")
@@ -84,6 +87,7 @@ class Buyer:
             "attempt": self.attempt,
             "lock": self.lock,
             "product": self.product,
+            "sale": self.sale,
             "node": shop.name,
         }
         self.history.record(by="buyer", f="buy", type="invoke", **common)
@@ -94,6 +98,7 @@ class Buyer:
                 lock=self.lock,
                 buyer=self.attempt.rpartition("/")[2],
                 key=self.attempt,
+                sale=self.sale,
                 stop=self.stop,
             )
             outcome = str(body.get("outcome", "unknown"))

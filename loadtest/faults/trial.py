@@ -12,7 +12,7 @@ from loadtest.expected import EXPECTED, STOPS
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.verdict import Judgement, judge
+from loadtest.judge.verdict import Asked, Judgement, judge
 
 STOCK = 10
 BUYERS = 20
@@ -77,9 +77,14 @@ class Trial:
     def buyer(self, name: str, *, stop: str = "", asks_again: bool = True) -> Buyer:
         """A new buyer, not started yet."""
         attempt = f"{self.attempts}/{name}"
-        known = {"lock": self.lock, "product": self.product}
         buyer = Buyer(
-            self.testbed.history, attempt=attempt, stop=stop, asks_again=asks_again, **known
+            self.testbed.history,
+            attempt=attempt,
+            lock=self.lock,
+            product=self.product,
+            sale=self.sale,
+            stop=stop,
+            asks_again=asks_again,
         )
         self.buyers.append(buyer)
         return buyer
@@ -202,6 +207,15 @@ class Trial:
             ttl=self.fault.ttl,
             fired=not self.missing,
             orphan_lock=orphan,
+            asked=Asked(
+                stock=STOCK,
+                buyers=[buyer.attempt for buyer in self.buyers],
+                lock=self.lock,
+                product=self.product,
+                sale=self.sale,
+                recorded=True,
+                excused=frozenset(b.attempt for b in self.buyers if not b.asks_again),
+            ),
         )
 
     def recovery(self) -> float | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -38,7 +39,8 @@ BEGINS = {"begins", "acquire", "reserve", "before_commit", "release"}
 @dataclass(frozen=True, slots=True)
 class TracedPurchase:
     """One request of a purchase: its Idempotency-Key, the points at which it is to stop, what it
-    did that is not yet written, and the sale that it is about, once that is known."""
+    did that is not yet written, and what all its events have: its thread, and the sale once that
+    is known."""
 
     attempt: str
     stops: frozenset[str]
@@ -151,7 +153,7 @@ class TraceMiddleware:
         if key is None:
             return self.get_response(request)
         stops = frozenset(filter(None, request.headers.get("Demo-Stop", "").split(",")))
-        purchase = TracedPurchase(key, stops)
+        purchase = TracedPurchase(key, stops, of={"thread": threading.get_ident()})
         before = _purchase.set(purchase)
         try:
             probe.point("arrives")
