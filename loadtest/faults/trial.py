@@ -23,6 +23,8 @@ ENTER_TIMEOUT = 10.0
 #: Seconds that a resumed buyer is waited for: a rival may block it.
 RESUME_TIMEOUT = 0.4
 LONGEST_DRAIN = 40.0
+#: By how many ttl a dead holder may keep the others out: the ttl, and as much for a busy machine.
+RECOVERS_WITHIN = 2.0
 
 
 class Traits(Protocol):
@@ -218,6 +220,13 @@ class Trial:
             ),
         )
 
+    def recover(self) -> float | None:
+        """`recovery`, which is wrong where it took longer than a lock may keep the others out."""
+        took = self.recovery()
+        if late := late_recovery(took, self.fault.ttl):
+            self.wrong.append(late)
+        return took
+
     def recovery(self) -> float | None:
         """Seconds from the fault to the next sale: 0 if the victim kept nobody out, None if nobody
         bought any more."""
@@ -225,6 +234,13 @@ class Trial:
         if not sold or not self.fired_at:
             return None
         return round(max(0.0, min(sold) - self.fired_at), 3)
+
+
+def late_recovery(seconds: float | None, ttl: float) -> str:
+    """What is wrong with a recovery that took so long; empty if nothing is, or nobody recovered."""
+    if seconds is None or seconds <= RECOVERS_WITHIN * ttl:
+        return ""
+    return f"nobody bought for {seconds:.1f} s, and the ttl is {ttl:g} s"
 
 
 def still_held(trials: Sequence[Trial]) -> list[str]:

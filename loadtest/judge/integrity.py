@@ -153,25 +153,3 @@ def commit_order(record: Record) -> Finding | None:
             )
             return Finding("commit_order", what, (first["key"], second["key"]), voids=True)
     return None
-
-
-def slow_recovery(record: Record) -> Finding | None:
-    """Somebody buys again within the time that the lock promises."""
-    bound = record.asked.recover_s
-    fired = [
-        event["t"]
-        for event in record.history.events
-        if event["by"] == "fault" and event.get("phase") == "fire"
-    ]
-    if bound is None or not fired:
-        return None
-    bought = [
-        request.answered
-        for request in record.requests
-        if request.type == "ok" and request.answered is not None and request.answered > fired[0]
-    ]
-    took = (min(bought) - fired[0]) / 1e9 if bought else 0.0
-    if took <= bound:
-        return None
-    what = f"after the fault nobody bought for {took:.2f} s, {bound:.2f} s are promised"
-    return Finding("slow_recovery", what)

@@ -113,7 +113,7 @@ def unlocked(record: Record) -> Finding | None:
     """Under a lock each order was read and committed inside a hold of it."""
     if not (record.asked.recorded and record.evidence.locked):
         return None
-    sold = {request.attempt for request in record.requests if request.type == "ok"}
+    sold = {r.attempt for r in record.requests if r.type == "ok" and not r.replayed}
     found = [
         (commit.attempt, f"order {number} was {wrong}")
         for number, commit in record.commit_of.items()

@@ -194,7 +194,6 @@ RULES: tuple[Rule, ...] = (
     false_refusal,
     ghost_order,
     double_order,
-    integrity.slow_recovery,
 )
 
 

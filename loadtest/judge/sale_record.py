@@ -33,7 +33,6 @@ class Asked:
     recorded     whether the nodes recorded: then what they left out is a finding
     undisturbed  whether nothing took a lock away from its holder: then two holders are a finding
     excused      the keys of those who were not to ask again, whatever their answer
-    recover_s    seconds within which somebody has to buy again after the fault; None: any
     """
 
     stock: int
@@ -45,7 +44,6 @@ class Asked:
     recorded: bool = False
     undisturbed: bool = False
     excused: frozenset[str] = frozenset()
-    recover_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

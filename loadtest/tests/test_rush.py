@@ -34,6 +34,7 @@ def rush_of_three() -> Rush:
         product="apple", deadline_s=1, id="rush",
     )  # fmt: skip
     rush.arrived = 3
+    rush.begin()
     for number in (0, 1):
         rush.ask(f"rush/buyer-{number}")
     rush.requests[0].answer("sold", 0, False, "")
