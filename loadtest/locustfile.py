@@ -102,8 +102,7 @@ class Buyer(FastHttpUser):
                 response.success()
             else:
                 response.failure(f"{response.status_code} {reply.outcome}")
-        said = str(body.get("error", "")) if reply.outcome == "error" else ""
-        request.answer(reply.outcome, reply.order, bool(body.get("replayed")), said)
+        request.answer(reply.outcome, body)
         return reply
 
     def _parse(self, key: str, response: Any) -> tuple[Reply, dict[str, Any]]:

@@ -109,7 +109,10 @@ class Buyer:
         if outcome == "error":
             outcome = "unknown" if "order" not in body and not body.get("allowed") else "error"
         kind = "ok" if outcome == "sold" else "info" if outcome in IN_DOUBT else "fail"
-        more = {name: body[name] for name in ("order", "replayed", "error") if name in body}
+        said = ("order", "replayed", "error")
+        more: dict[str, Any] = {name: body[name] for name in said if name in body}
+        if outcome == "sold":
+            more |= {"sold_in": body.get("sale"), "fence": body.get("lock", {}).get("fence")}
         self.history.record(by="buyer", f="buy", type=kind, outcome=outcome, **common, **more)
         return Reply(self.attempt, outcome, body.get("order"))
 

@@ -39,6 +39,7 @@ class Event(TypedDict, total=False):
     lock_name: str
     product: str
     sale: int
+    sold_in: int
     node: str
     pid: int
     thread: int
@@ -59,7 +60,7 @@ class Event(TypedDict, total=False):
 NEEDED = {"t", "by", "type", "f"}
 TYPES: dict[str, Any] = {
     **dict.fromkeys(("t", "pid", "thread", "amount"), int),
-    **dict.fromkeys(("sale", "order", "fence"), int | None),
+    **dict.fromkeys(("sale", "sold_in", "order", "fence"), int | None),
     **dict.fromkeys(("by", "type", "f", "attempt", "lock", "product", "node", "token"), str),
     **dict.fromkeys(("lock_name", "error", "outcome"), str | None),
 }

@@ -8,10 +8,13 @@ voids leaves only an oversell to be concluded, which the orders show alone.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 from loadtest.judge.history import DAMAGED, Event
-from loadtest.judge.intervals import Request
+from loadtest.judge.intervals import Commit, Request
 from loadtest.judge.sale_record import Finding, Record, more
 
 #: An answer with one of these came from a node that has looked at the purchase.
@@ -60,10 +63,12 @@ def _missing(request: Request, events: list[Event]) -> str:
     assert request.answered is not None
     times = [event["t"] for event in events]
     served = events[bisect_left(times, request.sent) : bisect_right(times, request.answered)]
-    if not served:
+    kinds = {event["f"] for event in served}
+    if not kinds:
         return f"{request.outcome}, and no node recorded its request"
-    looked = any(event["f"] in {"after_read", "reserve"} for event in served)
-    if request.outcome == "sold_out" and not looked:
+    if "begins" not in kinds:
+        return f"{request.outcome}, and no node recorded which strategy it ran"
+    if request.outcome == "sold_out" and not kinds & {"after_read", "reserve"}:
         return "sold_out, and no node had looked at the stock"
     return ""
 
@@ -75,7 +80,8 @@ def outside_request(record: Record) -> Finding | None:
     for key, events in _events_of_nodes(record).items():
         asked = record.requests_of.get(key)
         if asked is None:
-            continue
+            what = f"a node recorded {events[0]['f']} of {key}, and nobody sent that key"
+            return Finding("outside_request", what, (key,), voids=True)
         for event in events:
             if not any(request.covers(event["t"]) for request in asked):
                 nearest = min(abs(event["t"] - request.sent) for request in asked)
@@ -120,21 +126,45 @@ def wrong_lock(record: Record) -> Finding | None:
 
 
 def contradiction(record: Record) -> Finding | None:
-    """What the database has of an order is what its node recorded: the sale, and the stock seen."""
+    """What the database has of an order is what its node recorded of it and its buyer was answered:
+    the sale, the stock seen, the fence, and who bought."""
+    answers = {r.order: r for r in record.requests if r.type == "ok" and not r.replayed}
     for order in record.orders:
-        commit = record.commit_of.get(order["order"])
-        if commit is None:
-            continue
-        seen = order.get("stock_seen")
-        if None not in (commit.amount, seen) and commit.amount != seen:
-            what = f"says that {seen} were left, and its node read {commit.amount}"
-        elif record.asked.sale and commit.sale not in (None, record.asked.sale):
-            what = f"is of sale {record.asked.sale}, and its node sold in {commit.sale}"
-        else:
-            continue
-        named = f"order {order['order']} {what}"
-        return Finding("contradiction", named, (str(order["key"]),), voids=True)
+        key, what = str(order["key"]), ""
+        commit, answer = record.commit_of.get(order["order"]), answers.get(order["order"])
+        if commit is not None and record.asked.recorded:
+            what = _unlike_its_node(record, order, commit)
+        if answer is not None and not what:
+            what = _unlike_its_answer(record, order, answer)
+        if not what and order.get("buyer", key.rpartition("/")[2]) != key.rpartition("/")[2]:
+            what = f"is {order['buyer']}'s, and its key {key}'s"
+        if what:
+            return Finding("contradiction", f"order {order['order']} {what}", (key,), voids=True)
+    twice = Counter(commit.order for commit in record.commits if commit.order is not None)
+    for number, times in twice.items():
+        if times > 1 and record.asked.recorded:
+            what = f"order {number} was recorded {times} times by the nodes"
+            return Finding("contradiction", what, voids=True)
     return None
+
+
+def _unlike_its_node(record: Record, order: Mapping[str, Any], commit: Commit) -> str:
+    """How an order differs from what its node recorded, or empty."""
+    seen = order.get("stock_seen")
+    if None not in (commit.amount, seen) and commit.amount != seen:
+        return f"says that {seen} were left, and its node read {commit.amount}"
+    if record.asked.sale and commit.sale != record.asked.sale:
+        return f"is of sale {record.asked.sale}, and its node sold in {commit.sale}"
+    return ""
+
+
+def _unlike_its_answer(record: Record, order: Mapping[str, Any], answer: Request) -> str:
+    """How an order differs from what its buyer was answered, or empty."""
+    if record.evidence.fenced and answer.fence != order.get("fence"):
+        return f"has fence {order.get('fence')}, and its buyer was answered {answer.fence}"
+    if record.asked.sale and answer.sold_in not in (None, record.asked.sale):
+        return f"is of sale {record.asked.sale}, and its buyer was answered {answer.sold_in}"
+    return ""
 
 
 def commit_order(record: Record) -> Finding | None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from loadtest.judge.history import Event
 
 
 @dataclass(slots=True)
 class Request:
-    """One request of a buyer. Without a recorded answer `answered` is None and `type` is info."""
+    """One request of a buyer. Without a recorded answer `answered` is None and `type` is info.
+
+    fence    what the answer says that the unit was sold with
+    sold_in  the sale that the answer says it was sold in
+    """
 
     attempt: str
     sent: int
@@ -22,15 +27,19 @@ class Request:
     order: int | None = None
     replayed: bool = False
     error: str = ""
+    fence: int | None = None
+    sold_in: int | None = None
 
-    def answer(self, outcome: str, order: int | None, replayed: bool, error: str) -> None:
-        """Record the answer, at the present time."""
+    def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
+        """Record the answer, at the present time; `body` is all that it says."""
         self.answered = time.monotonic_ns()
         self.type = {"sold": "ok", "unknown": "info"}.get(outcome, "fail")
         self.outcome = outcome
-        self.order = order
-        self.replayed = replayed
-        self.error = error
+        self.order = body.get("order")
+        self.replayed = bool(body.get("replayed"))
+        self.error = str(body.get("error", ""))
+        self.fence = (body.get("lock") or {}).get("fence")
+        self.sold_in = body.get("sale")
 
     def covers(self, t: int) -> bool:
         """Whether the shop may have worked on this request at that time: from when it was sent
@@ -47,6 +56,7 @@ class Hold:
     asked  when it asked for the lock; 0 where that was not recorded
     start  when it got the lock
     end    when it began to release it; without a release, its last recorded event
+    outcome  what the release found: released, expired or unknown; empty if it was not recorded
     """
 
     attempt: str
@@ -57,6 +67,7 @@ class Hold:
     start: int
     end: int
     released: bool = False
+    outcome: str = ""
     pid: int = 0
     thread: int = 0
     lock_name: str = ""
@@ -128,6 +139,8 @@ def _requests(events: Sequence[Event]) -> list[Request]:
             asked.order = event.get("order")
             asked.replayed = event.get("replayed", False)
             asked.error = event.get("error", "")
+            asked.fence = event.get("fence")
+            asked.sold_in = event.get("sold_in")
     return found
 
 
@@ -146,6 +159,7 @@ def _holds_by_handler(events: Sequence[Event]) -> list[tuple[_Handler, Hold]]:
     found: list[tuple[_Handler, Hold]] = []
     asked: dict[_Handler, int] = {}
     open_: dict[_Handler, Hold] = {}
+    released: dict[_Handler, Hold] = {}
     for handler, event in _handled(events):
         hold = open_.get(handler)
         if event["f"] == "acquire":
@@ -170,7 +184,9 @@ def _holds_by_handler(events: Sequence[Event]) -> list[tuple[_Handler, Hold]]:
             hold.end = event["t"]
             if event["f"] in {"release", "released"}:
                 hold.released = True
-                open_.pop(handler)
+                released[handler] = open_.pop(handler)
+        if event["f"] == "released" and handler in released:
+            released.pop(handler).outcome = event.get("outcome") or ""
     return found
 
 

@@ -95,9 +95,10 @@ def stale_write(record: Record) -> Finding | None:
     seen = [read.get(order["key"], order.get("stock_seen")) for order in record.committed]
     if None in seen:
         return None
-    found = stale_writes(record.opened, [amount for amount in seen if amount is not None])
+    known = [amount for amount in seen if amount is not None]
+    found = stale_writes(record.opened, known)
     if not found:
-        return None
+        return None if explains else _not_one_less(record, known)
     number, overtaken = found[0]
     stale, erased = record.committed[number], record.committed[number - overtaken : number]
     numbers = ", ".join(str(order["order"]) for order in erased)
@@ -138,6 +139,18 @@ def _outside_its_hold(commit: Commit, sold: bool) -> str:
     return ""
 
 
+def expired_hold(record: Record) -> Finding | None:
+    """Where nothing takes the lock from its holder, each release finds that it is still the
+    holder's."""
+    if not (record.asked.recorded and record.asked.undisturbed and record.evidence.locked):
+        return None
+    found = [hold for hold in record.holds if hold.outcome != "released"]
+    if not found:
+        return None
+    what = f"the release by {found[0].attempt} found its lock {found[0].outcome or 'not recorded'}"
+    return Finding("expired_hold", what + more(found), tuple(hold.attempt for hold in found))
+
+
 def wrong_fence(record: Record) -> Finding | None:
     """An order of a fenced strategy has the fence of the grant under which it was sold."""
     if not (record.asked.recorded and record.evidence.fenced):
@@ -166,6 +179,17 @@ def shared_token(record: Record) -> Finding | None:
         if not hold.token or not ours:
             what = f"{earlier.attempt} and {hold.attempt} were granted the token {hold.token!r}"
             return Finding("shared_token", what, (earlier.attempt, hold.attempt))
+    return None
+
+
+def _not_one_less(record: Record, seen: Sequence[int]) -> Finding | None:
+    """The first order that did not read what the orders before it had left."""
+    for place, amount in enumerate(seen):
+        if amount != record.opened - place:
+            order = record.committed[place]
+            left = f"{record.opened - place} were left"
+            what = f"order {order['order']} was sold out of a stock of {amount}, and {left}"
+            return Finding("stale_write", what, (str(order["key"]),))
     return None
 
 

@@ -189,6 +189,7 @@ RULES: tuple[Rule, ...] = (
     lock_rules.overlap,
     lock_rules.stale_write,
     lock_rules.unlocked,
+    lock_rules.expired_hold,
     lock_rules.wrong_fence,
     lock_rules.shared_token,
     false_refusal,

@@ -17,6 +17,9 @@ from loadtest.rush import measure
 from loadtest.rush.measure import Interval
 from loadtest.stack.client import Shop
 
+#: What the events of a buyer have of an answer.
+SAID = ("order", "replayed", "fence", "sold_in", "error")
+
 
 @dataclass
 class Rush:
@@ -84,9 +87,8 @@ class Rush:
             found.append({**who, "type": "invoke", "t": request.sent})
             if request.answered is not None:
                 answer = {"type": request.type, "t": request.answered, "outcome": request.outcome}
-                answer |= {"order": request.order} if request.order is not None else {}
-                answer |= {"replayed": True} if request.replayed else {}
-                answer |= {"error": request.error} if request.error else {}
+                more = {name: getattr(request, name) for name in SAID}
+                answer |= {name: value for name, value in more.items() if value not in (None, "")}
                 found.append({**who, **answer})
         return sorted(found, key=lambda event: int(event["t"]))
 

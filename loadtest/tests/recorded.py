@@ -63,7 +63,7 @@ class RecordedRush:
             self.at(number, 10, "before_commit", "invoke", order=order, sale=SALE)
             shop.orders.append(
                 {"order": order, "key": key, "lock": self.lock, "fence": fence}
-                | {"stock_seen": amount}
+                | {"stock_seen": amount, "buyer": key}
             )
             if locked:
                 self.at(number, 12, "after_commit", sale=SALE)
@@ -71,6 +71,8 @@ class RecordedRush:
             self.at(number, 13, "release", "invoke", **token)
             self.at(number, 14, "released", outcome="released", **token)
         shop.answered(20 * number + 19, key, "sold" if amount else "sold_out", order)
+        if amount:
+            shop.events[-1].update({"sold_in": SALE, "fence": fence})
 
     def judged(self, asked: Mapping[str, Any] | None = None, **more: Any) -> Judgement:
         """The judgement as demo and matrix have it."""

@@ -37,7 +37,7 @@ def rush_of_three() -> Rush:
     rush.begin()
     for number in (0, 1):
         rush.ask(f"rush/buyer-{number}")
-    rush.requests[0].answer("sold", 0, False, "")
+    rush.requests[0].answer("sold", {"order": 0})
     rush.leave(Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
     return rush
 
