@@ -18,6 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush.locust_process import Buyers
 from loadtest.stack.client import ShopUnreachable
@@ -205,6 +206,14 @@ def test_the_web_ui_is_opened_under_the_names_that_are_allowed(
             connection.request("GET", "/", headers={"Host": host})
             assert connection.getresponse().status == status, host
             connection.close()
+
+
+def test_the_judge_knows_of_every_strategy_whether_it_locks(stack: Stack) -> None:
+    locks = {"redis", "redlock", "zookeeper", "process"}
+    assert {name: evidence.locked for name, evidence in EVIDENCE.items()} == {
+        one["name"]: one["backend"] in locks and not one["reserves"]
+        for one in stack.shop().strategies()
+    }
 
 
 def test_one_locust_serves_rush_after_rush(stack: Stack) -> None:
