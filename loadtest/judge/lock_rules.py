@@ -104,7 +104,7 @@ def stale_write(record: Record) -> Finding | None:
     numbers = ", ".join(str(order["order"]) for order in erased)
     what = (
         f"order {stale['order']} was written over a stock read before the commit of {numbers}, "
-        f"whose decrement is lost{more(found)}"
+        f"{'whose decrement is lost' if explains else 'and the stock hides it'}{more(found)}"
     )
     keys = tuple(order["key"] for order in (stale, *erased))
     return Finding("stale_write", what, keys, spoils=not explains)
