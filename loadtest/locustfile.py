@@ -26,6 +26,7 @@ from loadtest.judge.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Reply
 from loadtest.rush import web_ui
 from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
+from loadtest.rush.outcome import conclude, keep, last_run, runs
 from loadtest.rush.rush import Rush
 from loadtest.stack.client import Shop, ShopUnreachable
 
@@ -39,10 +40,6 @@ PAUSE = (0.2, 0.6)
 
 #: The present rush, or the last one.
 rush: Rush | None = None
-#: The result of the last rush, which GET /rush returns, and how many there were.
-last_run: dict[str, Any] = {"number": 0}
-#: The results of all rushes, oldest first.
-runs: list[dict[str, Any]] = []
 
 
 events.init_command_line_parser.add_listener(add_arguments)
@@ -183,7 +180,7 @@ def _watch(environment: Environment, rush: Rush) -> None:
     rush.finished.wait(rush.deadline_s + 60)
     if rush.is_judged:
         return  # it was stopped, and what Locust runs now is none of our business
-    _conclude(environment, rush)
+    conclude(environment, rush)
     _end_the_run(environment)
 
 
@@ -192,75 +189,13 @@ def conclude_what_was_stopped(environment: Environment, **_: Any) -> None:
     """Judge a rush that was stopped in its middle: in the web UI, or by --run-time."""
     if rush is not None and not rush.is_judged:
         rush.stop()
-        _conclude(environment, rush)
-
-
-def _conclude(environment: Environment, rush: Rush) -> None:
-    """Judge a rush, once, and keep the result."""
-    rush.is_judged = True
-    try:
-        result = _result(environment, rush)
-    except Exception as error:  # any: if the watcher ended here, the run would never end
-        logger.exception("the rush was not judged")
-        result = {"verdict": "unknown", "error": f"the rush was not judged: {error!r}"}
-    _keep(environment, result)
-
-
-def _result(environment: Environment, rush: Rush) -> dict[str, Any]:
-    """Judge a rush that is over, and write its history. The verdict is `unknown`, with an `error`,
-    where the shop does not answer or the history cannot be written."""
-    assert environment.parsed_options is not None
-    try:
-        result = rush.result()
-    except ShopUnreachable as error:
-        logger.error("%s", error)
-        result = {"verdict": "unknown", "error": str(error)}
-    if environment.parsed_options.history:
-        try:
-            rush.write(environment.parsed_options.history)
-        except OSError as error:
-            result = _not_written(result, "history", error)
-    return result
-
-
-def _not_written(result: dict[str, Any], option: str, error: OSError) -> dict[str, Any]:
-    """The result with the verdict unknown: a run without its file is no evidence."""
-    message = f"--{option} cannot be written ({error}): name a file that can be"
-    logger.error("%s", message)
-    return {**result, "verdict": "unknown", "error": message}
+        conclude(environment, rush)
 
 
 def _end(environment: Environment, result: dict[str, Any]) -> None:
     """Keep a result, and end the run."""
-    _keep(environment, result)
+    keep(environment, result)
     _end_the_run(environment)
-
-
-def _keep(environment: Environment, result: dict[str, Any]) -> None:
-    """Make a result the last run's, and the exit code that of its verdict."""
-    options = environment.parsed_options
-    assert options is not None
-    if options.result:
-        try:
-            with open(options.result, "w") as file:
-                json.dump(result, file)
-        except OSError as error:
-            result = _not_written(result, "result", error)
-    number = last_run["number"] + 1
-    last_run.clear()
-    last_run.update(result, number=number)
-    runs.append(dict(last_run))
-    logger.info(
-        "%s [%s]: %s orders for %s units, %s left on the shelf",
-        result["verdict"].upper(),
-        result.get("lock"),
-        result.get("orders"),
-        result.get("initial_stock"),
-        result.get("stock_left"),
-    )
-    if result.get("why"):
-        logger.warning("%s", result["why"])
-    environment.process_exit_code = EXIT_CODES[result["verdict"]]
 
 
 def _end_the_run(environment: Environment) -> None:
