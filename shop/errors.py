@@ -1,6 +1,7 @@
 """Every refusal of the shop, with its status and its outcome.
 
-Nothing is sold where one of these is raised, except CommitUnknown: there it may have been.
+`text` says what happened and what to do. Nothing is sold where one of these is raised, except
+CommitUnknown: there it may have been.
 """
 
 from __future__ import annotations
@@ -67,6 +68,12 @@ class Lost(ShopError):
     status = 503
     outcome = "lost"
     retry_after = 1
+
+
+class SaleOver(ShopError):
+    text = "The sale that you came for is over; nothing was sold. Buy in the one that is open."
+    status = 410
+    outcome = "closed"
 
 
 class SaleClosed(Lost):

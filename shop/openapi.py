@@ -20,6 +20,7 @@ from shop.errors import (
     KeyReused,
     LengthRequired,
     Lost,
+    SaleOver,
     ShopError,
     SoldOut,
     Throttled,
@@ -151,7 +152,7 @@ def body_of(schema: Schema) -> Schema:
 
 def wish() -> Schema:
     """What POST /buy takes, in its body or in its query."""
-    members = {"product": PRODUCT, "buyer": BUYER}
+    members = {"product": PRODUCT, "buyer": BUYER, "sale": NUMBER}
     if settings.SHOP_DEMO:
         hold = {"type": "integer", "minimum": 0, "maximum": settings.SHOP_LONGEST_HOLD_MS}
         return {**members, "lock": text_of(*STRATEGIES), "hold_ms": hold}
@@ -176,7 +177,7 @@ def description() -> Schema:
         "parameters": [*query_of(wish()), key],
         "requestBody": body_of(object_of({}, wish())),
         "responses": answers(
-            *(BadInput, UnknownProduct, SoldOut, LengthRequired, KeyReused, Throttled),
+            *(BadInput, UnknownProduct, SoldOut, SaleOver, LengthRequired, KeyReused, Throttled),
             *(Busy, Lost, Unavailable, CommitUnknown),
             _201=answer(sold, "Sold."),
             _200=answer(again, "This key has bought before: its order."),

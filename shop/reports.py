@@ -14,8 +14,7 @@ from shop.models import PurchaseHistory, Sale
 
 
 class UnknownSale(ShopError):
-    """There is no such sale. Open one with POST /restock or manage.py restock."""
-
+    text = "There is no such sale. Open one with POST /restock or manage.py restock."
     status = 404
 
 

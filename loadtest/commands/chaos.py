@@ -36,7 +36,7 @@ from loadtest.faults.testbed import TTL, Testbed, until
 from loadtest.judge.history import by_product, write
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell, Summary
-from loadtest.judge.verdict import judge
+from loadtest.judge.verdict import Asked, judge
 from loadtest.report import tables as report
 from loadtest.report.timeline import timeline
 
@@ -167,12 +167,20 @@ def _judge(testbed: Testbed, sale: Sale, history: ProductHistory, excused: set[s
     shop = testbed.shop(1)
     report = shop.sale(sale.number)
     judgement = judge(
-        initial_stock=STOCK,
+        initial_stock=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
         orders=shop.orders(sale.number),
         replies=[buyer.reply for buyer in sale.buyers if buyer.first],
         history=history,
         ttl=TTL,
+        asked=Asked(
+            stock=STOCK,
+            buyers=[buyer.attempt for buyer in sale.buyers],
+            lock=sale.lock,
+            product=sale.product,
+            sale=sale.number,
+            recorded=True,
+        ),
     )
     wrong = sorted(set(judgement.violations) - excused)
     as_expected = judgement.verdict == "exact" and not wrong

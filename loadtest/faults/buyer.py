@@ -22,6 +22,7 @@ class Buyer:
     """Buys one unit.
 
     attempt     the Idempotency-Key: <run>/<fault>/<lock>/<buyer>
+    sale        number of the sale that the buyer comes for; 0: whichever is open
     stop        the point at which the purchase stops until it is resumed, or empty
     asks_again  whether the buyer asks again until an answer is final
     reply       the last reply
@@ -37,6 +38,7 @@ class Buyer:
         attempt: str,
         lock: str,
         product: str,
+        sale: int = 0,
         stop: str = "",
         asks_again: bool = True,
     ) -> None:
@@ -44,6 +46,7 @@ class Buyer:
         self.attempt = attempt
         self.lock = lock
         self.product = product
+        self.sale = sale
         self.stop = stop
         self.asks_again = asks_again
         self.reply = Reply(attempt, "unknown")
@@ -84,6 +87,7 @@ class Buyer:
             "attempt": self.attempt,
             "lock": self.lock,
             "product": self.product,
+            "sale": self.sale,
             "node": shop.name,
         }
         self.history.record(by="buyer", f="buy", type="invoke", **common)
@@ -94,6 +98,7 @@ class Buyer:
                 lock=self.lock,
                 buyer=self.attempt.rpartition("/")[2],
                 key=self.attempt,
+                sale=self.sale,
                 stop=self.stop,
             )
             outcome = str(body.get("outcome", "unknown"))
@@ -104,7 +109,10 @@ class Buyer:
         if outcome == "error":
             outcome = "unknown" if "order" not in body and not body.get("allowed") else "error"
         kind = "ok" if outcome == "sold" else "info" if outcome in IN_DOUBT else "fail"
-        more = {name: body[name] for name in ("order", "replayed", "error") if name in body}
+        said = ("order", "replayed", "error")
+        more: dict[str, Any] = {name: body[name] for name in said if name in body}
+        if outcome == "sold":
+            more |= {"sold_in": body.get("sale"), "fence": body.get("lock", {}).get("fence")}
         self.history.record(by="buyer", f="buy", type=kind, outcome=outcome, **common, **more)
         return Reply(self.attempt, outcome, body.get("order"))
 

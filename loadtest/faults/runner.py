@@ -107,6 +107,7 @@ def _cell(fault: Fault, trial: Trial, events: Mapping[str, list[Event]], evidenc
     mine = [e for e in events[trial.product] if e["by"] != "fault" or e["f"] == fault.name]
     history = ProductHistory(mine)
     judgement = trial.judge(history, orphan=", ".join(trial.orphans()))
+    recovery = trial.recover() if fault.recovery else None
     keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
         trial.wrong.append("two holders at a time, and the fault took no lock away")
@@ -123,7 +124,7 @@ def _cell(fault: Fault, trial: Trial, events: Mapping[str, list[Event]], evidenc
         "evidence": evidence,
         "missing": trial.missing,
         "wrong": list(trial.wrong),
-        "recovery_s": trial.recovery() if fault.recovery else None,
+        "recovery_s": recovery,
         "story": timeline(history, judgement) if judgement.verdict != "exact" else [],
     }
     return cast(Cell, cell)

@@ -15,7 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from loadtest.judge.history import Event, History, Reader
+from loadtest.judge.history import History
 from loadtest.stack.node import StackError
 from loadtest.stack.stack import Stack
 from servers import embedded
@@ -64,11 +64,9 @@ class Testbed(Stack):
             nodes=2, workers=1, threads=threads, log=log, progress=progress, extras=extras
         )
         self.folder = Path(self._folder.name)
-        self.records = self.folder / "history"
         for mark in ("at", "go"):
             (self.records / mark).mkdir(parents=True)
         self.history = History(self.records / "buyers.jsonl")
-        self._reader = Reader(self.records)
         self.settings: dict[str, str] = {}
         self.sentinels: Sentinels | None = None
 
@@ -196,10 +194,6 @@ class Testbed(Stack):
         pid = server.start(server.port)
         embedded.adopt(pid)
         return pid
-
-    def new_events(self) -> list[Event]:
-        """The events recorded since the last call. Raises BrokenHistory, OSError."""
-        return self._reader.new_events()
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
         """Record a phase of a fault; `kind` is invoke, ok or fail."""

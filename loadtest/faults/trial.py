@@ -12,7 +12,7 @@ from loadtest.expected import EXPECTED, STOPS
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.verdict import Judgement, judge
+from loadtest.judge.verdict import Asked, Judgement, judge
 
 STOCK = 10
 BUYERS = 20
@@ -23,6 +23,8 @@ ENTER_TIMEOUT = 10.0
 #: Seconds that a resumed buyer is waited for: a rival may block it.
 RESUME_TIMEOUT = 0.4
 LONGEST_DRAIN = 40.0
+#: By how many ttl a dead holder may keep the others out: the ttl, and as much for a busy machine.
+RECOVERS_WITHIN = 2.0
 
 
 class Traits(Protocol):
@@ -77,9 +79,14 @@ class Trial:
     def buyer(self, name: str, *, stop: str = "", asks_again: bool = True) -> Buyer:
         """A new buyer, not started yet."""
         attempt = f"{self.attempts}/{name}"
-        known = {"lock": self.lock, "product": self.product}
         buyer = Buyer(
-            self.testbed.history, attempt=attempt, stop=stop, asks_again=asks_again, **known
+            self.testbed.history,
+            attempt=attempt,
+            lock=self.lock,
+            product=self.product,
+            sale=self.sale,
+            stop=stop,
+            asks_again=asks_again,
         )
         self.buyers.append(buyer)
         return buyer
@@ -202,7 +209,23 @@ class Trial:
             ttl=self.fault.ttl,
             fired=not self.missing,
             orphan_lock=orphan,
+            asked=Asked(
+                stock=STOCK,
+                buyers=[buyer.attempt for buyer in self.buyers],
+                lock=self.lock,
+                product=self.product,
+                sale=self.sale,
+                recorded=True,
+                excused=frozenset(b.attempt for b in self.buyers if not b.asks_again),
+            ),
         )
+
+    def recover(self) -> float | None:
+        """`recovery`, which is wrong where it took longer than a lock may keep the others out."""
+        took = self.recovery()
+        if late := late_recovery(took, self.fault.ttl):
+            self.wrong.append(late)
+        return took
 
     def recovery(self) -> float | None:
         """Seconds from the fault to the next sale: 0 if the victim kept nobody out, None if nobody
@@ -211,6 +234,13 @@ class Trial:
         if not sold or not self.fired_at:
             return None
         return round(max(0.0, min(sold) - self.fired_at), 3)
+
+
+def late_recovery(seconds: float | None, ttl: float) -> str:
+    """What is wrong with a recovery that took so long; empty if nothing is, or nobody recovered."""
+    if seconds is None or seconds <= RECOVERS_WITHIN * ttl:
+        return ""
+    return f"nobody bought for {seconds:.1f} s, and the ttl is {ttl:g} s"
 
 
 def still_held(trials: Sequence[Trial]) -> list[str]:

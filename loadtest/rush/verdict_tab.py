@@ -13,6 +13,8 @@ from typing import Any
 
 import flask
 
+from loadtest.judge.run import NO_ANSWER, no_answer
+
 KEY = "verdicts"
 TITLE = "Verdicts"
 FILE = "/verdicts/csv"
@@ -29,6 +31,7 @@ COLUMNS = {
     "oversold": "Oversold",
     "undersold": "Undersold",
     "lost_updates": "Lost updates",
+    "no_answer": "No answer",
     "duration_s": "Seconds",
     "p50": "p50 (ms)",
     "p95": "p95 (ms)",
@@ -41,6 +44,8 @@ def row(run: dict[str, Any]) -> dict[str, Any]:
     stopped = run.get("stopped") and run["verdict"] == "unknown"
     verdict = "STOPPED" if stopped else str(run["verdict"]).upper()
     flat = {**run, **run.get("buy_ms", {}), "verdict": verdict}
+    if NO_ANSWER[0] in run:
+        flat["no_answer"] = no_answer(run)
     return {key: flat.get(key, "") for key in COLUMNS}
 
 

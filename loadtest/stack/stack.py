@@ -16,7 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from loadtest.judge.history import Event, read
+import redis
+
+from loadtest.judge.history import Event, Reader
 from loadtest.stack.client import Shop
 from loadtest.stack.node import Node, StackError
 from servers import embedded, zookeeper
@@ -125,6 +127,8 @@ class Stack:
         self.records = Path(self._folder.name) / "history"
         if record:
             self.records.mkdir()
+        self._reader = Reader(self.records)
+        self._events: list[Event] = []
 
     def __enter__(self) -> Self:
         try:
@@ -217,9 +221,25 @@ class Stack:
         """What one node is given: also its name, by which a history tells nodes apart."""
         return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self._given}
 
+    def new_events(self) -> list[Event]:
+        """The events recorded since the last call, oldest first. Raises OSError."""
+        found = self._reader.new_events()
+        self._events += found
+        return found
+
     def events(self) -> list[Event]:
-        """What was recorded so far. Raises BrokenHistory, OSError."""
-        return read(self.records.glob("*.jsonl"))
+        """All events recorded so far, oldest first. Raises OSError."""
+        self.new_events()
+        return sorted(self._events, key=lambda event: event["t"])
+
+    def keys_on_lock_servers(self) -> set[str]:
+        """Every key on the Valkeys of this run, with its server. Empty where they are others'."""
+        found = set()
+        for number, valkey in enumerate(self.valkeys):
+            for database in (0, 1):  # 1 has the locks, 0 those of Redlock and the cache
+                with redis.Redis(port=valkey.port, db=database) as client:
+                    found |= {f"{number}/{database}/{key.decode()}" for key in client.scan_iter()}
+        return found
 
     def _own_database(self) -> str:
         """A copy of one that was migrated once: to migrate takes longer than a node to start."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from loadtest.judge.run import no_answer
 from loadtest.judge.verdict import Reply
 from loadtest.rush.measure import Interval
 from loadtest.rush.rush import Rush
@@ -39,12 +40,44 @@ def rush_of(buyers: int, orders: int = 2) -> Rush:
     )  # fmt: skip
 
 
-def test_a_buyer_without_an_answer_counts_as_unknown() -> None:
-    rush = rush_of(3)
+def rush_of_three() -> Rush:
+    """Of three buyers two asked, and one of these was answered."""
+    rush = Rush(
+        shop=SoldBoth(), lock="none", buyers=3, stock=2, hold_ms=0,
+        product="apple", deadline_s=1, id="rush",
+    )  # fmt: skip
+    rush.arrived = 3
+    rush.begin()
+    for number in (0, 1):
+        rush.ask(f"rush/buyer-{number}")
+    rush.requests[0].answer("sold", {"order": 0})
     rush.leave(Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    return rush
+
+
+def test_who_never_asked_and_who_was_never_answered_are_counted_and_leave_no_verdict() -> None:
+    run = rush_of_three().result()
+    assert (run["verdict"], run["violations"]) == ("unknown", [])
+    assert (run["outcomes"]["sold"], run["outcomes"]["unknown"]) == (1, 1)
+    assert (run["never_arrived"], run["never_asked"], run["never_answered"]) == (0, 1, 1)
+    assert no_answer(run) == 2
+    assert run["why"].startswith("1 never asked; 1 had no final answer (1 unknown)")
+
+
+def test_who_never_arrived_is_counted_and_leaves_no_verdict() -> None:
+    rush = rush_of_three()
+    rush.arrived = 2
     run = rush.result()
-    assert (run["verdict"], run["violations"]) == ("exact", [])
-    assert (run["outcomes"]["sold"], run["outcomes"]["unknown"]) == (1, 2)
+    assert (run["verdict"], run["never_arrived"], run["never_asked"]) == ("unknown", 1, 0)
+
+
+def test_a_rush_begins_without_those_who_do_not_come_and_ends_with_those_who_did() -> None:
+    rush = rush_of_three()
+    rush.arrived = 1
+    rush.begin()
+    assert rush.gate.is_set()
+    rush.leave(Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    assert rush.finished.is_set()
 
 
 @pytest.mark.parametrize(("orders", "verdict"), [(2, "unknown"), (3, "oversold")])
@@ -84,3 +117,18 @@ def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
     assert rush_of(2).failed("no answer") == {
         "lock": "none", "sale": 0, "verdict": "unknown", "error": "no answer",
     }  # fmt: skip
+
+
+def test_a_rush_that_was_stopped_says_so() -> None:
+    rush = rush_of_three()
+    rush.stop()
+    assert rush.result()["why"].startswith("the rush was stopped: ")
+
+
+def test_the_stock_that_was_asked_for_is_what_counts() -> None:
+    """The shop opened the sale with two units, and three were asked for."""
+    rush = rush_of_three()
+    rush.stock = 3
+    run = rush.result()
+    assert (run["initial_stock"], run["violations"]) == (3, ["wrong_stock", "lost_update"])
+    assert run["why"] == "the sale opened with 2 units, and 3 were asked for"

@@ -32,6 +32,7 @@ CONTRACT = {
     "400": ["error"],
     "404": ["error"],
     "409": ["sold_out"],
+    "410": ["closed"],
     "411": ["error"],
     "422": ["error"],
     "429": ["throttled"],
