@@ -52,16 +52,20 @@ PLAIN = {
 }
 
 
+#: Of this project's own, not Locust's.
+KEPT = {"LOCUST_ALLOWED_HOSTS"}
+
+
 def inherited() -> dict[str, str]:
     """This process's environment for those that it starts in ROOT.
 
-    Without the options of a Locust of the user's own, and without PYTHONSAFEPATH, which would hide
-    our packages from `python -m`.
+    Without the options of a Locust of the user's own, but for who may open its web UI, and without
+    PYTHONSAFEPATH, which would hide our packages from `python -m`.
     """
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("LOCUST_") and name != "PYTHONSAFEPATH"
+        if name in KEPT or not (name.startswith("LOCUST_") or name == "PYTHONSAFEPATH")
     }
 
 

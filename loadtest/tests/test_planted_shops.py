@@ -19,9 +19,9 @@ PLANTS = {
         f"            return STRATEGIES['row-lock'].buy(attempt)\n{SELLS}",
     ),
     "shop/demo/hooks.py": (
-        'os.write(self._files[pid], "".join(',
-        'garbled = b"{gar\\n" if any(line.get("lock") == "none" for line in lines) else b""\n'
-        '        os.write(self._files[pid], garbled + "".join(',
+        'text = "".join(',
+        'garbled = "{gar\\n" if any(line.get("lock") == "none" for line in lines) else ""\n'
+        '        text = garbled + "".join(',
     ),
 }
 

@@ -45,19 +45,17 @@ STATE, LOOKED, STARTED, STARTING = (
 
 
 class RushIsOn(ShopError):
-    """A rush is on. Wait until it is over."""
-
+    text = "A rush is on. Wait until it is over."
     status = 409
 
 
 class NoRush(ShopError):
-    """No rush is on: there is nothing to stop."""
-
+    text = "No rush is on: there is nothing to stop."
     status = 409
 
 
 class DemoOnly(Forbidden):
-    """This works in a demo only: start the shop with make serve, or with SHOP_DEMO=1."""
+    text = "This works in a demo only: start the shop with make serve, or with SHOP_DEMO=1."
 
 
 def start(*, lock: str, buyers: int, stock: int, hold_ms: int, product: str) -> None:

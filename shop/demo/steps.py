@@ -52,8 +52,7 @@ TIMEOUTS_MS = {
 
 
 class NotNow(ShopError):
-    """This buyer cannot take a step now. Wait until it stands, or begin a new round."""
-
+    text = "This buyer cannot take a step now. Wait until it stands, or begin a new round."
     status = 409
 
 
