@@ -68,6 +68,10 @@ class Lost(ShopError):
     retry_after = 1
 
 
+class FenceAhead(Lost):
+    """The database's fence is ahead of the locks' Redis; nothing is sold until it is raised."""
+
+
 class SaleClosed(Lost):
     """The sale was closed meanwhile; nothing was sold. Ask again with the same key."""
 

@@ -92,7 +92,7 @@ class Fault(ABC):
         """Put everything back. Called whether the fault fired or not."""
 
     def clean_up(self, testbed: Testbed) -> None:  # noqa: B027
-        """Put back what has to stay until the sales are over. Called whether it fired or not."""
+        """Put back what has to stay until the sales are judged. Called whether it fired or not."""
 
     def observed(self, trials: Sequence[Trial]) -> str:
         """More evidence: what was counted or measured while the buyers acted."""

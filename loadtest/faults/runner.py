@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from loadtest.expected import EXPECTED
 from loadtest.faults.fault import Fault, NotFired
-from loadtest.faults.testbed import TTL, Testbed, until
+from loadtest.faults.testbed import Testbed, until
 from loadtest.faults.trial import BUYERS, STOCK, Trial, each
 from loadtest.judge.history import Event, by_product
 from loadtest.judge.intervals import ProductHistory
@@ -31,20 +31,17 @@ def play(
     if not trials:
         return missing
     testbed.new_events()  # those of the faults before this one
-    if fault.ttl != TTL:
-        testbed.set_ttl(fault.ttl)
+    testbed.set_ttl(fault.ttl)
     each(trials, Trial.open)
     try:
         evidence = _make(testbed, fault, trials)
         each(trials, Trial.drain)
+        until(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
+        events = by_product(testbed.new_events())
+        evidence = "; ".join(filter(None, (evidence, fault.observed(trials))))
+        return [*(_cell(fault, trial, events, evidence) for trial in trials), *missing]
     finally:
         fault.clean_up(testbed)
-    until(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
-    if fault.ttl != TTL:
-        testbed.set_ttl(TTL)
-    events = by_product(testbed.new_events())
-    evidence = "; ".join(filter(None, (evidence, fault.observed(trials))))
-    return [*(_cell(fault, trial, events, evidence) for trial in trials), *missing]
 
 
 def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import psutil
@@ -62,7 +64,7 @@ class Testbed(Stack):
             (self.records / mark).mkdir(parents=True)
         self.history = History(self.records / "buyers.jsonl")
         self._reader = Reader(self.records)
-        self.settings: dict[str, str] = {}
+        self.settings = {name: SETTINGS[name] for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL")}
         self.sentinels: Sentinels | None = None
 
     # --- servers and nodes ----------------------------------------------------------------------
@@ -78,9 +80,8 @@ class Testbed(Stack):
     def _environment(self) -> dict[str, str]:
         environment = super()._environment() | SETTINGS
         self.redis = [Proxy(self.address(self.main), name=f"redis-{node}") for node in "AB"]
-        self.postgres = Proxy(
-            _socket_of(environment["DATABASE_URL"]), folder=self.folder, name="postgres-A"
-        )
+        self.postgres_socket = _socket_of(environment["DATABASE_URL"])
+        self.postgres = Proxy(self.postgres_socket, folder=self.folder, name="postgres-A")
         for proxy in (*self.redis, self.postgres):
             proxy.start()
         return environment | {"SHOP_DEMO_HISTORY": str(self.records)}
@@ -106,10 +107,18 @@ class Testbed(Stack):
         return environment | own
 
     def set_ttl(self, seconds: float) -> None:
-        """Restart both nodes with another ttl for every strategy."""
-        self.settings = {"SHOP_LOCK_TTL": str(seconds), "SHOP_TOKEN_TTL": str(seconds)}
-        for node in (VICTIMS, RIVALS):
-            self.restart(node)
+        """Restart both nodes with this ttl for every strategy, unless they have it."""
+        settings = {"SHOP_LOCK_TTL": str(seconds), "SHOP_TOKEN_TTL": str(seconds)}
+        if settings != self.settings:
+            self.settings = settings
+            self.restart_both()
+
+    def restart_both(self, *, rivals: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Restart both nodes at the same time, for this once with these settings for node B."""
+        with ThreadPoolExecutor(2) as pool:
+            done = [pool.submit(self.restart, VICTIMS), pool.submit(self.restart, RIVALS, **rivals)]
+        for one in done:
+            one.result()
 
     def restart(self, number: int, **settings: str) -> None:
         """Restart a node, for this once with these settings beside its own."""
@@ -222,7 +231,7 @@ def until(condition: Callable[[], object], seconds: float) -> bool:
     return True
 
 
-def _socket_of(database_url: str) -> str:
+def _socket_of(database_url: str) -> Path:
     """The path of the server's Unix socket."""
     with psycopg.connect(database_url) as connection:
-        return f"{connection.info.host}/.s.PGSQL.{connection.info.port}"
+        return Path(connection.info.host) / f".s.PGSQL.{connection.info.port}"
