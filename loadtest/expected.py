@@ -46,13 +46,13 @@ setnx-timestamp         x  .  x  O  O  O  .  O  O  O  O  .  x  x  x  x  x  x  x 
 setnx-timestamp-del     x  .  O  O  O  O  .  O  O  O  O  .  x  x  x  x  x  x  x  x  x
 setpx-del               x  .  x  O  O  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
 token-get-del           x  .  x  O  O  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
-token                   x  .  x  O  x  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
-token-watchdog          x  .  x  x  x  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
+token                   x  .  x  O  x  O  O  .  O  O  O  .  x  x  x  x  x  O  x  x  x
+token-watchdog          x  .  x  x  x  O  O  .  O  O  O  .  x  x  x  x  x  O  x  x  x
 reentrant               x  .  x  x  x  O  .  .  O  O  O  .  x  x  x  x  x  O  x  x  x
 redlock                 x  .  x  O  x  O  .  .  O  .  .  x  x  x  .  .  .  .  x  x  x
 zookeeper               x  .  x  x  x  O  .  .  .  .  .  .  .  x  .  .  .  .  x  x  x
 redis                   x  .  x  x  x  x  x  x  x  x  x  .  x  x  x  x  x  x  x  x  x
-fence-at-write          x  .  x  x  x  O  .  x  O  O  O  .  x  x  x  x  x  O  x  x  x
+fence-at-write          x  .  x  x  x  O  O  x  O  O  O  .  x  x  x  x  x  O  x  x  x
 redis-in-transaction    O  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
 advisory                x  .  x  x  .  x  .  .  .  .  .  .  .  x  .  x  .  .  x  x  x
 row-lock                x  .  x  x  .  x  .  .  .  .  .  .  .  x  .  x  .  .  x  x  x

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
 import psycopg
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
+from loadtest.faults import measure
 from loadtest.judge.history import Event, History, Reader
 from loadtest.stack.node import StackError
 from loadtest.stack.stack import Stack
@@ -62,6 +60,9 @@ class Testbed(Stack):
             (self.records / mark).mkdir(parents=True)
         self.history = History(self.records / "buyers.jsonl")
         self._reader = Reader(self.records)
+        self._reading = threading.Lock()
+        self._fresh: list[Event] = []
+        self._seen: list[Event] = []
         self.settings: dict[str, str] = {}
         self.sentinels: Sentinels | None = None
 
@@ -142,20 +143,24 @@ class Testbed(Stack):
         return pids
 
     def pids(self, node: int) -> list[int]:
-        """The pids of a node, its master's first."""
+        """The pids of a node that run now, its master's first; also of a worker whose master is
+        gone. Empty when all have ended."""
         process = self.nodes[node].process
         if process is None:
             raise StackError(f"node {'AB'[node]} does not run: start it before the fault")
-        master = psutil.Process(process.pid)
-        return [master.pid, *(child.pid for child in master.children(recursive=True))]
+        return measure.session_of(process.pid)
+
+    def pid_at(self, attempt: str, point: str) -> int | None:
+        """The process that is stopped at this point with this purchase, by its own record."""
+        self._read()
+        event = f"stops at {point}"
+        pids = [e["pid"] for e in self._fresh if e["f"] == event and e.get("attempt") == attempt]
+        return pids[-1] if pids else None
 
     @staticmethod
     def ask(server: embedded.Valkey, *command: Any, db: int = 1, timeout: float = 5.0) -> Any:
         """The reply to one command, sent past all proxies. Database 1 has the locks."""
-        with redis.Redis(
-            port=server.port, db=db, retry=Retry(NoBackoff(), 0), socket_timeout=timeout
-        ) as client:
-            return client.execute_command(*command)
+        return measure.ask(server, *command, db=db, timeout=timeout)
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of one statement, sent past all proxies."""
@@ -165,14 +170,7 @@ class Testbed(Stack):
     @staticmethod
     def answers(proxy: Proxy) -> bool:
         """Whether a server answers through this proxy."""
-        host, port = proxy.address.split(":")
-        try:
-            with redis.Redis(
-                host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=0.3
-            ) as client:
-                return bool(client.ping())
-        except redis.RedisError:
-            return False
+        return bool(measure.run_id(proxy))
 
     def pid_of(self, server: embedded.Valkey) -> int:
         """The pid of a Valkey."""
@@ -192,7 +190,19 @@ class Testbed(Stack):
 
     def new_events(self) -> list[Event]:
         """The events recorded since the last call. Raises BrokenHistory, OSError."""
-        return self._reader.new_events()
+        self._read()
+        new, self._fresh = self._fresh, []
+        self._seen += new
+        return sorted(new, key=lambda event: event["t"])
+
+    def events(self) -> list[Event]:
+        """Every event so far, each line parsed once. Raises BrokenHistory, OSError."""
+        self.new_events()
+        return sorted(self._seen, key=lambda event: event["t"])
+
+    def _read(self) -> None:
+        with self._reading:  # the trials act in threads
+            self._fresh += self._reader.new_events()
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
         """Record a phase of a fault; `kind` is invoke, ok or fail."""
