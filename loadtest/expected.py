@@ -55,13 +55,13 @@ setnx-timestamp       x . x O O O . O O O O . x x x x x x x x x O O O x x . . O 
 setnx-timestamp-del   x . O O O O . O O O O . x x x x x x x x x O O O x x . . O x
 setpx-del             x . x O O O . . O O O . x x x x x O x x x O O O x x . . O x
 token-get-del         x . x O O O . . O O O . x x x x x O x x x O O O x x . . O x
-token                 x . x O x O . . O O O . x x x x x O x x x O O O x x . . O x
-token-watchdog        x . x x x O . . O O O . x x x x x O x x x O O x x x . . O x
+token                 x . x O x O O . O O O . x x x x x O x x x O O O x x . . O x
+token-watchdog        x . x x x O O . O O O . x x x x x O x x x O O x x x . . O x
 reentrant             x . x x x O . . O O O . x x x x x O x x x O O x x x . . O x
 redlock               x . x O x O . . O . . x x x . . . . x x x . . O . x . . O x
 zookeeper             x . x x x O . . . . . . . x . . . . x x x . . x . x . . O x
 redis                 x . x x x x x x x x x . x x x x x x x x x x x x x x D x O x
-fence-at-write        x . x x x O . x O O O . x x x x x O x x x O O x x x D x O x
+fence-at-write        x . x x x O O x O O O . x x x x x O x x x O O x x x D x O x
 redis-in-transaction  O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
 advisory              x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
 row-lock              x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x

@@ -24,8 +24,10 @@ class Buyer:
     attempt     the Idempotency-Key: <run>/<fault>/<lock>/<buyer>
     stop        the point at which the purchase stops until it is resumed, or empty
     asks_again  whether the buyer asks again until an answer is final
+    hold_ms     milliseconds that the purchase spends between its check and its decrement
     reply       the last reply
     first       the outcome of the first reply, empty while there is none
+    replayed    whether the last reply named an order that the key had before
     sold_at     when it bought, by the monotonic clock; 0 before
     answered    set when the buyer has its final answer
     """
@@ -39,6 +41,7 @@ class Buyer:
         product: str,
         stop: str = "",
         asks_again: bool = True,
+        hold_ms: int = 0,
     ) -> None:
         self.history = history
         self.attempt = attempt
@@ -46,8 +49,10 @@ class Buyer:
         self.product = product
         self.stop = stop
         self.asks_again = asks_again
+        self.hold_ms = hold_ms
         self.reply = Reply(attempt, "unknown")
         self.first = ""
+        self.replayed = False
         self.sold_at = 0.0
         self.answered = threading.Event()
         self._enough = threading.Event()
@@ -95,6 +100,7 @@ class Buyer:
                 buyer=self.attempt.rpartition("/")[2],
                 key=self.attempt,
                 stop=self.stop,
+                hold_ms=self.hold_ms,
             )
             outcome = str(body.get("outcome", "unknown"))
         except Refused:
@@ -104,6 +110,7 @@ class Buyer:
         if outcome == "error":
             outcome = "unknown" if "order" not in body and not body.get("allowed") else "error"
         kind = "ok" if outcome == "sold" else "info" if outcome in IN_DOUBT else "fail"
+        self.replayed = bool(body.get("replayed"))
         more = {name: body[name] for name in ("order", "replayed", "error") if name in body}
         self.history.record(by="buyer", f="buy", type=kind, outcome=outcome, **common, **more)
         return Reply(self.attempt, outcome, body.get("order"))

@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import Testbed, until
-from loadtest.faults.trial import Trial, each
+from loadtest.faults.parallel import each
+from loadtest.faults.testbed import RIVALS, Testbed, until
+from loadtest.faults.trial import Trial
 from servers import embedded
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.proxy import Proxy
 
 REPLICA = "replica"
+#: Connections of node B: the last buyer of every strategy may wait in one.
+POOL = "30"
 
 
 class DbFailover(Fault):
-    """Both nodes move to a copy of the database that has a replica. Replication becomes a black
+    """Node B moves to a copy of the database that has a replica. Replication becomes a black
     hole, one buyer more is sold to and has the answer, the server is killed and the replica
     promoted. Asynchronous, it does not have those orders: no lock and no database strategy can
     know. Redis forgets nothing meanwhile.
@@ -49,9 +52,8 @@ class DbFailover(Fault):
             state = "SELECT sync_state FROM pg_stat_replication"
             self.require_soon(lambda: self.first.sql(state) == [("sync",)], "it is asynchronous")
         self.way = self._proxy(self.first)
-        testbed.postgres.switch(self.first.socket)
         url = f"postgresql://postgres@{self.way.address}{database}"
-        testbed.restart_both(rivals={"DATABASE_URL": url})
+        testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=POOL)
 
     def enter(self, trial: Trial) -> None:
         first = trial.ask_once("early")
@@ -73,14 +75,13 @@ class DbFailover(Fault):
         self.dropped = self.replication.dropped
         self.first.kill()
         self.second.promote()
-        testbed.postgres.switch(self.second.socket)
         self.way.switch(self.second.socket)
 
     def _buys_last(self, trial: Trial) -> None:
         """One buyer more, whose order the replica does not get."""
         outcome = trial.ask_once("late")
         if outcome != "sold":
-            trial.missing = trial.missing or f"the last buyer was answered {outcome}"
+            trial.miss(f"the last buyer was answered {outcome}")
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         has = self._has_failed_over()
@@ -97,8 +98,7 @@ class DbFailover(Fault):
 
     def clean_up(self, testbed: Testbed) -> None:
         if self.servers:
-            testbed.postgres.switch(testbed.postgres_socket)
-            testbed.restart_both()
+            testbed.restart(RIVALS)
         for proxy in self.proxies:
             proxy.stop()
         for server in self.servers:
@@ -155,4 +155,4 @@ class DbFailoverSync(DbFailover):
         late = trial.buyers[-1]
         until(lambda: bool(late.first), 10)
         if late.first != "unknown":
-            trial.missing = trial.missing or f"the last buyer was answered {late.first}"
+            trial.miss(f"the last buyer was answered {late.first}")

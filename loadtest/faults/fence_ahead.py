@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
+from loadtest.faults.parallel import each
 from loadtest.faults.testbed import RIVALS, Testbed
-from loadtest.faults.trial import Trial, each
+from loadtest.faults.trial import Trial
 from loadtest.stack.stack import ROOT
 
 #: Seconds by which the database's fence is ahead.
@@ -53,7 +54,7 @@ class FenceAhead(Fault):
         _, body = shop.buy(product=trial.product, lock=trial.lock, buyer="refused", key=key)
         outcome, error = str(body.get("outcome")), str(body.get("error", ""))
         if outcome != "lost":
-            trial.missing = trial.missing or f"a buyer was answered {outcome}, not lost"
+            trial.miss(f"a buyer was answered {outcome}, not lost")
         elif self.way_out not in error:
             trial.wrong.append(f"the answer does not name {self.way_out}: {error}")
         else:
@@ -102,7 +103,7 @@ class FenceAheadRaised(FenceAhead):
             start_new_session=True,
         )
         if done.returncode or "was raised" not in done.stdout:
-            trial.missing = trial.missing or f"raise_fence: {(done.stdout + done.stderr).strip()}"
+            trial.miss(f"raise_fence: {(done.stdout + done.stderr).strip()}")
         else:
             self.said.append(done.stdout)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, TTL, VICTIMS, Testbed, until
-from loadtest.faults.trial import Trial
+from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
+from loadtest.faults.trial import Trial, measured_ttl
 
 
 class Partition(Fault):
@@ -44,8 +44,8 @@ class Partition(Fault):
         if self.before is not None:
             self.dropped = testbed.redis[VICTIMS].dropped - self.before
             for trial in trials if not self.dropped else ():
-                trial.missing = trial.missing or "node A sent nothing into the black hole"
+                trial.miss("node A sent nothing into the black hole")
         testbed.redis[VICTIMS].pass_on()
 
     def observed(self, trials: Sequence[Trial]) -> str:
-        return f"{self.dropped} bytes of node A never arrived, with a ttl of {TTL:g} s"
+        return f"{self.dropped} bytes of node A never arrived; the locks had {measured_ttl(trials)}"

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, VICTIMS, Testbed, until
-from loadtest.faults.trial import Trial
+from loadtest.faults.testbed import ANSWER_TIMEOUT, TTL, VICTIMS, Testbed, until
+from loadtest.faults.trial import Trial, measured_ttl
 
 #: Seconds after which the shop's client gives a silent PostgreSQL up: REPLY_TIMEOUT of
 #: shop/postgres.py. Until then a watchdog renews for a holder that only waits.
@@ -44,6 +44,7 @@ class PartitionDb(Fault):
         self.hung: list[float] = []
 
     def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        testbed.answer_timeout = 3 * REPLY_TIMEOUT
         testbed.restart(VICTIMS, SHOP_LOCK_MAX_HOLD=str(MAX_HOLD))
         self.probe = psycopg.connect(testbed.database_url, host=testbed.postgres.address)
 
@@ -71,7 +72,7 @@ class PartitionDb(Fault):
             self.hung.append(time.monotonic() - resumed)
         if trial.victim.first != "unavailable":
             first = trial.victim.first or "nothing"
-            trial.missing = trial.missing or f"the victim was answered {first}: it did not hang"
+            trial.miss(f"the victim was answered {first}: it did not hang")
 
     def _judge(self, trial: Trial) -> None:
         """Whether others were kept out as long as the lock's own rules say, and no longer."""
@@ -82,13 +83,14 @@ class PartitionDb(Fault):
             after = "nobody" if took is None else f"somebody else after {took:.1f} s"
             trial.wrong.append(f"{after} bought, and the bound is {bound:g} s")
         elif renewed and took < bound - TTL - 0.5:
-            trial.missing = trial.missing or f"the victim kept others out for {took:.1f} s only"
+            trial.miss(f"the victim kept others out for {took:.1f} s only")
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         if self.before is not None:
             self.dropped = testbed.postgres.dropped - self.before
             for trial in trials if not self.dropped else ():
-                trial.missing = trial.missing or "node A sent nothing into the black hole"
+                trial.miss("node A sent nothing into the black hole")
+        testbed.answer_timeout = ANSWER_TIMEOUT
         testbed.postgres.pass_on()
         if self.probe is not None:
             self.probe.close()
@@ -100,5 +102,5 @@ class PartitionDb(Fault):
         return (
             f"{self.dropped} bytes of node A never arrived, its {len(self.hung)} victims were "
             f"answered unavailable after {min(self.hung):.1f} to {max(self.hung):.1f} s; "
-            f"max_hold {MAX_HOLD:g} s, ttl {TTL:g} s"
+            f"max_hold {MAX_HOLD:g} s, {measured_ttl(trials)}"
         )

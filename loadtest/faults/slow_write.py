@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, Testbed
-from loadtest.faults.trial import Trial
+from loadtest.faults.testbed import Testbed
+from loadtest.faults.trial import Trial, measured_ttl
 
 #: Seconds for each chunk between node A and PostgreSQL, in each direction.
 DELAY = 0.8
@@ -59,9 +59,7 @@ class SlowWrite(Fault):
         trial.victim.join(20)
         self.late[trial.lock] = time.monotonic() - self.sent_at
         if self.late[trial.lock] < 2 * DELAY:
-            trial.missing = (
-                trial.missing or f"the victim was answered after {self.late[trial.lock]:.2f} s"
-            )
+            trial.miss(f"the victim was answered after {self.late[trial.lock]:.2f} s")
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         testbed.postgres.pass_on()
@@ -74,5 +72,5 @@ class SlowWrite(Fault):
         times = sorted(self.late.values())
         return (
             f"the victims had their answers {times[0]:.1f} to {times[-1]:.1f} s after they wrote, "
-            f"with a ttl of {TTL:g} s"
+            f"and the locks had {measured_ttl(trials)}"
         )

@@ -5,13 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-import redis
-
+from loadtest.faults import measure
 from loadtest.faults.failover import Failover
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
 from loadtest.faults.trial import Trial, still_held
 from servers import embedded
-from servers.proxy.proxy import Proxy
 
 
 class SplitBrain(Failover):
@@ -34,9 +32,12 @@ class SplitBrain(Failover):
         self._is_main(testbed)
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        (first, role), (second, other) = (seen_through(testbed.redis[n]) for n in (VICTIMS, RIVALS))
-        self.require(first != second, "both nodes have the same Redis")
-        self.require(role == other == "master", f"node A has a {role}, node B a {other}")
+        assert self.old is not None
+        for node, server in ((VICTIMS, self.old), (RIVALS, testbed.main)):
+            found = testbed.ask(server, "INFO")
+            reached = measure.run_id(testbed.redis[node])
+            self.require(reached == found["run_id"], "a node does not have the Redis of its own")
+            self.require(found["role"] == "master", f"a node has a {found['role']}")
         left = [trial.lock for trial in trials if trial.orphans()]
         self.require(not left, f"locks reached the replica: {left}")
         return (
@@ -50,10 +51,3 @@ class SplitBrain(Failover):
         if self.old is not None:
             self.old.stop(signal.SIGKILL)  # SIGTERM would wait for its replica
         super().heal(testbed, trials)
-
-
-def seen_through(proxy: Proxy) -> tuple[str, str]:
-    """run_id and role of the Redis that a node reaches."""
-    with redis.Redis.from_url(f"redis://{proxy.address}", socket_timeout=5) as client:
-        found = client.info()
-    return str(found["run_id"]), str(found["role"])

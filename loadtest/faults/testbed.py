@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any
 
-import psutil
 import psycopg
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
+from loadtest.faults import measure
 from loadtest.judge.history import Event, History, Reader
+from loadtest.stack.client import Shop
 from loadtest.stack.node import StackError
 from loadtest.stack.stack import Stack
 from servers import embedded
@@ -29,13 +27,13 @@ TTL = 1.0
 #: Settings of both nodes. SHOP_DB_POOL: some buyers of every strategy are stopped inside a
 #: transaction at the same time.
 SETTINGS = {
-    "SHOP_LOCK_TTL": str(TTL),
-    "SHOP_TOKEN_TTL": str(TTL),
     "SHOP_LOCK_WAIT": "2",
     "SHOP_REDIS_TIMEOUT": "1",
     "SHOP_DB_POOL": "60",
     "SHOP_DEMO_PAUSES": "",
 }
+#: Seconds that a buyer waits for an answer.
+ANSWER_TIMEOUT = 10.0
 #: The number of node A and of node B.
 VICTIMS, RIVALS = 0, 1
 
@@ -64,7 +62,11 @@ class Testbed(Stack):
             (self.records / mark).mkdir(parents=True)
         self.history = History(self.records / "buyers.jsonl")
         self._reader = Reader(self.records)
-        self.settings = {name: SETTINGS[name] for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL")}
+        self._reading = threading.Lock()
+        self._fresh: list[Event] = []
+        self._seen: list[Event] = []
+        self.settings = ttl_settings(TTL)
+        self.answer_timeout = ANSWER_TIMEOUT
         self.sentinels: Sentinels | None = None
 
     # --- servers and nodes ----------------------------------------------------------------------
@@ -78,7 +80,7 @@ class Testbed(Stack):
         self.valkeys[0] = server
 
     def _environment(self) -> dict[str, str]:
-        environment = super()._environment() | SETTINGS
+        environment = super()._environment() | SETTINGS | ttl_settings(TTL)
         self.redis = [Proxy(self.address(self.main), name=f"redis-{node}") for node in "AB"]
         self.postgres_socket = _socket_of(environment["DATABASE_URL"])
         self.postgres = Proxy(self.postgres_socket, folder=self.folder, name="postgres-A")
@@ -108,17 +110,23 @@ class Testbed(Stack):
 
     def set_ttl(self, seconds: float) -> None:
         """Restart both nodes with this ttl for every strategy, unless they have it."""
-        settings = {"SHOP_LOCK_TTL": str(seconds), "SHOP_TOKEN_TTL": str(seconds)}
+        settings = ttl_settings(seconds)
         if settings != self.settings:
             self.settings = settings
             self.restart_both()
 
-    def restart_both(self, *, rivals: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Restart both nodes at the same time, for this once with these settings for node B."""
+    def restart_both(self) -> None:
+        """Restart both nodes at the same time."""
         with ThreadPoolExecutor(2) as pool:
-            done = [pool.submit(self.restart, VICTIMS), pool.submit(self.restart, RIVALS, **rivals)]
+            done = [pool.submit(self.restart, node) for node in (VICTIMS, RIVALS)]
         for one in done:
             one.result()
+
+    def shop(self, node: int = 0) -> Shop:
+        """A client of one node, which waits for an answer for `answer_timeout` seconds."""
+        shop = super().shop(node)
+        shop.timeout = self.answer_timeout
+        return shop
 
     def restart(self, number: int, **settings: str) -> None:
         """Restart a node, for this once with these settings beside its own."""
@@ -151,20 +159,24 @@ class Testbed(Stack):
         return pids
 
     def pids(self, node: int) -> list[int]:
-        """The pids of a node, its master's first."""
+        """The pids of a node that run now, its master's first; also of a worker whose master is
+        gone. Empty when all have ended."""
         process = self.nodes[node].process
         if process is None:
             raise StackError(f"node {'AB'[node]} does not run: start it before the fault")
-        master = psutil.Process(process.pid)
-        return [master.pid, *(child.pid for child in master.children(recursive=True))]
+        return measure.session_of(process.pid)
+
+    def pid_at(self, attempt: str, point: str) -> int | None:
+        """The process that is stopped at this point with this purchase, by its own record."""
+        self._read()
+        event = f"stops at {point}"
+        pids = [e["pid"] for e in self._fresh if e["f"] == event and e.get("attempt") == attempt]
+        return pids[-1] if pids else None
 
     @staticmethod
     def ask(server: embedded.Valkey, *command: Any, db: int = 1, timeout: float = 5.0) -> Any:
         """The reply to one command, sent past all proxies. Database 1 has the locks."""
-        with redis.Redis(
-            port=server.port, db=db, retry=Retry(NoBackoff(), 0), socket_timeout=timeout
-        ) as client:
-            return client.execute_command(*command)
+        return measure.ask(server, *command, db=db, timeout=timeout)
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of one statement, sent past all proxies."""
@@ -174,14 +186,7 @@ class Testbed(Stack):
     @staticmethod
     def answers(proxy: Proxy) -> bool:
         """Whether a server answers through this proxy."""
-        host, port = proxy.address.split(":")
-        try:
-            with redis.Redis(
-                host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=0.3
-            ) as client:
-                return bool(client.ping())
-        except redis.RedisError:
-            return False
+        return bool(measure.run_id(proxy))
 
     def pid_of(self, server: embedded.Valkey) -> int:
         """The pid of a Valkey."""
@@ -201,7 +206,19 @@ class Testbed(Stack):
 
     def new_events(self) -> list[Event]:
         """The events recorded since the last call. Raises BrokenHistory, OSError."""
-        return self._reader.new_events()
+        self._read()
+        new, self._fresh = self._fresh, []
+        self._seen += new
+        return sorted(new, key=lambda event: event["t"])
+
+    def events(self) -> list[Event]:
+        """Every event so far, each line parsed once. Raises BrokenHistory, OSError."""
+        self.new_events()
+        return sorted(self._seen, key=lambda event: event["t"])
+
+    def _read(self) -> None:
+        with self._reading:  # the trials act in threads
+            self._fresh += self._reader.new_events()
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
         """Record a phase of a fault; `kind` is invoke, ok or fail."""
@@ -219,6 +236,11 @@ class Testbed(Stack):
 
     def _mark(self, kind: str, attempt: str, point: str) -> Path:
         return self.records / kind / f"{attempt.replace('/', '+')}@{point}"
+
+
+def ttl_settings(seconds: float) -> dict[str, str]:
+    """A node's settings that give the locks of every strategy this ttl."""
+    return {"SHOP_LOCK_TTL": str(seconds), "SHOP_TOKEN_TTL": str(seconds)}
 
 
 def until(condition: Callable[[], object], seconds: float) -> bool:
