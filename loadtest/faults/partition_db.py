@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -67,22 +67,26 @@ class PartitionDb(Fault):
         trial.testbed.resume(trial.victim.attempt, trial.stop)
         rival = trial.send(trial.buyer("rival-1"))
         until(lambda: rival.answered.is_set(), REPLY_TIMEOUT + SLACK)
-        self._judge(trial)
+        self._require_hold(trial)
         if trial.victim.join(REPLY_TIMEOUT + SLACK):
             self.hung.append(time.monotonic() - resumed)
         if trial.victim.first != "unavailable":
             first = trial.victim.first or "nothing"
             trial.miss(f"the victim was answered {first}: it did not hang")
 
-    def _judge(self, trial: Trial) -> None:
-        """Whether others were kept out as long as the lock's own rules say, and no longer."""
-        fenced, renewed = trial.strategy["fenced"], trial.strategy["renewed"]
-        bound = MAX_HOLD + TTL if fenced else REPLY_TIMEOUT
+    def longest_recovery(self, strategy: Mapping[str, Any]) -> float:
+        return self._bound(strategy) + SLACK
+
+    def _bound(self, strategy: Mapping[str, Any]) -> float:
+        """Seconds for which a holder that hangs keeps others out, by the rules of its lock."""
+        return MAX_HOLD + TTL if strategy["fenced"] else REPLY_TIMEOUT
+
+    def _require_hold(self, trial: Trial) -> None:
+        """A lock that is renewed keeps others out until its bound, or its victim did not hang."""
         took = trial.recovery()
-        if took is None or took > bound + SLACK:
-            after = "nobody" if took is None else f"somebody else after {took:.1f} s"
-            trial.wrong.append(f"{after} bought, and the bound is {bound:g} s")
-        elif renewed and took < bound - TTL - 0.5:
+        if took is None:
+            trial.wrong.append(f"nobody bought for {REPLY_TIMEOUT + SLACK:g} s")
+        elif trial.strategy["renewed"] and took < self._bound(trial.strategy) - TTL - 0.5:
             trial.miss(f"the victim kept others out for {took:.1f} s only")
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:

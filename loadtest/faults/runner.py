@@ -23,8 +23,6 @@ from loadtest.report.timeline import timeline
 
 #: Seconds for buyers who act to come to an end when their fault broke.
 ACT_TIMEOUT = 15.0
-#: A dead holder keeps others out for so many ttl at most: its own, and time for them to ask.
-SLOWEST = 3
 
 
 def play(
@@ -141,8 +139,9 @@ def _cell(fault: Fault, trial: Trial, events: Mapping[str, list[Event]], evidenc
     if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
         trial.wrong.append("two holders at a time, and the fault took no lock away")
     recovery = trial.recovery() if fault.recovery else None
-    if judgement.verdict == "exact" and recovery is not None and recovery > SLOWEST * fault.ttl:
-        trial.wrong.append(f"nobody bought for {recovery:.1f} s, with a ttl of {fault.ttl:g} s")
+    bound = fault.longest_recovery(trial.strategy)
+    if judgement.verdict == "exact" and recovery is not None and recovery > bound:
+        trial.wrong.append(f"nobody bought for {recovery:.1f} s, and the bound is {bound:g} s")
     as_expected = judgement.verdict == trial.expected and not (trial.wrong or trial.missing)
     cell = {
         "lock": trial.lock,
