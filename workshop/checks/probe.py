@@ -1,0 +1,174 @@
+"""Tries a participant's lock alone, on a real server, in a process of its own.
+
+    python -m workshop.checks.probe LESSON FILE
+
+The lock is taken, given back, and stopped after each of its commands, while somebody else acts or
+its process is killed. What counts is what the server and a second contender see. Prints one line of
+JSON on the last line of stdout: {"refusal": null or {code, facts, story}}.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from workshop.refusal import Refusal
+
+#: Seconds that the locks of a probe live, and how long nobody may be kept out after a death.
+TTL = 0.3
+RECOVERED_WITHIN = 3 * TTL
+#: Seconds until a lock that does not come back from a call is given up.
+LONGEST_CALL = 12.0
+#: A module of this package for each lesson that is probed, with a function `refusal(probe)`.
+LESSONS = {3: "one_command", 4: "ending", 5: "release"}
+
+
+class Killed(BaseException):
+    """Ends a call where its process would have been killed."""
+
+
+class Probe:
+    """A kind of lock, and a server of its own to try it on.
+
+    plain  a client that makes no points: the server as everybody sees it
+    story  what happened so far, one line each
+    """
+
+    def __init__(self, kind: Callable[..., Any]) -> None:
+        from shop.redis import locks_client
+
+        self.kind = kind
+        self.plain: Any = locks_client()
+        self.story: list[str] = []
+        self._began = time.monotonic()
+        self._count = 0
+
+    def lock(self, name: str, *, ttl: float = TTL) -> Any:
+        """A new lock object under this name, as a purchase makes one."""
+        from workshop.commands import Commands
+
+        return self.kind(Commands(self.plain, name), f"probe-{name}", ttl=ttl)
+
+    def says(self, text: str) -> None:
+        """Add a line to the story."""
+        self.story.append(f"{time.monotonic() - self._began:6.3f} s  {text}")
+
+    def refuse(self, code: str, **facts: Any) -> Refusal:
+        """A refusal with the story so far."""
+        return Refusal(code, facts, tuple(self.story))
+
+    def name(self) -> str:
+        """A name that no other lock has."""
+        self._count += 1
+        return f"{os.getpid()}-{self._count}"
+
+    def commands_of(self, call: Callable[[], Any]) -> int:
+        """How many commands this call sends."""
+        sent = 0
+
+        def count(point: str) -> None:
+            nonlocal sent
+            sent += point.startswith("own:command-")
+
+        with hook(count):
+            call()
+        return sent
+
+    def dies_after(self, command: int, call: Callable[[], Any]) -> bool:
+        """Make the call in a child that is killed by SIGKILL after its n-th command. Returns
+        whether it came that far."""
+        child = os.fork()
+        if child == 0:
+            self.plain.connection_pool.reset()
+            with hook(at_command(command, lambda: os.kill(os.getpid(), signal.SIGKILL))):
+                try:
+                    call()
+                finally:
+                    os._exit(0)
+        _, status = os.waitpid(child, 0)
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def at_command(number: int, happens: Callable[[], object]) -> Callable[[str], None]:
+    """A hook: `happens` after the n-th command from now on, once."""
+    seen = 0
+
+    def hook(point: str) -> None:
+        nonlocal seen
+        if point.startswith("own:command-"):
+            seen += 1
+            if seen == number:
+                happens()
+
+    return hook
+
+
+@contextmanager
+def hook(at: Callable[[str], None]) -> Iterator[None]:
+    """Call `at` at each point inside the block; not while it runs itself."""
+    from locks.classic import points
+
+    busy = False
+
+    def once(name: str) -> None:
+        nonlocal busy
+        if not busy:
+            busy = True
+            try:
+                at(name)
+            finally:
+                busy = False
+
+    with points.installed(once):
+        yield
+
+
+def main(lesson: int, path: Path) -> Refusal | None:
+    """The refusal, or None."""
+    import django
+
+    django.setup()
+    from shop.demo.mine import BrokenFile, OwnFile
+    from workshop.kit import Guarded
+
+    try:
+        buy = OwnFile("mine", path).load()
+    except BrokenFile as error:
+        return Refusal("broken", {"error": str(error)})
+    if not isinstance(buy, Guarded):
+        return Refusal("not-guarded", {"file": path.name})
+    probe = Probe(buy.kind)
+    check = import_module(f"workshop.checks.{LESSONS[lesson]}").refusal
+    faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
+    try:
+        found: Refusal | None = check(probe)
+    except Exception as error:
+        return probe.refuse("raises", error=_where(error, path))
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return found
+
+
+def _where(error: BaseException, path: Path) -> str:
+    """`line 12: TypeError: ...`, by the last line of the participant's file."""
+    trace, line = error.__traceback__, 0
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f"{path.name}:{f' line {line}:' if line else ''} {type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    refused = main(int(sys.argv[1]), Path(sys.argv[2]))
+    print(json.dumps({"refusal": refused and refused.as_dict()}), flush=True)
+    os._exit(0)  # a thread of the participant's must not keep the check waiting
