@@ -19,11 +19,13 @@ from loadtest.commands import faults as command
 from loadtest.commands import run as commands
 from loadtest.expected import EXPECTED, STOPS, SURVIVABLE
 from loadtest.faults import FAULTS, fault_report
+from loadtest.faults.db_failover import DbFailover
+from loadtest.faults.fence_ahead import FenceAheadRaised
 from loadtest.faults.late_release import LateRelease
 from loadtest.faults.pause import Pause
 from loadtest.faults.runner import play
 from loadtest.faults.slow import Slow
-from loadtest.faults.testbed import VICTIMS, Testbed
+from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
 from loadtest.faults.trial import Trial
 from loadtest.judge.run import Cell, Judged, Summary
 from loadtest.stack.stack import ROOT, StackError
@@ -117,6 +119,23 @@ def test_a_strategy_whose_flaw_is_removed_is_reported_as_no_longer_failing(
     assert fault_report.complaint(cell) == (
         "setpx-del under late-release: exact, expected oversold"
     )
+
+
+def test_an_operator_ends_the_outage_of_a_fence_that_is_ahead(testbed: Testbed) -> None:
+    cell = cells(testbed, FenceAheadRaised(), "redis")["redis"]
+    assert (cell["verdict"], cell["as_expected"]) == ("exact", True), cell
+    assert "1 buyers were answered lost" in cell["evidence"]
+
+
+def test_a_database_that_forgets_what_it_acknowledged_breaks_the_best_lock(
+    testbed: Testbed,
+) -> None:
+    """And afterwards the testbed has its own database again."""
+    cell = cells(testbed, DbFailover(), "redis")["redis"]
+    assert (cell["verdict"], cell["oversold"], cell["orders"]) == ("oversold", 1, 10), cell
+    assert cell["violations"] == ["lost_ack"]
+    assert testbed.shop(RIVALS).restock(product="after", stock=1)["stock_left"] == 1
+    assert testbed.sql("SELECT amount FROM product WHERE name = 'after'") == [(1,)]
 
 
 class NeverFires(Pause):
