@@ -65,8 +65,8 @@ test: install-dev
 	@exec $(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
-FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast history html_report \
-  judge_by_chance lock_rules measure open_answers report rules rush timeline verdict))
+FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast fault_proofs faults_command history \
+  html_report judge_by_chance lock_rules measure neutered_faults open_answers report rules rush timeline verdict))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

@@ -28,6 +28,7 @@ class Buyer:
     reply       the last reply
     first       the outcome of the first reply, empty while there is none
     replayed    whether the last reply named an order that the key had before
+    error       what the last answer said was wrong, if it did
     sold_at     when it bought, by the monotonic clock; 0 before
     answered    set when the buyer has its final answer
     """
@@ -52,6 +53,7 @@ class Buyer:
         self.hold_ms = hold_ms
         self.reply = Reply(attempt, "unknown")
         self.first = ""
+        self.error = ""
         self.replayed = False
         self.sold_at = 0.0
         self.answered = threading.Event()
@@ -111,6 +113,7 @@ class Buyer:
             outcome = "unknown" if "order" not in body and not body.get("allowed") else "error"
         kind = "ok" if outcome == "sold" else "info" if outcome in IN_DOUBT else "fail"
         self.replayed = bool(body.get("replayed"))
+        self.error = str(body.get("error", ""))
         more = {name: body[name] for name in ("order", "replayed", "error") if name in body}
         self.history.record(by="buyer", f="buy", type=kind, outcome=outcome, **common, **more)
         return Reply(self.attempt, outcome, body.get("order"))

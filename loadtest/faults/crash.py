@@ -7,15 +7,11 @@ import signal
 from collections.abc import Sequence
 from functools import partial
 
-import psutil
-
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import VICTIMS, Testbed, until
 from loadtest.faults.trial import Trial, measured_ttl
 
-#: States of a process that has ended.
-ENDED = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 #: The point where a contender has read an expired time, and has not taken the lock over yet.
 TAKEOVER = "setnx-timestamp:before_takeover"
 
@@ -50,7 +46,7 @@ class Crash(Fault):
         self.require_soon(lambda: not testbed.pids(VICTIMS), "a process of node A is left", 3.0)
         for trial in trials:
             pid = trial.victim_pid
-            if pid is None or set(measure.states_of([pid]).values()) - ENDED:
+            if pid is None or set(measure.states_of([pid]).values()) - measure.ENDED:
                 trial.miss("the process that the victim was in still runs")
             trial.victim_was_cut_off()
         return f"the {self.ran} processes of node A are gone, its victims' connections were cut"

@@ -48,11 +48,8 @@ class FenceAhead(Fault):
         return f"the database's fences are {ahead:.0f} s ahead of the TIME that Redis answers"
 
     def act(self, trial: Trial) -> None:
-        """A buyer is refused, and the answer says why and what to do. Its key never comes again."""
-        key = f"{trial.attempts}/refused"
-        shop = trial.testbed.shop(RIVALS)
-        _, body = shop.buy(product=trial.product, lock=trial.lock, buyer="refused", key=key)
-        outcome, error = str(body.get("outcome")), str(body.get("error", ""))
+        """A buyer is refused, and the answer says why and what to do."""
+        outcome, error = trial.ask_once("refused"), trial.buyers[-1].error
         if outcome != "lost":
             trial.miss(f"a buyer was answered {outcome}, not lost")
         elif self.way_out not in error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -19,6 +21,9 @@ from servers.proxy.proxy import Proxy
 
 #: Database numbers: of the locks on the main Redis, and on Redlock's servers.
 LOCKS_DB, REDLOCK_DB = 1, 0
+
+#: States of a process that has ended.
+ENDED = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 
 
 def session_of(leader: int) -> list[int]:
@@ -54,6 +59,14 @@ def ask(server: embedded.Valkey, *command: Any, db: int = LOCKS_DB, timeout: flo
         return client.execute_command(*command)
 
 
+def answers(server: embedded.Valkey, timeout: float = 1.0) -> bool:
+    """Whether the server answers."""
+    try:
+        return bool(ask(server, "PING", timeout=timeout))
+    except redis.RedisError:
+        return False
+
+
 def names_of(lock: str, product: str) -> tuple[str, str]:
     """What the key of this product's lock may be called; the second name is RedisLock's."""
     return f"lock:{lock}:{product}", f"lock:{{{lock}:{product}}}"
@@ -81,6 +94,17 @@ def seconds_left(
     return max((one for one in left if one is not None), default=None)
 
 
+def session_seconds(hosts: str) -> float | None:
+    """Seconds that the sessions of a ZooKeeper outlive a silent client: the longest that it has
+    granted, None if it has no client."""
+    host, port = hosts.split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(b"cons")
+        with connection.makefile("rb") as answer:
+            text = answer.read().decode()
+    return max((int(ms) / 1000 for ms in re.findall(r"[(,]to=([0-9]+)", text)), default=None)
+
+
 def _left(server: embedded.Valkey, key: str, db: int, is_time: bool) -> float | None:
     ms = int(ask(server, "PTTL", key, db=db))
     if ms >= 0:
@@ -96,12 +120,12 @@ def clock_ahead(url: str) -> float:
         return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
 
 
-def run_id(proxy: Proxy) -> str:
+def run_id(proxy: Proxy, timeout: float = 0.3) -> str:
     """Which Redis answers through this proxy, by its run_id; empty if none does."""
     host, port = proxy.address.split(":")
     try:
         with redis.Redis(
-            host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=0.3
+            host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=timeout
         ) as client:
             return str(client.info("server")["run_id"])
     except redis.RedisError:

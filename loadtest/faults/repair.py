@@ -6,11 +6,9 @@ import os
 import signal
 from contextlib import suppress
 
-import redis
-
+from loadtest.faults import measure
 from loadtest.faults.testbed import TTL, Testbed, ttl_settings
 from loadtest.stack.stack import REDLOCK_SERVERS
-from servers import embedded
 
 
 def repair(testbed: Testbed) -> None:
@@ -31,7 +29,7 @@ def repair(testbed: Testbed) -> None:
     testbed.main.replica_of = None
     testbed.restart_empty()
     for server in testbed.valkeys[1:]:
-        if not _answers(testbed, server):
+        if not measure.answers(server):
             server.stop(signal.SIGKILL)
             testbed.start_again(server)
     for proxy in testbed.redis:
@@ -41,10 +39,3 @@ def repair(testbed: Testbed) -> None:
         proxy.pass_on()
     testbed.settings = ttl_settings(TTL)
     testbed.restart_both()
-
-
-def _answers(testbed: Testbed, server: embedded.Valkey) -> bool:
-    try:
-        return bool(testbed.ask(server, "PING", timeout=1))
-    except redis.RedisError:
-        return False

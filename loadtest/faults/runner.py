@@ -6,7 +6,8 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 from loadtest.expected import EXPECTED
@@ -55,15 +56,13 @@ def _play(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> list[Cell]
     testbed.new_events()  # those of the faults before this one
     testbed.set_ttl(fault.ttl)
     each(trials, Trial.open)
-    try:
+    with _afterwards(lambda: fault.clean_up(testbed)):
         evidence = _make(testbed, fault, trials)
         each(trials, drain)
         until(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
         events = by_product(testbed.new_events())
         evidence = "; ".join(filter(None, (evidence, fault.observed(trials))))
         return [_cell(fault, trial, events, evidence) for trial in trials]
-    finally:
-        fault.clean_up(testbed)
 
 
 def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
@@ -74,7 +73,16 @@ def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
         testbed.record_fault(fault.name, kind, phase, what)
 
     acting = threading.Thread(target=each, args=(trials, _or_missing(fault.act)), daemon=True)
-    try:
+
+    def end() -> None:
+        fault.may_resume.set()
+        _resume_everybody(trials)
+        if acting.is_alive():
+            acting.join(ACT_TIMEOUT)
+        fault.heal(testbed, trials)
+        record("heal", "healed")
+
+    with _afterwards(end), _recorded(record):
         fault.arm(testbed, trials)
         record("arm", fault.title)
         each(trials, _or_missing(fault.enter))
@@ -88,17 +96,29 @@ def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
         acting.start()
         fault.meanwhile(testbed, trials)
         acting.join()
-        return evidence
+    return evidence
+
+
+@contextmanager
+def _recorded(record: Callable[[str, str, str], None]) -> Iterator[None]:
+    """Record a fault that did not fire."""
+    try:
+        yield
     except NotFired as error:
         record("prove", str(error), "fail")
         raise
-    finally:
-        fault.may_resume.set()
-        _resume_everybody(trials)
-        if acting.is_alive():
-            acting.join(ACT_TIMEOUT)
-        fault.heal(testbed, trials)
-        record("heal", "healed")
+
+
+@contextmanager
+def _afterwards(end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` after the block. If the block raises, its error counts and not that of `end`."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            end()
+        raise
+    end()
 
 
 def _abandon(trials: Sequence[Trial]) -> None:

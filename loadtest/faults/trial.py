@@ -116,7 +116,11 @@ class Trial:
     def measure_ttl(self) -> None:
         """Measure how long the victim's lock would live on, and require that the fault's ttl is
         the one that it has."""
-        self.lock_ttl = measure.seconds_left(self.testbed.valkeys, self.strategy, self.product)
+        zookeeper = self.testbed.zookeeper
+        if self.strategy["backend"] == "zookeeper" and zookeeper is not None:
+            self.lock_ttl = measure.session_seconds(zookeeper.hosts)
+        else:
+            self.lock_ttl = measure.seconds_left(self.testbed.valkeys, self.strategy, self.product)
         if self.lock_ttl is not None and self.lock_ttl > self.fault.ttl * LONGER:
             self.miss(f"the lock lives for {self.lock_ttl:.1f} s, not {self.fault.ttl:g} s")
 

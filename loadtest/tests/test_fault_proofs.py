@@ -265,9 +265,8 @@ def test_a_fence_that_is_not_ahead_is_no_outage(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_the_refusal_has_to_name_the_way_out(body: Any, misses: int, wrong: int) -> None:
-    shop = SimpleNamespace(buy=lambda **wanted: (503, body))
-    bed = SimpleNamespace(shop=lambda node: shop)
-    one = trial(attempts="run", product="apple", testbed=bed)
+    asks = SimpleNamespace(error=body.get("error", ""))
+    one = trial(buyers=[asks], ask_once=lambda name: body["outcome"])
     FenceAhead().act(one)
     assert (len(one.misses), len(one.wrong)) == (misses, wrong)
 
