@@ -104,8 +104,8 @@ def locks_table(matrix: Summary, faults: Summary) -> str:
         lines.append(f"| {' | '.join(row)} |")
     apart = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
     count = (
-        f"{len(faults['runs'])} cells of `make faults`, {faults['started'][:10]}; {apart}, which no "
-        "lock survives by itself, are in docs/verdicts.md."
+        f"{len(faults['runs'])} cells of `make faults`, {faults['started'][:10]}; {apart}, which "
+        "no lock survives by itself, are in docs/verdicts.md."
     )
     return "\n".join([*lines, "", f"{report.where(matrix)} {count}"]) + "\n"
 

@@ -217,6 +217,8 @@ class Quiet:
 
     def record_fault(self, *_: object) -> None: ...
 
+    def set_ttl(self, seconds: float) -> None: ...
+
 
 @pytest.mark.parametrize("step", ["arm", "fire", "prove", "meanwhile", "heal", "clean_up"])
 @pytest.mark.parametrize("error", [NotFired("crash: not so"), OSError("no such process")])
