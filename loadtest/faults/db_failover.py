@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from psycopg.conninfo import make_conninfo
+
 from loadtest.faults.fault import Fault
 from loadtest.faults.parallel import each
 from loadtest.faults.testbed import RIVALS, Testbed, until
@@ -40,10 +42,11 @@ class DbFailover(Fault):
     def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         database = urlsplit(testbed.database_url).path
         self.database = database.removeprefix("/")
-        self.first = self._copy(testbed, "first", of=f"host={testbed.postgres_socket.parent}")
+        here = make_conninfo(host=str(testbed.postgres_socket.parent))
+        self.first = self._copy(testbed, "first", of=here)
         self.replication = self._proxy(self.first)
         host, port = self.replication.address.split(":")
-        of = f"host={host} port={port} application_name={REPLICA}"
+        of = make_conninfo(host=host, port=port, application_name=REPLICA)
         self.second = self._copy(testbed, "second", of=of, follows=True)
         self.first.wait_for_replica()
         if self.synchronous:

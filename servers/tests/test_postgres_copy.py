@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from servers import embedded
 from servers.errors import EmbeddedError
@@ -37,8 +39,10 @@ def test_a_replica_that_lags_behind_does_not_have_what_was_committed_last(
     embedded.attach()
     name = f"copied_{os.getpid()}"
     url = embedded.create_database(name)
-    folder = url.partition("?host=")[2].replace("%2F", "/")
-    first = start(PostgresCopy(tmp_path / "1", runtime=tmp_path, of=f"host={folder}"), servers)
+    folder = parse_qs(urlsplit(url).query)["host"][0]
+    first = start(
+        PostgresCopy(tmp_path / "1", runtime=tmp_path, of=make_conninfo(host=folder)), servers
+    )
     assert first.sql("SELECT current_database()", name) == [(name,)]
     first.sql("CREATE TABLE paid (id int)", name)
 
@@ -46,7 +50,7 @@ def test_a_replica_that_lags_behind_does_not_have_what_was_committed_last(
         return int(server.sql("SELECT count(*) FROM paid", name)[0][0])
 
     with Proxy(first.socket) as replication:
-        of = f"host=127.0.0.1 port={replication.port}"
+        of = make_conninfo(host="127.0.0.1", port=replication.port)
         second = start(PostgresCopy(tmp_path / "2", runtime=tmp_path, of=of, follows=True), servers)
         first.sql("INSERT INTO paid VALUES (1)", name)
         first.wait_for_replica()
