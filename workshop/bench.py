@@ -55,10 +55,10 @@ class Bench(Testbed):
         self._environment_of_a_node = environment
         return environment
 
-    def in_a_process(self, module: str, *args: str) -> tuple[Refusal | None, str]:
-        """Run a check in a process of its own, on these servers. What it found, and what the
-        participant's code printed. Raises Undecided."""
-        command = [sys.executable, "-m", f"workshop.checks.{module}", *args]
+    def in_a_process(self, check: str) -> tuple[Refusal | None, str]:
+        """Run a check of the file in a process of its own, on these servers. What it found, and
+        what the participant's code printed. Raises Undecided."""
+        command = [sys.executable, "-m", "workshop.checks", check, str(self.file)]
         environment = self._environment_of_a_node | {"SHOP_DB_POOL": "0"}
         try:
             done = subprocess.run(
@@ -74,11 +74,14 @@ class Bench(Testbed):
             return Refusal("endless", {"seconds": LONGEST_CHECK, "where": ""}), str(error.stdout)
         *printed, last = done.stdout.splitlines() or [""]
         with suppress(ValueError, TypeError, KeyError):
-            found = json.loads(last)["refusal"]
+            said = json.loads(last)
+            if "undecided" in said:
+                raise Undecided(said["undecided"])
+            found = said["refusal"]
             return (None if found is None else Refusal.of(found)), "\n".join(printed)
         if "Timeout (" in done.stderr:  # faulthandler's
             return Refusal("endless", {"where": _frame(done.stderr, self.file.name)}), done.stdout
-        raise Undecided(f"the check {module} broke: {done.stderr.strip()[-300:]}")
+        raise Undecided(f"the check {check} broke: {done.stderr.strip()[-300:]}")
 
     def rush(self, *, buyers: int = BUYERS, stock: int = STOCK) -> Judgement:
         """A rush under `mine`, judged. Raises Undecided."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from workshop.refusal import Refusal, Undecided
 
 #: Exit codes of `check`.
 PASSED, REFUSED, UNDECIDED = 0, 1, 2
-#: How long each kind of check takes on two cores, seconds.
-SECONDS = {"probe": 2, "rush": 2}
+#: Seconds that a check takes on two cores.
+SECONDS = {"rush": 2}
+OTHERWISE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
     printed = ""
     try:
         for kind in lesson.checks:
-            found, said = CHECKS[kind](lesson, file, bench)
+            found, said = _rush(bench) if kind == "rush" else bench.in_a_process(kind)
             printed += said
             if found is not None:
                 return Result(found, printed=printed)
@@ -47,28 +47,20 @@ def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
 
 
 def announced(lesson: Lesson) -> str:
-    """What is about to be done: "probe, then rush, about 4 s"."""
-    return f"{', then '.join(lesson.checks)}, about {sum(SECONDS[k] for k in lesson.checks)} s"
+    """What is about to be done: "ending, then rush, about 4 s"."""
+    kinds = ", then ".join(kind.replace("_", " ") for kind in lesson.checks)
+    return f"{kinds}, about {sum(SECONDS.get(kind, OTHERWISE) for kind in lesson.checks)} s"
 
 
-def _probe(lesson: Lesson, file: Path, bench: Bench) -> tuple[Refusal | None, str]:
-    return bench.in_a_process("probe", str(lesson.number), str(file))
-
-
-def _rush(lesson: Lesson, file: Path, bench: Bench) -> tuple[Refusal | None, str]:
+def _rush(bench: Bench) -> tuple[Refusal | None, str]:
     judgement = bench.rush()
     facts = {"buyers": BUYERS, **outcomes(judgement)}
     if judgement.oversold or judgement.lost_updates > 0:
         return Refusal("rush-oversold", facts), ""
     if judgement.orders < STOCK:
         bench.renew_if_hung()
-        return Refusal("rush-stuck", facts), ""
+        gave_up = judgement.outcomes.get("sold_out", 0) + judgement.orders == BUYERS
+        return Refusal("rush-gave-up" if gave_up else "rush-stuck", facts), ""
     if judgement.verdict != "exact":
         raise Undecided(f"the rush came to {judgement.verdict}: run it again")
     return None, ""
-
-
-CHECKS: dict[str, Callable[[Lesson, Path, Bench], tuple[Refusal | None, str]]] = {
-    "probe": _probe,
-    "rush": _rush,
-}

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from types import ModuleType
 
-from workshop.checks.probe import RECOVERED_WITHIN, TTL, Probe
+from workshop.checks.probe import RECOVERED_WITHIN, TTL, Probe, probed
 from workshop.refusal import Refusal
 
 #: Milliseconds.
 TTL_MS = round(TTL * 1000)
 
 
-def refusal(probe: Probe) -> Refusal | None:
-    """What is wrong with how the lock ends; None if nothing is."""
+def refusal(module: ModuleType) -> Refusal | None:
+    """What is wrong with the lock of this file; None if nothing is."""
+    return probed(module, _find)
+
+
+def _find(probe: Probe) -> Refusal | None:
     return _alone(probe) or _waiters(probe) or _deaths(probe)
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
+from types import ModuleType
 
-from workshop.checks.probe import Probe, at_command, hook
+from workshop.checks.probe import Probe, at_command, hook, probed
 from workshop.refusal import Refusal
 
 #: Seconds; nothing ends by itself here.
 LONG = 60.0
 
 
-def refusal(probe: Probe) -> Refusal | None:
-    """What is wrong with who gets the lock; None if nothing is."""
+def refusal(module: ModuleType) -> Refusal | None:
+    """What is wrong with the lock of this file; None if nothing is."""
+    return probed(module, _find)
+
+
+def _find(probe: Probe) -> Refusal | None:
     name = probe.name()
     lock = probe.lock(name, ttl=LONG)
     if not lock.try_lock("a"):

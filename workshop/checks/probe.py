@@ -1,24 +1,18 @@
-"""Tries a participant's lock alone, on a real server, in a process of its own.
-
-    python -m workshop.checks.probe LESSON FILE
+"""Tries a participant's lock alone, on a real server.
 
 The lock is taken, given back, and stopped after each of its commands, while somebody else acts or
-its process is killed. What counts is what the server and a second contender see. Prints one line of
-JSON on the last line of stdout: {"refusal": null or {code, facts, story}}.
+its process is killed. What counts is what the server and a second contender see.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from workshop.refusal import Refusal
@@ -26,14 +20,6 @@ from workshop.refusal import Refusal
 #: Seconds that the locks of a probe live, and how long nobody may be kept out after a death.
 TTL = 0.3
 RECOVERED_WITHIN = 3 * TTL
-#: Seconds until a lock that does not come back from a call is given up.
-LONGEST_CALL = 12.0
-#: A module of this package for each lesson that is probed, with a function `refusal(probe)`.
-LESSONS = {3: "one_command", 4: "ending", 5: "release"}
-
-
-class Killed(BaseException):
-    """Ends a call where its process would have been killed."""
 
 
 class Probe:
@@ -132,43 +118,11 @@ def hook(at: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def main(lesson: int, path: Path) -> Refusal | None:
-    """The refusal, or None."""
-    import django
-
-    django.setup()
-    from shop.demo.mine import BrokenFile, OwnFile
+def probed(module: ModuleType, check: Callable[[Probe], Refusal | None]) -> Refusal | None:
+    """Check the lock that this file sells under."""
     from workshop.kit import Guarded
 
-    try:
-        buy = OwnFile("mine", path).load()
-    except BrokenFile as error:
-        return Refusal("broken", {"error": str(error)})
+    buy = getattr(module, "buy", None)
     if not isinstance(buy, Guarded):
-        return Refusal("not-guarded", {"file": path.name})
-    probe = Probe(buy.kind)
-    check = import_module(f"workshop.checks.{LESSONS[lesson]}").refusal
-    faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
-    try:
-        found: Refusal | None = check(probe)
-    except Exception as error:
-        return probe.refuse("raises", error=_where(error, path))
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-    return found
-
-
-def _where(error: BaseException, path: Path) -> str:
-    """`line 12: TypeError: ...`, by the last line of the participant's file."""
-    trace, line = error.__traceback__, 0
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return f"{path.name}:{f' line {line}:' if line else ''} {type(error).__name__}: {error}"
-
-
-if __name__ == "__main__":
-    refused = main(int(sys.argv[1]), Path(sys.argv[2]))
-    print(json.dumps({"refusal": refused and refused.as_dict()}), flush=True)
-    os._exit(0)  # a thread of the participant's must not keep the check waiting
+        return Refusal("not-guarded", {"file": Path(str(module.__file__)).name})
+    return check(Probe(buy.kind))

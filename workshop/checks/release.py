@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
+from types import ModuleType
 from typing import Any
 
-from workshop.checks.probe import Probe, at_command, hook
+from workshop.checks.probe import Probe, at_command, hook, probed
 from workshop.refusal import Refusal
 
 #: Seconds; nothing ends by itself here.
 LONG = 60.0
 
 
-def refusal(probe: Probe) -> Refusal | None:
-    """What is wrong with the release; None if nothing is."""
+def refusal(module: ModuleType) -> Refusal | None:
+    """What is wrong with the lock of this file; None if nothing is."""
+    return probed(module, _find)
+
+
+def _find(probe: Probe) -> Refusal | None:
     return _own(probe) or _late(probe) or _in_between(probe)
 
 

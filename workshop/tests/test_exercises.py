@@ -32,7 +32,7 @@ WRONG = [
 BROKEN = {
     "def buy(:\n": "broken",
     "import sys\nsys.exit(3)\n": "broken",
-    "buy = None\n": "broken",
+    "buy = None\n": "not-guarded",
     "def buy(attempt): pass\n": "not-guarded",
 }
 
