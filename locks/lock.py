@@ -52,7 +52,7 @@ class Lock(ABC):
             return None
 
     def hold(self, wait: float | None) -> Hold:
-        """Hold the lock for the block, or as `@lock.hold(wait=5)` forevery call of a function.
+        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a function.
 
         Leaving the block never replaces the block's own exception. A lease that expired meanwhile
         shows in `lease.outcome` and as a warning in the log, not as an exception: what the block
