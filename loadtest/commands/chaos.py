@@ -34,7 +34,7 @@ CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del
 MOST_AT_ONCE = 3
 #: Milliseconds between check and decrement, where a disturbance may take the lock away, and where
 #: none does. With 0 the section takes one, and hardly any fault hits it.
-HOLDS = ((60, 120), (60, 0))
+HOLDS = ((60, 120, 120), (60, 0))
 #: A disturbance that was never seen to happen in so many tries does nothing.
 TRIES = 3
 
@@ -157,9 +157,10 @@ def _rushes(
 
 
 def _deck(chance: Random) -> Iterator[Disturbance]:
-    """Every disturbance once in a random order, then again in another one."""
+    """Every disturbance as often as its weight says, in a random order; then again in another."""
+    cards = [one for one in DISTURBANCES for _ in range(one.weight)]
     while True:
-        yield from chance.sample(DISTURBANCES, len(DISTURBANCES))
+        yield from chance.sample(cards, len(cards))
 
 
 def _deal(deck: Iterator[Disturbance], how_many: int) -> list[Disturbance]:

@@ -34,24 +34,26 @@ class Disturbance:
     on              what it needs for itself: `nodes`, `redis`, `proxies`, or nothing
     takes_the_lock  whether even a sound lock may be taken away, so that two hold it and the fence
                     decides
+    weight          how often it comes where others come once: more for those that break most locks
     """
 
     name: str
     make: Callable[[Testbed, Random], Making]
     on: str
     takes_the_lock: bool
+    weight: int = 1
 
 
 DISTURBANCES: list[Disturbance] = []
 
 
 def disturbance(
-    on: str = "", *, takes_the_lock: bool = False
+    on: str = "", *, takes_the_lock: bool = False, weight: int = 1
 ) -> Callable[[Callable[[Testbed, Random], Making]], Disturbance]:
     """Make a Disturbance of a generator, under its own name."""
 
     def register(make: Callable[[Testbed, Random], Making]) -> Disturbance:
-        one = Disturbance(make.__name__, make, on, takes_the_lock)
+        one = Disturbance(make.__name__, make, on, takes_the_lock, weight)
         DISTURBANCES.append(one)
         return one
 
@@ -82,7 +84,7 @@ def end_node(testbed: Testbed, chance: Random) -> Making:
     return "the node's processes ended, and others serve" if gone else ""
 
 
-@disturbance("nodes", takes_the_lock=True)
+@disturbance("nodes", takes_the_lock=True, weight=2)
 def pause_node(testbed: Testbed, chance: Random) -> Making:
     node = chance.randrange(2)
     testbed.signal(node, signal.SIGSTOP)
@@ -156,7 +158,7 @@ def fail_over(testbed: Testbed, chance: Random) -> Making:
     return "another run_id, a master, behind the proxy" if proven else ""
 
 
-@disturbance("redis", takes_the_lock=True)
+@disturbance("redis", takes_the_lock=True, weight=2)
 def evict(testbed: Testbed, chance: Random) -> Making:
     """Several times: a holder that is alive loses its lock only if the moment is right."""
     eviction = Eviction()

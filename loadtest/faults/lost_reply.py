@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.faults import measure
-from loadtest.faults.fault import Fault
+from loadtest.faults.fault import Fault, NotFired
 from loadtest.faults.testbed import VICTIMS, Testbed
 from loadtest.faults.trial import Trial
 from servers.proxy.proxy import LostReply
@@ -24,7 +24,12 @@ class LostReplies(Fault):
 
     def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         self.rules: dict[str, LostReply] = {}
+        self.before: dict[str, dict[str, object]] = {}
         for trial in trials:
+            # A first buyer, so that the server knows the scripts: else NOSCRIPT would be cut off.
+            first = trial.ask_once("early", VICTIMS)
+            self.require(first == "sold", f"{trial.lock}: the first buyer was answered {first}")
+            self.before[trial.lock] = self.on_server(trial)
             # A reservation does not name the product, but its arguments name the attempt.
             names = f"{trial.attempts}/victim" if trial.strategy["reserves"] else trial.product
             proxy = testbed.redlock[0] if _is_redlock(trial) else testbed.redis[VICTIMS]
@@ -39,31 +44,45 @@ class LostReplies(Fault):
             self.require_soon(lambda: trial.is_stopped_at(victim), "Redlock has no majority")
         else:
             victim.take(victim.ask(trial.testbed.shop(VICTIMS)))
-        keys = self.keys_on_server(trial)
+        reached = self.reached_server(trial)
         self.require(self.rules[trial.lock].wait(0), "no reply was cut")
         answers = {"", "unavailable"} if stop else {"unavailable"}
         self.require(victim.first in answers, f"the victim was answered {victim.first}")
-        self.require(keys, "the command that lost its reply never reached the server")
+        self.require(reached, "the command that lost its reply never reached the server")
+        if stop:
+            self.require(not self.asked_redlock(trial), "the reply was not cut off")
 
     @staticmethod
-    def keys_on_server(trial: Trial) -> list[str]:
-        """What the command that lost its reply left on the server. RedisLock takes its lock back at
-        once; the fence stays."""
+    def asked_redlock(trial: Trial) -> int:
+        """How many connections to Redlock's first server have asked for a lock last: that of the
+        victim, unless it was cut."""
+        clients = trial.testbed.ask(trial.testbed.valkeys[1], "CLIENT LIST")
+        return sum(client["cmd"] == "set" for client in clients)
+
+    def reached_server(self, trial: Trial) -> bool:
+        """Whether the command that lost its reply left something on the server. RedisLock takes its
+        lock back at once; its fence stays."""
+        return self.on_server(trial) != self.before[trial.lock]
+
+    @staticmethod
+    def on_server(trial: Trial) -> dict[str, object]:
+        """The keys of the trial's lock with their values."""
         testbed, names = trial.testbed, measure.names_of(trial.lock, trial.product)
+        keys = [*names, *(f"{name}:fence" for name in names)]
         server, db = testbed.main, measure.LOCKS_DB
         if _is_redlock(trial):
             server, db = testbed.valkeys[1], measure.REDLOCK_DB
         if trial.strategy["reserves"]:
-            names = (f"stock:{{{trial.sale}}}:held", "")
-        keys = [*names, *(f"{name}:fence" for name in names)]
-        return [key for key in keys if key and testbed.ask(server, "EXISTS", key, db=db)]
+            keys = [f"stock:{{{trial.sale}}}:held"]
+        return {key: testbed.ask(server, "DUMP", key, db=db) for key in keys}
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         """The victims' requests fired it."""
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         shown = [trial for trial in trials if not trial.missing]
-        self.require(shown, trials[0].missing)
+        if not shown:
+            raise NotFired(trials[0].missing)
         return (
             f"{len(shown)} replies were cut: the victims were answered unavailable (redlock: has "
             "its majority), and what they asked for was on the server"

@@ -41,7 +41,7 @@ class RedisDown(Fault):
                 trial.wrong.append(f"rival-{number} was answered {outcome}, not {wanted}")
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        testbed.start_again(testbed.main)
+        testbed.restart_empty()  # kills it first if it runs, or it would be left behind
 
 
 def _is_down(testbed: Testbed) -> bool:

@@ -151,18 +151,18 @@ class FakeTestbed:
         return [(pid,) for pid in range(self.facts.left)]
 
     def ask(self, server: object, *command: Any, **_: Any) -> Any:
-        if isinstance(self.facts.redis, Exception):
-            raise self.facts.redis
+        facts = self.facts
+        if isinstance(facts.redis, Exception):
+            raise facts.redis
         if command[0] == "INFO":
-            facts = self.facts
             return {
                 "role": facts.role,
                 "run_id": facts.run_ids[1],
                 "evicted_keys": facts.evicted,
             }
-        if command[0] == "PTTL":
-            return 900
-        return self.facts.redis
+        if command[0] == "CLIENT LIST":
+            return [{"cmd": "set"}] * (facts.first == "sold")
+        return facts.redis
 
     def record_fault(self, *_: object) -> None: ...
 

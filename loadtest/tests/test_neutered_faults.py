@@ -74,7 +74,11 @@ def asks_once(fault: Any, testbed: Any, trials: Sequence[Any]) -> None:
     """lost-reply: the victim's only answer, and what is on the server then."""
     rule = SimpleNamespace(wait=lambda seconds: testbed.facts.dropped)
     fault.rules = {trial.lock: rule for trial in trials}
-    fault.keys_on_server = lambda trial: ["lock:x"] if testbed.facts.keys else []
+    for trial in trials:
+        if trial.lock == "redlock":
+            trial.victim.first = ""  # it stops before it is answered
+    fault.before = {trial.lock: {} for trial in trials}
+    fault.on_server = lambda trial: {"lock:x": "v"} if testbed.facts.keys else {}
     for trial in trials:
         trial.buyer = lambda name, stop="", victim=trial.victim: victim
         trial.send = lambda buyer, node=0: buyer
@@ -103,6 +107,26 @@ def asks_while(fault: Any, testbed: Any, trials: Sequence[Any]) -> None:
         trial.ask_once = lambda name, node=0: "unavailable"
         goes_on(trial)
         (fault.meet if fault.name == "busy" else fault.act)(trial)
+
+
+def prove_busy(fault: Any, testbed: Any, trials: Sequence[Any]) -> None:
+    """The proof alone."""
+    fault.unkillable = "UNKILLABLE"
+    fault.prove(testbed, trials)
+
+
+def prove_stall(fault: Any, testbed: Any, trials: Sequence[Any]) -> None:
+    """The proof alone."""
+    fault.pid = WORKER
+    fault.prove(testbed, trials)
+
+
+def acts(fault: Any, testbed: Any, trials: Sequence[Any]) -> None:
+    """Buyers are answered as they should be, whatever the server does by then."""
+    fault.pid = WORKER
+    for trial in trials:
+        trial.ask_once = lambda name, node=0: "unavailable"
+        fault.act(trial)
 
 
 def was_killed(fault: Any, testbed: Any, trials: Sequence[Any]) -> None:
@@ -138,6 +162,7 @@ TABLE: list[tuple[str, str, Prove, Facts]] = [
     ("crash", "", prove, Facts(states=ALL_GONE)),
     ("crash", "no signal", prove, Facts(states=RUNNING, first="sold")),
     ("crash", "master only", prove, Facts(states=MASTER_GONE)),
+    ("crash", "worker only", prove, Facts(states={MASTER: RUNS, WORKER: GONE})),
     ("crash", "a ttl of 60 s", prove, Facts(states=ALL_GONE, ttl=60)),
     ("crash", "the victims were answered", prove, Facts(states=ALL_GONE, first="sold")),
     ("slow", "", was_stopped(1.5), Facts()),
@@ -180,11 +205,14 @@ TABLE: list[tuple[str, str, Prove, Facts]] = [
     ("unknown-commit", "COMMIT was dropped", each_asks_again, Facts(orders=0)),
     ("unknown-commit", "nothing dropped", each_asks_again, Facts(first="sold", dropped=False)),
     ("busy", "", asks_while, Facts(redis=BUSY_ERROR)),
-    ("busy", "not busy, or no longer", asks_while, Facts()),
+    ("busy", "not busy", prove_busy, Facts()),
+    ("busy", "busy no longer", asks_while, Facts()),
     ("redis-down", "", asks_while, Facts(redis=REFUSES)),
-    ("redis-down", "no kill", asks_while, Facts()),
+    ("redis-down", "no kill", prove, Facts()),
+    ("redis-down", "back too early", acts, Facts()),
     ("stall", "", asks_while, Facts(states={WORKER: T})),
-    ("stall", "no signal", asks_while, Facts(states={WORKER: RUNS})),
+    ("stall", "no signal", prove_stall, Facts(states={WORKER: RUNS})),
+    ("stall", "went on too early", acts, Facts(states={WORKER: RUNS})),
     ("eviction", "", had, Facts()),
     ("eviction", "nothing evicted", had, Facts(evicted=0)),
     ("eviction", "the locks survived", had, Facts(keys=True)),

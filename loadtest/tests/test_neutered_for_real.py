@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from loadtest.commands import faults as command
+from loadtest.expected import STOPS
 from loadtest.faults import FAULTS
 from loadtest.faults.repair import repair
 from loadtest.faults.runner import play
@@ -61,10 +62,12 @@ def test_a_neutered_fault_shows_nothing_and_the_next_one_is_made(
     noticing = [cell for cell in cells if not (neuter.only_ttl and cell["lock"] in ENDLESS)]
     assert noticing
     passed = {cell["lock"]: cell["verdict"] for cell in noticing if not cell["missing"]}
+    if neuter.fault == "crash":  # stopped before their EXPIRE: no ttl to be too long yet
+        passed = {lock: passed[lock] for lock in passed if STOPS.get(lock, {}).get("crash") is None}
     assert not passed, f"{len(passed)} of {len(noticing)} did not notice: {passed}"
-    # A flawed lock may oversell all the same. No cell is as expected, none exact.
-    assert {cell["verdict"] for cell in noticing} <= {"unknown", "oversold"}
-    assert not any(cell["as_expected"] for cell in noticing)
+    # A flawed lock may oversell all the same.
+    assert {cell["verdict"] for cell in noticing if cell["missing"]} <= {"unknown", "oversold"}
+    assert not any(cell["as_expected"] for cell in noticing if cell["missing"])
     print(f"{neuter.fault}, {neuter.how}: {len(noticing)} of {len(cells)}: {cells[0]['missing']}")
 
 
