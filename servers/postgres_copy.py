@@ -64,12 +64,12 @@ class PostgresCopy(Postgres):
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
-    def wait_for_replica(self) -> None:
-        """Wait until a replica has replayed all that this server has written. Raises EmbeddedError,
-        also where no replica is connected."""
+    def catch_up_with(self, first: PostgresCopy) -> None:
+        """Wait until this replica has replayed all that `first` has written by now. Raises
+        EmbeddedError. Asked here: what `first` knows of its replicas may be ten seconds old."""
         deadline = time.monotonic() + START_TIMEOUT
-        behind = "SELECT pg_current_wal_lsn() - replay_lsn FROM pg_stat_replication"
-        while [row[0] for row in self.sql(behind)] != [0]:
+        written = first.sql("SELECT pg_current_wal_lsn()")[0][0]
+        while not self.sql(f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn")[0][0]:
             if time.monotonic() > deadline:
                 raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
             time.sleep(0.02)

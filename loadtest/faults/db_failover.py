@@ -48,7 +48,7 @@ class DbFailover(Fault):
         host, port = self.replication.address.split(":")
         of = make_conninfo(host=host, port=port, application_name=REPLICA)
         self.second = self._copy(testbed, "second", of=of, follows=True)
-        self.first.wait_for_replica()
+        self.second.catch_up_with(self.first)
         if self.synchronous:
             self.first.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
             self.first.sql("SELECT pg_reload_conf()")
@@ -65,7 +65,7 @@ class DbFailover(Fault):
         )
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.first.wait_for_replica()
+        self.second.catch_up_with(self.first)
         self.replication.black_hole()
         each(trials, self._buys_last)
         keys = ", ".join(f"'{trial.attempts}/late'" for trial in trials)

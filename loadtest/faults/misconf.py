@@ -21,6 +21,7 @@ REFUSALS = {
 }
 #: The one that lasts while victims hold their locks: a background save failed.
 LASTS = "MISCONF"
+LASTING = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
 PROBE = "probe"
 
 
@@ -56,8 +57,8 @@ class Misconf(Fault):
         in_its_way = testbed.main.folder / "dump.rdb"
         in_its_way.unlink(missing_ok=True)  # a replica that has synced leaves one
         in_its_way.mkdir()
-        _each_of(testbed, ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"])
         testbed.ask(testbed.main, "CONFIG", "SET", "save", "3600 1")
+        _each_of(testbed, LASTING)
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         self.require_soon(lambda: _refuses(testbed), f"no write is answered {LASTS}")

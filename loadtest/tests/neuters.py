@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from loadtest.faults import busy, clock, db_kill
+from loadtest.faults import busy, clock, db_kill, misconf
 from loadtest.faults.crash import Crash
 from loadtest.faults.eviction import Eviction
+from loadtest.faults.fence_ahead import FenceAhead
 from loadtest.faults.redis_down import RedisDown
 from loadtest.faults.shutdown import Shutdown, ShutdownShort
 from loadtest.faults.stall import Stall
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
 from loadtest.faults.trial import Trial, still_held
+from servers.postgres_copy import PostgresCopy
 from servers.proxy.connection import Connection
 from servers.proxy.proxy import Proxy
 from servers.valkey import Valkey
@@ -56,7 +58,7 @@ def fires(owner: Any, fire: Callable[..., None]) -> Callable[[Patch, Testbed], N
     return lambda patch, testbed: patch.setattr(owner, "fire", fire)
 
 
-def text(module: Any, name: str, instead: str) -> Callable[[Patch, Testbed], None]:
+def text(module: Any, name: str, instead: object) -> Callable[[Patch, Testbed], None]:
     return lambda patch, testbed: patch.setattr(module, name, instead)
 
 
@@ -183,6 +185,19 @@ NEUTERS = [
     Neuter("failover", "no switch", no_switch),
     Neuter("failover", "replicated", nothing(Proxy, "black_hole")),
     Neuter("failover@sentinel", "replicated", nothing(Proxy, "black_hole_replication")),
+    Neuter("split-brain", "not promoted", nothing(Valkey, "promote")),
+    Neuter("split-brain", "no switch", no_switch),
+    Neuter("split-brain", "replicated", nothing(Proxy, "black_hole")),
+    Neuter("partition", "no black hole", nothing(Proxy, "black_hole")),
+    Neuter("partition-db", "no black hole", nothing(Proxy, "black_hole")),
+    Neuter("slow-write", "no delay", nothing(Proxy, "delay")),
+    Neuter("misconf", "nothing refused", text(misconf, "REFUSALS", {"OOM": ([], [])})),
+    Neuter("misconf", "snapshots succeed", text(misconf, "LASTING", [])),
+    Neuter("fence-ahead", "not ahead", fires(FenceAhead, lambda *_: None)),
+    Neuter("fence-ahead@raised", "not ahead", fires(FenceAhead, lambda *_: None)),
+    Neuter("db-failover", "replicated", nothing(Proxy, "black_hole")),
+    Neuter("db-failover", "not promoted", nothing(PostgresCopy, "promote")),
+    Neuter("db-failover@sync", "replicated", nothing(Proxy, "black_hole")),
     Neuter("quorum", "nothing cut off", nothing(Proxy, "black_hole")),
     Neuter("lost-reply", "request dropped", drop_request),
     Neuter("lost-reply", "reply delivered", deliver_reply),

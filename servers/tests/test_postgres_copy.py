@@ -53,7 +53,7 @@ def test_a_replica_that_lags_behind_does_not_have_what_was_committed_last(
         of = make_conninfo(host="127.0.0.1", port=replication.port)
         second = start(PostgresCopy(tmp_path / "2", runtime=tmp_path, of=of, follows=True), servers)
         first.sql("INSERT INTO paid VALUES (1)", name)
-        first.wait_for_replica()
+        second.catch_up_with(first)
         assert paid(second) == 1
         replication.black_hole()
         first.sql("INSERT INTO paid VALUES (2)", name)
