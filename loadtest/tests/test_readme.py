@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from loadtest.commands import readme
+from loadtest.faults import FAULTS
 from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_environment
 
 TEXT = (ROOT / "README.md").read_text()
@@ -141,7 +142,7 @@ def test_the_page_of_faults_is_not_written_from_a_run_that_shows_nothing_in_part
     runs: list[Any] = [
         {"lock": f"lock-{number}", "fault": fault, "verdict": "exact"}
         for number in range(readme.SOME + 1)
-        for fault in readme.FAULTS
+        for fault in FAULTS
     ]
     assert readme.is_every_fault(runs)
     runs[3]["verdict"] = "unknown"
