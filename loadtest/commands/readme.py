@@ -46,7 +46,7 @@ def newest(results: Path, table: str, whole: Callable[[Sequence[Run]], bool]) ->
 def is_every_fault(runs: Sequence[Run]) -> bool:
     """Whether these are the runs of every fault for every strategy, and all of them show
     something."""
-    if any(run["verdict"] == "unknown" for run in runs):
+    if any(run.get("verdict") == "unknown" for run in runs):
         return False
     return {run["fault"] for run in runs} == set(FAULTS) and len({r["lock"] for r in runs}) > SOME
 

@@ -25,11 +25,14 @@ class LostReplies(Fault):
     def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         self.rules: dict[str, LostReply] = {}
         self.before: dict[str, dict[str, object]] = {}
+        self.clients: dict[str, dict[str, str]] = {}
         for trial in trials:
             # A first buyer, so that the server knows the scripts: else NOSCRIPT would be cut off.
             first = trial.ask_once("early", VICTIMS)
             self.require(first == "sold", f"{trial.lock}: the first buyer was answered {first}")
             self.before[trial.lock] = self.on_server(trial)
+            if _is_redlock(trial):
+                self.clients = _clients(testbed)
             # A reservation does not name the product, but its arguments name the attempt.
             names = f"{trial.attempts}/victim" if trial.strategy["reserves"] else trial.product
             proxy = testbed.redlock[0] if _is_redlock(trial) else testbed.redis[VICTIMS]
@@ -52,12 +55,14 @@ class LostReplies(Fault):
         if stop:
             self.require(not self.asked_redlock(trial), "the reply was not cut off")
 
-    @staticmethod
-    def asked_redlock(trial: Trial) -> int:
-        """How many connections to Redlock's first server have asked for a lock last: that of the
-        victim, unless it was cut."""
-        clients = trial.testbed.ask(trial.testbed.valkeys[1], "CLIENT LIST")
-        return sum(client["cmd"] == "set" for client in clients)
+    def asked_redlock(self, trial: Trial) -> bool:
+        """Whether a connection to Redlock's first server has asked for a lock since the first
+        buyer: the victim's is still there, so it was not cut."""
+        now = _clients(trial.testbed)
+        return any(
+            client["cmd"] == "set" and client != self.clients.get(number)
+            for number, client in now.items()
+        )
 
     def reached_server(self, trial: Trial) -> bool:
         """Whether the command that lost its reply left something on the server. RedisLock takes its
@@ -103,3 +108,10 @@ class LostReplies(Fault):
 
 def _is_redlock(trial: Trial) -> bool:
     return bool(trial.strategy["backend"] == "redlock")
+
+
+def _clients(testbed: Testbed) -> dict[str, dict[str, str]]:
+    """The connections to Redlock's first server: what each sent last, and how much it sent."""
+    clients = testbed.ask(testbed.valkeys[1], "CLIENT LIST", db=measure.REDLOCK_DB)
+    fields = ("cmd", "tot-net-in", "tot-cmds")
+    return {one["id"]: {name: one.get(name, "") for name in fields} for one in clients}

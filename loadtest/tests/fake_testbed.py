@@ -161,7 +161,7 @@ class FakeTestbed:
                 "evicted_keys": facts.evicted,
             }
         if command[0] == "CLIENT LIST":
-            return [{"cmd": "set"}] * (facts.first == "sold")
+            return [{"id": "7", "cmd": "set"}] * (facts.first == "sold")
         return facts.redis
 
     def record_fault(self, *_: object) -> None: ...

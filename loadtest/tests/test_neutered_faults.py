@@ -77,7 +77,7 @@ def asks_once(fault: Any, testbed: Any, trials: Sequence[Any]) -> None:
     for trial in trials:
         if trial.lock == "redlock":
             trial.victim.first = ""  # it stops before it is answered
-    fault.before = {trial.lock: {} for trial in trials}
+    fault.before, fault.clients = {trial.lock: {} for trial in trials}, {}
     fault.on_server = lambda trial: {"lock:x": "v"} if testbed.facts.keys else {}
     for trial in trials:
         trial.buyer = lambda name, stop="", victim=trial.victim: victim

@@ -26,7 +26,7 @@ SOME = {
     ("failover", "no switch"),
     ("lost-reply", "request dropped"),
     ("unknown-commit", "COMMIT dropped"),
-    ("busy", "ends early"),
+    ("redis-down", "no kill"),
 }
 LOCKS = ("token", "redis")
 CHOSEN = [one for one in NEUTERS if ALL or (one.fault, one.how) in SOME]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from loadtest.commands import readme
+from loadtest.faults import FAULTS
 from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_environment
 
 TEXT = (ROOT / "README.md").read_text()
@@ -136,6 +137,17 @@ def test_the_readme_is_not_written_from_a_run_of_some_strategies_or_faults(tmp_p
     assert readme.newest(tmp_path, "matrix.md", readme.is_every_strategy) is None
     assert readme.newest(tmp_path, "faults.md", readme.is_every_fault) is None
     assert readme.newest(tmp_path, "faults.md", bool) == folder / "faults.md"
+
+
+def test_the_page_of_faults_is_not_written_from_a_run_that_shows_nothing_in_part() -> None:
+    runs: list[Any] = [
+        {"lock": f"lock-{number}", "fault": fault, "verdict": "exact"}
+        for number in range(readme.SOME + 1)
+        for fault in FAULTS
+    ]
+    assert readme.is_every_fault(runs)
+    runs[3]["verdict"] = "unknown"
+    assert not readme.is_every_fault(runs)
 
 
 def test_the_page_of_faults_names_no_process_and_no_port() -> None:
