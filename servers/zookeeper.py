@@ -52,6 +52,7 @@ class ZooKeeper:
             "clientPortAddress=127.0.0.1\n"
             "maxClientCnxns=0\n"
             "admin.enableServer=false\n"
+            "4lw.commands.whitelist=srvr,cons\n"
         )
         small = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"

@@ -76,6 +76,10 @@ class SaleOver(ShopError):
     outcome = "closed"
 
 
+class FenceAhead(Lost):
+    text = "The database's fence is ahead of the locks' Redis; nothing is sold until it is raised."
+
+
 class SaleClosed(Lost):
     text = "The sale was closed meanwhile; nothing was sold. Ask again with the same key."
 

@@ -95,7 +95,8 @@ STRATEGY = object_of(
         "name": text_of(*STRATEGIES),
         **dict.fromkeys(("title", "article", "summary", "file", "needs", "backend"), TEXT),
         "expected": {**ANY, "additionalProperties": TEXT},
-        **dict.fromkeys(("sound", "renewed", "takes_over", "reserves", "available"), FLAG),
+        **dict.fromkeys(("sound", "renewed", "fenced", "takes_over"), FLAG),
+        **dict.fromkeys(("reserves", "available"), FLAG),
     }
 )
 ORDER = object_of(

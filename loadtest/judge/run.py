@@ -129,6 +129,7 @@ class Summary(TypedDict, total=False):
     seed      of faults and chaos
     minutes   of chaos
     rushes    of chaos: which disturbances each had, with its seed and duration
+    canaries  of chaos: locks that must break, and the first rush in which each did
     rounds    of bench
     seconds   of bench: what each round took, by name
     median_s  of bench: the median of each
@@ -144,6 +145,7 @@ class Summary(TypedDict, total=False):
     seed: int | None
     minutes: float
     rushes: Sequence[Mapping[str, Any]]
+    canaries: Mapping[str, int]
     rounds: int
     seconds: Mapping[str, Sequence[float]]
     median_s: Mapping[str, float]

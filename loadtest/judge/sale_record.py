@@ -129,8 +129,10 @@ class Record:
 
     @property
     def oversold(self) -> int:
-        """Orders beyond the stock."""
-        return max(0, len(self.orders) - self.initial_stock)
+        """Units that were promised beyond the stock: orders, and answers `sold` to buyers who have
+        no order any more."""
+        gone = [key for key in self.acknowledged if key not in self.number_of]
+        return max(0, len(self.orders) + len(gone) - self.initial_stock)
 
     @cached_property
     def undersold(self) -> int:

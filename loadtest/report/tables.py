@@ -137,8 +137,15 @@ def machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
-    """Write summary.json into a folder."""
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    """Write summary.json into a folder, in place of the one before or not at all. Raises OSError
+    when the disk is full."""
+    fresh = folder / f".summary-{os.getpid()}.json"
+    try:
+        fresh.write_text(json.dumps(summary, indent=1) + "\n")
+        fresh.replace(folder / "summary.json")
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def named(run: Run, code: str = "") -> str:

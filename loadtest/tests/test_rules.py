@@ -29,7 +29,27 @@ def test_an_acknowledged_order_that_went_is_a_lost_ack_though_the_last_answer_wa
     finding = only(shop.judged(), "lost_ack")
     assert finding.what == "rival-3 was answered with order 33; there is none"
     assert finding.attempts == ("rival-3",)
-    assert shop.judged().verdict == "unknown"
+
+
+def test_a_lost_order_counts_as_a_unit_that_was_promised() -> None:
+    """Two units, two orders, and a third buyer who was answered `sold`: three were promised."""
+    shop = one_after_the_other()
+    shop.asks(60, "rival-3")
+    shop.answered(61, "rival-3", "sold", 33)
+    judged = shop.judged()
+    assert (judged.verdict, judged.oversold, judged.orders) == ("oversold", 1, 2)
+
+
+def test_a_lost_order_alone_is_no_oversell() -> None:
+    """Two units, one order and one that is gone: nobody was promised a third."""
+    shop = Happenings(stock=2)
+    shop.buys(0, "victim", 2, fence=1)
+    shop.asks(20, "rival-1")
+    shop.answered(21, "rival-1", "sold", 33)
+    judged = shop.judged()
+    assert judged.oversold == 0
+    assert "lost_ack" in judged.violations
+    assert judged.verdict != "exact"
 
 
 def sold_out_at(ms: float) -> Happenings:
