@@ -6,6 +6,7 @@ from .errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTime
 from .lease import Lease, LossReason, Release
 from .lock import Lock
 from .metrics import Metrics
+from .multi import MultiLease, MultiLock
 from .protocol import Inspection
 from .redis_lock import RedisLock
 
@@ -20,6 +21,8 @@ __all__ = [
     "LockTimeout",
     "LossReason",
     "Metrics",
+    "MultiLease",
+    "MultiLock",
     "RedisLock",
     "Release",
 ]

@@ -8,6 +8,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Protocol
 
 from .callbacks import callbacks
 from .clock import now
@@ -23,6 +24,7 @@ class Release(StrEnum):
     RELEASED = "released"  # the lock was ours, and is free now
     EXPIRED = "expired"  # the lock was no longer ours; nothing was touched
     UNKNOWN = "unknown"  # the server did not answer; the lock is free at the latest after its ttl
+    HANDED_OVER = "handed over"  # not released: another process may adopt the lease
 
 
 class LossReason(StrEnum):
@@ -51,6 +53,14 @@ def new_token() -> str:
     return f"{_pid}-{secrets.token_hex(16)}"
 
 
+class Keeper(Protocol):
+    """What a lease asks of the lock that it came from. Methods raise LockLost, LockBackendError."""
+
+    def extend(self, lease: Lease, seconds: float) -> None: ...
+    def owned(self, lease: Lease) -> bool: ...
+    def hand_over(self, lease: Lease, within: float | None) -> str: ...
+
+
 class Lease:
     """One acquisition. Belongs to no thread; whoever has it may check or release it.
 
@@ -73,6 +83,7 @@ class Lease:
         fence: int | None = None,
         waited_seconds: float = 0.0,
         on_lost: Callable[[Lease, LossReason], None] | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self.name = name
         self.token = token
@@ -83,6 +94,9 @@ class Lease:
         self.outcome: Release | None = None
         self._release = release
         self._on_lost = on_lost
+        self._keeper = keeper
+        #: Returns whom a loss is said as well, or None: a weak reference of MultiLease's.
+        self.lost_with: Callable[[], Callable[[LossReason], None] | None] = lambda: None
         self._losing = threading.Lock()
         self._pid = _pid
         self._acquired = now()
@@ -128,12 +142,38 @@ class Lease:
 
         Raises LockNotHeld when the lease was released before or belongs to another process.
         """
-        self._check_ours()
-        if self.outcome is not None:
-            raise LockNotHeld("the lease was released; acquire a new one", name=self.name)
+        self._check_held()
         if self.remaining() <= 0.0:
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
+
+    def extend(self, seconds: float) -> None:
+        """Make the lease last for at least so many seconds from now. One round trip.
+
+        For a step in which nothing can be renewed, and for a lock that is not renewed at all. Never
+        makes it shorter. Raises LockLost when the lock is no longer ours, LockBackendError when the
+        server is not reached: then the lease is good until the deadline that it had.
+        """
+        self._asked_of().extend(self, seconds)
+
+    def owned(self) -> bool:
+        """Whether the server says that the lock is ours. One round trip; check() needs none.
+
+        True only for this moment. Raises LockBackendError.
+        """
+        return self._asked_of().owned(self)
+
+    def hand_over(self, within: float | None = None) -> str:
+        """Give the lease to another process, which passes the returned text to `lock.adopt()`.
+
+        From here on the lease is of no use in this process, and leaving its block releases nothing.
+        It ends unless it is adopted within so many seconds, the lock's ttl if None is given. Raises
+        LockLost, LockBackendError: then it is still held here.
+        """
+        text = self._asked_of().hand_over(self, within)
+        self._held = self.held_seconds
+        self.outcome = Release.HANDED_OVER
+        return text
 
     def mark_lost(self, reason: LossReason) -> None:
         """Mark the lease lost, log it, set `lost_event`, and call on_lost in another thread.
@@ -150,6 +190,8 @@ class Lease:
         )
         if self._on_lost is not None:
             callbacks.call(self._on_lost, self, reason)
+        if (also := self.lost_with()) is not None:
+            also(reason)
 
     def release(self) -> Release:
         """Release the lock and return what was found; see `Release`.
@@ -172,6 +214,21 @@ class Lease:
                 "%s: release after %.3f s: %s", self.name, self._held, self.outcome.value
             )
         return self.outcome
+
+    def _asked_of(self) -> Keeper:
+        self._check_held()
+        if self._keeper is None:
+            raise NotImplementedError(f"{self.name}: only a RedisLock's lease can do this")
+        if self.loss is not None:
+            raise LockLost(name=self.name)
+        return self._keeper
+
+    def _check_held(self) -> None:
+        self._check_ours()
+        if self.outcome is not None:
+            raise LockNotHeld(
+                f"the lease was {self.outcome.value}; acquire a new one", name=self.name
+            )
 
     def _check_ours(self) -> None:
         if self.foreign:

@@ -23,11 +23,20 @@ from typing import Any, Protocol
 
 from .acquisition import Acquisition
 from .clock import now
-from .errors import LockBackendError, LockTimeout
+from .errors import LockBackendError, LockLost, LockTimeout
+from .keeper import Handed, Keeper
 from .lease import Lease, LossReason, Release, new_token
 from .lock import Lock
 from .metrics import Metrics, emit
-from .protocol import ANY_HOLDER, FENCE_TTL, Inspection, keys_of, milliseconds
+from .protocol import (
+    ANY_HOLDER,
+    FENCE_TTL,
+    Inspection,
+    drift,
+    keys_of,
+    milliseconds,
+    renew_args,
+)
 from .scripts import script
 from .shared import shared_of
 from .watchdog import Renewal
@@ -50,6 +59,8 @@ class RedisLock(Lock):
               socket_timeout, how long a silent one is waited for; the lock opens connections of its
               own, which all locks of one client share
     name      what is locked, any non-empty text
+    key       the lock's key in Redis, where another program locks the same with a key of its own
+              making, as redis-py's Lock does with its name; not given: one that nothing else uses
     ttl       seconds that the lock survives a holder that stopped answering
     renew     whether a living holder's lease is renewed each ttl / 3
     max_hold  seconds after which a lease is renewed no more, None: as long as its process lives
@@ -72,6 +83,7 @@ class RedisLock(Lock):
         name: str,
         *,
         ttl: float,
+        key: str | bytes | None = None,
         renew: bool = True,
         max_hold: float | None = None,
         fence_ttl: float = FENCE_TTL,
@@ -96,11 +108,12 @@ class RedisLock(Lock):
         self.fence_ttl = fence_ttl
         self.on_lost = on_lost
         self.metrics = metrics
-        self._keys = keys_of(name)
+        self._keys = keys_of(name, key.encode() if isinstance(key, str) else key)
         self._shared = shared_of(pool)  # keeps the three alive
         self._server = self._shared.connections
         self._wakeups = self._shared.wakeups
         self._watchdog = self._shared.watchdog
+        self._keeper = Keeper(self._call, self._watchdog, ttl=ttl, metrics=metrics)
 
     def acquire(self, wait: float | None) -> Lease:
         """Take the lock, queueing for at most `wait` seconds (None: as long as it takes).
@@ -162,7 +175,35 @@ class RedisLock(Lock):
         except WireError as error:
             raise self._unknown(error) from error.__cause__
 
-    def _lease(self, token: str, granted: tuple[int, float] | None, started: float) -> Lease | None:
+    def adopt(self, handed: str, *, token: str | None = None) -> Lease:
+        """Go on with a lease that another process handed over; `handed` is what it returned.
+
+        Only one can: the first. The lease is renewed and released here from now on.
+
+        token  for the lease in this process, never used before; not given: made up
+
+        Raises ValueError for a text that is no lease of this lock, LockLost when the lease is over,
+        or was adopted before, LockBackendError.
+        """
+        before = Handed.parse(handed, self.name)
+        token, sent = token or new_token(), now()
+        try:
+            reply = self._call("renew", *renew_args(before.token, self.ttl, heir=token))
+        except BaseException as error:  # it may be ours: then it must not be nobody's for a ttl
+            args = token, milliseconds(self.fence_ttl)
+            self._watchdog.abandon(token.encode(), self._keys, args, ttl=self.ttl)
+            if isinstance(error, WireError):
+                raise self._unknown(error) from error.__cause__
+            raise
+        if reply != 1:
+            raise LockLost("the lease was adopted before, or is over", name=self.name)
+        lease = self._lease(token, (before.fence, sent + self.ttl - drift(self.ttl)), sent)
+        assert lease is not None
+        return lease
+
+    def _lease(
+        self, token: str, granted: tuple[int | None, float] | None, started: float
+    ) -> Lease | None:
         if granted is None:
             return None
         fence, deadline = granted
@@ -174,6 +215,7 @@ class RedisLock(Lock):
             release=self._release,
             waited_seconds=now() - started,
             on_lost=self._lost if self.on_lost or self.metrics else None,
+            keeper=self._keeper,
         )
         stop = math.inf if self.max_hold is None else now() + self.max_hold
         self._watchdog.add(

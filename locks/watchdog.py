@@ -25,7 +25,7 @@ from .clock import now
 from .lazily import lazily
 from .lease import Lease, LossReason
 from .metrics import Metrics, emit
-from .protocol import drift, milliseconds
+from .protocol import drift, renew_args
 from .scripts import script
 from .wire import Address, Arg, Call, call_all, is_refusal_of_replica
 
@@ -211,12 +211,13 @@ class Watchdog:
         # A silent server leaves time for more tries, and no other lease's loss is noticed late.
         timeout = min(min(r.ttl for r, _ in batch) / 6, max(0.05, deadline - sent))
         replies = self._ask(
-            [(script("renew"), [r.key], [r.token, milliseconds(r.ttl)]) for r, _ in batch], timeout
+            [(script("renew"), [r.key], renew_args(r.token, r.ttl)) for r, _ in batch], timeout
         )
         took = now() - sent
         for (renewal, lease), reply in zip(batch, replies, strict=True):
             if reply == 1:
-                lease.deadline = sent + renewal.ttl - drift(renewal.ttl)
+                # lease.extend() may have reached further.
+                lease.deadline = max(lease.deadline, sent + renewal.ttl - drift(renewal.ttl))
                 renewal.due = lease.deadline - renewal.ttl * 2 / 3
                 emit(renewal.metrics, "renewed", renewal.name, took)
             elif isinstance(reply, Exception):

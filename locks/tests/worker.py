@@ -3,6 +3,7 @@
 acquire  name ttl wait [more options of RedisLock]   {"fence", "token", "waited", "remaining"}
          leave_a_child: fork while it waits
 crowd    name ttl wait waiters: as many threads that acquire and release; answers at once
+adopt    name ttl handed                             {"fence", "token"}
 release                                              what it found
 check                                                "held" or the error
 remaining                                            seconds
@@ -44,6 +45,10 @@ class Holder:
             "waited": lease.waited_seconds,
             "remaining": lease.remaining(),
         }
+
+    def adopt(self, name: str, ttl: float, handed: str) -> dict[str, Any]:
+        self.lease = lease = RedisLock(self.client, name, ttl=ttl).adopt(handed)
+        return {"fence": lease.fence, "token": lease.token}
 
     def crowd(self, name: str, ttl: float, wait: float, waiters: int) -> str:
         lock = RedisLock(self.client, name, ttl=ttl)
