@@ -8,6 +8,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Any
 
 from .callbacks import callbacks
 from .clock import now
@@ -51,8 +52,8 @@ def new_token() -> str:
     return f"{_pid}-{secrets.token_hex(16)}"
 
 
-class Lease:
-    """One acquisition. Belongs to no thread; whoever has it may check or release it.
+class BaseLease:
+    """One acquisition, without the release: what `Lease` and `AsyncLease` have in common.
 
     token     names this acquisition, and no other one ever made
     fence     strictly rising integer for the storage to check, or None where the lock has none
@@ -69,10 +70,8 @@ class Lease:
         name: str,
         token: str,
         deadline: float,
-        release: Callable[[Lease], Release],
         fence: int | None = None,
         waited_seconds: float = 0.0,
-        on_lost: Callable[[Lease, LossReason], None] | None = None,
     ) -> None:
         self.name = name
         self.token = token
@@ -81,8 +80,6 @@ class Lease:
         self.deadline = deadline
         self.loss: LossReason | None = None
         self.outcome: Release | None = None
-        self._release = release
-        self._on_lost = on_lost
         self._losing = threading.Lock()
         self._pid = _pid
         self._acquired = now()
@@ -94,14 +91,6 @@ class Lease:
         if self.loss is not None:
             return True
         return self.outcome is None and now() >= self.deadline
-
-    @property
-    def lost_event(self) -> threading.Event:
-        """Set when the loss is noticed: by the watchdog, or by check()."""
-        event = lazily(self, "_lost_event", threading.Event)
-        if self.loss is not None:
-            event.set()
-        return event
 
     @property
     def held_seconds(self) -> float:
@@ -136,7 +125,7 @@ class Lease:
             raise LockLost(name=self.name)
 
     def mark_lost(self, reason: LossReason) -> None:
-        """Mark the lease lost, log it, set `lost_event`, and call on_lost in another thread.
+        """Mark the lease lost, log it, and say so to whoever asked.
 
         Idempotent: only the first call counts.
         """
@@ -144,12 +133,64 @@ class Lease:
             if self.loss is not None:
                 return
             self.loss = reason
-        self.lost_event.set()
         logger.warning(
             "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
         )
-        if self._on_lost is not None:
-            callbacks.call(self._on_lost, self, reason)
+        self._announce(reason)
+
+    def add_note_to(self, error: BaseException) -> None:
+        """Say in an exception that leaves the lock's block that the lease was lost in it."""
+        if self.loss is not None or self.outcome is Release.EXPIRED:
+            found = self.loss or self.outcome
+            error.add_note(f"{self.name}: the lease was lost in this block: {found}")
+
+    def _announce(self, reason: LossReason) -> None:
+        raise NotImplementedError
+
+    def _check_ours(self) -> None:
+        if self.foreign:
+            raise LockNotHeld(
+                "the lease was acquired in another process; acquire one here", name=self.name
+            )
+
+    def _begin_release(self) -> None:
+        self._check_ours()
+        if self.outcome not in (None, Release.UNKNOWN):
+            raise LockNotHeld("the lease was released before; release it once", name=self.name)
+        if self._held is None:
+            self._held = now() - self._acquired
+
+    def _end_release(self, outcome: Release) -> Release:
+        self.outcome = outcome
+        if outcome is not Release.RELEASED:
+            logger.warning("%s: release after %.3f s: %s", self.name, self._held, outcome.value)
+        return outcome
+
+
+class Lease(BaseLease):
+    """One acquisition. Belongs to no thread; whoever has it may check or release it.
+
+    What it is and knows says `BaseLease`.
+    """
+
+    def __init__(
+        self,
+        *,
+        release: Callable[[Lease], Release],
+        on_lost: Callable[[Lease, LossReason], None] | None = None,
+        **known: Any,
+    ) -> None:
+        super().__init__(**known)
+        self._release = release
+        self._on_lost = on_lost
+
+    @property
+    def lost_event(self) -> threading.Event:
+        """Set when the loss is noticed: by the watchdog, or by check()."""
+        event = lazily(self, "_lost_event", threading.Event)
+        if self.loss is not None:
+            event.set()
+        return event
 
     def release(self) -> Release:
         """Release the lock and return what was found; see `Release`.
@@ -157,24 +198,16 @@ class Lease:
         Raises LockNotHeld when the lease was released before or belongs to another process.
         After UNKNOWN it may be called again.
         """
-        self._check_ours()
-        if self.outcome not in (None, Release.UNKNOWN):
-            raise LockNotHeld("the lease was released before; release it once", name=self.name)
-        if self._held is None:
-            self._held = now() - self._acquired
+        self._begin_release()
         try:
-            self.outcome = self._release(self)
+            outcome = self._release(self)
         except BaseException:
             self.outcome = Release.UNKNOWN
             raise
-        if self.outcome is not Release.RELEASED:
-            logger.warning(
-                "%s: release after %.3f s: %s", self.name, self._held, self.outcome.value
-            )
-        return self.outcome
+        return self._end_release(outcome)
 
-    def _check_ours(self) -> None:
-        if self.foreign:
-            raise LockNotHeld(
-                "the lease was acquired in another process; acquire one here", name=self.name
-            )
+    def _announce(self, reason: LossReason) -> None:
+        """Set `lost_event`, and call on_lost in another thread."""
+        self.lost_event.set()
+        if self._on_lost is not None:
+            callbacks.call(self._on_lost, self, reason)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from .errors import LockTimeout
-from .lease import Lease, Release
+from .lease import Lease
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,6 +22,14 @@ RUN_LATER = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.is
 SHORTEST_TTL = 0.001
 
 
+def check_name_and_ttl(name: str, ttl: float) -> None:
+    """Raises ValueError."""
+    if not name:
+        raise ValueError("a lock needs a name: say what it protects, for instance 'product:42'")
+    if not (math.isfinite(ttl) and ttl >= SHORTEST_TTL):
+        raise ValueError(f"ttl is {ttl!r}: give seconds, finite and at least {SHORTEST_TTL}")
+
+
 class Lock(ABC):
     """A named lock. Holds no state of an acquisition, so one object may serve all threads.
 
@@ -30,10 +38,7 @@ class Lock(ABC):
     """
 
     def __init__(self, name: str, *, ttl: float) -> None:
-        if not name:
-            raise ValueError("a lock needs a name: say what it protects, for instance 'product:42'")
-        if not (math.isfinite(ttl) and ttl >= SHORTEST_TTL):
-            raise ValueError(f"ttl is {ttl!r}: give seconds, finite and at least {SHORTEST_TTL}")
+        check_name_and_ttl(name, ttl)
         self.name = name
         self.ttl = ttl
 
@@ -52,7 +57,7 @@ class Lock(ABC):
             return None
 
     def hold(self, wait: float | None) -> Hold:
-        """Hold the lock for the block, or as `@lock.hold(wait=5)` forevery call of a function.
+        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a function.
 
         Leaving the block never replaces the block's own exception. A lease that expired meanwhile
         shows in `lease.outcome` and as a warning in the log, not as an exception: what the block
@@ -106,6 +111,5 @@ class Hold(AbstractContextManager[Lease], ContextDecorator):
             if error is None:
                 raise
             error.add_note(f"{lease.name}: and its release failed: {failed!r}")
-        if error is not None and (lease.loss is not None or lease.outcome is Release.EXPIRED):
-            found = lease.loss or lease.outcome
-            error.add_note(f"{lease.name}: the lease was lost in this block: {found}")
+        if error is not None:
+            lease.add_note_to(error)
