@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .clock import now
+from .command import WireError
 from .errors import LockBackendError, LockLost
 from .lease import Lease, LossReason, Release
 from .metrics import Metrics, emit
 from .protocol import ADD, LEAST, SET, Inspection, drift, renew_args
-from .watchdog import Watchdog
-from .wire import WireError
+from .renewals import Renewals
 
 
 class Keeper:
@@ -33,14 +33,14 @@ class Keeper:
     def __init__(
         self,
         call: Callable[..., Any],
-        watchdog: Watchdog,
+        renewals: Renewals,
         *,
         ttl: float,
         metrics: Metrics | None,
     ) -> None:
         self._call = call
         self._metrics = metrics
-        self._watchdog = watchdog
+        self._renewals = renewals
         self._ttl = ttl
 
     def extend(self, lease: Lease, seconds: float) -> None:
@@ -50,7 +50,7 @@ class Keeper:
         except WireError as error:
             raise LockBackendError(f"not extended: {error}", name=lease.name) from error.__cause__
         if reply != 1:
-            if self._watchdog.remove(lease.token):
+            if self._renewals.remove(lease.token):
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
             raise LockLost(name=lease.name)
 
@@ -85,7 +85,7 @@ class Keeper:
     def hand_over(self, lease: Lease, within: float | None) -> str:
         """See Lease.hand_over()."""
         self.extend(lease, self._ttl if within is None else within)
-        self._watchdog.remove(lease.token)
+        self._renewals.remove(lease.token)
         emit(self._metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from .errors import LockTimeout
-from .lease import Lease, Release
+from .lease import Lease
 
 F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Lease, covariant=True)
@@ -23,6 +23,14 @@ RUN_LATER = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.is
 SHORTEST_TTL = 0.001
 
 
+def check_name_and_ttl(name: str, ttl: float) -> None:
+    """Raises ValueError."""
+    if not name:
+        raise ValueError("a lock needs a name: say what it protects, for instance 'product:42'")
+    if not (math.isfinite(ttl) and ttl >= SHORTEST_TTL):
+        raise ValueError(f"ttl is {ttl!r}: give seconds, finite and at least {SHORTEST_TTL}")
+
+
 class Lock(ABC):
     """A named lock. Holds no state of an acquisition, so one object may serve all threads.
 
@@ -31,10 +39,7 @@ class Lock(ABC):
     """
 
     def __init__(self, name: str, *, ttl: float) -> None:
-        if not name:
-            raise ValueError("a lock needs a name: say what it protects, for instance 'product:42'")
-        if not (math.isfinite(ttl) and ttl >= SHORTEST_TTL):
-            raise ValueError(f"ttl is {ttl!r}: give seconds, finite and at least {SHORTEST_TTL}")
+        check_name_and_ttl(name, ttl)
         self.name = name
         self.ttl = ttl
 
@@ -107,6 +112,5 @@ class Hold(AbstractContextManager[L], ContextDecorator):
             if error is None:
                 raise
             error.add_note(f"{lease.name}: and its release failed: {failed!r}")
-        if error is not None and (lease.loss is not None or lease.outcome is Release.EXPIRED):
-            found = lease.loss or lease.outcome
-            error.add_note(f"{lease.name}: the lease was lost in this block: {found}")
+        if error is not None:
+            lease.add_note_to(error)

@@ -17,30 +17,21 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .acquisition import Acquisition
+from . import blocking
 from .clock import now
-from .errors import LockBackendError, LockLost, LockTimeout
+from .command import Arg, WireError
+from .errors import LockLost, LockTimeout
 from .keeper import Handed, Keeper
 from .lease import Lease, LossReason, Release, new_token
 from .lock import Lock
 from .metrics import Metrics, emit
-from .protocol import (
-    ANY_HOLDER,
-    FENCE_TTL,
-    Inspection,
-    drift,
-    keys_of,
-    milliseconds,
-    renew_args,
-)
+from .protocol import ANY_HOLDER, FENCE_TTL, Inspection, drift, milliseconds, renew_args
 from .scripts import script
 from .shared import shared_of
-from .watchdog import Renewal
-from .wire import Arg, WireError
+from .terms import Terms
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +43,7 @@ class Client(Protocol):
     def connection_pool(self) -> Any: ...
 
 
-class RedisLock(Lock):
+class RedisLock(Terms, Lock):
     """Mutual exclusion by name on one Redis, with a fence for the storage to check.
 
     client    a redis.Redis (or valkey.Valkey), which says where the server is and, by its
@@ -90,7 +81,15 @@ class RedisLock(Lock):
         on_lost: Callable[[Lease, LossReason], None] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        super().__init__(name, ttl=ttl)
+        super().__init__(
+            name,
+            ttl=ttl,
+            key=key,
+            renew=renew,
+            max_hold=max_hold,
+            fence_ttl=fence_ttl,
+            metrics=metrics,
+        )
         pool = getattr(client, "connection_pool", None)
         kind = getattr(pool, "connection_class", None)
         if kind is None or inspect.iscoroutinefunction(kind.connect):
@@ -98,17 +97,8 @@ class RedisLock(Lock):
                 f"client is {type(client).__module__}.{type(client).__name__}: "
                 "RedisLock needs a redis.Redis, not one for asyncio or a cluster"
             )
-        if max_hold is not None and not max_hold >= ttl:
-            raise ValueError(f"max_hold is {max_hold!r}: give seconds, at least the ttl of {ttl}")
-        if not fence_ttl >= ttl or fence_ttl == math.inf:
-            raise ValueError(f"fence_ttl is {fence_ttl!r}: give seconds, at least the ttl of {ttl}")
         self.client = client
-        self.renew = renew
-        self.max_hold = max_hold
-        self.fence_ttl = fence_ttl
         self.on_lost = on_lost
-        self.metrics = metrics
-        self._keys = keys_of(name, key.encode() if isinstance(key, str) else key)
         self._shared = shared_of(pool)  # keeps the three alive
         self._server = self._shared.connections
         self._wakeups = self._shared.wakeups
@@ -123,27 +113,20 @@ class RedisLock(Lock):
         the server answers again. A silent server is waited for until the end of the wait, but at
         least 0.5 s and at most the client's socket_timeout; then once more for 0.5 s.
         """
-        if wait is not None and not wait >= 0:
-            raise ValueError(f"wait is {wait!r}: give seconds, 0 to try once, None for no end")
         started = now()
         token = new_token()
-        acquisition = Acquisition(
-            self._shared,
-            self.name,
-            self._keys,
-            token,
-            ttl=self.ttl,
-            fence_ttl=self.fence_ttl,
-            end=math.inf if wait is None else started + wait,
+        acquisition = self._acquisition(
+            self._wakeups.waiters, self._watchdog, token, wait=wait, started=started
         )
         lease = None
         try:
-            lease = self._lease(token, acquisition.obtain(once=wait == 0), started)
+            steps = acquisition.obtain(once=wait == 0)
+            lease = self._lease(token, blocking.run(self._shared, acquisition, steps), started)
         except WireError as error:
-            acquisition.cancel()
+            blocking.undo(self._shared, acquisition)
             raise self._unknown(error) from error.__cause__
         except BaseException:
-            acquisition.cancel()
+            blocking.undo(self._shared, acquisition)
             raise
         finally:
             emit(self.metrics, "waited", self.name, now() - started, lease is not None)
@@ -190,7 +173,7 @@ class RedisLock(Lock):
         try:
             reply = self._call("renew", *renew_args(before.token, self.ttl, heir=token))
         except BaseException as error:  # it may be ours: then it must not be nobody's for a ttl
-            args = token, milliseconds(self.fence_ttl)
+            args = self._release_args(token)
             self._watchdog.abandon(token.encode(), self._keys, args, ttl=self.ttl)
             if isinstance(error, WireError):
                 raise self._unknown(error) from error.__cause__
@@ -217,40 +200,21 @@ class RedisLock(Lock):
             on_lost=self._lost if self.on_lost or self.metrics else None,
             keeper=self._keeper,
         )
-        stop = math.inf if self.max_hold is None else now() + self.max_hold
-        self._watchdog.add(
-            Renewal(
-                lease,
-                key=self._keys[0],
-                ttl=self.ttl,
-                stop=stop if self.renew else 0.0,
-                metrics=self.metrics,
-            )
-        )
+        self._watchdog.add(self._renewal(lease))
         return lease
 
     def _lost(self, lease: Lease, reason: LossReason) -> None:
-        emit(self.metrics, "lost", self.name, reason)
+        self._count_loss(reason)
         if self.on_lost is not None:
             self.on_lost(lease, reason)
 
     def _release(self, lease: Lease) -> Release:
         self._watchdog.remove(lease.token)
-        asked_before = lease.outcome is Release.UNKNOWN
-        outcome = Release.UNKNOWN
         try:
-            if self._call("release", lease.token, milliseconds(self.fence_ttl)) == 1:
-                outcome = Release.RELEASED
-            elif not asked_before:  # else it may have been the release before that freed it
-                outcome = Release.EXPIRED
+            reply = self._call("release", *self._release_args(lease.token))
         except WireError as error:
-            logger.warning("%s: not released, its ttl ends it: %s", self.name, error)
-        emit(self.metrics, "held", self.name, lease.held_seconds, outcome)
-        return outcome
+            reply = error
+        return self._found(lease, reply)
 
     def _call(self, name: str, *args: Arg) -> Any:
         return self._server.call(script(name), self._keys, args, within=None)
-
-    def _unknown(self, error: WireError) -> LockBackendError:
-        text = f"the server was not reached or refused, nothing is known about the lock: {error}"
-        return LockBackendError(text, name=self.name)

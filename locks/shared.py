@@ -11,9 +11,10 @@ import weakref
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from .command import Address
 from .wakeups import WakeUps
 from .watchdog import Watchdog
-from .wire import Address, Connections
+from .wire import Connections
 
 
 class Shared:

@@ -28,7 +28,7 @@ def test_an_extended_lease_lasts_longer_and_is_not_shortened_by_a_renewal(
             renewed.set()
 
     with held(RedisLock(client, "extended", ttl=0.6, metrics=Renewed())) as lease:
-        lock._watchdog._renewals[lease.token].due = 0.0  # one is on its way while we extend
+        lock._watchdog.renewals[lease.token].due = 0.0  # one is on its way while we extend
         lease.extend(30)
         lock._watchdog._wake()
         assert renewed.wait(5)

@@ -102,7 +102,7 @@ def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their
     lock_of: Callable[[str], RedisLock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redisson 4456 left them locked and renewed."""
-    from .. import acquisition
+    from .. import blocking
 
     locks = [lock_of(name) for name in "abc"]
 
@@ -112,11 +112,11 @@ def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their
         raise Interrupted
 
     with held(locks[2]):
-        monkeypatch.setattr(acquisition, "_sleep", interrupt)
+        monkeypatch.setattr(blocking, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             MultiLock(locks).acquire(5)
         assert [lock.locked() for lock in locks] == [False, False, True]
-        assert len(locks[0]._watchdog._renewals) == 1
+        assert len(locks[0]._watchdog.renewals) == 1
 
 
 def test_a_server_that_is_not_reached_leaves_no_lock_on_the_other_one(

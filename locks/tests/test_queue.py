@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockTimeout, RedisLock, Release, acquisition, wire
+from .. import LockTimeout, RedisLock, Release, acquisition, blocking, wire
+from ..command import WireError
 from ..protocol import LEAVE
 from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
@@ -59,7 +60,7 @@ def test_a_newcomer_cannot_barge_in_where_the_lock_expired_under_a_queue(
 def test_a_release_between_the_try_and_the_sleep_is_not_missed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import acquisition as module
+    from .. import blocking as module
 
     lock = RedisLock(client, "lost wake-up", ttl=30)
     reached, go_on = threading.Event(), threading.Event()
@@ -175,7 +176,7 @@ class Interrupted(BaseException):
 def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    from .. import acquisition as module
+    from .. import blocking as module
 
     lock = RedisLock(client, "interrupted", ttl=10)
     seen = []
@@ -195,7 +196,7 @@ def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
 def test_an_exception_after_the_hand_over_gives_the_lock_back(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import acquisition as module
+    from .. import blocking as module
 
     lock = RedisLock(client, "given up", ttl=10)
     with held(lock) as lease:
@@ -232,13 +233,13 @@ def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
         if what == (LEAVE,) and released == "before its last question":
             client.delete("lock:{race}:queue", "lock:{race}:waiters")  # its wait is over there too
             assert lease.release() is Release.RELEASED
-        answer = ask(waiter, *what)
+        answer = yield from ask(waiter, *what)
         if what == (LEAVE,) and released == "after it":
             assert lease.release() is Release.RELEASED
         return answer
 
     lease = lock.acquire(1)
-    monkeypatch.setattr(acquisition, "_sleep", last_sleep)
+    monkeypatch.setattr(blocking, "_sleep", last_sleep)
     monkeypatch.setattr(acquisition.Acquisition, "ask", last_question)
     if gets_it:
         mine = lock.acquire(5)
@@ -336,7 +337,7 @@ def test_a_release_while_the_subscription_is_broken_wastes_no_lease(
 def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_handed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import acquisition as module
+    from .. import blocking as module
 
     lock = RedisLock(client, "mute", ttl=30)
 
@@ -347,7 +348,7 @@ def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_hande
 
     def unreachable(*_: object, **__: object) -> None:
         monkeypatch.undo()
-        raise wire.WireError(redis.ConnectionError("cut"), sent=True)
+        raise WireError(redis.ConnectionError("cut"), sent=True)
 
     with held(lock) as lease:
         monkeypatch.setattr(module, "_sleep", interrupt)

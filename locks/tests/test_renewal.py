@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from .. import Lease, LossReason, RedisLock, Release, watchdog
+from ..command import Call
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
-from ..wire import Call
 
 
 @pytest.fixture

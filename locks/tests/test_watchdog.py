@@ -15,9 +15,10 @@ import redis
 
 from .. import Lease, LockBackendError, LockLost, Metrics, RedisLock, Release, wire
 from ..lease import LossReason
+from ..renewals import Renewal
 from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
-from ..watchdog import Renewal, Watchdog
+from ..watchdog import Watchdog
 from .waiting import held, in_thread, queued, waiter
 
 
@@ -127,7 +128,7 @@ def test_a_lock_that_an_administrator_took_away_is_lost_within_a_third_of_the_tt
 def test_nothing_is_renewed_after_its_release(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import redis_lock as module
+    from .. import terms as module
 
     class Eager(Renewal):
         """Due at once, so that the watchdog renews while we release."""
@@ -146,7 +147,7 @@ def test_nothing_is_renewed_after_its_release(
         except KeyboardInterrupt:
             pass
         assert (lease.outcome, lease.loss) == (Release.RELEASED, None)
-    assert lock._watchdog._renewals == {}
+    assert lock._watchdog.renewals == {}
     assert not lock.locked()
 
 
