@@ -122,7 +122,8 @@ def test_the_folder_copied_under_any_name_beside_nothing_but_redis_py_works(
 
 
 def readme_program(server: Server, name: str) -> str:
-    """All examples of the README as one program that uses the package `name`."""
-    examples = re.findall(r"```python\n(.*?)```", (HERE / "README.md").read_text(), re.DOTALL)
+    """All examples of the pages as one program that uses the package `name`."""
+    pages = "".join((HERE / page).read_text() for page in ("README.md", "FROM_REDIS_PY.md"))
+    examples = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
     program = "\n".join(examples).replace("redis.Redis()", f"redis.Redis(port={server.port})")
     return program.replace("from locks import", f"from {name} import")

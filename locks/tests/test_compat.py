@@ -1,0 +1,334 @@
+"""locks.compat.Lock does what redis-py's Lock promises, in our own words.
+
+What does not hold, and why: no lock is without an end (a `timeout` of None is renewed, so the key
+has a ttl), and nobody polls (a wait is exact, and `sleep` is not counted out in pauses).
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import LockError, LockNotOwnedError
+
+from .. import RedisLock, compat
+from ..testing.process import Process as Worker
+from ..testing.proxy import Proxy
+from ..testing.server import Server, eventually, free_port
+from .waiting import in_thread
+
+Make = Callable[..., compat.Lock]
+
+
+@pytest.fixture
+def lock_of(client: redis.Redis) -> Iterator[Make]:
+    """As an application makes them."""
+    yield lambda **options: client.lock("job", lock_class=compat.Lock, **options)
+    client.delete("job")  # what a test wrote there itself
+
+
+def test_the_key_is_redis_py_s_and_its_value_is_the_token(
+    client: redis.Redis, lock_of: Make
+) -> None:
+    lock = lock_of()
+    assert lock.acquire(blocking=False) is True
+    assert client.get("job") == lock.local.token
+    assert 9000 < client.pttl("job") <= 10_000  # redis-py: no end
+    lock.release()
+    assert client.get("job") is None
+    assert lock.local.token is None
+
+
+@pytest.mark.parametrize("thread_local", [True, False])
+@pytest.mark.parametrize("token", ["mine", b"mine"])
+def test_a_token_may_be_brought_along(
+    client: redis.Redis, lock_of: Make, token: str | bytes, thread_local: bool
+) -> None:
+    lock, other = lock_of(thread_local=thread_local), lock_of()
+    assert lock.acquire(blocking=False, token=token)
+    assert client.get("job") == lock.local.token == b"mine"
+    assert other.acquire(blocking=False, token=token) is False  # it is no second key
+    lock.release()
+    assert client.get("job") is None
+
+
+@pytest.mark.parametrize("token", ["*", ""])
+def test_a_token_that_would_mean_something_else_is_refused(lock_of: Make, token: str) -> None:
+    with pytest.raises(ValueError, match="nobody else uses"):
+        lock_of().acquire(token=token)
+
+
+def test_two_that_queue_with_the_same_token_get_the_lock_one_after_the_other(
+    client: redis.Redis, lock_of: Make
+) -> None:
+    """A task that is delivered twice and brings its id."""
+    with lock_of():
+        twice = [in_thread(lambda: lock_of().acquire(token="task-1")) for _ in range(2)]
+        look = RedisLock(client, "job", key="job", ttl=1)
+        eventually(lambda: len(look.inspect().waiters) == 2)
+    eventually(lambda: any(each.done() for each in twice))
+    assert sum(each.done() for each in twice) == 1
+    owner = lock_of()
+    owner.local.token = "task-1"
+    owner.release()
+    assert [each.result(5) for each in twice] == [True, True]
+    owner.local.token = "task-1"
+    owner.release()
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_owned_is_of_this_lock_and_locked_is_of_any(server: Server, decode: bool) -> None:
+    client = server.client(decode_responses=decode)
+    one, other = (client.lock("job", lock_class=compat.Lock) for _ in range(2))
+    for first, second in ((one, other), (other, one)):
+        assert (first.locked(), first.owned(), second.owned()) == (False, False, False)
+        assert first.acquire(blocking=False)
+        assert not second.acquire(blocking=False)
+        assert (first.locked(), first.owned()) == (True, True)
+        assert (second.locked(), second.owned()) == (True, False)
+        first.release()
+
+
+@pytest.mark.parametrize("timeout", [10, 9.5])
+def test_a_timeout_is_the_life_of_the_lock(
+    client: redis.Redis, lock_of: Make, timeout: float
+) -> None:
+    with lock_of(timeout=timeout):
+        assert (timeout - 1) * 1000 < client.pttl("job") <= timeout * 1000
+
+
+def test_a_lock_with_a_timeout_is_not_renewed_and_one_without_is(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat.Lock, "ttl", 0.3)
+    ends = client.lock("ends", timeout=0.3, lock_class=compat.Lock)
+    stays = client.lock("stays", lock_class=compat.Lock)
+    assert ends.acquire()
+    assert stays.acquire()
+    token = stays.local.token
+    del stays  # its token may be in another process: it is renewed as long as this one lives
+    gc.collect()
+    started = time.monotonic()
+    eventually(lambda: not client.exists("ends"))
+    eventually(lambda: time.monotonic() > started + 0.9)
+    assert client.get("stays") == token
+    with pytest.raises(LockNotOwnedError):
+        ends.release()
+    again = client.lock("stays", lock_class=compat.Lock)
+    again.local.token = token
+    again.release()
+    assert token.decode() not in compat._endless
+    assert not client.exists("stays")
+
+
+def test_a_lock_that_was_taken_away_is_not_kept_in_mind(
+    client: redis.Redis, lock_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat.Lock, "ttl", 0.3)
+    lock = lock_of()
+    assert lock.acquire()
+    client.delete("job")
+    assert lock.lease is not None
+    assert lock.lease.lost_event.wait(5)
+    eventually(lambda: lock.local.token.decode() not in compat._endless)
+
+
+def test_a_wait_ends_on_time_and_says_false(lock_of: Make) -> None:
+    with lock_of(blocking=False):
+        other = lock_of(sleep=0.05, blocking_timeout=0.3)
+        started = time.monotonic()
+        assert other.acquire() is False
+        assert 0.3 <= time.monotonic() - started < 0.8
+        started = time.monotonic()
+        assert other.acquire(blocking=False) is False
+        # As there, a pause that is longer than the wait leaves one try.
+        assert other.acquire(sleep=60, blocking_timeout=1) is False
+        assert time.monotonic() - started < 0.5
+        with pytest.raises(LockError) as caught, other:
+            pass
+        assert getattr(caught.value, "lock_name", None) == "job"
+
+
+def test_a_waiter_is_woken_and_does_not_poll(client: redis.Redis, lock_of: Make) -> None:
+    lock = lock_of()
+    assert lock.acquire()
+    waiting = in_thread(lambda: lock_of(sleep=30).acquire(blocking_timeout=60))
+    look = RedisLock(client, "job", key="job", ttl=1)
+    eventually(lambda: len(look.inspect().waiters) == 1)
+    lock.release()
+    assert waiting.result(1) is True
+
+
+def test_a_lock_that_was_not_acquired_cannot_be_released_extended_or_reacquired(
+    lock_of: Make,
+) -> None:
+    lock = lock_of(timeout=10)
+    for use in (lock.release, lambda: lock.extend(1), lock.reacquire):
+        with pytest.raises(LockError, match="acquire the lock first"):
+            use()
+
+
+def test_a_lock_that_somebody_else_has_meanwhile_cannot_be_released_extended_or_reacquired(
+    client: redis.Redis, lock_of: Make
+) -> None:
+    lock = lock_of(timeout=10)
+    assert lock.acquire()
+    client.set("job", "another", px=10_000)
+    for use in (lambda: lock.extend(1), lock.reacquire, lock.release):
+        with pytest.raises(LockNotOwnedError):
+            use()
+    assert lock.local.token is None  # and it need not be tried again
+    assert client.get("job") == b"another"
+
+
+def test_a_lock_without_a_timeout_is_neither_extended_nor_reacquired(lock_of: Make) -> None:
+    with lock_of() as lock:
+        for use in (lambda: lock.extend(1), lock.reacquire):
+            with pytest.raises(LockError, match="no timeout"):
+                use()
+
+
+def test_extend_adds_or_replaces_and_reacquire_starts_again(
+    client: redis.Redis, lock_of: Make
+) -> None:
+    with lock_of(timeout=10) as lock:
+        assert lock.lease is not None
+        assert lock.extend(10) is True
+        assert 19_000 < client.pttl("job") <= 20_000
+        assert 18 < lock.lease.remaining() < 20
+        assert lock.extend(10.0, replace_ttl=True)
+        assert 9000 < client.pttl("job") <= 10_000
+        assert lock.lease.remaining() < 10  # shorter: the lease knows
+        client.pexpire("job", 5000)
+        assert lock.reacquire() is True
+        assert 9000 < client.pttl("job") <= 10_000
+
+
+@pytest.mark.parametrize("spoil", ["ended", "released"])
+def test_leaving_the_block_without_the_lock_raises_unless_asked_not_to(
+    client: redis.Redis, lock_of: Make, spoil: str
+) -> None:
+    def leave(**options: Any) -> None:
+        with lock_of(timeout=10, **options) as lock:
+            if spoil == "ended":
+                client.delete("job")
+            else:
+                lock.release()
+
+    with pytest.raises(LockNotOwnedError if spoil == "ended" else LockError):
+        leave()
+    leave(raise_on_release_error=False)
+
+
+def test_leaving_the_block_never_replaces_its_own_exception(
+    client: redis.Redis, lock_of: Make
+) -> None:
+    with pytest.raises(ZeroDivisionError) as caught, lock_of(timeout=10):  # noqa: PT012
+        client.delete("job")
+        raise ZeroDivisionError
+    assert "ended before" in caught.value.__notes__[0]
+
+
+def test_a_token_belongs_to_its_thread_unless_asked_not_to(lock_of: Make) -> None:
+    lock, shared = lock_of(), lock_of(thread_local=False)
+    assert lock.acquire()
+    with pytest.raises(LockError, match="acquire the lock first"):
+        in_thread(lock.release).result(5)
+    lock.release()
+    assert shared.acquire()
+    in_thread(shared.release).result(5)
+    assert not shared.locked()
+
+
+def test_a_token_goes_to_another_process_which_releases_the_lock(
+    client: redis.Redis, lock_of: Make, worker: Callable[[], Worker]
+) -> None:
+    """As from a web request to a Celery task."""
+    lock = lock_of(timeout=10)
+    assert lock.acquire()
+    token = lock.local.token.decode()
+    assert worker().ask("compat", name="job", timeout=10, token=token) == [True, "extended", False]
+    assert not lock.owned()
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_a_release_without_an_answer_raises_redis_py_s_error_and_keeps_the_token(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    far = server.client(port=proxy.port, socket_timeout=1)
+    lock: compat.Lock = far.lock("job", timeout=10, lock_class=compat.Lock)
+    assert lock.acquire()
+    proxy.refuse_next()
+    with pytest.raises(redis.ConnectionError):
+        lock.release()
+    assert client.exists("job")
+    lock.release()
+    assert not client.exists("job")
+
+
+def test_a_server_that_is_not_reached_is_redis_py_s_error() -> None:
+    lock: compat.Lock = redis.Redis(port=free_port()).lock("job", lock_class=compat.Lock)
+    for use in (lock.acquire, lock.locked):
+        with pytest.raises(redis.ConnectionError):
+            use()
+
+
+def test_a_token_whose_answer_was_lost_leaves_no_lock_behind(
+    server: Server, client: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far: compat.Lock = server.client(port=proxy.port, socket_timeout=1).lock(
+        "job", timeout=30, lock_class=compat.Lock
+    )
+    adopt = RedisLock.adopt
+
+    def cut(*args: Any, **options: Any) -> Any:
+        proxy.cut_reply_to(b"EVALSHA")
+        return adopt(*args, **options)
+
+    monkeypatch.setattr(RedisLock, "adopt", cut)
+    with pytest.raises(redis.ConnectionError):
+        far.acquire(token="mine")
+    eventually(lambda: not client.exists("job"))
+
+
+def test_the_lease_has_what_redis_py_s_lock_has_not(client: redis.Redis, lock_of: Make) -> None:
+    fences = []
+    for _ in range(2):
+        with lock_of() as lock:
+            assert lock.lease is not None
+            lock.lease.check()
+            fences.append(lock.lease.fence or 0)
+        assert lock.lease is None
+    assert fences == sorted(set(fences))
+
+
+def test_a_client_of_ours_makes_these_locks(server: Server) -> None:
+    with compat.Redis(port=server.port) as client:
+        assert type(client.lock("job")) is compat.Lock
+        assert type(client.lock("job", 10, 0.2, False, 1, redis.lock.Lock)) is redis.lock.Lock
+        with client.lock("job", 10, 0.2, False) as lock:
+            assert (lock.timeout, lock.sleep, lock.blocking) == (10, 0.2, False)
+
+
+def test_threads_exclude_each_other(lock_of: Make) -> None:
+    inside, most = [0], [0]
+    barrier = threading.Barrier(8)
+
+    def work() -> None:
+        lock = lock_of(timeout=10)
+        barrier.wait(5)
+        for _ in range(5):
+            with lock:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                inside[0] -= 1
+
+    for each in [in_thread(work) for _ in range(8)]:
+        each.result(30)
+    assert most == [1]
