@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .aio import AsyncLease, AsyncRedisLock
 from .errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTimeout
 from .lease import Lease, LossReason, Release
 from .lock import Lock
@@ -11,6 +12,8 @@ from .protocol import Inspection
 from .redis_lock import RedisLock
 
 __all__ = [
+    "AsyncLease",
+    "AsyncRedisLock",
     "Inspection",
     "Lease",
     "Lock",

@@ -132,11 +132,15 @@ class Acquisition:
         """
         return Ask("release", (self.token, self._fence_ttl_ms), FLOOR) if self.known else None
 
-    def undone(self, reply: Any) -> None:
-        """The reply to undo(), or the exception in its place."""
+    def undone(self, reply: Any, *, in_order: bool = False) -> None:
+        """The reply to undo(), or the exception in its place.
+
+        in_order  it was surely executed after everything that was asked before
+        """
         if isinstance(reply, WireError):
             logger.warning("%s: gave up, the server does not know yet: %s", self._name, reply)
-        if reply != 1:  # a command that got no answer may be executed later
+        settled = reply == 1 or (in_order and isinstance(reply, int))
+        if not settled:  # a command that got no answer may be executed later
             args = self.token, self._fence_ttl_ms
             self._renewals.abandon(self.token, self.keys, args, ttl=self._ttl)
 

@@ -72,9 +72,9 @@ class Address:
         self._options: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
         self.timeout: float = given.get("socket_timeout") or TIMEOUT
 
-    def connection(self) -> Any:
-        """A connection, not yet open."""
-        return self._class(**self._options)
+    def connection(self, **more: Any) -> Any:
+        """A connection with these options and `more`, not yet open."""
+        return self._class(**self._options | more)
 
 
 def has_moved(connection: Any) -> bool:

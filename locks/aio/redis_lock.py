@@ -1,0 +1,175 @@
+"""AsyncRedisLock: RedisLock for redis.asyncio, with the same scripts and the same decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..clock import now
+from ..command import Arg, WireError
+from ..errors import LockTimeout
+from ..lease import LossReason, new_token
+from ..metrics import Metrics, emit
+from ..protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
+from ..scripts import script
+from ..terms import Terms
+from .hold import AsyncHold
+from .lease import AsyncLease
+from .running import Running
+from .shared import AsyncShared, shared_of
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncClient(Protocol):
+    """redis.asyncio.Redis, or valkey.asyncio.Valkey."""
+
+    @property
+    def connection_pool(self) -> Any: ...
+
+
+class AsyncRedisLock(Terms):
+    """Mutual exclusion by name on one Redis for asyncio, with a fence for the storage to check.
+
+    client    a redis.asyncio.Redis (or valkey.asyncio.Valkey), which says where the server is and,
+              by its socket_timeout, how long a silent one is waited for
+    on_lost   called with the lease and a `LossReason` when it is lost, soon, by the event loop
+
+    The rest as in `RedisLock`, with which it shares names: one excludes the other.
+
+        lock = AsyncRedisLock(client, "product:42", ttl=10)
+        async with lock.hold(wait=5) as lease:
+            ...  # UPDATE ... SET fence = lease.fence WHERE ... AND fence < lease.fence
+
+    Bound to no event loop: one object may serve loop after loop. In each, all locks of one client
+    share a connection for commands, one for wake-ups and one for renewals, and the tasks that read
+    them; they end with the loop. Raises ValueError and TypeError for arguments that cannot work.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        name: str,
+        *,
+        ttl: float,
+        renew: bool = True,
+        max_hold: float | None = None,
+        fence_ttl: float = FENCE_TTL,
+        on_lost: Callable[[AsyncLease, LossReason], None] | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        super().__init__(
+            name, ttl=ttl, renew=renew, max_hold=max_hold, fence_ttl=fence_ttl, metrics=metrics
+        )
+        pool = getattr(client, "connection_pool", None)
+        kind = getattr(pool, "connection_class", None)
+        if kind is None or not inspect.iscoroutinefunction(kind.connect):
+            raise TypeError(
+                f"client is {type(client).__module__}.{type(client).__name__}: "
+                "AsyncRedisLock needs a redis.asyncio.Redis"
+            )
+        self.client = client
+        self.on_lost = on_lost
+        self._pool = pool
+
+    async def acquire(self, wait: float | None) -> AsyncLease:
+        """Take the lock, queueing for at most `wait` seconds (None: as long as it takes).
+
+        Raises LockTimeout when the wait is over, LockBackendError when the server is not reached
+        or refuses. After these, after a cancellation and after any other exception, nothing is left
+        in the queue, and the lock is given back if it was granted meanwhile: the command that does
+        this is sent before the exception is raised, and repeated if it gets no answer.
+        """
+        started = now()
+        token = new_token()
+        shared = await shared_of(self._pool)
+        acquisition = self._acquisition(
+            shared.wakeups.waiters, shared.watchdog, token, wait=wait, started=started
+        )
+        running = Running(shared, acquisition)
+        lease = None
+        try:
+            granted = await running.run(acquisition.obtain(once=wait == 0))
+            if granted is not None:
+                lease = self._lease(shared, token, *granted, now() - started)
+        except WireError as error:
+            running.undo()
+            raise self._unknown(error) from error.__cause__
+        except BaseException:
+            running.undo()
+            raise
+        finally:
+            emit(self.metrics, "waited", self.name, now() - started, lease is not None)
+        if lease is None:
+            logger.debug("%s: not free within %s s", self.name, wait)
+            raise LockTimeout(name=self.name)
+        return lease
+
+    async def try_acquire(self) -> AsyncLease | None:
+        """Take the lock if it is free now; None if it is not."""
+        try:
+            return await self.acquire(0.0)
+        except LockTimeout:
+            return None
+
+    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHold:
+        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
+
+        As `Lock.hold`: leaving the block never replaces the block's own exception, and a lease that
+        expired meanwhile shows in `lease.outcome` and in the log.
+
+        cancel_on_loss  cancel the block at its next await when the lease is lost; it then ends with
+                        LockLost. A cancellation from outside stays CancelledError.
+        """
+        return AsyncHold(self, wait, cancel_on_loss=cancel_on_loss)
+
+    async def locked(self) -> bool:
+        """Whether anybody holds the lock now. Raises LockBackendError."""
+        return (await self.inspect()).owner is not None
+
+    async def inspect(self) -> Inspection:
+        """Who holds the lock and who waits for it. Changes nothing. Raises LockBackendError."""
+        return Inspection.parse(await self._call("inspect"))
+
+    async def force_release(self) -> bool:
+        """Take the lock away from its holder and give it to the next waiter. For operators.
+
+        See `RedisLock.force_release`. Raises LockBackendError.
+        """
+        return bool(await self._call("release", ANY_HOLDER, milliseconds(self.fence_ttl)) == 1)
+
+    def _lease(
+        self, shared: AsyncShared, token: str, fence: int, deadline: float, waited: float
+    ) -> AsyncLease:
+        def send_release() -> asyncio.Future[Any]:
+            shared.watchdog.remove(token)
+            args = self._release_args(token)
+            return shared.connections.post(script("release"), self._keys, args, within=None)
+
+        lease = AsyncLease(
+            name=self.name,
+            token=token,
+            fence=fence,
+            deadline=deadline,
+            waited_seconds=waited,
+            send_release=send_release,
+            found=self._found,
+            on_lost=self._lost if self.on_lost or self.metrics else None,
+        )
+        shared.watchdog.add(self._renewal(lease))
+        return lease
+
+    def _lost(self, lease: AsyncLease, reason: LossReason) -> None:
+        self._count_loss(reason)
+        if self.on_lost is not None:
+            self.on_lost(lease, reason)
+
+    async def _call(self, name: str, *args: Arg) -> Any:
+        shared = await shared_of(self._pool)
+        try:
+            return await shared.connections.call(script(name), self._keys, args, within=None)
+        except WireError as error:
+            raise self._unknown(error) from error.__cause__
