@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import secrets
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +27,14 @@ def keys_of(name: str) -> tuple[bytes, ...]:
     escaped = name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
     lock = b"lock:{%b}" % escaped.encode()
     return lock, lock + b":queue", lock + b":waiters", lock + b":fence"
+
+
+def channel_for(tag: bytes = b"") -> bytes:
+    """A channel that nobody has, or ever had, for the waiters of this process.
+
+    tag  in a cluster: the hash tag of a lock; hand_over.lua finds by its braces that it is sharded
+    """
+    return b"lock:wake:%b%d-%b" % (tag, os.getpid(), secrets.token_hex(8).encode())
 
 
 def milliseconds(seconds: float) -> int:
