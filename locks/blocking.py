@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .acquisition import Acquisition, Ask, Listen, Step
 from .clock import now
-from .command import WireError
+from .command import Arg, WireError
 from .protocol import Wake
-from .scripts import script
-from .shared import Shared
+from .renewals import Renewals
+from .scripts import Script, script
 
 if TYPE_CHECKING:
-    from .wakeups import Mailbox
+    from .wakeups import Mailbox, WakeUps
 
 T = TypeVar("T")
 
 
-def run(shared: Shared, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
+class Calls(Protocol):
+    """Connections, to a server or to wherever a slot is."""
+
+    def call(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], /, *, within: float | None
+    ) -> Any: ...
+
+
+class Parts(Protocol):
+    """What a lock needs of its server: shared.Shared, or cluster.Slot."""
+
+    @property
+    def connections(self) -> Calls: ...
+    @property
+    def wakeups(self) -> WakeUps: ...
+    @property
+    def watchdog(self) -> Renewals: ...
+
+
+def run(shared: Parts, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
     """What the steps lead to. Raises WireError, and passes on what a signal handler raises."""
     try:
         step = next(steps)
@@ -43,13 +62,13 @@ def run(shared: Shared, acquisition: Acquisition, steps: Generator[Step, Any, T]
         steps.close()  # also when a signal handler raised between two steps
 
 
-def ask(shared: Shared, acquisition: Acquisition, step: Ask) -> Any:
+def ask(shared: Parts, acquisition: Acquisition, step: Ask) -> Any:
     """The script's reply. Raises WireError."""
     name, args, within = step
     return shared.connections.call(script(name), acquisition.keys, args, within=within)
 
 
-def undo(shared: Shared, acquisition: Acquisition) -> None:
+def undo(shared: Parts, acquisition: Acquisition) -> None:
     """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless."""
     step = acquisition.undo()
     if step is None:

@@ -5,6 +5,7 @@ Errors are distinguished by the names of their classes: redis-py and valkey-py h
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,11 +67,17 @@ def is_refusal_of_replica(error: BaseException) -> bool:
 class Address:
     """Where a client's commands go, as whom and how safely: all of its connections' options."""
 
-    def __init__(self, pool: Any) -> None:
-        given = pool.connection_kwargs
+    def __init__(self, pool: Any, **instead: Any) -> None:
+        given = {**pool.connection_kwargs, **instead}
         self._class = pool.connection_class
         self._options: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
         self.timeout: float = given.get("socket_timeout") or TIMEOUT
+
+    def at(self, host: str, port: int) -> Address:
+        """The same on another node."""
+        there = copy.copy(self)
+        there._options = self._options | {"host": host, "port": port}
+        return there
 
     def connection(self, **more: Any) -> Any:
         """A connection with these options and `more`, not yet open."""

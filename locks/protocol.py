@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import secrets
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,9 +36,14 @@ def keys_of(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
         lock = beside = b"lock:{%b}" % _escape(name.encode())
     else:
         lock = key
-        tag = re.match(rb"[^{]*\{([^}]+)\}", key)
-        beside = b"lock:{%b}:key:%b" % (tag[1] if tag else key, _escape(key))
+        beside = b"lock:{%b}:key:%b" % (hashed_of(key), _escape(key))
     return lock, beside + b":queue", beside + b":waiters", beside + b":fence"
+
+
+def hashed_of(key: bytes) -> bytes:
+    """The part of a key that says in which slot of a cluster it is: its hash tag, or all of it."""
+    tag = re.match(rb"[^{]*\{([^}]+)\}", key)
+    return tag[1] if tag else key
 
 
 def _escape(name: bytes) -> bytes:
@@ -48,6 +55,14 @@ def renew_args(
 ) -> tuple[str | bytes | int, ...]:
     """The arguments of renew.lua; heir is the token that has the lock from now on, if another."""
     return token, milliseconds(seconds), how, token if heir is None else heir
+
+
+def channel_for(tag: bytes = b"") -> bytes:
+    """A channel that nobody has, or ever had, for the waiters of this process.
+
+    tag  in a cluster: the hash tag of a lock; hand_over.lua finds by its braces that it is sharded
+    """
+    return b"lock:wake:%b%d-%b" % (tag, os.getpid(), secrets.token_hex(8).encode())
 
 
 def milliseconds(seconds: float) -> int:

@@ -18,10 +18,11 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from . import blocking
 from .clock import now
+from .cluster import Slot, cluster_of
 from .command import Arg, WireError
 from .errors import LockLost, LockTimeout
 from .keeper import Handed, Keeper
@@ -36,19 +37,28 @@ from .terms import Terms
 logger = logging.getLogger(__name__)
 
 
-class Client(Protocol):
+class SingleClient(Protocol):
     """redis.Redis, or valkey.Valkey."""
 
     @property
     def connection_pool(self) -> Any: ...
 
 
+class ClusterClient(Protocol):
+    """redis.RedisCluster, or valkey.ValkeyCluster."""
+
+    def get_nodes(self) -> Any: ...
+
+
+Client: TypeAlias = SingleClient | ClusterClient
+
+
 class RedisLock(Terms, Lock):
     """Mutual exclusion by name on one Redis, with a fence for the storage to check.
 
-    client    a redis.Redis (or valkey.Valkey), which says where the server is and, by its
-              socket_timeout, how long a silent one is waited for; the lock opens connections of its
-              own, which all locks of one client share
+    client    a redis.Redis or redis.RedisCluster (or valkey-py's), which says where the server is
+              and, by its socket_timeout, how long a silent one is waited for; the lock opens
+              connections of its own, which all locks of one client share
     name      what is locked, any non-empty text
     key       the lock's key in Redis, where another program locks the same with a key of its own
               making, as redis-py's Lock does with its name; not given: one that nothing else uses
@@ -90,20 +100,25 @@ class RedisLock(Terms, Lock):
             fence_ttl=fence_ttl,
             metrics=metrics,
         )
-        pool = getattr(client, "connection_pool", None)
-        kind = getattr(pool, "connection_class", None)
-        if kind is None or inspect.iscoroutinefunction(kind.connect):
-            raise TypeError(
-                f"client is {type(client).__module__}.{type(client).__name__}: "
-                "RedisLock needs a redis.Redis, not one for asyncio or a cluster"
-            )
         self.client = client
         self.on_lost = on_lost
-        self._shared = shared_of(pool)  # keeps the three alive
-        self._server = self._shared.connections
+        self._shared = self._parts(client)  # keeps them alive
+        self._server: Any = self._shared.connections
         self._wakeups = self._shared.wakeups
         self._watchdog = self._shared.watchdog
         self._keeper = Keeper(self._call, self._watchdog, ttl=ttl, metrics=metrics)
+
+    def _parts(self, client: Any) -> blocking.Parts:
+        pool = getattr(client, "connection_pool", None)
+        kind = getattr(pool, "connection_class", None)
+        if kind is not None and not inspect.iscoroutinefunction(kind.connect):
+            return shared_of(pool)
+        if hasattr(client, "nodes_manager") and not hasattr(client, "__await__"):
+            return Slot(cluster_of(client), self._keys[0])
+        raise TypeError(
+            f"client is {type(client).__module__}.{type(client).__name__}: RedisLock needs a "
+            "redis.Redis or a redis.RedisCluster; for redis.asyncio there is AsyncRedisLock"
+        )
 
     def acquire(self, wait: float | None) -> Lease:
         """Take the lock, queueing for at most `wait` seconds (None: as long as it takes).

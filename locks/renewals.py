@@ -17,7 +17,7 @@ from typing import Any
 
 from .clock import now
 from .command import Arg, Call
-from .lease import BaseLease, LossReason
+from .lease import BaseLease, LossReason, Release
 from .metrics import Metrics, emit
 from .protocol import drift, renew_args
 from .scripts import script
@@ -131,7 +131,9 @@ class Renewals:
                 deadline = min(deadline, lease.deadline)
             if renewal.due - renewal.ttl / 30 > at:  # what is due soon goes in the same batch
                 continue
-            if lease is None:
+            if lease is not None and lease.outcome is Release.RELEASED:
+                self.remove(renewal.token)  # it was on its way from node to node meanwhile
+            elif lease is None:
                 if self.remove(renewal.token):
                     logger.warning("%s: a lease was dropped without release", renewal.name)
             elif at >= lease.deadline or lease.loss is not None:

@@ -13,9 +13,7 @@ says Wake.deadline in protocol.py.
 from __future__ import annotations
 
 import logging
-import os
 import queue
-import secrets
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -23,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 from .clock import now
 from .command import Address, WireError, has_moved, is_a
 from .lazily import lazily
-from .protocol import Wake
+from .protocol import Wake, channel_for
+from .renewals import Renewals
 from .waiters import Waiters
-from .watchdog import Watchdog
 from .whereabouts import ROLE, IsReplica, is_elsewhere, is_replica, subscribers_of
 from .wire import ask, hang_up, open_connection, set_timeout
 
@@ -43,9 +41,10 @@ if TYPE_CHECKING:
 class WakeUps:
     """The waiters of this process on one server, and the thread that wakes them."""
 
-    def __init__(self, address: Address, watchdog: Watchdog) -> None:
+    def __init__(self, address: Address, watchdog: Renewals, *, tag: bytes = b"") -> None:
         self._address = address
         self._watchdog = watchdog
+        self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
         self._closed = False
         #: The server was demoted: close what else leads there.
         self.on_demoted: Callable[[], None] = lambda: None
@@ -113,26 +112,28 @@ class WakeUps:
         waiters = self.waiters
         # A new channel each time: it has one subscription, ever, and so at most one server on
         # which it has a receiver.
-        self.waiters.channel = b"lock:wake:%d-%b" % (os.getpid(), secrets.token_hex(8).encode())
-        self._connection = connection = self._address.connection()
+        waiters.channel = channel_for(self._tag)
+        connection: Any = None
         error: Exception = ConnectionError("the subscription ended")
         try:
+            self._connection = connection = self._where().connection()
             open_connection(connection, min(PROBE, self._address.timeout))
-            if is_replica(ask(connection, *ROLE)):
+            if not self._tag and is_replica(ask(connection, *ROLE)):
                 raise IsReplica()
-            connection.send_command("SUBSCRIBE", self.waiters.channel)
+            connection.send_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", waiters.channel)
             connection.read_response()
             set_timeout(connection, PROBE)
             with changed:
-                self.waiters.listening = True
+                waiters.listening = True
                 changed.notify_all()
             self._read(connection)
         except Exception as caught:
             error = caught
-            level = logging.WARNING if self.waiters.mailboxes else logging.INFO
+            level = logging.WARNING if waiters.mailboxes else logging.INFO
             logger.log(level, "no wake-ups until the next waiter subscribes: %s", caught)
         finally:
-            connection.disconnect()
+            if connection is not None:
+                connection.disconnect()
             with changed:
                 waiters.listening = False
                 self._thread = None
@@ -140,6 +141,9 @@ class WakeUps:
                 self._error = WireError(error, sent=True)
                 changed.notify_all()
             waiters.all_ask()
+
+    def _where(self) -> Address:
+        return self._address
 
     def _read(self, connection: Any) -> None:
         probing = False
@@ -149,16 +153,23 @@ class WakeUps:
             except Exception as error:
                 if probing or not is_a(error, "TimeoutError") or self._has_moved(connection):
                     raise
+                if self._tag and not self.waiters.mailboxes:
+                    return  # one of many slots, and nobody waits in it any more
                 connection.send_command("PING")
                 probing = True
                 continue
             probing = False
-            if message[0] == b"message":
+            if message[0] in (b"message", b"smessage"):
                 self._deliver(message[2])
+            elif message[0] == b"sunsubscribe":
+                raise ConnectionError("the slot has moved to another node")
 
     def _has_moved(self, connection: Any) -> bool:
-        """Ask on a new connection, which goes where commands go, also with the Sentinels' help."""
-        if self.waiters.mailboxes:
+        """Ask on a new connection, which goes where commands go, also with the Sentinels' help.
+
+        In a cluster each command says where the slot is: see cluster.py.
+        """
+        if self.waiters.mailboxes and not self._tag:
             other = self._address.connection()
             try:
                 open_connection(other, min(VERIFY, self._address.timeout))

@@ -39,10 +39,17 @@ class Connections:
         self.on_demoted: Callable[[], None] = lambda: None
 
     def call(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        args: Sequence[Arg],
+        *,
+        within: float | None,
+        asking: bool = False,
     ) -> Any:
         """Run the script, by its SHA-1, or its text where the server has not got it.
 
+        asking  whether a node of a cluster sent us here by ASK
         within  seconds that connecting, and then the answer, may take at most; the client's socket
                 timeout if that is less, or if None is given
 
@@ -59,11 +66,11 @@ class Connections:
             open_connection(connection, timeout)
             sent = True
             try:
-                reply = _ask(connection, evalsha(script, keys, args))
+                reply = _ask(connection, evalsha(script, keys, args), asking)
             except Exception as error:
                 if not is_a(error, "NoScriptError"):
                     raise
-                reply = _ask(connection, eval_(script, keys, args))
+                reply = _ask(connection, eval_(script, keys, args), asking)
             reusable = True
             return reply
         except Exception as error:
@@ -78,6 +85,18 @@ class Connections:
                 self._idle.append(connection)
             else:  # its next reply would be anybody's
                 connection.disconnect()
+
+    def run(self, *command: str, within: float) -> Any:
+        """The reply to a command without a script, on a connection for it. Raises WireError."""
+        connection = self._address.connection()
+        try:
+            open_connection(connection, min(within, self._address.timeout))
+            connection.send_command(*command)
+            return connection.read_response(disable_decoding=True)
+        except Exception as error:
+            raise WireError(error, sent=True) from error
+        finally:
+            connection.disconnect()
 
     def demoted(self) -> None:
         """The server became a replica: close what leads there, and say so to on_demoted."""
@@ -128,7 +147,10 @@ def hang_up(connection: Any) -> None:
             sock.shutdown(socket.SHUT_RDWR)
 
 
-def _ask(connection: Any, command: Sequence[bytes | str]) -> Any:
+def _ask(connection: Any, command: Sequence[bytes | str], asking: bool) -> Any:
+    if asking:
+        connection.send_command("ASKING")
+        connection.read_response()
     connection.send_command(*command)
     return connection.read_response(disable_decoding=True)
 
@@ -136,7 +158,7 @@ def _ask(connection: Any, command: Sequence[bytes | str]) -> Any:
 def ask(connection: Any, *command: bytes | str) -> Any:
     """The reply, or the error for one. Raises what the connection's class does otherwise."""
     try:
-        return _ask(connection, command)
+        return _ask(connection, command, asking=False)
     except Exception as error:
         if not is_a(error, "ResponseError"):
             raise

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
-import secrets
 from collections.abc import Callable
 from typing import Any
 
 from ..clock import now
 from ..command import Address, WireError, has_moved
-from ..protocol import Wake
+from ..protocol import Wake, channel_for
 from ..renewals import Renewals
 from ..waiters import Waiters
 
@@ -101,7 +99,7 @@ class AsyncWakeUps:
         waiters = self.waiters
         # A new channel each time: it has one subscription, ever, and so at most one server on
         # which it has a receiver.
-        waiters.channel = b"lock:wake:%d-%b" % (os.getpid(), secrets.token_hex(8).encode())
+        waiters.channel = channel_for()
         connection = self._address.connection(socket_timeout=None)
         error: BaseException = ConnectionError("the subscription ended")
         try:

@@ -30,7 +30,7 @@ def test_an_extended_lease_lasts_longer_and_is_not_shortened_by_a_renewal(
     with held(RedisLock(client, "extended", ttl=0.6, metrics=Renewed())) as lease:
         lock._watchdog.renewals[lease.token].due = 0.0  # one is on its way while we extend
         lease.extend(30)
-        lock._watchdog._wake()
+        lock._watchdog.on_due(0.0)
         assert renewed.wait(5)
         assert 29 < lease.remaining() < 30
         assert client.pttl("lock:{extended}") > 29_000

@@ -61,6 +61,12 @@ class Door:
     def lock(self, name: str, **options: Any) -> AnyLock:
         raise NotImplementedError
 
+    def cut_subscriptions(self) -> None:
+        """CLIENT KILL TYPE pubsub, on every node."""
+        for node in getattr(self.admin, "get_nodes", lambda: [None])():
+            client = self.admin if node is None else self.admin.get_redis_connection(node)
+            client.client_kill_filter(_type="pubsub")
+
     def close(self) -> None:
         """Close the client, and what its locks left open."""
 
@@ -169,4 +175,12 @@ def single(port: int) -> dict[str, Any]:
     return {
         "threads": lambda: SyncDoor(redis.Redis(port=port), redis.Redis(port=port)),
         "asyncio": lambda: AsyncDoor(redis.Redis(port=port), redis.asyncio.Redis(port=port)),
+    }
+
+
+def clustered(port: int) -> dict[str, Any]:
+    """The doors to the cluster that has a node on this port."""
+    at: dict[str, Any] = {"host": "127.0.0.1", "port": port}
+    return {
+        "cluster": lambda: SyncDoor(redis.RedisCluster(**at), redis.RedisCluster(**at)),
     }

@@ -188,7 +188,7 @@ def test_waiters_whose_subscription_broke_ask_again_and_get_the_lock(door: Door)
     with lock.hold(wait=1) as lease:
         others = [waiter(lock) for _ in range(3)]
         before = door.admin.hvals(keys_of("cut")[2])
-        door.admin.client_kill_filter(_type="pubsub")
+        door.cut_subscriptions()
 
         def asked_again() -> bool:
             now = door.admin.hvals(keys_of("cut")[2])
