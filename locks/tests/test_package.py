@@ -115,7 +115,8 @@ def test_the_folder_copied_under_any_name_beside_nothing_but_redis_py_works(
     for tool in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py"):
         (lent / tool).symlink_to(str(distribution("pytest").locate_file(tool)))
     alone = {"PYTHONPATH": f"{tmp_path}:{lent}", "LOCKS_TEST_SERVER": binary()}
-    tests = [folder / "tests/test_queue.py", folder / "tests/test_lease.py"]
+    about = "queue", "giving_up", "wake_ups", "lease", "release", "fences"
+    tests = [folder / f"tests/test_{each}.py" for each in about]
     chosen = [] if name == "anyname" else ["-k", "killed or order or paused"]
     run(sys.executable, "-S", "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, *tests,
         folder=folder, env=alone)  # fmt: skip
