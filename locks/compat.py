@@ -238,6 +238,8 @@ class Redis(redis.Redis):
         raise_on_release_error: bool = True,
     ) -> Any:
         """A lock; see redis.Redis.lock()."""
+        # Older redis-py's Lock does not know it.
+        rest = {} if raise_on_release_error else {"raise_on_release_error": False}
         return (lock_class or Lock)(
             self,
             name,
@@ -246,7 +248,7 @@ class Redis(redis.Redis):
             blocking=blocking,
             blocking_timeout=blocking_timeout,
             thread_local=thread_local,
-            raise_on_release_error=raise_on_release_error,
+            **rest,
         )
 
 

@@ -21,8 +21,8 @@ Make = Callable[..., compat.Lock]
 
 @pytest.fixture
 def lock_of(client: redis.Redis) -> Iterator[Make]:
-    """As an application makes them."""
-    yield lambda **options: client.lock("job", lock_class=compat.Lock, **options)
+    """Makes locks of one name."""
+    yield lambda **options: compat.Lock(client, "job", **options)
     client.delete("job")  # what a test wrote there itself
 
 
