@@ -59,7 +59,7 @@ class OwnFile:
         self.name = name
         self.path = path
         self._guard = threading.Lock()
-        self._loaded: tuple[tuple[int, int], Callable[[Attempt], Receipt]] | None = None
+        self._loaded: tuple[tuple[int, int], ModuleType] | None = None
 
     def buy(self, attempt: Attempt) -> Receipt:
         """Sell one unit as the file does it. Raises BrokenFile where the file is wrong."""
@@ -76,6 +76,13 @@ class OwnFile:
 
     def load(self) -> Callable[[Attempt], Receipt]:
         """Its `buy`, as the file is now. Raises BrokenFile."""
+        buy = getattr(self.module(), "buy", None)
+        if not callable(buy):
+            raise BrokenFile(f"{self.path.name} defines no buy(attempt)")
+        return cast(Callable[[Attempt], Receipt], buy)
+
+    def module(self) -> ModuleType:
+        """What the file defines, as it is now. Raises BrokenFile."""
         with self._guard:
             try:
                 stat = self.path.stat()
@@ -85,11 +92,11 @@ class OwnFile:
                 text = self.path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise BrokenFile(f"{self.path.name} cannot be read: {error}") from error
-            buy = self._run(text)
-            self._loaded = (stamp, buy)
-            return buy
+            module = self._run(text)
+            self._loaded = (stamp, module)
+            return module
 
-    def _run(self, text: str) -> Callable[[Attempt], Receipt]:
+    def _run(self, text: str) -> ModuleType:
         module = ModuleType(f"own_{self.name.replace('-', '_')}")
         module.__file__ = str(self.path)
         sys.modules[module.__name__] = module  # dataclasses look their module up
@@ -97,10 +104,7 @@ class OwnFile:
             exec(compile(text, str(self.path), "exec"), vars(module))
         except (Exception, SystemExit) as error:
             raise BrokenFile(self._where(error)) from error
-        buy = getattr(module, "buy", None)
-        if not callable(buy):
-            raise BrokenFile(f"{self.path.name} defines no buy(attempt)")
-        return cast(Callable[[Attempt], Receipt], buy)
+        return module
 
     def _where(self, error: BaseException) -> str:
         """`ex05.py: line 12: NameError: ...`: the last line of the file that led there."""
