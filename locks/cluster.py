@@ -10,14 +10,14 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from .clock import now
 from .command import Address, Arg, Call, WireError
 from .lazily import lazily
-from .renewals import Batch, Renewal, Renewals
+from .nodes import AtNode, Nodes
 from .scripts import Script, script
 from .slots import (
     OUTAGE,
@@ -25,8 +25,6 @@ from .slots import (
     Place,
     Send,
     Topology,
-    is_passing,
-    redirect,
     route,
     slot_of,
     tag_of,
@@ -41,35 +39,26 @@ T = TypeVar("T")
 LOOK_UP = 0.5
 
 
-class Node:
+class SyncNode:
     """The connections to one node, and the thread that renews the leases there."""
 
-    def __init__(self, nodes: Nodes, place: Place, most: int) -> None:
+    def __init__(self, nodes: SyncNodes, place: Place, most: int) -> None:
         self.address = nodes.address.at(*place)
         self.connections = Connections(self.address, most=most)
         self.watchdog = NodeWatchdog(nodes, place, self.address)
 
 
-class Nodes(Renewals):
-    """The nodes of one cluster, and the subscriptions. Has the renewals of each at its node."""
+class SyncNodes(Nodes[SyncNode]):
+    """The nodes of one cluster, and the subscriptions: one for each slot that was waited for."""
 
     def __init__(self, address: Address, topology: Topology, most: int) -> None:
-        super().__init__()
-        self.address = address
-        self.topology = topology
+        super().__init__(address, topology)
         self.wakeups: dict[int, SlotWakeUps] = {}
         self._most = most
-        self._nodes: dict[Place, Node] = {}
         self._refreshed = -math.inf
 
-    def at(self, place: Place) -> Node:
-        """The node at this place."""
-        found = self._nodes.get(place)
-        return found or self._nodes.setdefault(place, Node(self, place, self._most))
-
-    def home_of(self, key: bytes) -> Node:
-        """The node that has the key now, or any where none is known to."""
-        return self.at(self.topology.place_of(slot_of(key)) or self.topology.known[0])
+    def _make(self, place: Place) -> SyncNode:
+        return SyncNode(self, place, self._most)
 
     def drive(self, steps: Generator[Hop, Any, T], send: Callable[[Send], Any]) -> T:
         """What route() leads to, in this thread. Raises WireError."""
@@ -106,26 +95,11 @@ class Nodes(Renewals):
                 break
             self._refreshed = now()
 
-    def add(self, renewal: Renewal) -> None:
-        self.home_of(renewal.key).watchdog.add(renewal)
-
-    def remove(self, token: str) -> bool:
-        return True in [node.watchdog.remove(token) for node in list(self._nodes.values())]
-
-    def abandon(
-        self, token: bytes, keys: Sequence[bytes], args: Sequence[Arg], *, ttl: float
-    ) -> None:
-        self.home_of(keys[0]).watchdog.abandon(token, keys, args, ttl=ttl)
-
-    def release_abandoned(self, token: bytes) -> None:
-        for node in list(self._nodes.values()):
-            node.watchdog.release_abandoned(token)
-
     def close(self) -> None:
         """Nobody will want a lock here any more."""
         for wakeups in list(self.wakeups.values()):
             wakeups.close()
-        for node in list(self._nodes.values()):
+        for node in self.all():
             node.connections.disconnect()
             node.watchdog.close()
 
@@ -133,57 +107,37 @@ class Nodes(Renewals):
         vars(self).pop("_refreshing", None)
         for wakeups in list(self.wakeups.values()):
             wakeups.after_fork()
-        for node in list(self._nodes.values()):
+        for node in self.all():
             node.connections.disconnect()
             node.watchdog.after_fork()
 
 
-class NodeWatchdog(Watchdog):
-    """Renews the leases on one node, and hands over those whose slot has moved."""
+class NodeWatchdog(AtNode, Watchdog):
+    """Renews the leases on one node."""
 
-    def __init__(self, nodes: Nodes, place: Place, address: Address) -> None:
+    def __init__(self, nodes: SyncNodes, place: Place, address: Address) -> None:
         super().__init__(address)
-        self._nodes = nodes
-        self._place = place
-
-    def due(self) -> Iterator[Batch]:
-        for renewal in list(self.renewals.values()):
-            home = self._nodes.home_of(renewal.key).watchdog
-            if home is not self:
-                home.add(renewal)
-                self.remove(renewal.token)
-        for token, each in list(self.abandoned.items()):
-            home = self._nodes.home_of(each.keys[0]).watchdog
-            if home is not self:
-                home.abandoned[token] = each
-                home.on_due(each.due)
-                self.abandoned.pop(token, None)
-        yield from super().due()
+        self.home = nodes
+        self.place = place
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         replies = super()._ask(calls, timeout)
-        for number, reply in enumerate(replies):
-            if not isinstance(reply, Exception):
-                continue
-            found = redirect(reply, self._place)
-            if found is None:
-                if is_passing(WireError(reply, sent=True)):
-                    self._nodes.refresh()
-            elif found.only_once:
-                try:
-                    there = self._nodes.at(found.place).connections
-                    replies[number] = there.call(*calls[number], within=timeout, asking=True)
-                except WireError as error:
-                    replies[number] = error
-            else:
-                self._nodes.topology.moved(slot_of(calls[number][1][0]), found.place)
+        elsewhere, refresh = self.redirected(calls, replies)
+        for number, place in elsewhere.items():
+            there = self.home.at(place).connections
+            try:
+                replies[number] = there.call(*calls[number], within=timeout, asking=True)
+            except WireError as error:
+                replies[number] = error
+        if refresh:
+            self.home.refresh()
         return replies
 
 
 class SlotWakeUps(WakeUps):
     """The waiters of one slot, and the thread that wakes them."""
 
-    def __init__(self, nodes: Nodes, slot: int, tag: bytes) -> None:
+    def __init__(self, nodes: SyncNodes, slot: int, tag: bytes) -> None:
         super().__init__(nodes.address, nodes, tag=tag)
         self._nodes = nodes
         self._slot = slot
@@ -211,7 +165,7 @@ class SlotWakeUps(WakeUps):
 class SlotConnections:
     """Commands for one slot, wherever it is."""
 
-    def __init__(self, nodes: Nodes, slot: int, wakeups: SlotWakeUps) -> None:
+    def __init__(self, nodes: SyncNodes, slot: int, wakeups: SlotWakeUps) -> None:
         self._nodes = nodes
         self._slot = slot
         self._wakeups = wakeups
@@ -261,7 +215,7 @@ class Cluster:
         address = Address(pool, redis_connect_func=client.user_on_connect_func)
         remap = getattr(client.nodes_manager, "address_remap", None)
         topology = Topology([(node.host, int(node.port)) for node in known], remap)
-        self.nodes = Nodes(address, topology, pool.max_connections)
+        self.nodes = SyncNodes(address, topology, pool.max_connections)
         self.nodes.refresh()
         weakref.finalize(self, self.nodes.close).atexit = False
 

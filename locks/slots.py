@@ -82,6 +82,11 @@ class Topology:
         self._ranges: list[tuple[int, int, Place]] = []
         self._moved: dict[int, Place] = {}
 
+    @property
+    def is_known(self) -> bool:
+        """Whether any node has said yet who has which slot."""
+        return bool(self._ranges)
+
     def place_of(self, slot: int) -> Place | None:
         """The node that has the slot, None where nobody is known to."""
         if slot in self._moved:
@@ -121,18 +126,22 @@ Hop: TypeAlias = Send | Refresh
 
 
 def route(
-    topology: Topology, slot: int, until: float, *, repeatable: bool = True
+    topology: Topology, slot: int, until: float, *, repeatable: bool = True, sent: bool = False
 ) -> Generator[Hop, Any, Any]:
     """The steps by which one command for a slot gets its reply.
 
     until       second of our clock after which an error that may pass is passed on
     repeatable  whether a reply other than 1 says the same after a try whose reply was lost
 
+    sent        whether a try before these has been sent and got no reply
+
     Passes on a WireError, which says whether any of the tries was sent.
     """
-    pause, sent, hops = PAUSE, False, 0
+    pause, hops = PAUSE, 0
     once: Place | None = None
     error: WireError | None = None
+    if not topology.is_known:
+        yield Refresh(0.0)
     while True:
         place = once or topology.place_of(slot)
         if place is None:

@@ -30,33 +30,42 @@ class AsyncConnections:
         return line
 
     async def call(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        args: Sequence[Arg],
+        *,
+        within: float | None,
+        asking: bool = False,
     ) -> Any:
         """Run the script, by its SHA-1, or its text where the server has not got it.
 
+        asking  whether a node of a cluster sent us here by ASK
         within  seconds that it may take; the client's socket timeout if that is less or None is
                 given
 
         Raises WireError. Cancelled, it leaves nothing behind: what was not sent never is.
         """
-        (reply,) = await self.call_all([(script, keys, args)], within=within)
+        (reply,) = await self.call_all([(script, keys, args)], within=within, asking=asking)
         if isinstance(reply, Exception):
             raise reply
         return reply
 
-    async def call_all(self, calls: Sequence[Call], *, within: float | None) -> list[Any]:
+    async def call_all(
+        self, calls: Sequence[Call], *, within: float | None, asking: bool = False
+    ) -> list[Any]:
         """Run several, all sent before the first reply is read.
 
         Returns replies, with the exception in the place of one that is an error.
         """
         line = self.line
-        pending = [line.submit(evalsha(*call)) for call in calls]
+        pending = [line.submit(evalsha(*call), asking) for call in calls]
         timer = self._expiry(line, pending, within)
         try:
             answers = [await self._answer(line, reply) for reply in pending]
             for place, answer in enumerate(answers):
                 if _is_unknown_script(answer):
-                    pending[place] = line.submit(eval_(*calls[place]))
+                    pending[place] = line.submit(eval_(*calls[place]), asking)
                     answers[place] = await self._answer(line, pending[place])
             return answers
         finally:
@@ -92,6 +101,16 @@ class AsyncConnections:
 
         pending[0].add_done_callback(answered)
         return done
+
+    async def run(self, *command: str, within: float) -> Any:
+        """The reply to a command without a script. Raises WireError."""
+        line = self.line
+        reply = line.submit(command)
+        timer = self._expiry(line, [reply], within)
+        try:
+            return await reply
+        finally:
+            timer.cancel()
 
     async def aclose(self) -> None:
         """Close the connection."""

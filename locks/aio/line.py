@@ -39,11 +39,15 @@ class Line:
         self._sent: deque[Reply] = deque()
         self._task = self._loop.create_task(self._run(), name="locks.connection")
 
-    def submit(self, command: Command) -> Reply:
+    def submit(self, command: Command, asking: bool = False) -> Reply:
         """Send it, as soon as the connection is open. Cancelling the future before that unsends it.
+
+        asking  whether ASKING goes before it
 
         The future raises WireError for an error, and for anything but a reply.
         """
+        if asking:
+            self.submit(("ASKING",)).add_done_callback(_retrieved)
         reply: Reply = self._loop.create_future()
         if self._open:
             self._send(command, reply)
@@ -147,3 +151,9 @@ def _fail(reply: Reply, error: BaseException, *, sent: bool) -> None:
         return
     known = is_of_the_client(error) or isinstance(error, TimeoutError)
     reply.set_exception(WireError(error, sent=sent) if known else error)
+
+
+def _retrieved(reply: Reply) -> None:
+    """What became of it does not matter: what was sent with it fares likewise."""
+    if not reply.cancelled():
+        reply.exception()

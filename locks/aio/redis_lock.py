@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from ..clock import now
 from ..command import Arg, WireError
@@ -16,26 +16,37 @@ from ..metrics import Metrics, emit
 from ..protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
 from ..scripts import script
 from ..terms import Terms
+from .cluster import AsyncCluster
 from .hold import AsyncHold
 from .lease import AsyncLease
 from .running import Running
-from .shared import AsyncShared, shared_of
+from .shared import AsyncParts, AsyncShared, PerLoop, shared_of
 
 logger = logging.getLogger(__name__)
 
 
-class AsyncClient(Protocol):
+class AsyncSingleClient(Protocol):
     """redis.asyncio.Redis, or valkey.asyncio.Valkey."""
 
     @property
     def connection_pool(self) -> Any: ...
 
 
+class AsyncClusterClient(Protocol):
+    """redis.asyncio.RedisCluster, or valkey.asyncio.ValkeyCluster."""
+
+    @property
+    def nodes_manager(self) -> Any: ...
+
+
+AsyncClient: TypeAlias = AsyncSingleClient | AsyncClusterClient
+
+
 class AsyncRedisLock(Terms):
     """Mutual exclusion by name on one Redis for asyncio, with a fence for the storage to check.
 
-    client    a redis.asyncio.Redis (or valkey.asyncio.Valkey), which says where the server is and,
-              by its socket_timeout, how long a silent one is waited for
+    client    a redis.asyncio.Redis or RedisCluster (or valkey-py's), which says where the server is
+              and, by its socket_timeout, how long a silent one is waited for
     on_lost   called with the lease and a `LossReason` when it is lost, soon, by the event loop
 
     The rest as in `RedisLock`, with which it shares names: one excludes the other.
@@ -64,16 +75,24 @@ class AsyncRedisLock(Terms):
         super().__init__(
             name, ttl=ttl, renew=renew, max_hold=max_hold, fence_ttl=fence_ttl, metrics=metrics
         )
-        pool = getattr(client, "connection_pool", None)
-        kind = getattr(pool, "connection_class", None)
-        if kind is None or not inspect.iscoroutinefunction(kind.connect):
-            raise TypeError(
-                f"client is {type(client).__module__}.{type(client).__name__}: "
-                "AsyncRedisLock needs a redis.asyncio.Redis"
-            )
         self.client = client
         self.on_lost = on_lost
-        self._pool = pool
+        self._make = self._maker(client)
+
+    def _maker(self, client: Any) -> Callable[[Any], PerLoop]:
+        kind = getattr(getattr(client, "connection_pool", None), "connection_class", None)
+        if kind is not None and inspect.iscoroutinefunction(kind.connect):
+            return AsyncShared
+        if hasattr(client, "nodes_manager") and hasattr(client, "__await__"):
+            return AsyncCluster
+        raise TypeError(
+            f"client is {type(client).__module__}.{type(client).__name__}: AsyncRedisLock needs a "
+            "redis.asyncio.Redis or a redis.asyncio.RedisCluster"
+        )
+
+    async def _here(self) -> AsyncParts:
+        """What it shares with others in the running loop. Does not suspend."""
+        return (await shared_of(self.client, self._make)).parts(self._keys[0])
 
     async def acquire(self, wait: float | None) -> AsyncLease:
         """Take the lock, queueing for at most `wait` seconds (None: as long as it takes).
@@ -85,7 +104,7 @@ class AsyncRedisLock(Terms):
         """
         started = now()
         token = new_token()
-        shared = await shared_of(self._pool)
+        shared = await self._here()
         acquisition = self._acquisition(
             shared.wakeups.waiters, shared.watchdog, token, wait=wait, started=started
         )
@@ -142,7 +161,7 @@ class AsyncRedisLock(Terms):
         return bool(await self._call("release", ANY_HOLDER, milliseconds(self.fence_ttl)) == 1)
 
     def _lease(
-        self, shared: AsyncShared, token: str, fence: int, deadline: float, waited: float
+        self, shared: AsyncParts, token: str, fence: int, deadline: float, waited: float
     ) -> AsyncLease:
         def send_release() -> asyncio.Future[Any]:
             shared.watchdog.remove(token)
@@ -168,7 +187,7 @@ class AsyncRedisLock(Terms):
             self.on_lost(lease, reason)
 
     async def _call(self, name: str, *args: Arg) -> Any:
-        shared = await shared_of(self._pool)
+        shared = await self._here()
         try:
             return await shared.connections.call(script(name), self._keys, args, within=None)
         except WireError as error:

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from ..acquisition import Acquisition, Ask, Listen, Step
 from ..scripts import script
-from .line import Line
-from .shared import AsyncShared
+from .shared import AsyncParts
 
 T = TypeVar("T")
 
@@ -17,10 +16,10 @@ T = TypeVar("T")
 class Running:
     """An acquire on its way."""
 
-    def __init__(self, shared: AsyncShared, acquisition: Acquisition) -> None:
+    def __init__(self, shared: AsyncParts, acquisition: Acquisition) -> None:
         self._shared = shared
         self._acquisition = acquisition
-        self._line: Line | None = None  # that on which the last question went out
+        self._line: object = None  # that on which the last question went out
 
     async def run(self, steps: Generator[Step, Any, T]) -> T:
         """What the steps lead to. Raises WireError."""

@@ -57,7 +57,8 @@ class Mailbox:
 class AsyncWakeUps:
     """The waiters of one loop on one server, and the task that wakes them."""
 
-    def __init__(self, address: Address, renewals: Renewals) -> None:
+    def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
+        self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
         self.waiters = Waiters(Mailbox)
         self._address = address
         self._renewals = renewals
@@ -99,13 +100,15 @@ class AsyncWakeUps:
         waiters = self.waiters
         # A new channel each time: it has one subscription, ever, and so at most one server on
         # which it has a receiver.
-        waiters.channel = channel_for()
-        connection = self._address.connection(socket_timeout=None)
+        waiters.channel = channel_for(self._tag)
+        connection: Any = None
         error: BaseException = ConnectionError("the subscription ended")
         try:
             async with asyncio.timeout(min(PROBE, self._address.timeout)):
+                connection = self._where().connection(socket_timeout=None)
                 await connection.connect()
-                await connection.send_command("SUBSCRIBE", waiters.channel)
+                subscribe = "SSUBSCRIBE" if self._tag else "SUBSCRIBE"
+                await connection.send_command(subscribe, waiters.channel)
                 await connection.read_response(disable_decoding=True)
             waiters.listening = True
             subscribed.set_result(None)
@@ -119,7 +122,11 @@ class AsyncWakeUps:
                 subscribed.set_exception(WireError(error, sent=True))
                 subscribed.exception()  # retrieved: whoever still waits for it raises it
             waiters.all_ask()
-            await connection.disconnect(nowait=True)
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+
+    def _where(self) -> Address:
+        return self._address
 
     async def _read(self, connection: Any) -> None:
         probing = False
@@ -128,11 +135,15 @@ class AsyncWakeUps:
             if message is None:
                 if probing or has_moved(connection):
                     raise ConnectionError("the subscription is silent")
+                if self._tag and not self.waiters.mailboxes:
+                    return  # one of many slots, and nobody waits in it any more
                 await connection.send_command("PING")
                 probing = True
                 continue
             probing = False
-            if message[0] == b"message":
+            if message[0] == b"sunsubscribe":
+                raise ConnectionError("the slot has moved to another node")
+            if message[0] in (b"message", b"smessage"):
                 nobody = self.waiters.deliver(message[2])
                 if nobody is not None:  # if it gave up; not a token that got the lock by asking
                     self._renewals.release_abandoned(nobody)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from ..clock import now
-from ..command import Address
+from ..command import Address, Call
 from ..renewals import Renewal, Renewals
 from .connections import AsyncConnections
 
@@ -61,9 +63,7 @@ class AsyncWatchdog(Renewals):
             while await self._sleep():
                 try:
                     for batch in self.due():
-                        batch.settle(
-                            await self.connections.call_all(batch.calls, within=batch.timeout)
-                        )
+                        batch.settle(await self._ask(batch.calls, batch.timeout))
                 except Exception:
                     logger.exception("the watchdog goes on after an error of its own")
                     await asyncio.sleep(0.05)
@@ -71,6 +71,10 @@ class AsyncWatchdog(Renewals):
             self._task = None
             self._wakes_at = math.inf
         await self.connections.aclose()
+
+    async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
+        """Replies, or the exception in the place of one."""
+        return await self.connections.call_all(calls, within=timeout)
 
     async def _sleep(self) -> bool:
         """Until something is due; False when there is nothing left to do."""

@@ -159,7 +159,7 @@ def test_a_demoted_master_is_left_after_its_first_refusal(own_server: Server) ->
 
     async def main() -> None:
         async with lock_on(own_server.port) as lock:
-            here = await _shared(lock)
+            here = await lock._here()
             lease = await lock.acquire(1)
             waiting = asyncio.create_task(lock.acquire(10))
             await until(lambda: _waits(lock))
@@ -272,12 +272,6 @@ async def _waits(lock: AsyncRedisLock, waiters: int = 1) -> bool:
 
 async def _is(value: bool) -> bool:
     return value
-
-
-async def _shared(lock: AsyncRedisLock) -> Any:
-    from ..aio.shared import shared_of
-
-    return await shared_of(lock._pool)
 
 
 def _listens_elsewhere(here: Any, channel: bytes) -> bool:

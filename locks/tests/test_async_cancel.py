@@ -26,7 +26,7 @@ async def lock_on(port: int, name: str = "fuzzed", **options: Any) -> AsyncItera
     yield AsyncRedisLock(client, name, **{"ttl": 30, **options})
     here = shared._shared.pop(client.connection_pool, {})
     for each in here.values():
-        await each._end.aclose()
+        await each.end.aclose()
     await client.aclose()
 
 
@@ -96,7 +96,7 @@ def _fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 async def _waiters(lock: AsyncRedisLock) -> dict[bytes, Any]:
-    return (await shared.shared_of(lock._pool)).wakeups.waiters.mailboxes
+    return (await lock._here()).wakeups.waiters.mailboxes
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
@@ -200,7 +200,7 @@ def test_an_outer_cancel_a_timeout_and_a_loss_are_told_apart(server: Server) -> 
             entered.clear()
             task = asyncio.create_task(body(lost=True))
             await entered.wait()
-            lease = next(iter(_leases(await shared.shared_of(lock._pool))))
+            lease = next(iter(_leases(await lock._here())))
             await lock.force_release()
             lease._on_lost = lambda *_: None
             lease.mark_lost(LossReason.TAKEN)
@@ -225,6 +225,6 @@ def test_an_outer_cancel_a_timeout_and_a_loss_are_told_apart(server: Server) -> 
     asyncio.run(cases())
 
 
-def _leases(here: shared.AsyncShared) -> list[AsyncLease]:
+def _leases(here: Any) -> list[AsyncLease]:
     found = [renewal.lease() for renewal in here.watchdog.renewals.values()]
     return [lease for lease in found if isinstance(lease, AsyncLease)]

@@ -19,13 +19,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.stop()
 
 
-@pytest.fixture(params=["threads", "asyncio", "cluster"])
+#: Doors to a cluster.
+CLUSTERED = ["cluster", "cluster, asyncio"]
+
+
+@pytest.fixture(params=["threads", "asyncio", *CLUSTERED])
 def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
     if "cluster" in request.param:
         doors = clustered(request.getfixturevalue("cluster").port)
     else:
         doors = single(server.port)
     door: Door = doors[request.param]()
+    door.admin.flushall()
     yield door
     door.close()
     door.admin.close()

@@ -183,4 +183,7 @@ def clustered(port: int) -> dict[str, Any]:
     at: dict[str, Any] = {"host": "127.0.0.1", "port": port}
     return {
         "cluster": lambda: SyncDoor(redis.RedisCluster(**at), redis.RedisCluster(**at)),
+        "cluster, asyncio": lambda: AsyncDoor(
+            redis.RedisCluster(**at), redis.asyncio.RedisCluster(**at)
+        ),
     }
