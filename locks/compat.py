@@ -197,7 +197,8 @@ class Lock:
         if lease is not None and lease.token.encode() != token:
             lease = None
         try:
-            reply = self._lock._keeper.prolong(lease, token, seconds, how)
+            keeper = self._lock._keeper
+            reply = keeper.run(keeper.keeping.prolong(lease, token, seconds, how))
         except WireError as error:
             raise error.__cause__ or error from None
         if reply != 1:

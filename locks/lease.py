@@ -108,6 +108,16 @@ class BaseLease:
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
+    def lasts_until(self, deadline: float) -> None:
+        """Move the deadline, unless it is later anyway: a renewal may meet an extension."""
+        with self._losing:
+            self.deadline = max(self.deadline, deadline)
+
+    def handed_over(self) -> None:
+        """The lease is another process's from here on."""
+        self._held = self.held_seconds
+        self.outcome = Release.HANDED_OVER
+
     def mark_lost(self, reason: LossReason) -> None:
         """Mark the lease lost, log it, and say so to whoever asked.
 
@@ -145,10 +155,6 @@ class BaseLease:
             raise LockNotHeld(
                 "the lease was acquired in another process; acquire one here", name=self.name
             )
-
-    def _handed_over(self) -> None:
-        self._held = self.held_seconds
-        self.outcome = Release.HANDED_OVER
 
     def _begin_release(self) -> None:
         self._check_ours()
@@ -236,9 +242,7 @@ class Lease(BaseLease):
         It ends unless it is adopted within so many seconds, the lock's ttl if None is given. Raises
         LockLost, LockBackendError: then it is still held here.
         """
-        text = self._asked_of().hand_over(self, within)
-        self._handed_over()
-        return text
+        return self._asked_of().hand_over(self, within)
 
     def _asked_of(self) -> Keeper:
         self._check_held()

@@ -24,12 +24,12 @@ from . import blocking
 from .clock import now
 from .cluster import Slot, cluster_of
 from .command import Arg, WireError
-from .errors import LockLost, LockTimeout
-from .keeper import Handed, Keeper
+from .errors import LockTimeout
+from .keeper import Handed, Keeper, Keeping
 from .lease import Lease, LossReason, Release, new_token
 from .lock import Lock
 from .metrics import Metrics, emit
-from .protocol import ANY_HOLDER, FENCE_TTL, Inspection, drift, milliseconds, renew_args
+from .protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
 from .scripts import script
 from .shared import shared_of
 from .terms import Terms
@@ -106,7 +106,7 @@ class RedisLock(Terms, Lock):
         self._server: Any = self._shared.connections
         self._wakeups = self._shared.wakeups
         self._watchdog = self._shared.watchdog
-        self._keeper = Keeper(self._call, self._watchdog, ttl=ttl, metrics=metrics)
+        self._keeper = Keeper(self._call, Keeping(self._watchdog, ttl=ttl, metrics=metrics))
 
     def _parts(self, client: Any) -> blocking.Parts:
         pool = getattr(client, "connection_pool", None)
@@ -183,19 +183,13 @@ class RedisLock(Terms, Lock):
         Raises ValueError for a text that is no lease of this lock, LockLost when the lease is over,
         or was adopted before, LockBackendError.
         """
-        before = Handed.parse(handed, self.name)
-        token, sent = token or new_token(), now()
+        before, token, started = Handed.parse(handed, self.name), token or new_token(), now()
+        steps = self._keeper.keeping.adopt(before, token, self._keys, self._release_args(token))
         try:
-            reply = self._call("renew", *renew_args(before.token, self.ttl, heir=token))
-        except BaseException as error:  # it may be ours: then it must not be nobody's for a ttl
-            args = self._release_args(token)
-            self._watchdog.abandon(token.encode(), self._keys, args, ttl=self.ttl)
-            if isinstance(error, WireError):
-                raise self._unknown(error) from error.__cause__
-            raise
-        if reply != 1:
-            raise LockLost("the lease was adopted before, or is over", name=self.name)
-        lease = self._lease(token, (before.fence, sent + self.ttl - drift(self.ttl)), sent)
+            deadline = self._keeper.run(steps)
+        except WireError as error:
+            raise self._unknown(error) from error.__cause__
+        lease = self._lease(token, (before.fence, deadline), started)
         assert lease is not None
         return lease
 

@@ -160,8 +160,7 @@ class Renewals:
             took = now() - sent
             for (renewal, lease), reply in zip(leases, replies, strict=True):
                 if reply == 1:
-                    # lease.extend() may have reached further.
-                    lease.deadline = max(lease.deadline, sent + renewal.ttl - drift(renewal.ttl))
+                    lease.lasts_until(sent + renewal.ttl - drift(renewal.ttl))
                     renewal.due = lease.deadline - renewal.ttl * 2 / 3
                     emit(renewal.metrics, "renewed", renewal.name, took)
                 elif isinstance(reply, Exception):
