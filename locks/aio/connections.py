@@ -17,6 +17,7 @@ class AsyncConnections:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._line: Line | None = None
+        self._retired: list[Line] = []  # others may still wait for replies there
         self.on_demoted: Callable[[], None] = lambda: None
 
     @property
@@ -24,8 +25,10 @@ class AsyncConnections:
         """The connection for the next command."""
         line = self._line
         if line is None or not line.usable or line.has_moved():
+            self._retired = [each for each in self._retired if not each.ended]
             if line is not None:
                 line.retire()
+                self._retired.append(line)
             line = self._line = Line(self._address)
         return line
 
@@ -114,8 +117,8 @@ class AsyncConnections:
 
     async def aclose(self) -> None:
         """Close the connection."""
-        if self._line is not None:
-            await self._line.aclose()
+        for line in [*self._retired, *([self._line] if self._line else ())]:
+            await line.aclose()
 
     def demoted(self) -> None:
         """The server became a replica: leave it, and say so to on_demoted."""

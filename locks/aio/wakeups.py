@@ -1,4 +1,4 @@
-"""The task that wakes the waiters of one loop: one subscription for all of them."""
+"""What wakes the waiters of one loop: one subscription for all of them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ..clock import now
-from ..command import Address, WireError, has_moved
+from ..command import Address, WireError
 from ..protocol import Wake, channel_for
 from ..renewals import Renewals
 from ..waiters import Waiters
+from .link import Link
 
 logger = logging.getLogger(__name__)
 
 #: Seconds without a message after which the connection is probed, and again until it is given up.
 PROBE = 5.0
+
+
+MOVED_AWAY = "the slot has moved to another node"
 
 
 class Mailbox:
@@ -55,15 +59,17 @@ class Mailbox:
 
 
 class AsyncWakeUps:
-    """The waiters of one loop on one server, and the task that wakes them."""
+    """The waiters of one loop on one server, and the subscription that wakes them."""
 
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
-        self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
         self.waiters = Waiters(Mailbox)
+        self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
         self._address = address
         self._renewals = renewals
-        self._task: asyncio.Task[None] | None = None
+        self._link: Link | None = None
         self._subscribed: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard = self._probing = False
 
     async def listen(self, until: float) -> None:
         """Return when the subscription is confirmed, or at the second `until` of our clock.
@@ -72,78 +78,84 @@ class AsyncWakeUps:
         """
         if self.waiters.listening:
             return
-        if self._task is None or self._task.done() or self._subscribed is None:
-            loop = asyncio.get_running_loop()
-            self._subscribed = loop.create_future()
-            self._task = loop.create_task(self._run(self._subscribed), name="locks.wakeups")
+        if self._subscribed is None:
+            # A new channel each time: it has one subscription, ever, and so at most one server on
+            # which it has a receiver.
+            self.waiters.channel = channel_for(self._tag)
+            self._subscribed = asyncio.get_running_loop().create_future()
+            try:
+                self._link = Link(
+                    self._where(), opened=self._opened, received=self._received, lost=self._lost
+                )
+            except OSError as error:
+                self._lost(error)
+                raise WireError(error, sent=False) from error
         subscribed, left = self._subscribed, max(0.0, until - now())
-        await asyncio.wait(
-            {subscribed, self._task},
-            timeout=None if left == math.inf else left,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        if subscribed.done() and not self.waiters.listening:
+        await asyncio.wait({subscribed}, timeout=None if left == math.inf else left)
+        if subscribed.done():
             subscribed.result()
 
     def resubscribe(self) -> None:
         """The server was demoted, or may have been: all waiters ask again, on a new connection."""
-        if self._task is not None:
-            self._task.cancel()
+        if self._link is not None:
+            self._link.close()
 
     async def aclose(self) -> None:
         """End the subscription."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-    async def _run(self, subscribed: asyncio.Future[None]) -> None:
-        waiters = self.waiters
-        # A new channel each time: it has one subscription, ever, and so at most one server on
-        # which it has a receiver.
-        waiters.channel = channel_for(self._tag)
-        connection: Any = None
-        error: BaseException = ConnectionError("the subscription ended")
-        try:
-            async with asyncio.timeout(min(PROBE, self._address.timeout)):
-                connection = self._where().connection(socket_timeout=None)
-                await connection.connect()
-                subscribe = "SSUBSCRIBE" if self._tag else "SUBSCRIBE"
-                await connection.send_command(subscribe, waiters.channel)
-                await connection.read_response(disable_decoding=True)
-            waiters.listening = True
-            subscribed.set_result(None)
-            await self._read(connection)
-        except Exception as caught:
-            error = caught
-            level = logging.WARNING if waiters.mailboxes else logging.INFO
-            logger.log(level, "no wake-ups until the next waiter subscribes: %s", caught)
-        finally:
-            if not subscribed.done():
-                subscribed.set_exception(WireError(error, sent=True))
-                subscribed.exception()  # retrieved: whoever still waits for it raises it
-            waiters.all_ask()
-            if connection is not None:
-                await connection.disconnect(nowait=True)
+        if self._link is not None:
+            await self._link.aclose()
 
     def _where(self) -> Address:
         return self._address
 
-    async def _read(self, connection: Any) -> None:
-        probing = False
-        while True:
-            message = await connection.read_response(disable_decoding=True, timeout=PROBE)
-            if message is None:
-                if probing or has_moved(connection):
-                    raise ConnectionError("the subscription is silent")
-                if self._tag and not self.waiters.mailboxes:
-                    return  # one of many slots, and nobody waits in it any more
-                await connection.send_command("PING")
-                probing = True
-                continue
-            probing = False
-            if message[0] == b"sunsubscribe":
-                raise ConnectionError("the slot has moved to another node")
-            if message[0] in (b"message", b"smessage"):
-                nobody = self.waiters.deliver(message[2])
-                if nobody is not None:  # if it gave up; not a token that got the lock by asking
-                    self._renewals.release_abandoned(nobody)
+    def _opened(self) -> None:
+        assert self._link is not None
+        self._link.write(("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
+        self._heard = self._probing = True  # silent until the first probe: given up
+        self._look_in(min(PROBE, self._address.timeout))
+
+    def _received(self, message: Any) -> None:
+        self._heard, self._probing = True, False
+        if isinstance(message, Exception) or message[0] == b"sunsubscribe":
+            error = message if isinstance(message, Exception) else ConnectionError(MOVED_AWAY)
+            if self._link is not None:
+                self._link.close(error)
+        elif message[0] in (b"message", b"smessage"):
+            nobody = self.waiters.deliver(message[2])
+            if nobody is not None:  # if it gave up; not a token that got the lock by asking
+                self._renewals.release_abandoned(nobody)
+        elif message[0] in (b"subscribe", b"ssubscribe") and self._subscribed is not None:
+            self.waiters.listening = True
+            self._subscribed.set_result(None)
+
+    def _look_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """After PROBE seconds without a message: a probe, and after another PROBE the end."""
+        link = self._link
+        if link is None:
+            return
+        if not self._heard or not self.waiters.listening:
+            if self._probing or link.has_moved():
+                link.close(ConnectionError("the subscription is silent"))
+                return
+            if self._tag and not self.waiters.mailboxes:
+                link.close()  # one of many slots, and nobody waits in it any more
+                return
+            link.write(("PING",))
+            self._probing = True
+        self._heard = False
+        self._look_in(PROBE)
+
+    def _lost(self, error: BaseException) -> None:
+        subscribed, self._subscribed, self._link = self._subscribed, None, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if subscribed is not None and not subscribed.done():
+            subscribed.set_exception(WireError(error, sent=True))
+            subscribed.exception()  # retrieved: whoever still waits for it raises it
+        level = logging.WARNING if self.waiters.mailboxes else logging.INFO
+        logger.log(level, "no wake-ups until the next waiter subscribes: %s", error)
+        self.waiters.all_ask()
