@@ -108,6 +108,12 @@ class BaseLease:
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
+    def check_may_ask(self) -> None:
+        """Raise LockNotHeld, or LockLost, if it makes no sense to ask the server for more."""
+        self._check_held()
+        if self.loss is not None:
+            raise LockLost(name=self.name)
+
     def lasts_until(self, deadline: float) -> None:
         """Move the deadline, unless it is later anyway: a renewal may meet an extension."""
         with self._losing:
@@ -146,9 +152,10 @@ class BaseLease:
     def _check_held(self) -> None:
         self._check_ours()
         if self.outcome is not None:
-            raise LockNotHeld(
-                f"the lease was {self.outcome.value}; acquire a new one", name=self.name
-            )
+            raise LockNotHeld(f"the lease was {self._end()}; acquire a new one", name=self.name)
+
+    def _end(self) -> str:
+        return "handed over" if self.outcome is Release.HANDED_OVER else "released"
 
     def _check_ours(self) -> None:
         if self.foreign:
@@ -159,7 +166,9 @@ class BaseLease:
     def _begin_release(self) -> None:
         self._check_ours()
         if self.outcome not in (None, Release.UNKNOWN):
-            raise LockNotHeld("the lease was released before; release it once", name=self.name)
+            raise LockNotHeld(
+                f"the lease was {self._end()} before; release it once", name=self.name
+            )
         if self._held is None:
             self._held = now() - self._acquired
 
@@ -245,11 +254,9 @@ class Lease(BaseLease):
         return self._asked_of().hand_over(self, within)
 
     def _asked_of(self) -> Keeper:
-        self._check_held()
+        self.check_may_ask()
         if self._keeper is None:
             raise NotImplementedError(f"{self.name}: only a RedisLock's lease can do this")
-        if self.loss is not None:
-            raise LockLost(name=self.name)
         return self._keeper
 
     def _announce(self, reason: LossReason) -> None:
