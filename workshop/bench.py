@@ -74,7 +74,10 @@ class Bench(Testbed):
             return Refusal("endless", {"seconds": LONGEST_CHECK, "where": ""}), str(error.stdout)
         *printed, last = done.stdout.splitlines() or [""]
         with suppress(ValueError, TypeError, KeyError):
-            found = json.loads(last)["refusal"]
+            said = json.loads(last)
+            if "undecided" in said:
+                raise Undecided(said["undecided"])
+            found = said["refusal"]
             return (None if found is None else Refusal.of(found)), "\n".join(printed)
         if "Timeout (" in done.stderr:  # faulthandler's
             return Refusal("endless", {"where": _frame(done.stderr, self.file.name)}), done.stdout

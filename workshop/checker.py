@@ -59,7 +59,8 @@ def _rush(bench: Bench) -> tuple[Refusal | None, str]:
         return Refusal("rush-oversold", facts), ""
     if judgement.orders < STOCK:
         bench.renew_if_hung()
-        return Refusal("rush-stuck", facts), ""
+        gave_up = judgement.outcomes.get("sold_out", 0) + judgement.orders == BUYERS
+        return Refusal("rush-gave-up" if gave_up else "rush-stuck", facts), ""
     if judgement.verdict != "exact":
         raise Undecided(f"the rush came to {judgement.verdict}: run it again")
     return None, ""

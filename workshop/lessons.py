@@ -47,6 +47,16 @@ COMMON: Mapping[str, Mapping[str, str]] = {
         "why": "Alone the lock looks right; in the rush two buyers were in at once.",
         "question": "What do two buyers see of each other's lock?",
     },
+    "rush-gave-up": {
+        "headline": "a rush of {buyers} buyers for {stock} units: {orders} orders, {left} left",
+        "why": "Buyers were told sold out while there was stock.",
+        "question": "What does a buyer do who was too slow once more?",
+    },
+    "never-sells": {
+        "headline": "one buyer, one unit, nobody else: {outcome}",
+        "why": "Nobody can ever buy.",
+        "question": "What does the first buyer come to?",
+    },
     "rush-stuck": {
         "headline": "a rush of {buyers} buyers for {stock} units: {orders} orders, then nobody",
         "why": "A lock stayed, and everybody else waited for it in vain.",

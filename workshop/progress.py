@@ -30,10 +30,14 @@ class Progress:
     def __init__(self, folder: Path = MINE) -> None:
         self.folder = folder
         self.path = folder / "progress.json"
-        self._known: dict[str, Any] = {"lesson": min(lessons()), "lessons": {}}
+        self._known: dict[str, Any] = {"lesson": min(lessons()), "lessons": {}, "quiz": {}}
         try:
             known = json.loads(self.path.read_text(encoding="utf-8"))
-            self._known = {"lesson": int(known["lesson"]), "lessons": dict(known["lessons"])}
+            self._known = {
+                "lesson": int(known["lesson"]),
+                "lessons": dict(known["lessons"]),
+                "quiz": dict(known.get("quiz", {})),
+            }
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -90,6 +94,16 @@ class Progress:
     def may_see_the_solution(self, lesson: Lesson) -> bool:
         """After a pass, or after three refusals."""
         return self.passed(lesson) or len(self.of(lesson)["codes"]) >= TRIES_UNTIL_SOLUTION
+
+    @property
+    def quiz(self) -> dict[str, str]:
+        """The answers to the quiz, `before` and `after`."""
+        return dict(self._known["quiz"])
+
+    def quizzed(self, answers: str) -> None:
+        """Keep the answers to the quiz: the first time as `before`, then as `after`."""
+        self._known["quiz"]["after" if "before" in self._known["quiz"] else "before"] = answers
+        self._save()
 
     def file(self, lesson: Lesson) -> Path:
         """The participant's copy of the exercise; made if it is not there."""

@@ -27,6 +27,9 @@ HELP: Mapping[str, str] = {
     "explain": "the text of this lesson",
     "reset": "begin the exercise anew; your file is kept as .bak",
     "solution": "ours, after you have passed or after three refusals",
+    "quiz": "eight questions, before and after",
+    "report": "your quiz, predictions and checks",
+    "plan 90": "for who teaches: 45, 90 or 180 minutes",
     "quit": "end; everything is stopped",
 }
 

@@ -14,11 +14,12 @@ from typing import IO
 from rich.console import Console
 
 from loadtest.stack.stack import ROOT
-from workshop import render
+from workshop import plan, render
 from workshop.bench import Bench
 from workshop.checker import UNDECIDED, announced, check
 from workshop.lessons import lessons
 from workshop.progress import Progress
+from workshop.quiz import Question, questions, score
 
 #: Seconds between two looks at the participant's file. No inotify: WSL and containers have none
 #: that can be relied on.
@@ -35,6 +36,7 @@ class Session:
         self.bench: Bench | None = None
         self._own = progress.folder / ".checked.py"
         self._stamp: tuple[int, int] | None = None
+        self._typed: Queue[str | None] | None = None
 
     # --- words ----------------------------------------------------------------------------------
 
@@ -52,6 +54,9 @@ class Session:
             "explain": self.do_explain,
             "reset": self.do_reset,
             "solution": self.do_solution,
+            "plan": self.do_plan,
+            "quiz": self.do_quiz,
+            "report": self.do_report,
             "help": self.do_help,
         }
         if word in words:
@@ -73,7 +78,7 @@ class Session:
             render.show_question(self.out, lesson, self.progress.of(lesson)["predicted"])
             if not sys.stdin.isatty():
                 return 0
-            letter = input("your prediction (Enter: no idea) > ").strip().lower()[:1]
+            letter = self._answer("your prediction (Enter: no idea) > ")[:1]
         self.progress.predicted(lesson, letter)
         self.out.print("kept; run shows what happens", markup=False)
         return 0
@@ -150,6 +155,46 @@ class Session:
         render.show_solution(self.out, lesson, mine)
         return 0
 
+    def do_plan(self, rest: list[str]) -> int:
+        """A facilitator's plan of so many minutes."""
+        known = ", ".join(map(str, plan.plans()))
+        if not rest or rest[0] not in known.split(", "):
+            self.out.print(f"plan takes minutes: {known}")
+            return 2
+        self.out.print("\n".join(plan.lines(int(rest[0]))), markup=False)
+        return 0
+
+    def do_quiz(self, rest: list[str]) -> int:
+        """Ask the eight questions; the first time counts as before, every later one as after."""
+        if rest:
+            answers = rest[0].lower()
+        elif sys.stdin.isatty():
+            answers = "".join(self._ask(question) for question in questions())
+        else:
+            self.out.print("quiz takes eight letters where there is no terminal: quiz cbbcbcca")
+            return 2
+        self.progress.quizzed(answers)
+        self.out.print(f"{score(answers)} of {len(questions())}", markup=False)
+        return 0
+
+    def _ask(self, question: Question) -> str:
+        self.out.print(f"\n{question.text}", markup=False)
+        for letter, option in zip("abcd", question.options, strict=True):
+            self.out.print(f"  {letter}  {option}", markup=False)
+        return self._answer("> ")[:1] or "-"
+
+    def _answer(self, prompt: str) -> str:
+        """One line that is typed now, in lower case; in a session its reader has stdin."""
+        self.out.print(prompt, end="", markup=False)
+        line = sys.stdin.readline() if self._typed is None else self._typed.get()
+        return (line or "").strip().lower()
+
+    def do_report(self, rest: list[str]) -> int:
+        """The quiz before and after, and the lessons."""
+        for when, answers in self.progress.quiz.items():
+            self.out.print(f"quiz {when}: {score(answers)} of {len(questions())}", markup=False)
+        return self.do_list([])
+
     def do_help(self, rest: list[str]) -> int:
         render.show_help(self.out)
         return 0
@@ -169,7 +214,7 @@ class Session:
 
     def interact(self) -> None:
         """Words from stdin until quit or the end of input, and a check after each save."""
-        typed: Queue[str | None] = Queue()
+        typed = self._typed = Queue()
         threading.Thread(target=_read, args=(typed,), daemon=True).start()
         self.introduce()
         while True:

@@ -3,7 +3,7 @@
     python -m workshop.checks CHECK FILE
 
 CHECK is a module of this package with a function `refusal(module)`. The last line of stdout is
-JSON: {"refusal": null or {code, facts, story}}.
+JSON: {"refusal": null or {code, facts, story}}, or {"undecided": why}.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from workshop.refusal import Refusal
+from workshop.refusal import Refusal, Undecided
 
 #: Seconds until code that does not come back is given up.
 LONGEST = 12.0
@@ -36,6 +36,8 @@ def main(check: str, path: Path) -> Refusal | None:
         return Refusal("broken", {"error": str(error)})
     try:
         found: Refusal | None = import_module(f"workshop.checks.{check}").refusal(module)
+    except Undecided:
+        raise
     except Exception as error:
         line = _line(error, module)
         if line is None:
@@ -57,6 +59,10 @@ def _line(error: BaseException, module: ModuleType) -> str | None:
 
 
 if __name__ == "__main__":
-    refused = main(sys.argv[1], Path(sys.argv[2]))
-    print(json.dumps({"refusal": refused and refused.as_dict()}), flush=True)
+    try:
+        refused = main(sys.argv[1], Path(sys.argv[2]))
+        said: dict[str, object] = {"refusal": refused and refused.as_dict()}
+    except Undecided as error:
+        said = {"undecided": str(error)}
+    print(json.dumps(said), flush=True)
     os._exit(0)  # a thread of the participant's must not keep the check waiting
