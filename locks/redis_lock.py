@@ -189,6 +189,7 @@ class RedisLock(Terms, Lock):
             reply = self._call("release", *self._release_args(lease.token))
         except WireError as error:
             reply = error
+            self._watchdog.release_again(lease.token, self._keys, self.ttl, self.fence_ttl)
         return self._found(lease, reply)
 
     def _call(self, name: str, *args: Arg) -> Any:
