@@ -85,11 +85,12 @@ class Keeping:
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
     def adopt(
-        self, handed: Handed, token: str, keys: Sequence[bytes], release: Sequence[Arg]
+        self, handed: Handed, token: str, keys: Sequence[bytes], release: Sequence[Arg] | None
     ) -> Steps[float]:
         """The deadline of the lease, which has this token now.
 
-        keys, release  of the lock, and the arguments of release.lua for the token
+        keys     of the lock
+        release  the arguments of release.lua for the token; None: others may use it, too
 
         Passes a WireError on. Raises LockLost when the lease is over, or was adopted before.
         """
@@ -97,7 +98,8 @@ class Keeping:
         try:
             reply = yield "renew", renew_args(handed.token, self._ttl, heir=token)
         except BaseException:  # it may be ours: then it must not be nobody's for a ttl
-            self._renewals.abandon(token.encode(), keys, release, ttl=self._ttl)
+            if release is not None:
+                self._renewals.abandon(token.encode(), keys, release, ttl=self._ttl)
             raise
         if reply != 1:
             raise LockLost("the lease was adopted before, or is over", name=handed.name)

@@ -178,18 +178,20 @@ class RedisLock(Terms, Lock):
 
         Only one can: the first. The lease is renewed and released here from now on.
 
-        token  for the lease in this process, never used before; not given: made up
+        token  for the lease in this process; not given: one that nobody else has. Where a given
+               one gets no answer, the lock may stay taken for a ttl
 
         Raises ValueError for a text that is no lease of this lock, LockLost when the lease is over,
         or was adopted before, LockBackendError.
         """
-        before, token, started = Handed.parse(handed, self.name), token or new_token(), now()
-        steps = self._keeper.keeping.adopt(before, token, self._keys, self._release_args(token))
+        before, mine, started = Handed.parse(handed, self.name), token or new_token(), now()
+        release = self._release_args(mine) if token is None else None
+        steps = self._keeper.keeping.adopt(before, mine, self._keys, release)
         try:
             deadline = self._keeper.run(steps)
         except WireError as error:
             raise self._unknown(error) from error.__cause__
-        lease = self._lease(token, (before.fence, deadline), started)
+        lease = self._lease(mine, (before.fence, deadline), started)
         assert lease is not None
         return lease
 
@@ -223,6 +225,7 @@ class RedisLock(Terms, Lock):
             reply = self._call("release", *self._release_args(lease.token))
         except WireError as error:
             reply = error
+            self._watchdog.release_again(lease.token, self._keys, self.ttl, self.fence_ttl)
         return self._found(lease, reply)
 
     def _call(self, name: str, *args: Arg) -> Any:

@@ -19,7 +19,7 @@ from .clock import now
 from .command import Arg, Call
 from .lease import BaseLease, LossReason, Release
 from .metrics import Metrics, emit
-from .protocol import drift, renew_args
+from .protocol import drift, milliseconds, renew_args
 from .scripts import script
 
 logger = logging.getLogger(__name__)
@@ -91,6 +91,7 @@ class Renewals:
 
     def remove(self, token: str) -> bool:
         """Renew it no more; False if it was not being renewed. To call before it is released."""
+        self.abandoned.pop(token.encode(), None)  # its release is asked for again
         return self.renewals.pop(token, None) is not None
 
     def abandon(
@@ -102,6 +103,12 @@ class Renewals:
         """
         abandoned = self.abandoned[token] = Abandoned(keys, args, now() + ttl + TRIED)
         self.on_due(abandoned.due)
+
+    def release_again(
+        self, token: str, keys: Sequence[bytes], ttl: float, fence_ttl: float
+    ) -> None:
+        """The release of this token got no answer: repeat it until there is one."""
+        self.abandon(token.encode(), keys, (token, milliseconds(fence_ttl)), ttl=ttl)
 
     def release_abandoned(self, token: bytes) -> None:
         """Release it at once if it is an abandoned one: the lock was handed to it."""

@@ -90,7 +90,9 @@ class Terms:
         """What a release found. `reply` of release.lua, or the exception in its place."""
         outcome = Release.UNKNOWN
         if isinstance(reply, WireError):
-            logger.warning("%s: not released, its ttl ends it: %s", self.name, reply)
+            logger.warning(
+                "%s: not released yet, tried again until its ttl ends it: %s", self.name, reply
+            )
         elif reply == 1:
             outcome = Release.RELEASED
         elif lease.outcome is not Release.UNKNOWN:

@@ -196,7 +196,13 @@ class AsyncRedisLock(Terms):
         def send_release() -> asyncio.Future[Any]:
             shared.watchdog.remove(token)
             args = self._release_args(token)
-            return shared.connections.post(script("release"), self._keys, args, within=None)
+            reply = shared.connections.post(script("release"), self._keys, args, within=None)
+            reply.add_done_callback(released)
+            return reply
+
+        def released(reply: asyncio.Future[Any]) -> None:
+            if isinstance(reply.exception(), WireError):
+                shared.watchdog.release_again(token, self._keys, self.ttl, self.fence_ttl)
 
         lease = AsyncLease(
             name=self.name,

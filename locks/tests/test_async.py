@@ -129,6 +129,22 @@ def test_a_lost_reply_is_an_error_and_what_was_granted_is_given_back(
     asyncio.run(main())
 
 
+def test_a_release_whose_connection_was_cut_is_repeated_long_before_the_ttl_ends_it(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    near = RedisLock(client, "fuzzed", ttl=60)
+
+    async def main() -> None:
+        async with lock_on(proxy.port, ttl=60) as lock:
+            lease = await lock.acquire(1)
+            proxy.cut()
+            proxy.refuse_next()
+            assert await lease.release() is Release.UNKNOWN
+            await until(lambda: _is(not near.locked()))
+
+    asyncio.run(main())
+
+
 def test_an_outage_shorter_than_the_lease_loses_nothing_and_a_longer_one_is_noticed(
     own_server: Server,
 ) -> None:

@@ -10,7 +10,7 @@ import redis
 from .. import LockNotHeld, RedisLock, Release
 from ..lease import LossReason
 from ..testing.proxy import Proxy
-from ..testing.server import Server
+from ..testing.server import Server, eventually
 from .waiting import held, waiter
 
 
@@ -55,6 +55,17 @@ def test_a_release_that_failed_may_be_called_again(
     # The first release may have freed it, which is not the same as a lease that expired.
     assert lease.release() is (Release.UNKNOWN if reached else Release.RELEASED)
     assert not RedisLock(client, "twice", ttl=10).locked()
+
+
+def test_a_release_that_the_server_never_saw_is_repeated_long_before_the_ttl_ends_it(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "repeated", ttl=60)
+    lease = lock.acquire(1)
+    proxy.refuse_next()
+    assert lease.release() is Release.UNKNOWN
+    near = RedisLock(client, "repeated", ttl=60)
+    eventually(lambda: not near.locked())
 
 
 def test_the_body_s_exception_is_never_masked(server: Server) -> None:
