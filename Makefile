@@ -1,4 +1,5 @@
-# make demo   200 buyers, 100 units: without a lock, with A1's, with the one to copy
+# make doctor what this machine has and lacks, and what to do next
+# make demo   200 buyers, 100 units: without a lock, with an article's, with the one to copy
 # make matrix every strategy, each held against its expected verdict
 # make faults every fault made for real, each strategy held against its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
@@ -28,8 +29,17 @@ BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
 ARGS ?=
 
-.PHONY: demo matrix faults chaos bench serve workshop http-servers readme screenshots test test-fast test-workshop fuzz lint hooks
-.PHONY: lock audit sbom licences install install-dev clean
+# Whatever the locale is, files are UTF-8; and `python -m` has to find what is here.
+export PYTHONUTF8 := 1
+unexport PYTHONSAFEPATH
+
+.PHONY: doctor demo matrix faults chaos bench serve workshop http-servers readme screenshots test
+.PHONY: test-fast test-workshop fuzz lint hooks lock audit sbom licences install install-dev clean
+
+# With .venv it also starts the servers; without it any Python will do.
+doctor:
+	@if [ -x $(BIN)/python ]; then exec $(BIN)/python -m servers.doctor; fi; \
+	  exec $(PYTHON) -m servers.doctor
 
 demo: install
 	@exec $(BIN)/python -m loadtest $(ARGS)
@@ -69,8 +79,9 @@ test-workshop: install-dev
 	@exec $(BIN)/python -m pytest -n 3 --dist loadgroup workshop/tests/exercises.py workshop/tests/sessions.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
-FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast history html_report \
-  judge_by_chance lock_rules measure open_answers report rules rush timeline verdict))
+FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast export fault_proofs \
+  faults_command history html_report judge_by_chance lock_rules measure neutered_faults open_answers \
+  planted report rules rush terminal timeline verdict))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)
@@ -107,8 +118,11 @@ install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
 
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --require-hashes
+NOT_INSTALLED = { echo "pip could not install that. This machine:"; $(PYTHON) -m servers.doctor; exit 1; }
 
 $(VENV)/bin/python $(TOOLS)/bin/python:
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "$(PYTHON) is not there: install Python 3.11 or newer, or make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -m venv $(@:/bin/python=) || \
@@ -116,18 +130,19 @@ $(VENV)/bin/python $(TOOLS)/bin/python:
 
 $(VENV)/.installed: requirements.lock | $(BIN)/python
 	@echo "installing requirements.lock into $(VENV)"
-	@$(BIN)/python $(PIP_INSTALL) -r requirements.lock
+	@$(BIN)/python $(PIP_INSTALL) -r requirements.lock || $(NOT_INSTALLED)
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock requirements.lock | $(BIN)/python
 	@echo "installing requirements-dev.lock into $(VENV)"
-	@$(BIN)/python $(PIP_INSTALL) -r requirements-dev.lock
+	@$(BIN)/python $(PIP_INSTALL) -r requirements-dev.lock || $(NOT_INSTALLED)
 	@touch $(VENV)/.installed $@
 
 $(TOOLS)/.installed: requirements-tools.lock | $(TOOLS)/bin/python
 	@echo "installing requirements-tools.lock into $(TOOLS)"
-	@$(TOOLS)/bin/python $(PIP_INSTALL) -r requirements-tools.lock
+	@$(TOOLS)/bin/python $(PIP_INSTALL) -r requirements-tools.lock || $(NOT_INSTALLED)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(TOOLS) var results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	@rm -rf $(VENV) $(TOOLS) var results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache || \
+	  { echo "some of it belongs to another user: sudo make clean"; exit 1; }

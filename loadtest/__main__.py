@@ -12,105 +12,65 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import signal
 import sys
-from collections.abc import Callable
 
 from rich.console import Console
 
 from loadtest.commands import bench, chaos, demo, matrix, serve
 from loadtest.commands import faults as command
+from loadtest.commands.arguments import parse
 from loadtest.commands.run import CONTRAST, Setting
+from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.stack.stack import StackError
+from servers import embedded
 from servers.embedded import EmbeddedError
+from servers.errors import explain
+from servers.signals import end_on, end_on_hangup_and_sigterm
 
-#: Columns of output to a pipe or a file: enough for the matrix.
-WIDTH = 120
+#: The commands that run rushes.
 COMMANDS = {"demo": demo.run, "matrix": matrix.run, "bench": bench.run, "serve": serve.run}
-#: The commands that break something, which take other arguments.
-BREAKING = ("faults", "chaos")
+
+#: Arguments that are fields of Setting under the same name.
+SIZES = ("buyers", "stock", "hold_ms", "nodes", "workers")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m loadtest",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("command", nargs="?", choices=[*COMMANDS, *BREAKING], default="demo")
-    parser.add_argument(
-        "--lock",
-        help=f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all (matrix, faults)",
-    )
-    parser.add_argument("--fault", help="faults, comma-separated; default: all")
-    parser.add_argument(
-        "--seed", type=int, help="faults: shuffle their order; chaos: repeat its faults"
-    )
-    parser.add_argument("--minutes", type=float, default=2.0, help="of chaos; default: %(default)s")
-    parser.add_argument("--buyers", type=_at_least(1), default=200, help="default: %(default)s")
-    parser.add_argument("--stock", type=_at_least(0), default=100, help="default: %(default)s")
-    parser.add_argument(
-        "--hold-ms",
-        type=_at_least(0),
-        default=0,
-        help="milliseconds between check and decrement; default: %(default)s",
-    )
-    parser.add_argument("--nodes", type=_at_least(1), default=2, help="default: %(default)s")
-    parser.add_argument(
-        "--workers", type=_at_least(1), default=2, help="processes per node; default: %(default)s"
-    )
-    parser.add_argument("--repeat", type=_at_least(1), help="rounds (matrix: 1, bench: 11)")
-    parser.add_argument("--verbose", action="store_true", help="show where the time goes")
-    given = parser.parse_args()
-    setting = Setting(
-        locks=_locks(given.lock, given.command),
-        repeat=given.repeat or (11 if given.command == "bench" else 1),
-        buyers=given.buyers,
-        stock=given.stock,
-        hold_ms=given.hold_ms,
-        nodes=given.nodes,
-        workers=given.workers,
-        verbose=given.verbose,
-    )
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command. Returns its exit code: 0, 1 for verdicts off, 2 for what did not start, 130
+    after Ctrl-C. Whatever happens, what was started is stopped before anything is printed of it."""
+    given = parse(arguments, __doc__)
+    end_on(signal.SIGINT)
+    end_on_hangup_and_sigterm()
+    console = console_on_stdout()
     try:
-        if given.command in BREAKING:
-            return _break(given, console)
-        return COMMANDS[given.command](setting, console)
+        return _run(given, console)
     except (StackError, EmbeddedError) as error:
-        console.print(f"[red]{error}[/]", highlight=False, soft_wrap=True)
-        return 2
+        failed = str(error)
+    except OSError as error:
+        failed = explain(error)
     except KeyboardInterrupt:
+        embedded.detach()
         console.print("stopped; everything that was started is stopped too")
         return 130
+    embedded.detach()
+    console.print(failed, style="red", markup=False, highlight=False, soft_wrap=True)
+    return 2
 
 
-def _break(given: argparse.Namespace, console: Console) -> int:
-    """Run faults or chaos."""
+def _run(given: argparse.Namespace, console: Console) -> int:
     if given.command == "faults":
-        chosen = command.Chosen(_names(given.fault), _names(given.lock), given.seed)
+        chosen = command.Chosen(given.fault or (), given.lock or (), given.seed)
         return command.run(chosen, console, verbose=given.verbose)
-    seed = secrets.randbits(32) if given.seed is None else given.seed
-    return chaos.run(given.minutes, seed, console, verbose=given.verbose)
-
-
-def _names(given: str | None) -> list[str]:
-    return [name.strip() for name in (given or "").split(",") if name.strip()]
-
-
-def _locks(given: str | None, command: str) -> list[str]:
-    if given is None:
-        return list(CONTRAST) if command == "demo" else []
-    return _names(given)
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
-        return value
-
-    return number
+    if given.command == "chaos":
+        seed = secrets.randbits(32) if given.seed is None else given.seed
+        return chaos.run(given.minutes or 2.0, seed, console, verbose=given.verbose)
+    setting = Setting(
+        locks=given.lock or (CONTRAST if given.command == "demo" else ()),
+        repeat=given.repeat or (11 if given.command == "bench" else 1),
+        verbose=given.verbose,
+        **{name: getattr(given, name) for name in SIZES if getattr(given, name) is not None},
+    )
+    return COMMANDS[given.command](setting, console)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
     locust                             # the same from the web UI, http://127.0.0.1:8089
 
 Works against any running shop (--host); needs its SHOP_RESTOCK_TOKEN to open a sale. The run ends
-by itself. Exit code by verdict: 0 exact, 3 oversold, 4 undersold, 6 unknown.
+by itself. Exit code by verdict: 0 exact, 3 oversold, 4 undersold, 6 unknown, which it is until
+there is another verdict.
 """
 
 from __future__ import annotations
@@ -26,25 +27,23 @@ from loadtest.judge.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Reply
 from loadtest.rush import web_ui
 from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
+from loadtest.rush.outcome import conclude, keep, last_run, runs
 from loadtest.rush.rush import Rush
 from loadtest.stack.client import Shop, ShopUnreachable
+from servers.loopback import ask_loopback_directly
 
 logger = logging.getLogger("loadtest")
 
 #: Answers that a correct shop gives: successes, whatever their status code.
-CORRECT = {"sold", "sold_out", "busy", "lost", "throttled"}
+CORRECT = {"sold", "sold_out", "closed", "busy", "lost", "throttled"}
 FORM = "application/x-www-form-urlencoded"
 #: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
 PAUSE = (0.2, 0.6)
 
 #: The present rush, or the last one.
 rush: Rush | None = None
-#: The result of the last rush, which GET /rush returns, and how many there were.
-last_run: dict[str, Any] = {"number": 0}
-#: The results of all rushes, oldest first.
-runs: list[dict[str, Any]] = []
 
-
+ask_loopback_directly()
 events.init_command_line_parser.add_listener(add_arguments)
 
 
@@ -87,57 +86,66 @@ class Buyer(FastHttpUser):
             reply = self._ask(rush, key, body)
         rush.leave(reply, Interval(sent, answered, time.monotonic()))
 
-    def _ask(self, rush: Rush, key: str, body: str) -> Reply:
+    def _ask(self, rush: Rush, key: str, form: str) -> Reply:
         """Send the purchase once."""
         request = rush.ask(key)
         with self.client.post(
             "/buy",
             name=f"POST /buy [{rush.lock}]",
-            data=body,
+            data=form,
             headers={"Idempotency-Key": key, "Content-Type": FORM},
             catch_response=True,
         ) as response:
-            reply = self._parse(key, response)
+            reply, body = self._parse(key, response)
             if reply.outcome in CORRECT:
                 response.success()
             else:
                 response.failure(f"{response.status_code} {reply.outcome}")
-        request.answer(reply.outcome, reply.order)
+        request.answer(reply.outcome, body)
         return reply
 
-    def _parse(self, key: str, response: Any) -> Reply:
-        """The reply. No answer, or one not from the shop, leaves open what happened: `unknown`."""
+    def _parse(self, key: str, response: Any) -> tuple[Reply, dict[str, Any]]:
+        """The reply, and all that the answer says. No answer, or one not from the shop, leaves open
+        what happened: `unknown`."""
         try:
-            body = json.loads(response.text or "")
+            body = dict(json.loads(response.text or ""))
             outcome = body["outcome"]
         except (ValueError, TypeError, KeyError):
-            return Reply(key, "unknown")
+            return Reply(key, "unknown"), {}
         if outcome not in OUTCOMES or response.status_code == 500:
-            return Reply(key, "unknown")
-        return Reply(key, outcome, body.get("order"))
+            return Reply(key, "unknown"), {}
+        return Reply(key, outcome, body.get("order")), body
 
 
 def _body(rush: Rush, number: int) -> str:
     wanted = {"product": rush.product, "lock": rush.lock, "buyer": f"buyer-{number}"}
+    wanted["sale"] = str(rush.sale)  # who is late buys nothing of the next one
     if rush.hold_ms:
         wanted["hold_ms"] = str(rush.hold_ms)
     return urlencode(wanted)
 
 
 @events.init.add_listener
-def set_up_the_web_ui(environment: Environment, **_: Any) -> None:
+def set_up(environment: Environment, **_: Any) -> None:
+    environment.process_exit_code = EXIT_CODES["unknown"]  # until there is a verdict
+
     def begin_another(wanted: dict[str, Any]) -> bool:
         """Another rush with the buyers that stayed; False where none are free."""
         before, options = rush, environment.parsed_options
         assert options is not None
-        if before is None or not before.finished.is_set() or not options.stay:
+        if before is None or not before.is_judged or before.stopped or not options.stay:
             return False
         vars(options).update(wanted)
         begin(environment)
         before.replaced.set()
         return True
 
-    web_ui.install(environment, last_run=last_run, runs=runs, begin_another=begin_another)
+    def progress() -> dict[str, Any] | None:
+        return None if rush is None or rush.finished.is_set() else rush.progress()
+
+    web_ui.install(
+        environment, last_run=last_run, runs=runs, progress=progress, begin_another=begin_another
+    )
     gc.freeze()  # what is loaded stays: it is looked through neither in a rush nor at the end
 
 
@@ -165,7 +173,8 @@ def begin(environment: Environment) -> None:
         rush.open_sale()
     except ShopUnreachable as error:
         logger.error("%s", error)
-        gevent.spawn(_end, environment, {"verdict": "unknown", "error": str(error)})
+        rush.is_judged = True
+        gevent.spawn(_end, environment, rush.failed(str(error)))
         return
     gevent.spawn(_watch, environment, rush)
 
@@ -175,62 +184,33 @@ def _watch(environment: Environment, rush: Rush) -> None:
     arrival_timeout = rush.buyers / 20 + 30  # spawning and warming up
     if not rush.gate.wait(arrival_timeout):
         logger.error("only %d of %d buyers arrived", rush.arrived, rush.buyers)
+        rush.begin()  # with those who are there; without the others there is no verdict
     rush.finished.wait(rush.deadline_s + 60)
-    try:
-        result = _result(environment, rush)
-    except Exception as error:  # any: if the watcher ended here, the run would never end
-        logger.exception("the rush was not judged")
-        result = {"verdict": "unknown", "error": f"the rush was not judged: {error!r}"}
-    _end(environment, result)
+    if rush.is_judged:
+        return  # it was stopped, and what Locust runs now is none of our business
+    conclude(environment, rush)
+    _end_the_run(environment)
 
 
-def _result(environment: Environment, rush: Rush) -> dict[str, Any]:
-    """Judge a rush that is over, and write its history. The verdict is `unknown`, with an `error`,
-    where the shop does not answer or the history cannot be written."""
-    assert environment.parsed_options is not None
-    try:
-        result = rush.result()
-    except ShopUnreachable as error:
-        logger.error("%s", error)
-        result = {"verdict": "unknown", "error": str(error)}
-    if environment.parsed_options.history:
-        try:
-            rush.write(environment.parsed_options.history)
-        except OSError as error:
-            result = _not_written(result, "history", error)
-    return result
-
-
-def _not_written(result: dict[str, Any], option: str, error: OSError) -> dict[str, Any]:
-    """The result with the verdict unknown: a run without its file is no evidence."""
-    message = f"--{option} cannot be written ({error}): name a file that can be"
-    logger.error("%s", message)
-    return {**result, "verdict": "unknown", "error": message}
+@events.test_stop.add_listener
+def conclude_what_was_stopped(environment: Environment, **_: Any) -> None:
+    """Judge a rush that was stopped in its middle: in the web UI, or by --run-time."""
+    if rush is not None and not rush.is_judged:
+        rush.stop()
+        conclude(environment, rush)
 
 
 def _end(environment: Environment, result: dict[str, Any]) -> None:
+    """Keep a result, and end the run."""
+    keep(environment, result)
+    _end_the_run(environment)
+
+
+def _end_the_run(environment: Environment) -> None:
+    """What would go on forever: end it, unless the buyers stay for another rush."""
     options = environment.parsed_options
     assert options is not None
     assert environment.runner is not None
-    if options.result:
-        try:
-            with open(options.result, "w") as file:
-                json.dump(result, file)
-        except OSError as error:
-            result = _not_written(result, "result", error)
-    number = last_run["number"] + 1
-    last_run.clear()
-    last_run.update(result, number=number)
-    runs.append(dict(last_run))
-    logger.info(
-        "%s [%s]: %s orders for %s units, %s left on the shelf",
-        result["verdict"].upper(),
-        result.get("lock"),
-        result.get("orders"),
-        result.get("initial_stock"),
-        result.get("stock_left"),
-    )
-    environment.process_exit_code = EXIT_CODES[result["verdict"]]
     if options.stay:
         return
     if options.headless:

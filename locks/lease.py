@@ -7,31 +7,16 @@ import os
 import secrets
 import threading
 from collections.abc import Callable
-from enum import StrEnum
+from typing import Any, Protocol
 
 from .callbacks import callbacks
 from .clock import now
 from .errors import LockLost, LockNotHeld
 from .lazily import lazily
+from .outcomes import LossReason as LossReason
+from .outcomes import Release as Release
 
 logger = logging.getLogger(__name__)
-
-
-class Release(StrEnum):
-    """What a release found."""
-
-    RELEASED = "released"  # the lock was ours, and is free now
-    EXPIRED = "expired"  # the lock was no longer ours; nothing was touched
-    UNKNOWN = "unknown"  # the server did not answer; the lock is free at the latest after its ttl
-
-
-class LossReason(StrEnum):
-    """How a lease was lost."""
-
-    GONE = "gone"  # the server has no such lock any more: deleted, evicted, restarted empty
-    TAKEN = "taken"  # the server says that somebody else holds the lock
-    EXPIRED = "expired"  # the deadline passed: the server was not reached, or we were paused
-    MAX_HOLD = "max_hold"  # held for longer than allowed, and not renewed any more
 
 
 #: Cached, since os.getpid() is a system call for each lease; refreshed after a fork.
@@ -51,8 +36,8 @@ def new_token() -> str:
     return f"{_pid}-{secrets.token_hex(16)}"
 
 
-class Lease:
-    """One acquisition. Belongs to no thread; whoever has it may check or release it.
+class BaseLease:
+    """One acquisition, without the release: what `Lease` and `AsyncLease` have in common.
 
     token     names this acquisition, and no other one ever made
     fence     strictly rising integer for the storage to check, or None where the lock has none
@@ -69,10 +54,8 @@ class Lease:
         name: str,
         token: str,
         deadline: float,
-        release: Callable[[Lease], Release],
         fence: int | None = None,
         waited_seconds: float = 0.0,
-        on_lost: Callable[[Lease, LossReason], None] | None = None,
     ) -> None:
         self.name = name
         self.token = token
@@ -81,8 +64,8 @@ class Lease:
         self.deadline = deadline
         self.loss: LossReason | None = None
         self.outcome: Release | None = None
-        self._release = release
-        self._on_lost = on_lost
+        #: Returns who is to be marked lost as well, or None: a weak reference, of MultiLease's.
+        self.lost_with: Callable[[], Callable[[LossReason], None] | None] = lambda: None
         self._losing = threading.Lock()
         self._pid = _pid
         self._acquired = now()
@@ -94,14 +77,6 @@ class Lease:
         if self.loss is not None:
             return True
         return self.outcome is None and now() >= self.deadline
-
-    @property
-    def lost_event(self) -> threading.Event:
-        """Set when the loss is noticed: by the watchdog, or by check()."""
-        event = lazily(self, "_lost_event", threading.Event)
-        if self.loss is not None:
-            event.set()
-        return event
 
     @property
     def held_seconds(self) -> float:
@@ -128,15 +103,29 @@ class Lease:
 
         Raises LockNotHeld when the lease was released before or belongs to another process.
         """
-        self._check_ours()
-        if self.outcome is not None:
-            raise LockNotHeld("the lease was released; acquire a new one", name=self.name)
+        self._check_held()
         if self.remaining() <= 0.0:
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
+    def check_may_ask(self) -> None:
+        """Raise LockNotHeld, or LockLost, if it makes no sense to ask the server for more."""
+        self._check_held()
+        if self.loss is not None:
+            raise LockLost(name=self.name)
+
+    def lasts_until(self, deadline: float) -> None:
+        """Move the deadline, unless it is later anyway: a renewal may meet an extension."""
+        with self._losing:
+            self.deadline = max(self.deadline, deadline)
+
+    def handed_over(self) -> None:
+        """The lease is another process's from here on."""
+        self._held = self.held_seconds
+        self.outcome = Release.HANDED_OVER
+
     def mark_lost(self, reason: LossReason) -> None:
-        """Mark the lease lost, log it, set `lost_event`, and call on_lost in another thread.
+        """Mark the lease lost, log it, and say so to whoever asked.
 
         Idempotent: only the first call counts.
         """
@@ -144,12 +133,86 @@ class Lease:
             if self.loss is not None:
                 return
             self.loss = reason
-        self.lost_event.set()
         logger.warning(
             "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
         )
-        if self._on_lost is not None:
-            callbacks.call(self._on_lost, self, reason)
+        self._announce(reason)
+        if (also := self.lost_with()) is not None:
+            also(reason)
+
+    def add_note_to(self, error: BaseException) -> None:
+        """Say in an exception that leaves the lock's block that the lease was lost in it."""
+        if self.loss is not None or self.outcome is Release.EXPIRED:
+            found = self.loss or self.outcome
+            error.add_note(f"{self.name}: the lease was lost in this block: {found}")
+
+    def _announce(self, reason: LossReason) -> None:
+        raise NotImplementedError
+
+    def _check_held(self) -> None:
+        self._check_ours()
+        if self.outcome is not None:
+            raise LockNotHeld(f"the lease was {self._end()}; acquire a new one", name=self.name)
+
+    def _end(self) -> str:
+        return "handed over" if self.outcome is Release.HANDED_OVER else "released"
+
+    def _check_ours(self) -> None:
+        if self.foreign:
+            raise LockNotHeld(
+                "the lease was acquired in another process; acquire one here", name=self.name
+            )
+
+    def _begin_release(self) -> None:
+        self._check_ours()
+        if self.outcome not in (None, Release.UNKNOWN):
+            raise LockNotHeld(
+                f"the lease was {self._end()} before; release it once", name=self.name
+            )
+        if self._held is None:
+            self._held = now() - self._acquired
+
+    def _end_release(self, outcome: Release) -> Release:
+        self.outcome = outcome
+        if outcome is not Release.RELEASED:
+            logger.warning("%s: release after %.3f s: %s", self.name, self._held, outcome.value)
+        return outcome
+
+
+class Keeper(Protocol):
+    """What a lease asks of the lock that it came from. Methods raise LockLost, LockBackendError."""
+
+    def extend(self, lease: Lease, seconds: float) -> None: ...
+    def owned(self, lease: Lease) -> bool: ...
+    def hand_over(self, lease: Lease, within: float | None) -> str: ...
+
+
+class Lease(BaseLease):
+    """One acquisition. Belongs to no thread; whoever has it may check or release it.
+
+    What it is and knows says `BaseLease`.
+    """
+
+    def __init__(
+        self,
+        *,
+        release: Callable[[Lease], Release],
+        on_lost: Callable[[Lease, LossReason], None] | None = None,
+        keeper: Keeper | None = None,
+        **known: Any,
+    ) -> None:
+        super().__init__(**known)
+        self._keeper = keeper
+        self._release = release
+        self._on_lost = on_lost
+
+    @property
+    def lost_event(self) -> threading.Event:
+        """Set when the loss is noticed: by the watchdog, or by check()."""
+        event = lazily(self, "_lost_event", threading.Event)
+        if self.loss is not None:
+            event.set()
+        return event
 
     def release(self) -> Release:
         """Release the lock and return what was found; see `Release`.
@@ -157,24 +220,47 @@ class Lease:
         Raises LockNotHeld when the lease was released before or belongs to another process.
         After UNKNOWN it may be called again.
         """
-        self._check_ours()
-        if self.outcome not in (None, Release.UNKNOWN):
-            raise LockNotHeld("the lease was released before; release it once", name=self.name)
-        if self._held is None:
-            self._held = now() - self._acquired
+        self._begin_release()
         try:
-            self.outcome = self._release(self)
+            outcome = self._release(self)
         except BaseException:
             self.outcome = Release.UNKNOWN
             raise
-        if self.outcome is not Release.RELEASED:
-            logger.warning(
-                "%s: release after %.3f s: %s", self.name, self._held, self.outcome.value
-            )
-        return self.outcome
+        return self._end_release(outcome)
 
-    def _check_ours(self) -> None:
-        if self.foreign:
-            raise LockNotHeld(
-                "the lease was acquired in another process; acquire one here", name=self.name
-            )
+    def extend(self, seconds: float) -> None:
+        """Make the lease last for at least so many seconds from now. One round trip.
+
+        For a step in which nothing can be renewed, and for a lock that is not renewed at all. Never
+        makes it shorter. Raises LockLost when the lock is no longer ours, LockBackendError when the
+        server is not reached: then the lease is good until the deadline that it had.
+        """
+        self._asked_of().extend(self, seconds)
+
+    def owned(self) -> bool:
+        """Whether the server says that the lock is ours, at this moment. check() asks nobody.
+
+        Raises LockBackendError.
+        """
+        return self._asked_of().owned(self)
+
+    def hand_over(self, within: float | None = None) -> str:
+        """Give the lease to another process, which passes the returned text to `lock.adopt()`.
+
+        From here on the lease is of no use in this process, and leaving its block releases nothing.
+        It ends unless it is adopted within so many seconds, the lock's ttl if None is given. Raises
+        LockLost, LockBackendError: then it is still held here.
+        """
+        return self._asked_of().hand_over(self, within)
+
+    def _asked_of(self) -> Keeper:
+        self.check_may_ask()
+        if self._keeper is None:
+            raise NotImplementedError(f"{self.name}: only a RedisLock's lease can do this")
+        return self._keeper
+
+    def _announce(self, reason: LossReason) -> None:
+        """Set `lost_event`, and call on_lost in another thread."""
+        self.lost_event.set()
+        if self._on_lost is not None:
+            callbacks.call(self._on_lost, self, reason)

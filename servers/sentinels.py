@@ -11,9 +11,9 @@ Given a proxy's port as the master's, the Sentinels and their clients reach the 
 
 from __future__ import annotations
 
-import subprocess
-import time
+import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -21,7 +21,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from servers.errors import NotReady
 from servers.ports import free_port
+from servers.process import ServerProcess
 
 T = TypeVar("T")
 #: The name of the master in their configuration.
@@ -50,7 +52,7 @@ class Sentinels:
         self.master_port = master_port
         self.log = log
         self.ports: list[int] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[ServerProcess] = []
 
     @property
     def urls(self) -> str:
@@ -59,7 +61,7 @@ class Sentinels:
 
     @property
     def pids(self) -> list[int]:
-        return [process.pid for process in self._processes]
+        return [each.process.pid for each in self._processes if each.process is not None]
 
     def start(self) -> list[int]:
         """Start them and return their pids. They find each other later: see wait_until_ready."""
@@ -77,27 +79,23 @@ class Sentinels:
                 f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}\n"
                 f"sentinel failover-timeout {MASTER} {FAILOVER_TIMEOUT}\n"
             )
-            self._processes.append(
-                subprocess.Popen(
-                    [get_binary_path(), str(config), "--sentinel"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=self.log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            )
+            sentinel = ServerProcess(f"the Sentinel on port {port}", self.log)
+            self._processes.append(sentinel)
+            sentinel.start([get_binary_path(), config, "--sentinel"])
         return self.pids
 
     def wait_until_ready(self) -> None:
         """Wait until each sees the master, the others and a synced replica. Raises TimeoutError."""
-        deadline = time.monotonic() + START_TIMEOUT
-        while not all(_ask(port, _is_ready) for port in self.ports):
-            if time.monotonic() > deadline:
+        for port, sentinel in zip(self.ports, self._processes, strict=True):
+            try:
+                sentinel.wait_until(
+                    partial(_ask, port, _is_ready), timeout=START_TIMEOUT, every=0.05
+                )
+            except NotReady as error:
                 raise TimeoutError(
                     "the Sentinels do not see each other and a replica of the master on port "
                     f"{self.master_port}: start that replica first; see {self.log.name}"
-                )
-            time.sleep(0.05)
+                ) from error
 
     def master(self) -> tuple[str, int]:
         """Host and port of the master, from the first Sentinel that answers. Raises LookupError."""
@@ -109,9 +107,9 @@ class Sentinels:
     def stop(self) -> None:
         """Kill them. Nothing happens if they do not run."""
         for process in self._processes:
-            process.kill()
+            process.terminate(signal.SIGKILL)
         for process in self._processes:
-            process.wait()
+            process.stop(how=None)
         self._processes.clear()
 
 

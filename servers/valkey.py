@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from servers.errors import EmbeddedError
 from servers.ports import free_port
+from servers.process import ServerProcess
 
 #: Seconds for a server to answer after its start.
 START_TIMEOUT = 20.0
@@ -37,7 +35,7 @@ class Valkey:
         self.options = options
         self.replica_of = replica_of
         self.port = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = ServerProcess("Valkey", folder / "valkey.log")
 
     @property
     def url(self) -> str:
@@ -52,19 +50,15 @@ class Valkey:
 
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = port or free_port()
-        log = self.folder / "valkey.log"
         listen = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
         follow = ["--replicaof", "{} {}".format(*self.replica_of)] if self.replica_of else []
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [get_binary_path(), *listen, *OPTIONS, *follow, *self.options],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self._wait_until_it_answers(log)
-        return self._process.pid
+        pid = self._process.start([get_binary_path(), *listen, *OPTIONS, *follow, *self.options])
+        try:
+            self._wait_until_it_answers()
+        except BaseException:
+            self.stop()
+            raise
+        return pid
 
     def promote(self) -> None:
         """Make a running replica a master. Started again, it follows nobody."""
@@ -74,35 +68,21 @@ class Valkey:
 
     def leave_running(self) -> None:
         """Forget the process but let it run: the last user of embedded.py ends it by its pid."""
-        if self._process is not None:
-            self._process.returncode = 0  # or Popen would complain that it still runs
-            self._process = None
+        self._process.leave_running()
+
+    def terminate(self) -> None:
+        """Ask it to end, and do not wait."""
+        self._process.terminate()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End it by the signal `how`, and by SIGKILL after 5 s. Nothing happens if it has ended."""
-        if self._process is None:
-            return
-        self._process.send_signal(how)
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+        self._process.stop(how=how)
 
-    def _wait_until_it_answers(self, log: Path) -> None:
-        assert self._process is not None
-        deadline = time.monotonic() + START_TIMEOUT
+    def _wait_until_it_answers(self) -> None:
         with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=1) as client:
-            while True:
-                try:
-                    client.ping()
-                    return
-                except redis.RedisError as error:
-                    if self._process.poll() is not None or time.monotonic() > deadline:
-                        self.stop()
-                        raise EmbeddedError(
-                            f"Valkey did not start; see {log}, "
-                            "or set REDIS_URL to use a server of your own"
-                        ) from error
-                    time.sleep(0.01)
+            self._process.wait_until(
+                client.ping,
+                timeout=START_TIMEOUT,
+                every=0.01,
+                otherwise="set REDIS_URL to use a server of your own",
+            )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
-import subprocess
-import time
 from pathlib import Path
 from typing import IO
 
 from servers.ports import free_port
+from servers.process import ServerProcess
 
 #: Installed by Debian's package.
 JAR = Path("/usr/share/java/zookeeper.jar")
@@ -36,7 +36,7 @@ class ZooKeeper:
         self.folder = folder
         self.log = log
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = ServerProcess("ZooKeeper", log)
 
     @property
     def hosts(self) -> str:
@@ -52,32 +52,19 @@ class ZooKeeper:
             "clientPortAddress=127.0.0.1\n"
             "maxClientCnxns=0\n"
             "admin.enableServer=false\n"
+            "4lw.commands.whitelist=srvr,cons\n"
         )
         small = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        self._process = subprocess.Popen(
-            ["java", *small, "-cp", str(JAR), main, str(config)],
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        return self._process.pid
+        return self._process.start(["java", *small, "-cp", JAR, main, config])
 
     def wait_until_ready(self) -> None:
-        """Wait until it answers requests; its port is open before that. Raises TimeoutError."""
-        deadline = time.monotonic() + START_TIMEOUT
-        while not self._answers():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"ZooKeeper did not start; see {self.log.name}")
-            time.sleep(0.05)
+        """Wait until it answers requests; its port is open before that. Raises EmbeddedError."""
+        self._process.wait_until(self._answers, timeout=START_TIMEOUT, every=0.05)
 
     def stop(self) -> None:
         """Kill it. Nothing happens if it does not run."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self._process.stop(how=signal.SIGKILL)
 
     def _answers(self) -> bool:
         try:

@@ -108,7 +108,7 @@ def require_token(request: HttpRequest) -> None:
 
 def parse_attempt(request: HttpRequest) -> Attempt:
     """The purchase that the request asks for. Raises BadInput, naming what is allowed."""
-    given = _parameters(request, {"product", "lock", "buyer", "hold_ms"})
+    given = _parameters(request, {"product", "lock", "buyer", "hold_ms", "sale"})
     lock = _lock(given)
     buyer = _text(given, "buyer", default="")
     if not 1 <= len(buyer) <= 255 or not buyer.isprintable():
@@ -123,6 +123,7 @@ def parse_attempt(request: HttpRequest) -> Attempt:
         lock=lock,
         hold=_hold_ms(given) / 1000,
         key=key,
+        sale=_sale(given),
     )
 
 
@@ -252,6 +253,12 @@ def _hold_ms(given: Mapping[str, Any]) -> int:
     if "hold_ms" in given and not settings.SHOP_DEMO:
         raise BadInput("hold_ms works in a demo only: start the shop with SHOP_DEMO=1")
     return hold
+
+
+def _sale(given: Mapping[str, Any]) -> int | None:
+    if "sale" not in given:
+        return None
+    return _integer(given, "sale", default=None, least=1, most=LARGEST_ID)
 
 
 def _short(value: object) -> str:

@@ -14,10 +14,20 @@ from django.db import DatabaseError, InterfaceError
 
 from locks import LockBackendError, LockLost, LockTimeout
 from shop.connections import discard_dead, is_gone
-from shop.errors import Busy, CommitUnknown, KeyReused, Lost, ShopError, SoldOut, Unavailable
+from shop.errors import (
+    Busy,
+    CommitUnknown,
+    KeyReused,
+    Lost,
+    SaleOver,
+    ShopError,
+    SoldOut,
+    Unavailable,
+)
 from shop.models import PurchaseHistory
 from shop.observability.current import note
 from shop.on_sale import require_on_sale
+from shop.probe import point
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES
 from shop.throttle import admit
@@ -44,10 +54,12 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
 
 
 def _buy(attempt: Attempt) -> Receipt:
+    strategy = STRATEGIES[attempt.lock]
+    point("begins", lock=strategy.name, product=attempt.product, sale=attempt.sale)
     try:
-        return STRATEGIES[attempt.lock].buy(attempt)
-    except (KeyHasBought, SoldOut) as refusal:
-        # A buyer who has the last unit already finds the shelf empty, too.
+        return strategy.buy(attempt)
+    except (KeyHasBought, SoldOut, SaleOver) as refusal:
+        # A buyer who has a unit already finds the shelf empty, or the sale over, too.
         receipt = _order_again(attempt)
         if receipt is None:
             raise refusal

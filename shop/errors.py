@@ -1,6 +1,7 @@
 """Every refusal of the shop, with its status and its outcome.
 
-Nothing is sold where one of these is raised, except CommitUnknown: there it may have been.
+`text` says what happened and what to do. Nothing is sold where one of these is raised, except
+CommitUnknown: there it may have been.
 """
 
 from __future__ import annotations
@@ -11,86 +12,96 @@ from collections.abc import Iterable
 class ShopError(Exception):
     """The shop could not do what was asked."""
 
+    #: What it says unless a message is given. Not the docstring, which python -OO leaves out: the
+    #: docstring of a subclass is made of it.
+    text = "The shop could not do what was asked."
     status = 500
     outcome = "error"
     #: Seconds after which asking again makes sense; None where it does not.
     retry_after: int | None = None
 
     def __init__(self, message: str | None = None, *, allowed: Iterable[str] | None = None) -> None:
-        super().__init__(message or (self.__doc__ or "").splitlines()[0])
+        super().__init__(message or self.text)
         self.allowed = None if allowed is None else list(allowed)
+
+    def __init_subclass__(cls) -> None:
+        cls.__doc__ = cls.text
 
 
 class BadInput(ShopError):
-    """The request is not one that the shop understands."""
-
+    text = "The request is not one that the shop understands."
     status = 400
 
 
 class LengthRequired(ShopError):
-    """A body in chunks is not read. Send it with a Content-Length."""
-
+    text = "A body in chunks is not read. Send it with a Content-Length."
     status = 411
 
 
 class UnknownProduct(ShopError):
-    """There is no such product. Open a sale for it with POST /restock."""
-
+    text = "There is no such product. Open a sale for it with POST /restock."
     status = 404
 
 
 class KeyReused(ShopError):
-    """This Idempotency-Key came with another request before. Use a new key for a new purchase."""
-
+    text = (
+        "This Idempotency-Key came with another request before. Use a new key for a new purchase."
+    )
     status = 422
 
 
 class SoldOut(ShopError):
-    """No unit is left."""
-
+    text = "No unit is left."
     status = 409
     outcome = "sold_out"
 
 
 class Busy(ShopError):
-    """The lock was not free in time; nothing was sold. Ask again with the same key."""
-
+    text = "The lock was not free in time; nothing was sold. Ask again with the same key."
     status = 503
     outcome = "busy"
     retry_after = 1
 
 
 class Lost(ShopError):
-    """The right to write was lost before the write; nothing was sold. Ask again, same key."""
-
+    text = "The right to write was lost before the write; nothing was sold. Ask again, same key."
     status = 503
     outcome = "lost"
     retry_after = 1
 
 
+class SaleOver(ShopError):
+    text = "The sale that you came for is over; nothing was sold. Buy in the one that is open."
+    status = 410
+    outcome = "closed"
+
+
+class FenceAhead(Lost):
+    text = "The database's fence is ahead of the locks' Redis; nothing is sold until it is raised."
+
+
 class SaleClosed(Lost):
-    """The sale was closed meanwhile; nothing was sold. Ask again with the same key."""
+    text = "The sale was closed meanwhile; nothing was sold. Ask again with the same key."
 
 
 class Unavailable(ShopError):
-    """A server that the sale needs does not answer; nothing was sold. Ask again, same key."""
-
+    text = "A server that the sale needs does not answer; nothing was sold. Ask again, same key."
     status = 503
     outcome = "unavailable"
     retry_after = 1
 
 
 class CommitUnknown(ShopError):
-    """The connection broke while committing; the order may exist. Ask again with the same key."""
-
+    text = (
+        "The connection broke while committing; the order may exist. Ask again with the same key."
+    )
     status = 503
     outcome = "unknown"
     retry_after = 1
 
 
 class Throttled(ShopError):
-    """Too many attempts. Come back when the window is over."""
-
+    text = "Too many attempts. Come back when the window is over."
     status = 429
     outcome = "throttled"
 
@@ -100,6 +111,5 @@ class Throttled(ShopError):
 
 
 class Forbidden(ShopError):
-    """The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."""
-
+    text = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
     status = 403

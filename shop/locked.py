@@ -45,12 +45,15 @@ def redis_lock(attempt: Attempt) -> RedisLock:
 
 
 class LockInsideTransaction(RuntimeError):
-    """A lock taken inside a transaction is released before the commit, and the next buyer reads
-    the old stock. Take the lock outside and open the transaction inside it: no ATOMIC_REQUESTS,
-    no atomic() around a purchase. To see it oversell, ask for lock=redis-in-transaction."""
+    """A lock was asked for inside a transaction. The message says why not, and what to do."""
 
     def __init__(self) -> None:
-        super().__init__(" ".join((self.__doc__ or "").split()))
+        super().__init__(
+            "A lock taken inside a transaction is released before the commit, and the next buyer "
+            "reads the old stock. Take the lock outside and open the transaction inside it: no "
+            "ATOMIC_REQUESTS, no atomic() around a purchase. To see it oversell, ask for "
+            "lock=redis-in-transaction."
+        )
 
 
 @contextmanager
@@ -64,25 +67,30 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
         raise LockInsideTransaction
     point("acquire")
     note(asked=time.monotonic(), waited=None)
-    with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
-        point(
-            "acquired",
-            token=lease.token,
-            fence=lease.fence,
-            waited_ms=round(lease.waited_seconds * 1000, 3),
-        )
-        note(waited=lease.waited_seconds)
-        try:
-            yield lease
-        finally:
-            point("release", token=lease.token)
-            note(held=lease.held_seconds)
-    point(
-        "released",
-        token=lease.token,
-        outcome=lease.outcome,
-        held_ms=round(lease.held_seconds * 1000, 3),
-    )
+    lease = None
+    try:
+        with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
+            point(
+                "acquired",
+                lock_name=lock.name,
+                token=lease.token,
+                fence=lease.fence,
+                waited_ms=round(lease.waited_seconds * 1000, 3),
+            )
+            note(waited=lease.waited_seconds)
+            try:
+                yield lease
+            finally:
+                point("release", token=lease.token)
+                note(held=lease.held_seconds)
+    finally:
+        if lease is not None:  # who sold nothing has released it too
+            point(
+                "released",
+                token=lease.token,
+                outcome=lease.outcome,
+                held_ms=round(lease.held_seconds * 1000, 3),
+            )
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:

@@ -21,7 +21,7 @@ MOST_KNOWN = 10_000
 #: Seconds to wait for others who look for a name: longer than a connection takes that fails.
 LOOKING = 8.0
 
-_known: set[str] = set()  # once on sale, a product stays so: a restock closes and opens in one step
+_known: set[str] = set()  # known also after its sale was closed: the purchase looks again
 _looking = threading.Lock()
 
 

@@ -20,6 +20,7 @@ from shop.errors import (
     KeyReused,
     LengthRequired,
     Lost,
+    SaleOver,
     ShopError,
     SoldOut,
     Throttled,
@@ -94,7 +95,8 @@ STRATEGY = object_of(
         "name": text_of(*STRATEGIES),
         **dict.fromkeys(("title", "article", "summary", "file", "needs", "backend"), TEXT),
         "expected": {**ANY, "additionalProperties": TEXT},
-        **dict.fromkeys(("sound", "renewed", "takes_over", "reserves", "available"), FLAG),
+        **dict.fromkeys(("sound", "renewed", "fenced", "takes_over"), FLAG),
+        **dict.fromkeys(("reserves", "available"), FLAG),
     }
 )
 ORDER = object_of(
@@ -128,7 +130,7 @@ def answers(*errors: type[ShopError], **others: Schema) -> Schema:
         outcomes.setdefault(error.status, []).append(error)
     found = {name.lstrip("_"): response for name, response in others.items()}
     for status, kinds in outcomes.items():
-        says = " ".join((kind.__doc__ or "").splitlines()[0] for kind in kinds)
+        says = " ".join(kind.text for kind in kinds)
         outcome = text_of(*sorted({kind.outcome for kind in kinds}))
         body = object_of({"outcome": outcome, "error": TEXT}, {"allowed": list_of(TEXT)})
         found[str(status)] = answer(body, says)
@@ -151,7 +153,7 @@ def body_of(schema: Schema) -> Schema:
 
 def wish() -> Schema:
     """What POST /buy takes, in its body or in its query."""
-    members = {"product": PRODUCT, "buyer": BUYER}
+    members = {"product": PRODUCT, "buyer": BUYER, "sale": NUMBER}
     if settings.SHOP_DEMO:
         hold = {"type": "integer", "minimum": 0, "maximum": settings.SHOP_LONGEST_HOLD_MS}
         return {**members, "lock": text_of(*STRATEGIES), "hold_ms": hold}
@@ -176,7 +178,7 @@ def description() -> Schema:
         "parameters": [*query_of(wish()), key],
         "requestBody": body_of(object_of({}, wish())),
         "responses": answers(
-            *(BadInput, UnknownProduct, SoldOut, LengthRequired, KeyReused, Throttled),
+            *(BadInput, UnknownProduct, SoldOut, SaleOver, LengthRequired, KeyReused, Throttled),
             *(Busy, Lost, Unavailable, CommitUnknown),
             _201=answer(sold, "Sold."),
             _200=answer(again, "This key has bought before: its order."),

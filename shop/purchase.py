@@ -13,7 +13,7 @@ from django.db import IntegrityError
 from django.db.models import F
 
 from locks import Lease
-from shop.errors import SaleClosed, SoldOut, UnknownProduct
+from shop.errors import SaleClosed, SaleOver, SoldOut, UnknownProduct
 from shop.models import Product, PurchaseHistory
 from shop.probe import point
 
@@ -34,6 +34,7 @@ class Attempt:
     lock     name of the strategy
     hold     seconds spent between the check and the decrement
     key      Idempotency-Key, or None
+    sale     number of the sale that the buyer came for, or None: whichever is open
     """
 
     product: str
@@ -41,6 +42,7 @@ class Attempt:
     lock: str = "none"
     hold: float = 0.0
     key: str | None = None
+    sale: int | None = None
     #: True from the last statement on: an error after it leaves the commit in doubt.
     committing: bool = False
 
@@ -56,6 +58,7 @@ class Attempt:
         buyer's choice in a demo alone: elsewhere the server may have another one by now."""
         lock = self.lock if settings.SHOP_DEMO else ""
         asked = f"{self.product}\0{self.buyer}\0{lock}\0{self.hold}"
+        asked += "" if self.sale is None else f"\0{self.sale}"
         return sha256(asked.encode()).hexdigest()
 
 
@@ -88,6 +91,13 @@ class Receipt:
             "released": lease.outcome.value if lease.outcome else None,
         }
         return replace(self, lock={**self.lock, **of_lease})
+
+
+def require_its_sale(attempt: Attempt, stock: Stock) -> None:
+    """Raises SaleOver if the buyer came for another sale than the one that was read: who waited
+    until the next sale was open buys nothing of that."""
+    if attempt.sale not in (None, stock.sale_id):
+        raise SaleOver
 
 
 def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
@@ -135,12 +145,13 @@ def sell_one(
 ) -> Receipt:
     """Check, hold, decrement, record: the same in every strategy but for how it reads and writes.
 
-    Runs inside the transaction that its strategy opens. Raises SoldOut, UnknownProduct, Lost, or
-    KeyHasBought when the attempt's key has an order already.
+    Runs inside the transaction that its strategy opens. Raises SoldOut, SaleOver, UnknownProduct,
+    Lost, or KeyHasBought when the attempt's key has an order already.
     """
     attempt.committing = False
     stock = read(attempt)
-    point("after_read", amount=stock.amount)
+    point("after_read", amount=stock.amount, sale=stock.sale_id)
+    require_its_sale(attempt, stock)
     if stock.amount < 1:
         raise SoldOut
     if attempt.hold:

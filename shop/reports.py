@@ -14,8 +14,7 @@ from shop.models import PurchaseHistory, Sale
 
 
 class UnknownSale(ShopError):
-    """There is no such sale. Open one with POST /restock or manage.py restock."""
-
+    text = "There is no such sale. Open one with POST /restock or manage.py restock."
     status = 404
 
 
@@ -139,22 +138,31 @@ def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
     return PurchaseHistory.objects.filter(sale_id=sale_id)
 
 
-#: What `counted_sales` asks for the open sale of each product. Written by hand: the page asks up to
-#: four times a second, and putting the statement together took Django more than all the rest.
+#: What `recent_reports` asks, for the newest sale of each product. Written by hand: the page asks
+#: up to four times a second, and putting the statement together took Django more than all the rest.
 CURRENT = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
-        coalesce((SELECT sum(amount) FROM purchase_history WHERE sale_id = sale.id), 0),
-        coalesce(sale.final_stock, product.amount)
-    FROM product JOIN shop_sale sale ON sale.id = product.sale_id
+        coalesce(sold.units, 0), coalesce(sale.final_stock, product.amount),
+        sold.first_lock, sold.last_lock
+    FROM product
+    JOIN shop_sale sale ON sale.id = (SELECT max(id) FROM shop_sale WHERE product_id = product.id)
+    CROSS JOIN LATERAL (
+        SELECT sum(amount) AS units, min(lock) AS first_lock, max(lock) AS last_lock
+        FROM purchase_history WHERE sale_id = sale.id
+    ) sold
     WHERE product.name = ANY(%s)
 """
 
 
 def current_reports(*products: str) -> dict[str, dict[str, Any]]:
-    """Product -> the report of its newest sale, for those that were ever on sale. One query."""
+    """Product -> the report of its newest sale with its `locks`, for those that were ever on sale.
+    One query."""
     with connection.cursor() as cursor:
         cursor.execute(CURRENT, [list(products)])
-        return {row[1]: SaleReport(*row).as_dict() for row in cursor.fetchall()}
+        return {
+            row[1]: {**SaleReport(*row[:6]).as_dict(), "locks": _locks(*row[6:])}
+            for row in cursor.fetchall()
+        }
 
 
 def recent_reports(*, product: str, count: int) -> list[dict[str, Any]]:
@@ -165,7 +173,11 @@ def recent_reports(*, product: str, count: int) -> list[dict[str, Any]]:
         {
             **report_of(sale).as_dict(),
             "opened_at": sale.opened_at.isoformat(),
-            "locks": sorted({sale.first_lock, sale.last_lock} - {None}),
+            "locks": _locks(sale.first_lock, sale.last_lock),
         }
         for sale in sales.filter(product__name=product).order_by("-pk")[:count]
     ]
+
+
+def _locks(*named: str | None) -> list[str]:
+    return sorted({name for name in named if name is not None})

@@ -1,11 +1,16 @@
-"""Opening a sale."""
+"""Opening a sale, and closing it."""
 
 from __future__ import annotations
 
-from django.db import transaction
+from datetime import datetime
+
+from django.db import connection, transaction
 from django.utils import timezone
 
 from shop.models import Product, Sale
+
+#: Milliseconds for which the close of a sale waits for purchases that hold the product's row.
+LONGEST_CLOSE_MS = 20_000
 
 
 @transaction.atomic(durable=True)
@@ -17,9 +22,31 @@ def restock(*, product: str, amount: int) -> Sale:
     Product.objects.get_or_create(name=product)
     article = Product.objects.select_for_update().get(name=product)
     now = timezone.now()
-    article.sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)
+    _close(article, now)
     sale = Sale.objects.create(product=article, initial_stock=amount, opened_at=now)
     article.sale = sale
     article.amount = amount
     article.save(update_fields=["sale", "amount"])
     return sale
+
+
+@transaction.atomic(durable=True)
+def close(*, product: str) -> None:
+    """Close the product's open sale, if there is one: from its commit on nothing more is sold.
+
+    Waits for purchases that have written, LONGEST_CLOSE_MS at most; the others are refused. Raises
+    OperationalError when that was too short.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL lock_timeout = {LONGEST_CLOSE_MS}")
+        cursor.execute(f"SET LOCAL statement_timeout = {LONGEST_CLOSE_MS}")
+    article = Product.objects.select_for_update().filter(name=product).first()
+    if article is None:
+        return
+    _close(article, timezone.now())
+    article.sale = None
+    article.save(update_fields=["sale"])
+
+
+def _close(article: Product, now: datetime) -> None:
+    article.sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)

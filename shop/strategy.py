@@ -20,8 +20,10 @@ class Strategy:
     buy         sells one unit to one buyer, or raises a ShopError
     backend     what guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
                 `process` or `none`
-    sound       whether no known fault makes it oversell or stops it for good
+    sound       whether no known fault makes it oversell or stops it for good; those that are no
+                lock's matter apart (BEYOND_LOCKS in loadtest/expected.py)
     renewed     whether its lock is renewed for as long as its holder lives
+    fenced      whether it is RedisLock, and the database refuses a holder with an old fence
     takes_over  whether contenders take over a lock whose time is past, rather than Redis ending it
     reserves    whether it hands out units by attempt, and has no lock
     rush        what a rush comes to: `exact` or `oversold`
@@ -37,6 +39,7 @@ class Strategy:
     backend: str
     sound: bool = False
     renewed: bool = False
+    fenced: bool = False
     takes_over: bool = False
     reserves: bool = False
     rush: str = "exact"

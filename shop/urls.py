@@ -12,6 +12,7 @@ urlpatterns = [
     path("history", page.history, name="history"),
     path("strategies/<str:lock>/code", page.code, name="code"),
     path("rush", page.start_rush, name="rush"),
+    path("rush/stop", page.stop_rush, name="stop-rush"),
     path("steps", page.begin_steps, name="steps"),
     path("steps/step", page.step, name="step"),
     path("buy", views.buy, name="buy"),

@@ -63,6 +63,7 @@ def strategies(request: HttpRequest) -> HttpResponse:
             "backend": strategy.backend,
             "sound": strategy.sound,
             "renewed": strategy.renewed,
+            "fenced": strategy.fenced,
             "takes_over": strategy.takes_over,
             "reserves": strategy.reserves,
             "needs": strategy.needs,

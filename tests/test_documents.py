@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from loadtest.tests.checkout import files, fresh_copy
 from tests.code import calls
 from tests.locked import ROOT
 
-LISTED = subprocess.run(
-    ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    check=True,
-).stdout
-DOCUMENTS = [ROOT / name for name in LISTED.splitlines() if (ROOT / name).is_file()]
+DOCUMENTS = [ROOT / name for name in files(ROOT) if name.endswith(".md")]
 SOURCES = (ROOT / "docs/sources.md").read_text()
 ARTICLES = ("A0", "A1", "A2", "A3", "A4")
+
+
+def test_a_zip_of_the_project_without_git_has_the_same_files(tmp_path: Path) -> None:
+    fresh_copy(tmp_path)
+    for made in ("var", "results", ".venv", "shop/__pycache__"):
+        (tmp_path / made).mkdir(parents=True)
+        (tmp_path / made / "made").touch()
+    assert files(tmp_path) == files(ROOT)
 
 
 def prose(text: str) -> str:

@@ -53,7 +53,8 @@ def test_make_installs_from_the_locks_and_checks_every_hash() -> None:
     installs = [
         line for line in make("install", "install-dev").splitlines() if "pip install" in line
     ]
-    assert [line.split()[-1] for line in installs] == ["requirements.lock", "requirements-dev.lock"]
+    files = [re.findall(r"-r (\S+)", line) for line in installs]
+    assert files == [["requirements.lock"], ["requirements-dev.lock"]]
     assert all("--require-hashes" in line for line in installs)
 
 

@@ -17,14 +17,24 @@ def rows(text: str) -> dict[str, str]:
     return {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)`.*$", text, re.MULTILINE)}
 
 
-def findings() -> dict[str, set[bool]]:
-    """Every finding that the judge's code makes, and whether it spoils an exact sale."""
-    found: dict[str, set[bool]] = {}
+#: What the judge's code says of a finding's weight, and how the page marks it.
+MARKS = {
+    "spoils=False": "(does not spoil)",
+    "spoils=record.asked.undisturbed": "(spoils a rush)",
+    "spoils=not explains": "(does not spoil beside `lost_update`)",
+    "voids=True": "(voids)",
+}
+
+
+def findings() -> dict[str, set[str]]:
+    """Every finding that the judge's code makes, and the marks that it needs on the page."""
+    found: dict[str, set[str]] = {}
     for call in calls("loadtest", "Finding"):
         name = call.args[0]
         assert isinstance(name, ast.Constant), ast.unparse(call)
-        spoils = [word.value for word in call.keywords if word.arg == "spoils"]
-        found.setdefault(str(name.value), set()).add(not spoils or ast.literal_eval(spoils[0]))
+        weights = {ast.unparse(word) for word in call.keywords if word.arg in {"spoils", "voids"}}
+        assert weights <= MARKS.keys(), ast.unparse(call)
+        found.setdefault(str(name.value), set()).update(MARKS[weight] for weight in weights)
     return found
 
 
@@ -40,9 +50,10 @@ def test_the_page_has_every_finding_and_no_other() -> None:
     assert rows(FINDINGS).keys() == findings().keys()
 
 
-def test_the_page_marks_the_findings_that_leave_an_exact_sale_exact() -> None:
-    for name, spoils in findings().items():
-        assert ("(does not spoil)" in rows(FINDINGS)[name]) == (False in spoils), name
+def test_the_page_marks_what_a_finding_does_to_the_verdict() -> None:
+    for name, marks in findings().items():
+        found = {mark for mark in MARKS.values() if mark in rows(FINDINGS)[name]}
+        assert found == marks, name
 
 
 def test_the_page_says_after_how_many_ttl_it_is_a_deadlock() -> None:

@@ -1,7 +1,7 @@
 """python -m tools.sbom [FILE]: what an installation of the shop contains, as CycloneDX JSON.
 
 Installs requirements.lock into a new environment, describes that, and adds what the repository
-brings along in shop/demo/static/shop/vendor. Ends with status 1 where a package that is locked for
+brings along in assets/vendor. Ends with status 1 where a package that is locked for
 this Python and system is missing in the result. Default: var/sbom.cdx.json.
 """
 
@@ -22,7 +22,7 @@ LOCK = ROOT / "requirements.lock"
 
 Document = dict[str, Any]
 
-#: What the repository brings along, by its folder in shop/demo/static/shop/vendor.
+#: What the repository brings along, by its folder in assets/vendor.
 VENDORED: dict[str, Document] = {
     "echarts": {
         "type": "library",

@@ -1,194 +1,192 @@
-"""Rushes for the sound strategies, with random faults at random times.
+"""Rushes for the sound strategies and for canaries, with random faults at random times.
 
 Every rush has a seed of its own, drawn from the run's, for which faults come when and for how long.
 A seed repeats the faults but not the interleaving of threads and servers, so the history of a
-violation is kept.
+violation is kept. Canaries are locks that break under such faults: a run that does not see each of
+them break would not have seen a sound one break either, and shows nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any, cast
 
 from rich.console import Console
 
 from loadtest.commands.faults import THREADS, refuse_external_servers
-from loadtest.commands.run import output
+from loadtest.commands.run import Output, output
 from loadtest.expected import UNBROKEN
-from loadtest.faults.buyer import Buyer
-from loadtest.faults.disturbances import (
-    DISTURBANCES,
-    Disturbance,
-    cut_redis,
-    delay_everything,
-    evict,
-    fail_over,
-    keep_redis_busy,
-    pause_node,
-    restart_redis,
-    stall_redis,
-)
-from loadtest.faults.testbed import TTL, Testbed, until
-from loadtest.judge.history import by_product, write
-from loadtest.judge.intervals import ProductHistory
+from loadtest.faults.chaos_rush import Rush, play
+from loadtest.faults.disturbances import DISTURBANCES, Disturbance
+from loadtest.faults.repair import repair
+from loadtest.faults.testbed import Testbed
+from loadtest.judge.history import write
 from loadtest.judge.run import Cell, Summary
-from loadtest.judge.verdict import judge
+from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import tables as report
-from loadtest.report.timeline import timeline
 
-STOCK = 12
-BUYERS = 20
-#: Seconds over which the buyers of a rush start, and how many disturbances it has at most.
-COME_WITHIN = 2.0
+#: Locks that must be seen to break.
+CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del")
+#: How many disturbances a rush has at most.
 MOST_AT_ONCE = 3
-#: Seconds after the last disturbance for everybody to have a final answer.
-DRAIN_TIMEOUT = 60.0
-#: These may take a lock from its holder: then two may hold it, and the fence decides.
-TAKE_THE_LOCK = {
-    *(pause_node, restart_redis, stall_redis, keep_redis_busy, fail_over, evict, cut_redis),
-    delay_everything,
-}
+#: Milliseconds between check and decrement, where a disturbance may take the lock away, and where
+#: none does. With 0 the section takes one, and hardly any fault hits it.
+HOLDS = ((60, 120, 120), (60, 0))
+#: A disturbance that was never seen to happen in so many tries does nothing.
+TRIES = 3
 
 
 @dataclass
-class Sale:
-    """One strategy in one rush."""
+class Found:
+    """What the rushes showed.
 
-    lock: str
-    product: str
-    number: int
-    buyers: list[Buyer]
+    canaries  lock -> the first rush in which it broke
+    why       why the run shows nothing, one sentence each
+    """
+
+    rushes: list[Rush] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    canaries: dict[str, int] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def broken(self) -> list[Cell]:
+        """The sales of sound strategies that are violated. One that shows nothing is not."""
+        sound = [cell for cell in self.cells if cell["lock"] not in CANARIES]
+        return [c for c in sound if not c["as_expected"] and (not c["missing"] or c["oversold"])]
+
+    @property
+    def why(self) -> list[str]:
+        made = [one for rush in self.rushes for one in rush.made]
+        proven = [one.name for one in made if one.evidence]
+        tried = [one.name for one in made]
+        idle = [n for n in dict.fromkeys(tried) if n not in proven and tried.count(n) >= TRIES]
+        missing = [lock for lock in CANARIES if lock not in self.canaries]
+        return [
+            *([] if proven else ["no disturbance was seen to happen"]),
+            *(f"{name} was never seen to happen" for name in idle),
+            *(f"{lock}, which must break, was not seen to" for lock in missing),
+            *self.errors,
+        ]
+
+    @property
+    def exit_code(self) -> int:
+        """0; 1 if a sound strategy was violated; EXIT_CODES["unknown"] if nothing is shown."""
+        if self.broken:
+            return 1
+        return EXIT_CODES["unknown"] if self.why else 0
+
+    def add(self, rush: Rush, cells: Sequence[Cell]) -> None:
+        """Take the cells of a rush, and note the canaries that broke in it."""
+        self.rushes.append(rush)
+        self.cells += cells
+        for cell in cells:
+            if cell["lock"] in CANARIES and (cell["oversold"] or cell["lost_updates"] > 0):
+                self.canaries.setdefault(cell["lock"], rush.number)
 
 
 def run(minutes: float, seed: int, console: Console, *, verbose: bool = False) -> int:
-    """Run one rush after the other until the time is over or a sale is violated.
+    """Run one rush after the other until the time is over or a sound strategy is violated; write
+    summary.json after each.
 
-    Returns 0 if none was, else 1. Raises StackError for a server that is not the run's own, or when
-    a part does not start.
+    Returns what `Found.exit_code` says. Raises StackError for a server that is not the run's own,
+    or when a part does not start.
     """
     refuse_external_servers()
     chance = Random(seed)
+    found = Found()
     with (
         output(console, verbose=verbose) as out,
         Testbed(log=out.folder.log, progress=out.progress, threads=THREADS) as testbed,
     ):
         console.print(f"chaos for {minutes:g} minutes, seed {seed}", highlight=False)
-        end = time.monotonic() + minutes * 60
-        rushes: list[dict[str, Any]] = []
+        summary: Summary = {**out.summary(testbed, []), "seed": seed, "minutes": minutes}
+        try:
+            _rushes(testbed, found, minutes, chance, summary, out, verbose=verbose)
+        finally:
+            if found.rushes:
+                if found.broken:
+                    write(out.folder.path / "history.jsonl", testbed.events())
+                out.finish()
+    _report(found, seed, console)
+    out.print_files("summary.json")
+    return found.exit_code
+
+
+def _rushes(
+    testbed: Testbed,
+    found: Found,
+    minutes: float,
+    chance: Random,
+    summary: Summary,
+    out: Output,
+    *,
+    verbose: bool,
+) -> None:
+    end = time.monotonic() + minutes * 60
+    deck = _deck(chance)
+    while time.monotonic() < end and not found.broken:
+        number = len(found.rushes) + 1
+        left = max(0, end - time.monotonic()) / 60
+        out.progress(f"rush {number}, {left:.1f} minutes left")
+        chosen = _deal(deck, chance.randint(1, MOST_AT_ONCE))
+        locks = (*UNBROKEN, *CANARIES)
+        holds = HOLDS[0 if any(one.takes_the_lock for one in chosen) else 1]
+        rush = Rush(number, chance.getrandbits(32), locks, chosen, chance.choice(holds))
         cells: list[Cell] = []
-        while time.monotonic() < end and all(cell["as_expected"] for cell in cells):
-            left = max(0, end - time.monotonic()) / 60
-            out.progress(f"rush {len(rushes) + 1}, {left:.1f} minutes left")
-            rush, found = _rush(testbed, len(rushes) + 1, chance.getrandbits(32))
-            rushes.append(rush)
-            cells += found
-            if verbose or not all(cell["as_expected"] for cell in found):
-                line = f"rush {len(rushes)}: {', '.join(rush['disturbed'])}"
-                console.print(line, highlight=False)
-        broken = [cell for cell in cells if not cell["as_expected"]]
-        summary: Summary = {
-            **out.summary(testbed, cells),
-            "seed": seed,
-            "minutes": minutes,
-            "rushes": rushes,
-        }
+        try:
+            cells = play(testbed, rush)
+        except Exception as error:
+            testbed.log.write(traceback.format_exc().encode())
+            found.errors.append(f"rush {number} broke: {type(error).__name__}: {error}")
+            repair(testbed)
+        found.add(rush, cells)
+        summary["rushes"] = [one.as_summary() for one in found.rushes]
+        summary["runs"] = found.cells
+        summary["canaries"] = dict(found.canaries)
         report.write_summary(out.folder.path, summary)
-        if broken:
-            write(out.folder.path / "history.jsonl", testbed.events())
-        out.finish()
-    for cell in broken:
+        if verbose:
+            shown = ", ".join(f"{one.name} ({one.evidence or 'not seen'})" for one in rush.made)
+            line = f"rush {number}, {rush.seconds} s, hold {rush.hold_ms} ms: {shown}"
+            out.console.print(line, highlight=False)
+        if any(one.error for one in rush.made):
+            repair(testbed)
+
+
+def _deck(chance: Random) -> Iterator[Disturbance]:
+    """Every disturbance as often as its weight says, in a random order; then again in another."""
+    cards = [one for one in DISTURBANCES for _ in range(one.weight)]
+    while True:
+        yield from chance.sample(cards, len(cards))
+
+
+def _deal(deck: Iterator[Disturbance], how_many: int) -> list[Disturbance]:
+    """The next so many of the deck, each once."""
+    dealt: dict[str, Disturbance] = {}
+    while len(dealt) < how_many:
+        one = next(deck)
+        dealt.setdefault(one.name, one)
+    return list(dealt.values())
+
+
+def _report(found: Found, seed: int, console: Console) -> None:
+    for cell in found.broken:
         console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
         console.print("\n".join(cell["story"]), highlight=False)
-    orders = sum(cell["orders"] for cell in cells)
-    disturbed = sum(len(rush["disturbed"]) for rush in rushes)
+    made = [one for rush in found.rushes for one in rush.made]
+    proven = sum(bool(one.evidence) for one in made)
+    canaries = ", ".join(f"{lock} in rush {number}" for lock, number in found.canaries.items())
+    console.print(f"canaries that broke: {canaries or 'none'}", highlight=False)
+    for why in found.why:
+        console.print(f"shows nothing: {why}", style="yellow", highlight=False)
+    orders = sum(cell["orders"] for cell in found.cells)
     console.print(
-        f"{len(rushes)} rushes, {orders} orders, {disturbed} disturbances, "
-        f"{len(broken)} violations; seed {seed}",
+        f"{len(found.rushes)} rushes, {orders} orders, {len(made)} disturbances, {proven} seen to "
+        f"happen, up to {max((rush.at_once for rush in found.rushes), default=0)} at once; "
+        f"{len(found.broken)} violations; seed {seed}",
         style="bold",
+        highlight=False,
     )
-    out.print_files("summary.json")
-    return 1 if broken else 0
-
-
-def _rush(testbed: Testbed, number: int, seed: int) -> tuple[dict[str, Any], list[Cell]]:
-    """One rush of every sound strategy at once: its faults, and the cell of each sale."""
-    chance = Random(seed)
-    testbed.new_events()  # those of the rushes before this one
-    sales = [_open(testbed, lock, number) for lock in UNBROKEN]
-    shops = [testbed.shop(node) for node in range(2)]
-    buyers = [buyer for sale in sales for buyer in sale.buyers]
-    chosen = chance.sample(DISTURBANCES, chance.randint(1, MOST_AT_ONCE))
-    chance.shuffle(buyers)
-    begun = time.monotonic()
-    with ThreadPoolExecutor(1) as pool:
-        disturbing = pool.submit(_disturb, testbed, chosen, Random(chance.getrandbits(32)))
-        for place, buyer in enumerate(buyers):
-            time.sleep(max(0.0, begun + COME_WITHIN * place / len(buyers) - time.monotonic()))
-            buyer.start(*chance.sample(shops, 2))
-        disturbing.result()
-    testbed.record_fault("chaos", "ok", "heal", "healed")
-    if not until(lambda: all(buyer.answered.is_set() for buyer in buyers), DRAIN_TIMEOUT):
-        for buyer in buyers:
-            buyer.give_up()
-    excused = {"overlap"} if TAKE_THE_LOCK & set(chosen) else set()
-    events = by_product(testbed.new_events())
-    cells = [_judge(testbed, sale, ProductHistory(events[sale.product]), excused) for sale in sales]
-    disturbed = [one.__name__ for one in chosen]
-    for cell in cells:
-        cell["round"] = number
-        cell["evidence"] = ", ".join(disturbed)
-    seconds = round(time.monotonic() - begun, 2)
-    return {"rush": number, "seed": seed, "disturbed": disturbed, "seconds": seconds}, cells
-
-
-def _open(testbed: Testbed, lock: str, number: int) -> Sale:
-    product = f"{lock}-chaos-{number}_"
-    sale = int(testbed.shop(1).restock(product=product, stock=STOCK)["sale"])
-    who = [f"chaos-{number}/{lock}/buyer-{n:02}" for n in range(BUYERS)]
-    buyers = [Buyer(testbed.history, attempt=key, lock=lock, product=product) for key in who]
-    return Sale(lock, product, sale, buyers)
-
-
-def _disturb(testbed: Testbed, chosen: Sequence[Disturbance], chance: Random) -> None:
-    """Make one after the other, each at a random time."""
-    for disturbance in chosen:
-        time.sleep(chance.uniform(0, COME_WITHIN / len(chosen)))
-        testbed.record_fault("chaos", "invoke", "fire", disturbance.__name__)
-        for seconds in disturbance(testbed, chance):
-            time.sleep(seconds)
-        testbed.record_fault("chaos", "ok", "prove", f"{disturbance.__name__} is over")
-
-
-def _judge(testbed: Testbed, sale: Sale, history: ProductHistory, excused: set[str]) -> Cell:
-    shop = testbed.shop(1)
-    report = shop.sale(sale.number)
-    judgement = judge(
-        initial_stock=STOCK,
-        stock_left=int(report["stock_left"]),
-        orders=shop.orders(sale.number),
-        replies=[buyer.reply for buyer in sale.buyers if buyer.first],
-        history=history,
-        ttl=TTL,
-    )
-    wrong = sorted(set(judgement.violations) - excused)
-    as_expected = judgement.verdict == "exact" and not wrong
-    cell = {
-        "lock": sale.lock,
-        "fault": "chaos",
-        "sale": sale.number,
-        "buyers": BUYERS,
-        "hold_ms": 0,
-        **judgement.as_run(),
-        "expected": "exact",
-        "as_expected": as_expected,
-        "evidence": "",
-        "missing": "",
-        "wrong": wrong,
-        "recovery_s": None,
-        "story": [] if as_expected else timeline(history, judgement),
-    }
-    return cast(Cell, cell)

@@ -21,11 +21,13 @@ from typing import Any, cast
 from rich.console import Console
 
 from loadtest.commands.run import CONTRAST
+from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run
 from loadtest.report import tables as report
 from loadtest.rush.secret import secret
 from loadtest.stack.client import Shop, ShopUnreachable
+from servers.loopback import ask_loopback_directly
 
 
 class NoResult(RuntimeError):
@@ -41,14 +43,15 @@ def main(arguments: list[str]) -> int:
     if arguments:
         os.execv(sys.executable, [*locust, *arguments])
     signal.signal(signal.SIGTERM, _exit_on_sigterm)  # PID 1 of a container ignores it otherwise
-    console = Console()
+    ask_loopback_directly()
+    console = console_on_stdout()
     try:
         Shop(host).strategies()  # a shop that is not there says so better than Locust would
         runs = contrast(locust, console)
     except (ShopUnreachable, NoResult) as error:
         console.print(f"[red]{error}[/]", highlight=False, soft_wrap=True)
         return 2
-    console.print(report.table(runs, report.DEMO))
+    console.print(report.fitting(runs, report.DEMO, console))
     return 0 if all(run["as_expected"] for run in runs) else 1
 
 

@@ -8,6 +8,11 @@ from loadtest.commands.run import CONTRAST, Setting, output, require_known, rush
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 
+#: What the words of the table mean, and what to do next.
+NEXT = """
+oversold: orders beyond the stock; lost updates: decrements that another write erased
+next: open report.html in a browser; make serve for a page with a Start button"""
+
 
 def run(setting: Setting, console: Console) -> int:
     """Run the rush under each lock, print the table, write the results.
@@ -33,7 +38,10 @@ def run(setting: Setting, console: Console) -> int:
         out.write(summary, stack.events(), title="the rush")
         out.finish()
     console.print()
-    console.print(report.table(runs, report.DEMO))
+    console.print(report.fitting(runs, report.DEMO, console))
+    for reason in report.reasons(runs):
+        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
     console.print()
     out.print_files("summary.json", html_report.NAME)
+    console.print(NEXT, style="dim", highlight=False)
     return 0 if all(one["as_expected"] for one in runs) else 1

@@ -6,24 +6,28 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 
-from loadtest.commands.run import output, require_known
+from loadtest.commands.run import Output, output, require_known
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
-from loadtest.faults.runner import play
+from loadtest.faults.runner import play, unknown
 from loadtest.faults.testbed import RIVALS, Testbed
 from loadtest.judge.run import Cell, Summary
+from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import html as html_report
+from loadtest.report import tables as report
 from loadtest.stack.stack import StackError
 from servers import embedded
 
 #: Threads of a node: a few buyers of every strategy wait at the same time.
 THREADS = 160
+#: After so many faults in a row that broke the servers for good, the others are not tried.
+BROKEN_IN_A_ROW = 2
 #: Variables that lead to servers which the run did not start.
 EXTERNAL = ("DATABASE_URL", "REDIS_URL", "REDIS_LOCKS_URL", "REDIS_SENTINELS", "REDLOCK_URLS")
 
@@ -38,10 +42,11 @@ class Chosen:
 
 
 def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
-    """Make the faults, print the matrix, write the results.
+    """Make the faults, print the matrix, write the results: summary.json after every fault, the
+    rest at the end, also when the run ends early.
 
-    Returns 0 if every cell was as expected, else 1. Raises StackError, with what to do, for an
-    unknown name, for a server that is not the run's own, or when a part does not start.
+    Returns what `exit_code` says. Raises StackError, with what to do, for an unknown name, for a
+    server that is not the run's own, or when a part does not start.
     """
     names = order(chosen)
     refuse_external_servers()
@@ -54,27 +59,74 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
         if not names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
-        for number, name in enumerate(names, 1):
-            out.progress(f"{number}/{len(names)}  {name}: {FAULTS[name].title}")
-            began = time.monotonic()
-            found = play(testbed, FAULTS[name](), strategies, secrets.token_hex(4))
-            cells += found
-            line = fault_report.line(name, found, time.monotonic() - began)
-            console.print(line, highlight=False)
         summary: Summary = {**out.summary(testbed, cells), "seed": chosen.seed}
-        (out.folder.path / "faults.md").write_text(fault_report.markdown(summary, cells))
-        made = {name: FAULTS[name].title for name in names}
-        out.write(summary, testbed.events(), title="every fault", faults=made)
-        out.finish()
+        try:
+            _make_all(testbed, names, strategies, cells, summary, out)
+        finally:
+            if cells:
+                _write(testbed, summary, cells, out)
     console.print()
-    console.print(fault_report.table(cells))
+    for shown in fault_report.tables(cells, console.width):
+        console.print(shown)
     console.print(fault_report.numbers(cells), highlight=False, style="dim")
     off = [cell for cell in cells if not cell["as_expected"]]
     for cell in off:
         console.print(fault_report.complaint(cell), style="red", highlight=False)
     console.print(f"\n{len(cells)} cells, {len(off)} off their expected verdict", style="bold")
     out.print_files("summary.json", "faults.md", html_report.NAME)
-    return 1 if off else 0
+    return exit_code(cells)
+
+
+def exit_code(cells: Sequence[Cell]) -> int:
+    """0: all as expected. 1: a verdict is off its expected one, or something beside it was wrong.
+    EXIT_CODES["unknown"]: nothing is off, but some cells show nothing. (2 is for a run that could
+    not be made at all.)"""
+    off = [cell for cell in cells if not cell["as_expected"]]
+    if any(cell["verdict"] != "unknown" or cell["wrong"] for cell in off):
+        return 1
+    return EXIT_CODES["unknown"] if off else 0
+
+
+def _make_all(
+    testbed: Testbed,
+    names: Sequence[str],
+    strategies: Sequence[Mapping[str, Any]],
+    cells: list[Cell],
+    summary: Summary,
+    out: Output,
+) -> None:
+    """Make one fault after the other, and add its cells to `cells`. After BROKEN_IN_A_ROW faults
+    whose servers did not come back, the others are not made."""
+    broken = 0
+    for number, name in enumerate(names, 1):
+        out.progress(f"{number}/{len(names)}  {name}: {FAULTS[name].title}")
+        began = time.monotonic()
+        try:
+            if broken >= BROKEN_IN_A_ROW:
+                raise StackError("the servers did not come back after the faults before this one")
+            found = play(testbed, FAULTS[name](), strategies, secrets.token_hex(4))
+            broken = 0
+        except Exception as error:
+            broken += 1
+            concerned = [one for one in strategies if name in EXPECTED[one["name"]]]
+            found = unknown(name, concerned, f"{type(error).__name__}: {error}")
+        cells += found
+        summary["runs"] = cells
+        report.write_summary(out.folder.path, summary)
+        line = fault_report.line(name, found, time.monotonic() - began)
+        out.console.print(line, highlight=False)
+
+
+def _write(testbed: Testbed, summary: Summary, cells: Sequence[Cell], out: Output) -> None:
+    """Write what was found so far."""
+    (out.folder.path / "faults.md").write_text(fault_report.markdown(summary, cells))
+    made = {name: fault.title for name, fault in FAULTS.items() if name in _faults_of(cells)}
+    out.write(summary, testbed.events(), title="every fault", faults=made)
+    out.finish()
+
+
+def _faults_of(cells: Sequence[Cell]) -> set[str]:
+    return {cell["fault"] for cell in cells}
 
 
 def refuse_external_servers() -> None:

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import IO, Any
 
-from rich.console import Console
-
 from loadtest.commands.run import Progress
+from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.http import restarts, slow_clients
 from loadtest.http.slow_clients import CROWDS, HEALTH, PAGES, PURCHASE, post_buy
 from loadtest.stack.node import Node, StackError
@@ -180,7 +179,7 @@ def main() -> int:
     )
     parser.add_argument("server", nargs="*", help=f"a part of one of: {', '.join(SERVERS)}")
     wanted = parser.parse_args().server
-    console = Console()
+    console = console_on_stdout()
     with ExitStack() as everything:
         progress = everything.enter_context(Progress(console, verbose=False))
         folder = everything.enter_context(result_folder(now()))

@@ -17,6 +17,10 @@ from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
 
+LEGEND = """
+lost updates: decrements that another write erased
+time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR UPDATE)"""
+
 
 def run(setting: Setting, console: Console) -> int:
     """Run them all, print one table, write the results.
@@ -36,7 +40,10 @@ def run(setting: Setting, console: Console) -> int:
         (out.folder.path / "matrix.md").write_text(report.markdown(typical, report.MATRIX))
         out.write(summary, events, title="every strategy under the rush")
         out.finish()
-    console.print(report.table(report.typical(runs), report.MATRIX))
+    console.print(report.fitting(report.typical(runs), report.MATRIX, console))
+    for reason in report.reasons(runs):
+        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
+    console.print(LEGEND, style="dim", highlight=False)
     off = [one for one in runs if not one["as_expected"]]
     console.print(f"\n{len(runs)} runs, {len(off)} verdicts off", style="bold")
     out.print_files("summary.json", html_report.NAME)

@@ -13,6 +13,7 @@ from typing import cast
 
 from rich.console import Console
 
+from loadtest.commands.judged import judged_with_history
 from loadtest.expected import EXPECTED
 from loadtest.judge import history
 from loadtest.judge.history import Event
@@ -74,6 +75,12 @@ class Progress:
             self.console.print(f"[dim]{step}[/]")
         self._step, self._since = step, now
         self._status.update(step)
+        self._status.start()
+
+    def pause(self) -> None:
+        """End the line until the next step: something else is printed now."""
+        self("")
+        self._status.stop()
 
 
 @dataclass
@@ -162,7 +169,12 @@ def stack_and_buyers(
 
 
 def rush(buyers: Buyers, setting: Setting, lock: str, fault: str = "rush") -> Run:
-    """One rush under one lock, compared with the verdict expected of it. Raises StackError."""
+    """One rush under one lock, compared with the verdict expected of it. Raises StackError.
+
+    Where the nodes record, the judge decides from what they recorded, and not Locust.
+    """
+    stack = buyers.stack
+    before = stack.keys_on_lock_servers() if stack.record else set()
     run = buyers.rush(
         lock=lock,
         buyers=setting.buyers,
@@ -173,8 +185,19 @@ def rush(buyers: Buyers, setting: Setting, lock: str, fault: str = "rush") -> Ru
     )
     if "error" in run:
         raise StackError(run["error"])
+    if stack.record:
+        judgement = judged_with_history(
+            stack, run, buyers=setting.buyers, stock=setting.stock, lock=lock,
+            product=setting.product, keys_before=before,
+        )  # fmt: skip
+        run |= judgement.as_run()
     expected = EXPECTED[lock][fault]
     as_expected = run["verdict"] == expected
+    if not as_expected and expected == "oversold" and setting.buyers <= setting.stock:
+        run["why"] = (
+            f"{setting.buyers} buyers for {setting.stock} units are too few to oversell: "
+            "let more buyers come than there are units"
+        )
     return cast(Run, {**run, "fault": fault, "expected": expected, "as_expected": as_expected})
 
 

@@ -1,7 +1,7 @@
 """The pictures of the README, from real runs in a real browser: make screenshots.
 
-The page after a rush without a lock, two buyers stepped by hand into RedisLock, and the report of a
-pause. Needs Debian's Chromium (apt-get install chromium) and requirements-dev.txt.
+The page after three rushes, two buyers stepped by hand into RedisLock, and the report of a pause.
+Needs Debian's Chromium (apt-get install chromium) and requirements-dev.txt.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def main() -> int:
 
 
 def _page(browser: Browser, console: Console) -> None:
-    """The shop's page: `none` beside `redis`, and the two buyers."""
+    """The shop's page: the contrast, and the two buyers."""
     with tempfile.TemporaryFile() as log, serving(Setting(), log=log) as (stack, _):
         page = _open(browser, f"{stack.nodes[0].url}/")
-        for lock in ("redis", "none"):
+        for lock in ("token", "redis", "none"):
             _rush(page, lock)
         _take(page, "page.png", console)
         page.locator("#step-lock").select_option("redis")
@@ -69,7 +69,7 @@ def _page(browser: Browser, console: Console) -> None:
         page.get_by_role("button", name="A: check", exact=True).click()
         expect(page.locator("[data-buyer=A] .passed")).to_be_visible()
         page.get_by_role("button", name="B: check", exact=True).click()
-        expect(page.locator("[data-buyer=B]")).to_contain_text("BLOCKED", ignore_case=True)
+        expect(page.locator("[data-buyer=B]")).to_contain_text("BLOCKED")
         _take(page, "steps.png", console, at="section:has(#step-lock)")
         page.close()
 

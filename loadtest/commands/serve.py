@@ -1,10 +1,15 @@
-"""The shop with its page, and Locust's web UI, left running until Ctrl-C."""
+"""The shop with its page, its admin, and Locust's web UI, left running until Ctrl-C."""
 
 from __future__ import annotations
 
+import os
+import secrets
+import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -12,29 +17,13 @@ from rich.console import Console
 
 from loadtest.commands.run import Progress, Setting
 from loadtest.rush.locust_process import Buyers, new_token
-from loadtest.stack.stack import Stack, StackError
+from loadtest.stack.stack import ROOT, Stack, StackError
 from servers.embedded import VAR
 from servers.ports import free_port
 
 SHOP_PORT = 8000
 LOCUST_PORT = 8089
-
-
-class StackWithPage(Stack):
-    """A stack whose page knows where Locust will be, and its token: Locust comes last, it asks the
-    shop for the names of the locks."""
-
-    locust_port = 0
-    locust_token = ""
-
-    def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        own = super()._environment_of(number, environment)
-        return {
-            **own,
-            "LOCUST_URL": f"http://127.0.0.1:{self.locust_port}",
-            "LOCUST_TOKEN": self.locust_token,
-            "LOCUST_TOKEN_FILE": "",
-        }
+ADMIN = "demo"
 
 
 @contextmanager
@@ -50,47 +39,98 @@ def serving(
 
     Raises StackError when a part does not start.
     """
-    with ExitStack() as everything:
-        stack = StackWithPage(
+    # Before the nodes, for their page; Locust itself comes last: it asks the shop for its locks.
+    locust_port, token = free_port(locust_port), new_token()
+    with (
+        Stack(
             nodes=setting.nodes,
             workers=setting.workers,
             threads=setting.threads,
             log=log,
             progress=progress,
             port=shop_port,
-        )
-        stack.locust_port = free_port(locust_port)
-        stack.locust_token = new_token()
-        everything.enter_context(stack)
-        buyers = everything.enter_context(
-            Buyers(stack, log=log, port=stack.locust_port, token=stack.locust_token)
-        )
-        if buyers.port != stack.locust_port:
-            raise StackError(f"port {stack.locust_port} was taken while starting: start again")
+            environment={
+                "LOCUST_URL": f"http://127.0.0.1:{locust_port}",
+                "LOCUST_TOKEN": token,
+                "LOCUST_TOKEN_FILE": "",
+            },
+        ) as stack,
+        Buyers(stack, log=log, port=locust_port, token=token) as buyers,
+    ):
+        if buyers.port != locust_port:
+            raise StackError(f"port {locust_port} was taken while starting: start again")
         buyers.wait_until_ready()
         yield stack, buyers
 
 
+def make_admin(stack: Stack) -> str:
+    """Make the admin's user ADMIN in the database of this run. Returns its random password, empty
+    where the database is not the run's own. Raises StackError.
+
+    The nodes listen on 127.0.0.1 alone, and the database goes with the run.
+    """
+    if os.environ.get("DATABASE_URL"):
+        return ""
+    password = secrets.token_urlsafe(9)
+    done = subprocess.run(
+        [
+            *(sys.executable, "manage.py", "createsuperuser", "--no-input"),
+            *("--username", ADMIN, "--email", ""),
+        ],
+        cwd=ROOT,
+        env={**stack.nodes[0].environment, "DJANGO_SUPERUSER_PASSWORD": password},
+        stdin=subprocess.DEVNULL,
+        stdout=stack.log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    if done.returncode:
+        raise StackError(f"the admin's user could not be made; see {stack.log.name}")
+    return password
+
+
+def plain_locust(stack: Stack) -> str:
+    """The command that runs one rush on this stack with plain Locust."""
+    first, *others = [node.url for node in stack.nodes]
+    locust = Path(sys.executable).with_name("locust")
+    shown = locust.relative_to(ROOT) if locust.is_relative_to(ROOT) else locust
+    nodes = f" --nodes {','.join(others)}" if others else ""
+    return (
+        f"SHOP_RESTOCK_TOKEN={stack.token} {shlex.quote(str(shown))} --headless --lock redis "
+        f"--host {first}{nodes}"
+    )
+
+
 def run(setting: Setting, console: Console) -> int:
-    """Start both, print where they are, wait. Raises StackError when a part does not start."""
+    """Start both, print where they are, wait for Ctrl-C, which is its normal end.
+
+    Raises StackError when a part does not start.
+    """
     VAR.mkdir(exist_ok=True)
-    with ExitStack() as everything:
-        log = everything.enter_context(Path(VAR / "serve.log").open("wb"))
-        with Progress(console, verbose=setting.verbose) as progress:
-            stack, buyers = everything.enter_context(
-                serving(
-                    setting,
-                    log=log,
-                    progress=progress,
-                    shop_port=SHOP_PORT,
-                    locust_port=LOCUST_PORT,
-                )
-            )
+    with (
+        Path(VAR / "serve.log").open("wb") as log,
+        Progress(console, verbose=setting.verbose) as progress,
+        serving(
+            setting,
+            log=log,
+            progress=progress,
+            shop_port=SHOP_PORT,
+            locust_port=LOCUST_PORT,
+        ) as (stack, buyers),
+    ):
+        progress("making the admin's user")
+        password = make_admin(stack)
+        progress.pause()
         page, *others = [node.url for node in stack.nodes]
+        login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
+        console.print(f"admin   {page}/admin/  ({login})", highlight=False, soft_wrap=True)
         console.print(f"Locust  {buyers.url}/  (the same, with its figures and a tab of verdicts)")
+        console.print("plain Locust, in another terminal:")
+        console.print(f"  {plain_locust(stack)}", highlight=False, soft_wrap=True)
         if others:
             console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
-        signal.pause()
+        with suppress(KeyboardInterrupt):
+            signal.pause()
     return 0

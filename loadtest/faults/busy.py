@@ -35,10 +35,7 @@ class Busy(Fault):
         self._begin(testbed, WRITES)
         for trial in trials:
             self._refused(trial, "unkillable")
-        try:
-            testbed.ask(testbed.main, "SCRIPT", "KILL")
-        except redis.ResponseError as error:
-            self.unkillable = str(error)
+        self.unkillable = self._kill_script(testbed)
         self.require("UNKILLABLE" in self.unkillable, f"SCRIPT KILL answered {self.unkillable}")
         with suppress(redis.ConnectionError):  # it ends without an answer
             testbed.ask(testbed.main, "SHUTDOWN", "NOSAVE")
@@ -50,7 +47,11 @@ class Busy(Fault):
         self._begin(testbed, ENDLESS)
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        return f"Redis answers BUSY; to SCRIPT KILL of the first script: {self.unkillable}"
+        self.require(is_busy(testbed), "Redis is not busy any more")
+        return (
+            "Redis answers BUSY, before the buyers ask and after; to SCRIPT KILL of the first "
+            f"script: {self.unkillable}"
+        )
 
     def meet(self, trial: Trial) -> None:
         """Resume the victim while Redis is busy, so that its release is refused."""
@@ -64,7 +65,8 @@ class Busy(Fault):
     def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         time.sleep(BUSY)
         until(lambda: len(self.refused) == len(trials), 10)  # all have asked a busy Redis
-        testbed.ask(testbed.main, "SCRIPT", "KILL")
+        answer = self._kill_script(testbed)
+        self.require(answer == "OK", f"the script ended early: SCRIPT KILL answered {answer}")
         self.script.join(5)
         self.may_resume.set()
 
@@ -73,22 +75,39 @@ class Busy(Fault):
 
     def _begin(self, testbed: Testbed, script: str) -> None:
         testbed.ask(testbed.main, "CONFIG", "SET", "busy-reply-threshold", THRESHOLD)
+        self.script = run_script(testbed, script)
+        self.require_soon(lambda: is_busy(testbed), "Redis is not busy", 5.0)
 
-        def run() -> None:
-            with suppress(redis.RedisError):  # SCRIPT KILL ends it with an error
-                testbed.ask(testbed.main, "EVAL", script, 1, "endless", timeout=30)
-
-        self.script = threading.Thread(target=run, daemon=True)
-        self.script.start()
-        self.require_soon(lambda: _is_busy(testbed), "Redis is not busy")
+    @staticmethod
+    def _kill_script(testbed: Testbed) -> str:
+        try:
+            answer = testbed.ask(testbed.main, "SCRIPT", "KILL")
+        except redis.ResponseError as error:
+            return str(error)
+        return answer.decode() if isinstance(answer, bytes) else str(answer)
 
     def _refused(self, trial: Trial, name: str) -> None:
         outcome = trial.ask_once(name)
-        if outcome != "unavailable":
+        if not is_busy(trial.testbed):
+            trial.miss(f"Redis was busy no longer when {name} was answered")
+        elif outcome != "unavailable":
             trial.wrong.append(f"{name} was answered {outcome}, not unavailable, by a busy Redis")
 
 
-def _is_busy(testbed: Testbed) -> bool:
+def run_script(testbed: Testbed, script: str) -> threading.Thread:
+    """Run an endless script in a thread, which ends with it."""
+
+    def run() -> None:
+        with suppress(redis.RedisError):  # SCRIPT KILL ends it with an error
+            testbed.ask(testbed.main, "EVAL", script, 1, "endless", timeout=30)
+
+    script_runs = threading.Thread(target=run, daemon=True)
+    script_runs.start()
+    return script_runs
+
+
+def is_busy(testbed: Testbed) -> bool:
+    """Whether Redis answers BUSY."""
     try:
         testbed.ask(testbed.main, "GET", "x", timeout=1)
     except redis.ResponseError as error:

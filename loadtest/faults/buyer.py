@@ -22,10 +22,14 @@ class Buyer:
     """Buys one unit.
 
     attempt     the Idempotency-Key: <run>/<fault>/<lock>/<buyer>
+    sale        number of the sale that the buyer comes for; 0: whichever is open
     stop        the point at which the purchase stops until it is resumed, or empty
     asks_again  whether the buyer asks again until an answer is final
+    hold_ms     milliseconds that the purchase spends between its check and its decrement
     reply       the last reply
     first       the outcome of the first reply, empty while there is none
+    replayed    whether the last reply named an order that the key had before
+    error       what the last answer said was wrong, if it did
     sold_at     when it bought, by the monotonic clock; 0 before
     answered    set when the buyer has its final answer
     """
@@ -37,17 +41,23 @@ class Buyer:
         attempt: str,
         lock: str,
         product: str,
+        sale: int = 0,
         stop: str = "",
         asks_again: bool = True,
+        hold_ms: int = 0,
     ) -> None:
         self.history = history
         self.attempt = attempt
         self.lock = lock
         self.product = product
+        self.sale = sale
         self.stop = stop
         self.asks_again = asks_again
+        self.hold_ms = hold_ms
         self.reply = Reply(attempt, "unknown")
         self.first = ""
+        self.error = ""
+        self.replayed = False
         self.sold_at = 0.0
         self.answered = threading.Event()
         self._enough = threading.Event()
@@ -84,6 +94,7 @@ class Buyer:
             "attempt": self.attempt,
             "lock": self.lock,
             "product": self.product,
+            "sale": self.sale,
             "node": shop.name,
         }
         self.history.record(by="buyer", f="buy", type="invoke", **common)
@@ -94,7 +105,9 @@ class Buyer:
                 lock=self.lock,
                 buyer=self.attempt.rpartition("/")[2],
                 key=self.attempt,
+                sale=self.sale,
                 stop=self.stop,
+                hold_ms=self.hold_ms,
             )
             outcome = str(body.get("outcome", "unknown"))
         except Refused:
@@ -104,7 +117,12 @@ class Buyer:
         if outcome == "error":
             outcome = "unknown" if "order" not in body and not body.get("allowed") else "error"
         kind = "ok" if outcome == "sold" else "info" if outcome in IN_DOUBT else "fail"
-        more = {name: body[name] for name in ("order", "replayed", "error") if name in body}
+        self.replayed = bool(body.get("replayed"))
+        self.error = str(body.get("error", ""))
+        said = ("order", "replayed", "error")
+        more: dict[str, Any] = {name: body[name] for name in said if name in body}
+        if outcome == "sold":
+            more |= {"sold_in": body.get("sale"), "fence": body.get("lock", {}).get("fence")}
         self.history.record(by="buyer", f="buy", type=kind, outcome=outcome, **common, **more)
         return Reply(self.attempt, outcome, body.get("order"))
 

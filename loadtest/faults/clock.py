@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
-import psutil
-
+from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, TTL, Testbed
+from loadtest.faults.testbed import RIVALS, TTL, VICTIMS, Testbed
 from loadtest.faults.trial import Trial
 
-#: Seconds by which node B is ahead.
+#: Seconds by which node B is ahead, and how exact the Date of an answer is.
 AHEAD = 60.0
+EXACT = 3.0
+
+#: A sitecustomize.py: every Python with its folder in PYTHONPATH starts with a wrong clock.
+WRONG_CLOCK = f"""\
+import time
+_time, _time_ns = time.time, time.time_ns
+time.time = lambda: _time() + {AHEAD!r}
+time.time_ns = lambda: _time_ns() + {int(AHEAD * 1e9)!r}
+"""
 
 
 class Clock(Fault):
-    """Node B's clock is a minute ahead of node A's. A holder that is ahead would only hold its lock
-    for longer."""
+    """Node B's clock is a minute ahead of node A's: in all of its code, not in the locks that are
+    known to read it alone. A holder that is ahead would only hold its lock for longer."""
 
     name = "clock"
     title = f"the contender's clock is {AHEAD:g} s ahead"
     grace = TTL * 0.6  # a lock stolen later than this expired by itself
 
     def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        testbed.restart(RIVALS, SHOP_DEMO_CLOCK_AHEAD=str(AHEAD))
+        folder = Path(testbed.folder) / "wrong-clock"
+        folder.mkdir(exist_ok=True)
+        (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
+        known = testbed.nodes[RIVALS].environment.get("PYTHONPATH", "")
+        path = os.pathsep.join(filter(None, (str(folder), known)))
+        testbed.restart(RIVALS, PYTHONPATH=path)
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         """Node B is ahead already."""
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        for pid in testbed.pids(RIVALS):
-            ahead = psutil.Process(pid).environ().get("SHOP_DEMO_CLOCK_AHEAD")
-            self.require(ahead == str(AHEAD), "a process of node B is not ahead")
-        return f"node B runs {AHEAD:g} s ahead"
+        ahead = {node: measure.clock_ahead(testbed.nodes[node].url) for node in (VICTIMS, RIVALS)}
+        self.require(abs(ahead[RIVALS] - AHEAD) < EXACT, f"node B is {ahead[RIVALS]:.0f} s ahead")
+        self.require(abs(ahead[VICTIMS]) < EXACT, f"node A is {ahead[VICTIMS]:.0f} s ahead")
+        return f"the Date of node B's answers is {AHEAD:g} s ahead, that of node A's is not"
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         testbed.restart(RIVALS)

@@ -10,8 +10,10 @@ from loadtest.faults.trial import Trial
 
 KILL = """
     SELECT pid, pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-    WHERE application_name = 'oversold-A' AND state = 'idle in transaction'
+    WHERE datname = current_database() AND application_name = 'oversold-A'
+    AND state = 'idle in transaction'
 """
+LEFT = "SELECT pid FROM pg_stat_activity WHERE pid IN ({})"
 
 
 class DbKill(Fault):
@@ -29,6 +31,8 @@ class DbKill(Fault):
             len(self.killed) >= len(trials),
             f"{len(self.killed)} backends were ended for {len(trials)} victims",
         )
+        left = testbed.sql(LEFT.format(",".join(map(str, self.killed))))
+        self.require(not left, f"{len(left)} of these backends are still there")
         return f"{len(self.killed)} backends of node A were ended in their transactions"
 
     def resume(self, trial: Trial) -> None:
@@ -37,5 +41,7 @@ class DbKill(Fault):
         assert trial.victim is not None
         # A victim stopped before its COMMIT cannot know whether the COMMIT went through.
         allowed = {"unknown"} if trial.stop == "before_commit" else {"unavailable"}
-        if not trial.victim.join(10) or trial.victim.first not in allowed:
+        if trial.victim.join(10) and trial.victim.first == "sold":
+            trial.miss("the victim sold: its backend was not ended")
+        elif trial.victim.first not in allowed:
             trial.wrong.append(f"the victim's first answer was {trial.victim.first or 'none'}")

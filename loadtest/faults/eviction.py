@@ -32,7 +32,7 @@ class Eviction(Fault):
             for lock, keys in self.held.items()
             if any(testbed.ask(testbed.main, "PTTL", key) > 0 for key in keys)
         }
-        self.before = self._evicted(testbed)
+        self.before = self.evicted(testbed)
         testbed.ask(testbed.main, "CONFIG", "SET", "maxmemory-policy", "volatile-lru")
         testbed.ask(testbed.main, "CONFIG", "SET", "maxmemory", "1mb")
         with suppress(redis.ResponseError):  # out of memory: everything that may be evicted is
@@ -40,7 +40,7 @@ class Eviction(Fault):
         testbed.ask(testbed.main, "CONFIG", "SET", "maxmemory", "0")
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        evicted = self._evicted(testbed) - self.before
+        evicted = self.evicted(testbed) - self.before
         left = {trial.lock for trial in trials if trial.orphans()}
         self.require(evicted and self.with_ttl, "nothing was evicted")
         self.require(not left & self.with_ttl, f"locks with a ttl are left: {left & self.with_ttl}")
@@ -53,5 +53,6 @@ class Eviction(Fault):
         testbed.ask(testbed.main, "DEL", FILLER)
 
     @staticmethod
-    def _evicted(testbed: Testbed) -> int:
+    def evicted(testbed: Testbed) -> int:
+        """How many keys Redis has evicted since it started."""
         return int(testbed.ask(testbed.main, "INFO", "stats")["evicted_keys"])

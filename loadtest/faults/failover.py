@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from functools import partial
 
+from loadtest.faults import measure
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
 from loadtest.faults.trial import Trial, still_held
+from loadtest.stack.client import Shop, ShopUnreachable
 from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.sentinels import MASTER, Sentinels
@@ -65,7 +68,14 @@ class Failover(Fault):
         self.require(role == "master", f"the replica is still a {role}")
         left = [trial.lock for trial in trials if trial.orphans()]
         self.require(not left, f"locks survived: {left}")
+        self._is_used(testbed)
         return f"the replica is master and has none of the {len(self.held)} locks held before"
+
+    def _is_used(self, testbed: Testbed) -> None:
+        """Require that both nodes reach the new master."""
+        mine = testbed.ask(testbed.main, "INFO", "server")["run_id"]
+        for proxy in testbed.redis:
+            self.require(measure.run_id(proxy) == mine, "a node was not sent to the new master")
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         self.proxy.stop()
@@ -108,6 +118,12 @@ class FailoverSentinel(Failover):
         )
         self._is_main(testbed)
 
+    def _is_used(self, testbed: Testbed) -> None:
+        """Both nodes say that they reach their Redis, and the old master is dead."""
+        for node in (VICTIMS, RIVALS):
+            shop = testbed.shop(node)
+            self.require_soon(partial(_is_ready, shop), "a node finds no master")
+
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         """The Sentinels stay until the sales are over, because the shop asks them."""
 
@@ -120,3 +136,10 @@ class FailoverSentinel(Failover):
         for node, proxy in enumerate(testbed.redis):
             proxy.switch(testbed.address(testbed.main))
             testbed.restart(node)
+
+
+def _is_ready(shop: Shop) -> bool:
+    try:
+        return bool(shop.ready())
+    except ShopUnreachable:
+        return False

@@ -16,10 +16,14 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from loadtest.faults.testbed import TTL, Testbed, until
 from loadtest.faults.trial import Trial
+
+#: A dead holder keeps others out for so many ttl at most: its own, and time for them to ask.
+SLOWEST = 3
 
 
 class NotFired(RuntimeError):
@@ -92,7 +96,11 @@ class Fault(ABC):
         """Put everything back. Called whether the fault fired or not."""
 
     def clean_up(self, testbed: Testbed) -> None:  # noqa: B027
-        """Put back what has to stay until the sales are over. Called whether it fired or not."""
+        """Put back what has to stay until the sales are judged. Called whether it fired or not."""
+
+    def longest_recovery(self, strategy: Mapping[str, Any]) -> float:
+        """Seconds after which somebody has to have bought again, where `recovery` is measured."""
+        return SLOWEST * self.ttl
 
     def observed(self, trials: Sequence[Trial]) -> str:
         """More evidence: what was counted or measured while the buyers acted."""

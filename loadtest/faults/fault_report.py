@@ -29,16 +29,22 @@ def line(name: str, cells: Sequence[Cell], seconds: float) -> str:
     return f"{name:18} {len(cells):2} strategies, {seconds:4.1f} s, {result}"
 
 
-def table(cells: Sequence[Cell]) -> Table:
-    """Strategies by faults; `numbers` says which fault each number is."""
+def tables(cells: Sequence[Cell], width: int) -> list[Table]:
+    """Strategies by faults, in as many tables below each other as `width` columns need; `numbers`
+    says which fault each number is."""
     faults, locks, at = _grid(cells)
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    shown.add_column("lock", no_wrap=True)
-    for number in range(1, len(faults) + 1):
-        shown.add_column(str(number), justify="right", no_wrap=True, min_width=2)
-    for lock in locks:
-        shown.add_row(lock, *(_short(at.get((lock, name))) for name in faults))
-    return shown
+    most = max(1, (width - max(map(len, locks), default=0) - 1) // 3)  # of them in a table
+    found = []
+    for first in range(0, len(faults), most):
+        shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+        shown.add_column("lock", no_wrap=True)
+        here = faults[first : first + most]
+        for number in range(first + 1, first + len(here) + 1):
+            shown.add_column(str(number), justify="right", no_wrap=True, min_width=2)
+        for lock in locks:
+            shown.add_row(lock, *(_short(at.get((lock, name))) for name in here))
+        found.append(shown)
+    return found
 
 
 def numbers(cells: Sequence[Cell]) -> str:

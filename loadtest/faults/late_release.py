@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, Testbed
-from loadtest.faults.trial import Trial, stopped_for
+from loadtest.faults.testbed import Testbed
+from loadtest.faults.trial import Trial, measured_ttl, stopped_for
 
 
 class LateRelease(Fault):
@@ -25,15 +25,15 @@ class LateRelease(Fault):
         for trial in trials:
             assert trial.victim is not None
             if trial.victim.attempt not in keys:
-                trial.missing = trial.missing or "the victim has not committed"
+                trial.miss("the victim has not committed")
         return "every victim's order is committed, and its lock not released"
 
     def observed(self, trials: Sequence[Trial]) -> str:
-        return f"the releases came after {stopped_for(trials)}, with a ttl of {TTL:g} s"
+        return f"the releases came after {stopped_for(trials)}, with {measured_ttl(trials)}"
 
     def act(self, trial: Trial) -> None:
         trial.rival_enters("rival-1", grace=self.grace)
-        trial.require_stop_of(TTL)
+        trial.outlast_ttl()
         trial.resume_victim(seconds=0.3)  # the first rival's own ttl runs
         trial.rival_enters("rival-2", grace=0.3)
         trial.resume_rivals()

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import psutil
 
+from loadtest.faults import measure
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import TTL, VICTIMS, Testbed, until
-from loadtest.faults.trial import Trial
+from loadtest.faults.trial import Trial, measured_ttl
 
 #: Seconds. Longer than the ttl and than ZooKeeper's session, which ends on a tick of half a second;
 #: shorter than PostgreSQL's timeout for an idle transaction and gunicorn's for a worker.
@@ -27,47 +28,70 @@ class Pause(Fault):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pids: list[int] = []
+        self.may_be_stopped = False
         self.since = self.lasted = 0.0
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         self.may_resume.clear()
-        self.pids = testbed.signal(VICTIMS, signal.SIGSTOP)
+        self.may_be_stopped = True
+        testbed.signal(VICTIMS, signal.SIGSTOP)
         self.since = time.monotonic()
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        self.require(until(self._is_stopped, 2), "a process of node A still runs")
-        return f"the {len(self.pids)} processes of node A are in state T"
+        """Not by the pids that were signalled: by those that the node has, and those that the
+        victims recorded."""
+        stopped = until(lambda: self._is_stopped(testbed, trials), 2)
+        self.require(stopped, "a process of node A still runs")
+        return f"the {len(testbed.pids(VICTIMS))} processes of node A are in state T"
 
-    def _is_stopped(self) -> bool:
-        return {psutil.Process(p).status() for p in self.pids} == {psutil.STATUS_STOPPED}
+    @staticmethod
+    def _is_stopped(testbed: Testbed, trials: Sequence[Trial]) -> bool:
+        victims = {trial.victim_pid for trial in trials if not trial.missing}
+        pids = {*testbed.pids(VICTIMS), *victims}
+        if None in pids:
+            return False
+        states = measure.states_of(pid for pid in pids if pid is not None)
+        return set(states.values()) == {psutil.STATUS_STOPPED}
 
     def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         time.sleep(PAUSE)
         self.lasted = time.monotonic() - self.since
-        if not self._is_stopped() or self.lasted < TTL + 0.5:
-            for trial in trials:
-                trial.missing = f"node A was stopped for {self.lasted:.1f} s only"
+        stopped = self._is_stopped(testbed, trials)
+        for trial in trials:
+            ttl = TTL if trial.lock_ttl is None else trial.lock_ttl
+            if not stopped or self.lasted < ttl:
+                lasted = f"{self.lasted:.1f} s" if stopped else "not all the time"
+                trial.miss(f"node A was stopped for {lasted}, and the lock lives for {ttl:.1f} s")
         self._continue(testbed)
 
     def observed(self, trials: Sequence[Trial]) -> str:
-        return f"they were stopped for {self.lasted:.2f} s, with a ttl of {TTL:g} s"
+        return f"they were stopped for {self.lasted:.2f} s, with {measured_ttl(trials)}"
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         self._continue(testbed)
 
     def _continue(self, testbed: Testbed) -> None:
-        if self.pids:
+        if self.may_be_stopped:
             testbed.signal(VICTIMS, signal.SIGCONT)
             testbed.record_fault(self.name, "ok", "heal", "SIGCONT of node A")
-        self.pids = []
+        self.may_be_stopped = False
         self.may_resume.set()
 
 
 class PauseAcquired(Pause):
     """The same between acquiring the lock and claiming the fence: only there the fence itself is
-    tested. After the claim the row lock of the victim's transaction keeps rivals out."""
+    tested. After the claim the row lock of the victim's transaction keeps rivals out.
+
+    A fence that did its work is seen in the victim's answer: `lost`. The locks without one show
+    beside it that the pause was long enough to break a lock."""
 
     name = "pause@acquired"
     title = "the same before the fence is claimed"
     stop = "acquired"
+
+    def resume(self, trial: Trial) -> None:
+        super().resume(trial)
+        if trial.expected == "exact" and trial.victim is not None and trial.victim.join(10):
+            first = trial.victim.first
+            if first != "lost":
+                trial.miss(f"the fence did nothing: the victim was answered {first}, not lost")

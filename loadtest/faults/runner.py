@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 from loadtest.expected import EXPECTED
+from loadtest.faults.drain import BUYERS, drain
 from loadtest.faults.fault import Fault, NotFired
-from loadtest.faults.testbed import TTL, Testbed, until
-from loadtest.faults.trial import BUYERS, STOCK, Trial, each
+from loadtest.faults.parallel import each
+from loadtest.faults.repair import repair
+from loadtest.faults.testbed import Testbed, until
+from loadtest.faults.trial import STOCK, Trial
 from loadtest.judge.history import Event, by_product
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell
 from loadtest.report.timeline import timeline
+
+#: Seconds for buyers who act to come to an end when their fault broke.
+ACT_TIMEOUT = 15.0
 
 
 def play(
@@ -24,36 +32,57 @@ def play(
     """Make the fault, and judge every strategy that has an expected verdict under it.
 
     run  makes the names of products and the keys of attempts unique
+
+    A fault that did not fire, or an error on the way, makes every cell of it `unknown` with the
+    reason, and the testbed is put back to how it began. Raises what keeps that from happening.
     """
     concerned = [one for one in strategies if fault.name in EXPECTED[one["name"]]]
-    trials = [Trial(testbed, fault, one, run) for one in concerned if one["available"]]
+    tried = [one for one in concerned if one["available"]]
     missing = [_not_run(fault, one) for one in concerned if not one["available"]]
-    if not trials:
+    if not tried:
         return missing
-    testbed.new_events()  # those of the faults before this one
-    if fault.ttl != TTL:
-        testbed.set_ttl(fault.ttl)
-    each(trials, Trial.open)
+    trials = [Trial(testbed, fault, one, run) for one in tried]
     try:
+        return [*_play(testbed, fault, trials), *missing]
+    except Exception as error:
+        testbed.log.write(traceback.format_exc().encode())
+        _abandon(trials)
+        repair(testbed)
+        why = str(error) if isinstance(error, NotFired) else f"{type(error).__name__}: {error}"
+        return [*unknown(fault.name, tried, why), *missing]
+
+
+def _play(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> list[Cell]:
+    testbed.new_events()  # those of the faults before this one
+    testbed.set_ttl(fault.ttl)
+    each(trials, Trial.open)
+    with _afterwards(lambda: fault.clean_up(testbed)):
         evidence = _make(testbed, fault, trials)
-        each(trials, Trial.drain)
-    finally:
-        fault.clean_up(testbed)
-    until(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
-    if fault.ttl != TTL:
-        testbed.set_ttl(TTL)
-    events = by_product(testbed.new_events())
-    evidence = "; ".join(filter(None, (evidence, fault.observed(trials))))
-    return [*(_cell(fault, trial, events, evidence) for trial in trials), *missing]
+        each(trials, drain)
+        until(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
+        events = by_product(testbed.new_events())
+        evidence = "; ".join(filter(None, (evidence, fault.observed(trials))))
+        return [_cell(fault, trial, events, evidence) for trial in trials]
 
 
 def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
-    """Arm, fire, prove, act, heal. Returns the evidence; without it every trial says why."""
+    """Arm, fire, prove, act, heal. Returns the evidence. Raises NotFired, and whatever else a step
+    raises."""
 
     def record(phase: str, what: str, kind: str = "ok") -> None:
         testbed.record_fault(fault.name, kind, phase, what)
 
-    try:
+    acting = threading.Thread(target=each, args=(trials, _or_missing(fault.act)), daemon=True)
+
+    def end() -> None:
+        fault.may_resume.set()
+        _resume_everybody(trials)
+        if acting.is_alive():
+            acting.join(ACT_TIMEOUT)
+        fault.heal(testbed, trials)
+        record("heal", "healed")
+
+    with _afterwards(end), _recorded(record):
         fault.arm(testbed, trials)
         record("arm", fault.title)
         each(trials, _or_missing(fault.enter))
@@ -64,21 +93,40 @@ def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
         fault.fire(testbed, trials)
         evidence = fault.prove(testbed, trials)
         record("prove", evidence)
-        acting = threading.Thread(target=each, args=(trials, _or_missing(fault.act)), daemon=True)
         acting.start()
         fault.meanwhile(testbed, trials)
         acting.join()
-        return evidence
+    return evidence
+
+
+@contextmanager
+def _recorded(record: Callable[[str, str, str], None]) -> Iterator[None]:
+    """Record a fault that did not fire."""
+    try:
+        yield
     except NotFired as error:
         record("prove", str(error), "fail")
-        for trial in trials:
-            trial.missing = trial.missing or str(error)
-        return f"did not fire: {error}"
-    finally:
-        fault.may_resume.set()
-        _resume_everybody(trials)
-        fault.heal(testbed, trials)
-        record("heal", "healed")
+        raise
+
+
+@contextmanager
+def _afterwards(end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` after the block. If the block raises, its error counts and not that of `end`."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            end()
+        raise
+    end()
+
+
+def _abandon(trials: Sequence[Trial]) -> None:
+    """Nobody asks any more, and nobody stays stopped: the fault broke."""
+    for trial in trials:
+        for buyer in trial.buyers:
+            buyer.give_up()
+    _resume_everybody(trials)
 
 
 def _or_missing(what: Callable[[Trial], None]) -> Callable[[Trial], None]:
@@ -88,9 +136,9 @@ def _or_missing(what: Callable[[Trial], None]) -> Callable[[Trial], None]:
         try:
             what(trial)
         except NotFired as error:
-            trial.missing = trial.missing or str(error)
+            trial.miss(str(error))
         except Exception as error:  # nor may an error of ours look like a pass
-            trial.missing = trial.missing or f"{type(error).__name__}: {error}"
+            trial.miss(f"{type(error).__name__}: {error}")
 
     return one
 
@@ -110,6 +158,10 @@ def _cell(fault: Fault, trial: Trial, events: Mapping[str, list[Event]], evidenc
     keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
         trial.wrong.append("two holders at a time, and the fault took no lock away")
+    recovery = trial.recovery() if fault.recovery else None
+    bound = fault.longest_recovery(trial.strategy)
+    if judgement.verdict == "exact" and recovery is not None and recovery > bound:
+        trial.wrong.append(f"nobody bought for {recovery:.1f} s, and the bound is {bound:g} s")
     as_expected = judgement.verdict == trial.expected and not (trial.wrong or trial.missing)
     cell = {
         "lock": trial.lock,
@@ -123,32 +175,40 @@ def _cell(fault: Fault, trial: Trial, events: Mapping[str, list[Event]], evidenc
         "evidence": evidence,
         "missing": trial.missing,
         "wrong": list(trial.wrong),
-        "recovery_s": trial.recovery() if fault.recovery else None,
+        "recovery_s": recovery,
         "story": timeline(history, judgement) if judgement.verdict != "exact" else [],
     }
     return cast(Cell, cell)
 
 
+def unknown(fault: str, strategies: Sequence[Mapping[str, Any]], why: str) -> list[Cell]:
+    """The cells of a fault that showed nothing, with the reason."""
+    verdict = {"verdict": "unknown", "as_expected": False, "evidence": f"none: {why}"}
+    return [cast(Cell, _empty(fault, one) | verdict | {"missing": why}) for one in strategies]
+
+
 def _not_run(fault: Fault, strategy: Mapping[str, Any]) -> Cell:
     """The cell of a strategy whose server is not installed."""
+    verdict = {
+        "verdict": "not_run",
+        "as_expected": not os.environ.get("CI"),  # where no server may be missing
+        "missing": f"{strategy['needs']} is not set, and no such server is installed",
+    }
+    return cast(Cell, _empty(fault.name, strategy) | verdict)
+
+
+def _empty(fault: str, strategy: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "lock": strategy["name"],
-        "fault": fault.name,
+        "fault": fault,
         "buyers": BUYERS,
         "initial_stock": STOCK,
         "hold_ms": 0,
-        "orders": 0,
-        "stock_left": 0,
-        "oversold": 0,
-        "undersold": 0,
-        "lost_updates": 0,
+        **dict.fromkeys(("orders", "stock_left", "oversold", "undersold", "lost_updates"), 0),
         "outcomes": {},
         "violations": [],
-        "verdict": "not_run",
-        "expected": EXPECTED[strategy["name"]][fault.name],
-        "as_expected": not os.environ.get("CI"),  # where no server may be missing
+        "expected": EXPECTED[strategy["name"]][fault],
         "evidence": "",
-        "missing": f"{strategy['needs']} is not set, and no such server is installed",
         "wrong": [],
         "recovery_s": None,
         "story": [],

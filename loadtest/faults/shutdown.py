@@ -23,10 +23,6 @@ class Shutdown(Fault):
     grace = 0.3
     ttl = 5.0  # only the answers matter here, not how long a lock stays
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.code: int | None = None
-
     def enter(self, trial: Trial) -> None:
         trial.victim_enters()
         guest = trial.guest = trial.buyer("guest", stop="arrives")  # waits behind the victim
@@ -61,6 +57,8 @@ class Shutdown(Fault):
 
     def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         until(lambda: self.process.poll() is not None, ENDS + self.grace)
+        self.require(self.process.poll() == 0, f"node A ended with {self.process.poll()}, not 0")
+        self.require(not testbed.pids(VICTIMS), "a process of node A is left")
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         testbed.restart(VICTIMS)
@@ -84,6 +82,7 @@ class ShutdownShort(Shutdown):
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
+        self.require(not testbed.pids(VICTIMS), "a process of node A is left")
         ended = time.monotonic()
         for trial in trials:
             trial.fired_at = ended  # a lock may outlive the node by its ttl at most

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import psutil
 
+from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, VICTIMS, Testbed
-from loadtest.faults.trial import Trial, stopped_for
+from loadtest.faults.testbed import VICTIMS, Testbed
+from loadtest.faults.trial import Trial, measured_ttl, stopped_for
 
 
 class Slow(Fault):
@@ -21,13 +22,13 @@ class Slow(Fault):
         """Nothing to do: time passes."""
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        states = {psutil.Process(pid).status() for pid in testbed.pids(VICTIMS)}
+        states = measure.states_of(testbed.pids(VICTIMS)).values()
         self.require(psutil.STATUS_STOPPED not in states, "the node is stopped, not slow")
         return f"the victims are stopped at {self.stop}, node A runs"
 
     def observed(self, trials: Sequence[Trial]) -> str:
-        return f"the victims were stopped for {stopped_for(trials)}, with a ttl of {TTL:g} s"
+        return f"the victims were stopped for {stopped_for(trials)}, with {measured_ttl(trials)}"
 
     def resume(self, trial: Trial) -> None:
-        trial.require_stop_of(TTL)
+        trial.outlast_ttl()
         super().resume(trial)

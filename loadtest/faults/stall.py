@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import psutil
 
+from loadtest.faults import measure
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import VICTIMS, Testbed
 from loadtest.faults.trial import Trial
@@ -35,14 +36,17 @@ class Stall(Fault):
         os.kill(self.pid, signal.SIGSTOP)
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        self.require_soon(
-            lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED, "Redis still runs"
-        )
+        self.require_soon(self._is_stopped, "Redis still runs", 2.0)
         return "Redis is in state T until every victim has given up"
+
+    def _is_stopped(self) -> bool:
+        return measure.states_of([self.pid])[self.pid] == psutil.STATUS_STOPPED
 
     def act(self, trial: Trial) -> None:
         outcome = trial.ask_once("victim", VICTIMS)
-        if outcome != "unavailable":
+        if not self._is_stopped():
+            trial.miss("Redis ran again before the victim had given up")
+        elif outcome != "unavailable":
             trial.wrong.append(f"the victim was answered {outcome} by a stopped Redis")
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
 import psycopg
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from loadtest.judge.history import Event, History, Reader
+from loadtest.faults import measure
+from loadtest.judge.history import Event, History
+from loadtest.stack.client import Shop
 from loadtest.stack.node import StackError
 from loadtest.stack.stack import Stack
 from servers import embedded
@@ -27,13 +27,13 @@ TTL = 1.0
 #: Settings of both nodes. SHOP_DB_POOL: some buyers of every strategy are stopped inside a
 #: transaction at the same time.
 SETTINGS = {
-    "SHOP_LOCK_TTL": str(TTL),
-    "SHOP_TOKEN_TTL": str(TTL),
     "SHOP_LOCK_WAIT": "2",
     "SHOP_REDIS_TIMEOUT": "1",
     "SHOP_DB_POOL": "60",
     "SHOP_DEMO_PAUSES": "",
 }
+#: Seconds that a buyer waits for an answer.
+ANSWER_TIMEOUT = 10.0
 #: The number of node A and of node B.
 VICTIMS, RIVALS = 0, 1
 
@@ -64,12 +64,14 @@ class Testbed(Stack):
             nodes=2, workers=1, threads=threads, log=log, progress=progress, extras=extras
         )
         self.folder = Path(self._folder.name)
-        self.records = self.folder / "history"
         for mark in ("at", "go"):
             (self.records / mark).mkdir(parents=True)
         self.history = History(self.records / "buyers.jsonl")
-        self._reader = Reader(self.records)
-        self.settings: dict[str, str] = {}
+        self._reading = threading.Lock()
+        self._fresh: list[Event] = []
+        self._seen: list[Event] = []
+        self.settings = ttl_settings(TTL)
+        self.answer_timeout = ANSWER_TIMEOUT
         self.sentinels: Sentinels | None = None
 
     # --- servers and nodes ----------------------------------------------------------------------
@@ -83,11 +85,10 @@ class Testbed(Stack):
         self.valkeys[0] = server
 
     def _environment(self) -> dict[str, str]:
-        environment = super()._environment() | SETTINGS
+        environment = super()._environment() | SETTINGS | ttl_settings(TTL)
         self.redis = [Proxy(self.address(self.main), name=f"redis-{node}") for node in "AB"]
-        self.postgres = Proxy(
-            _socket_of(environment["DATABASE_URL"]), folder=self.folder, name="postgres-A"
-        )
+        self.postgres_socket = _socket_of(environment["DATABASE_URL"])
+        self.postgres = Proxy(self.postgres_socket, folder=self.folder, name="postgres-A")
         for proxy in (*self.redis, self.postgres):
             proxy.start()
         return environment | {"SHOP_DEMO_HISTORY": str(self.records)}
@@ -113,10 +114,24 @@ class Testbed(Stack):
         return environment | own
 
     def set_ttl(self, seconds: float) -> None:
-        """Restart both nodes with another ttl for every strategy."""
-        self.settings = {"SHOP_LOCK_TTL": str(seconds), "SHOP_TOKEN_TTL": str(seconds)}
-        for node in (VICTIMS, RIVALS):
-            self.restart(node)
+        """Restart both nodes with this ttl for every strategy, unless they have it."""
+        settings = ttl_settings(seconds)
+        if settings != self.settings:
+            self.settings = settings
+            self.restart_both()
+
+    def restart_both(self) -> None:
+        """Restart both nodes at the same time."""
+        with ThreadPoolExecutor(2) as pool:
+            done = [pool.submit(self.restart, node) for node in (VICTIMS, RIVALS)]
+        for one in done:
+            one.result()
+
+    def shop(self, node: int = 0) -> Shop:
+        """A client of one node, which waits for an answer for `answer_timeout` seconds."""
+        shop = super().shop(node)
+        shop.timeout = self.answer_timeout
+        return shop
 
     def restart(self, number: int, **settings: str) -> None:
         """Restart a node, for this once with these settings beside its own."""
@@ -149,20 +164,24 @@ class Testbed(Stack):
         return pids
 
     def pids(self, node: int) -> list[int]:
-        """The pids of a node, its master's first."""
+        """The pids of a node that run now, its master's first; also of a worker whose master is
+        gone. Empty when all have ended."""
         process = self.nodes[node].process
         if process is None:
             raise StackError(f"node {'AB'[node]} does not run: start it before the fault")
-        master = psutil.Process(process.pid)
-        return [master.pid, *(child.pid for child in master.children(recursive=True))]
+        return measure.session_of(process.pid)
+
+    def pid_at(self, attempt: str, point: str) -> int | None:
+        """The process that is stopped at this point with this purchase, by its own record."""
+        self._read()
+        event = f"stops at {point}"
+        pids = [e["pid"] for e in self._fresh if e["f"] == event and e.get("attempt") == attempt]
+        return pids[-1] if pids else None
 
     @staticmethod
     def ask(server: embedded.Valkey, *command: Any, db: int = 1, timeout: float = 5.0) -> Any:
         """The reply to one command, sent past all proxies. Database 1 has the locks."""
-        with redis.Redis(
-            port=server.port, db=db, retry=Retry(NoBackoff(), 0), socket_timeout=timeout
-        ) as client:
-            return client.execute_command(*command)
+        return measure.ask(server, *command, db=db, timeout=timeout)
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of one statement, sent past all proxies."""
@@ -172,14 +191,7 @@ class Testbed(Stack):
     @staticmethod
     def answers(proxy: Proxy) -> bool:
         """Whether a server answers through this proxy."""
-        host, port = proxy.address.split(":")
-        try:
-            with redis.Redis(
-                host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=0.3
-            ) as client:
-                return bool(client.ping())
-        except redis.RedisError:
-            return False
+        return bool(measure.run_id(proxy))
 
     def pid_of(self, server: embedded.Valkey) -> int:
         """The pid of a Valkey."""
@@ -198,8 +210,20 @@ class Testbed(Stack):
         return pid
 
     def new_events(self) -> list[Event]:
-        """The events recorded since the last call. Raises BrokenHistory, OSError."""
-        return self._reader.new_events()
+        """The events recorded since the last call. Raises OSError."""
+        self._read()
+        new, self._fresh = self._fresh, []
+        self._seen += new
+        return sorted(new, key=lambda event: event["t"])
+
+    def events(self) -> list[Event]:
+        """Every event so far, each line parsed once. Raises OSError."""
+        self.new_events()
+        return sorted(self._seen, key=lambda event: event["t"])
+
+    def _read(self) -> None:
+        with self._reading:  # the trials act in threads
+            self._fresh += self._reader.new_events()
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
         """Record a phase of a fault; `kind` is invoke, ok or fail."""
@@ -219,6 +243,11 @@ class Testbed(Stack):
         return self.records / kind / f"{attempt.replace('/', '+')}@{point}"
 
 
+def ttl_settings(seconds: float) -> dict[str, str]:
+    """A node's settings that give the locks of every strategy this ttl."""
+    return {"SHOP_LOCK_TTL": str(seconds), "SHOP_TOKEN_TTL": str(seconds)}
+
+
 def until(condition: Callable[[], object], seconds: float) -> bool:
     """Wait until the condition holds, at most so many seconds. Returns whether it does."""
     deadline = time.monotonic() + seconds
@@ -229,7 +258,7 @@ def until(condition: Callable[[], object], seconds: float) -> bool:
     return True
 
 
-def _socket_of(database_url: str) -> str:
+def _socket_of(database_url: str) -> Path:
     """The path of the server's Unix socket."""
     with psycopg.connect(database_url) as connection:
-        return f"{connection.info.host}/.s.PGSQL.{connection.info.port}"
+        return Path(connection.info.host) / f".s.PGSQL.{connection.info.port}"

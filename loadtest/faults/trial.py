@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from loadtest.expected import EXPECTED, STOPS
+from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.verdict import Judgement, judge
+from loadtest.judge.verdict import Asked, Judgement, judge
 
 STOCK = 10
-BUYERS = 20
-#: How many of the other buyers buy at one time.
-AT_ONCE = 3
 #: Seconds for a victim to reach its point.
 ENTER_TIMEOUT = 10.0
 #: Seconds that a resumed buyer is waited for: a rival may block it.
 RESUME_TIMEOUT = 0.4
-LONGEST_DRAIN = 40.0
+#: A lock may live for so many times the ttl that it was given: Redis rounds, a watchdog is early.
+LONGER = 1.1
 
 
 class Traits(Protocol):
@@ -43,6 +40,8 @@ class Trial:
 
     missing      why the trial shows nothing, or empty
     wrong        what was not as it must be, beside the verdict
+    lock_ttl     seconds that the victim's lock had left when it stopped, measured; None if it has
+                 no end of its own, or none on a Redis
     stopped_for  seconds that the victim was stopped
     """
 
@@ -65,9 +64,12 @@ class Trial:
         self.sale = 0
         self.missing = ""
         self.fired_at = self.healed_at = self.entered_at = self.stopped_for = 0.0
+        self.lock_ttl: float | None = None
         self.wrong: list[str] = []
 
-    # --- buyers ---------------------------------------------------------------------------------
+    def miss(self, why: str) -> None:
+        """The trial shows nothing, and this is why. The first reason stays."""
+        self.missing = self.missing or why
 
     def open(self) -> None:
         """Open the sale."""
@@ -76,10 +78,14 @@ class Trial:
 
     def buyer(self, name: str, *, stop: str = "", asks_again: bool = True) -> Buyer:
         """A new buyer, not started yet."""
-        attempt = f"{self.attempts}/{name}"
-        known = {"lock": self.lock, "product": self.product}
         buyer = Buyer(
-            self.testbed.history, attempt=attempt, stop=stop, asks_again=asks_again, **known
+            self.testbed.history,
+            attempt=f"{self.attempts}/{name}",
+            lock=self.lock,
+            product=self.product,
+            sale=self.sale,
+            stop=stop,
+            asks_again=asks_again,
         )
         self.buyers.append(buyer)
         return buyer
@@ -101,10 +107,29 @@ class Trial:
         victim = self.victim = self.buyer("victim", stop=self.stop, asks_again=asks_again)
         self.send(victim, VICTIMS)
         if not until(lambda: self.is_stopped_at(victim) or victim.answered.is_set(), ENTER_TIMEOUT):
-            self.missing = f"the victim never reached {self.stop}"
+            self.miss(f"the victim never reached {self.stop}")
         elif not self.is_stopped_at(victim):
-            self.missing = f"the victim was answered {victim.reply.outcome} before {self.stop}"
+            self.miss(f"the victim was answered {victim.reply.outcome} before {self.stop}")
+        else:
+            self.measure_ttl()
         self.entered_at = time.monotonic()
+
+    def measure_ttl(self) -> None:
+        """Measure how long the victim's lock would live on, and require that the fault's ttl is
+        the one that it has."""
+        zookeeper = self.testbed.zookeeper
+        if self.strategy["backend"] == "zookeeper" and zookeeper is not None:
+            self.lock_ttl = measure.session_seconds(zookeeper.hosts)
+        else:
+            self.lock_ttl = measure.seconds_left(self.testbed.valkeys, self.strategy, self.product)
+        if self.lock_ttl is not None and self.lock_ttl > self.fault.ttl * LONGER:
+            self.miss(f"the lock lives for {self.lock_ttl:.1f} s, not {self.fault.ttl:g} s")
+
+    @property
+    def victim_pid(self) -> int | None:
+        """The process that the stopped victim is in, by that process's own record."""
+        assert self.victim is not None
+        return self.testbed.pid_at(self.victim.attempt, self.stop)
 
     def rival_enters(self, name: str, *, grace: float) -> bool:
         """Start a rival on node B, which stops at its read if it is let in. Returns whether it is
@@ -113,14 +138,15 @@ class Trial:
         self.rivals.append(rival)
         return until(lambda: self.is_stopped_at(rival) or rival.answered.is_set(), grace)
 
-    def require_stop_of(self, ttl: float) -> None:
-        """Check that the victim was stopped past the ttl; a rival beside it proves that too."""
+    def outlast_ttl(self) -> None:
+        """Wait until the victim was stopped for longer than its lock lives by itself, as measured
+        (for a lock without an end, the fault's ttl), and check that it was."""
+        ttl = self.fault.ttl if self.lock_ttl is None else self.lock_ttl
+        longest = self.entered_at + self.fault.ttl * LONGER
+        time.sleep(max(0.0, min(longest, self.entered_at + ttl) - time.monotonic()))
         self.stopped_for = time.monotonic() - self.entered_at
-        rival_is_in = any(self.is_stopped_at(rival) for rival in self.rivals)
-        if self.stopped_for < ttl and not rival_is_in:
-            self.missing = (
-                self.missing or f"the victim was stopped for {self.stopped_for:.1f} s only"
-            )
+        if self.stopped_for < ttl:
+            self.miss(f"stopped for {self.stopped_for:.1f} s, and the lock lives for {ttl:.1f} s")
 
     def resume_victim(self, seconds: float = RESUME_TIMEOUT) -> None:
         """Resume the victim. If a rival blocks it, leave it waiting after so many seconds."""
@@ -132,8 +158,7 @@ class Trial:
         """Check that the victim lost its connection without an answer."""
         assert self.victim is not None
         if not self.victim.join(5) or self.victim.first != "unknown":
-            outcome = self.victim.first or "nothing yet"
-            self.missing = self.missing or f"the victim was answered {outcome}, not cut off"
+            self.miss(f"the victim was answered {self.victim.first or 'nothing yet'}, not cut off")
 
     def resume_rivals(self) -> None:
         """Resume the rivals, in the order in which they started."""
@@ -153,41 +178,9 @@ class Trial:
 
     # --- the outcome ----------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Let all the other buyers buy, until the shelf is empty or nobody can buy any more.
-
-        One goes first: it finds what the fault left behind, with nobody beside it.
-        """
-        self.healed_at = time.monotonic()
-        self._let_buy([buyer for buyer in self.buyers if buyer.asks_again][:1])
-        self._let_buy([buyer for buyer in self.buyers if buyer.asks_again])
-        others = range(len(self.buyers), BUYERS)
-        self._let_buy([self.buyer(f"buyer-{number:02}") for number in others])
-
-    def _let_buy(self, buyers: Sequence[Buyer]) -> None:
-        """Wait until each of these has a final answer, or nobody can buy any more."""
-        idle = [buyer for buyer in buyers if not (buyer.started or buyer.answered.is_set())]
-        shop = self.testbed.shop(RIVALS)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            done = [pool.submit(buyer.buy, shop) for buyer in idle]
-            while not all(buyer.answered.is_set() for buyer in buyers):
-                if self._stuck():
-                    for buyer in buyers:
-                        buyer.give_up()
-                time.sleep(0.02)
-        for one in done:
-            one.result()
-
-    def _stuck(self) -> bool:
-        last = max(self.healed_at, *(buyer.sold_at for buyer in self.buyers))
-        now = time.monotonic()
-        return now - last > 3 * self.fault.ttl + 0.5 or now - self.healed_at > LONGEST_DRAIN
-
     def orphans(self) -> list[str]:
         """The keys of this trial's lock that are on the server."""
-        name = f"{self.lock}:{self.product}"
-        keys = (f"lock:{name}", f"lock:{{{name}}}")  # the second one is RedisLock's
-        return [key for key in keys if self.testbed.ask(self.testbed.main, "EXISTS", key)]
+        return measure.lock_keys(self.testbed.main, self.lock, self.product)
 
     def judge(self, history: ProductHistory, orphan: str) -> Judgement:
         """The judgement on the history and on the shop's own record."""
@@ -202,6 +195,15 @@ class Trial:
             ttl=self.fault.ttl,
             fired=not self.missing,
             orphan_lock=orphan,
+            asked=Asked(
+                stock=STOCK,
+                buyers=[buyer.attempt for buyer in self.buyers],
+                lock=self.lock,
+                product=self.product,
+                sale=self.sale,
+                recorded=True,
+                excused=frozenset(b.attempt for b in self.buyers if not b.asks_again),
+            ),
         )
 
     def recovery(self) -> float | None:
@@ -221,30 +223,20 @@ def still_held(trials: Sequence[Trial]) -> list[str]:
         if trial.orphans():
             held.append(trial.lock)
         elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
-            trial.missing = trial.missing or "its lock had ended before the fault"
+            trial.miss("its lock had ended before the fault")
     return held
 
 
 def stopped_for(trials: Sequence[Trial]) -> str:
     """How long the victims were stopped: the shortest time and the longest."""
-    times = [trial.stopped_for for trial in trials]
-    return f"{min(times):.2f} to {max(times):.2f} s"
+    return _span([trial.stopped_for for trial in trials])
 
 
-def each(trials: Sequence[Trial], what: Callable[[Trial], object]) -> None:
-    """Do it for all trials at once, in threads. Raises the first error when all have ended."""
-    errors: list[BaseException] = []
+def measured_ttl(trials: Sequence[Trial]) -> str:
+    """What the locks' ttl was by PTTL (or by the time in them) when their victims stopped."""
+    found = [trial.lock_ttl for trial in trials if trial.lock_ttl is not None]
+    return f"a measured ttl of {_span(found)}" if found else "no ttl"
 
-    def one(trial: Trial) -> None:
-        try:
-            what(trial)
-        except BaseException as error:
-            errors.append(error)
 
-    threads = [threading.Thread(target=one, args=(trial,), daemon=True) for trial in trials]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+def _span(seconds: Sequence[float]) -> str:
+    return f"{min(seconds):.2f} to {max(seconds):.2f} s"

@@ -10,16 +10,17 @@ from loadtest.faults.trial import STOCK, Trial
 
 
 class UnknownCommit(Fault):
-    """The proxy drops PostgreSQL's reply to each victim's COMMIT. Each victim asks again with its
-    key, and must get the order that it has, not a second unit."""
+    """The proxy drops PostgreSQL's reply to each victim's COMMIT. The row is there all the same.
+    Each victim asks again with its key, and must get the order that it has, replayed, and not a
+    second unit."""
 
     name = "unknown-commit"
     title = "the reply to COMMIT is dropped"
 
     def __init__(self) -> None:
         super().__init__()
-        self.cut: dict[str, int] = {}
-        self.same: dict[str, int] = {}
+        self.committed: dict[str, int] = {}
+        self.replayed: dict[str, int] = {}
 
     def enter(self, trial: Trial) -> None:
         """No victim stops anywhere."""
@@ -32,26 +33,34 @@ class UnknownCommit(Fault):
 
     def act(self, trial: Trial) -> None:
         """One victim for every unit, one after the other."""
-        cut, same = 0, 0
+        committed = replayed = 0
+        shop = trial.testbed.shop(VICTIMS)
         for number in range(1, STOCK + 1):
             victim = trial.buyer(f"victim-{number:02}")
             # Its key is in its own transaction alone; a product's name is also looked up elsewhere.
             rule = trial.testbed.postgres.lose_reply(b"COMMIT", after=victim.attempt.encode())
-            trial.send(victim, VICTIMS).join(20)
-            cut += rule.wait(0)
+            victim.take(victim.ask(shop))
+            dropped, before = rule.wait(0), self.orders_of(trial, victim.attempt)
             rule.cancel()
-            orders = trial.testbed.shop().orders(trial.sale)
-            of_it = [order["order"] for order in orders if order["key"] == victim.attempt]
-            same += of_it == [victim.reply.order] and victim.first == "unknown"
-        self.cut[trial.lock], self.same[trial.lock] = cut, same
-        if cut < STOCK:
-            trial.missing = f"{cut} of {STOCK} replies were dropped"
-        elif same < STOCK:
-            trial.wrong.append(f"{same} of {STOCK} victims have their one order")
+            committed += dropped and victim.first == "unknown" and len(before) == 1
+            trial.send(victim, VICTIMS).join(20)
+            # It sells at once where the COMMIT did not happen; a replay shows the row of before.
+            replayed += victim.replayed and before == [victim.reply.order]
+        self.committed[trial.lock], self.replayed[trial.lock] = committed, replayed
+        if committed < STOCK:
+            trial.miss(f"{committed} of {STOCK} orders were there before their buyers asked again")
+        elif replayed < STOCK:
+            trial.wrong.append(f"{replayed} of {STOCK} victims got their one order replayed")
+
+    @staticmethod
+    def orders_of(trial: Trial, key: str) -> list[int]:
+        """The orders of this key that the database has."""
+        orders = trial.testbed.shop().orders(trial.sale)
+        return [int(order["order"]) for order in orders if order["key"] == key]
 
     def observed(self, trials: Sequence[Trial]) -> str:
         """How many replies were dropped, and how many victims got their order."""
         return (
-            f"{sum(self.cut.values())} replies to COMMIT were dropped; asked again with the same "
-            f"key, {sum(self.same.values())} buyers have the one order that they had"
+            f"{sum(self.committed.values())} replies to COMMIT were dropped and the order was there"
+            f" before its buyer asked again; {sum(self.replayed.values())} buyers got it replayed"
         )

@@ -21,7 +21,7 @@ DEAD = 5.0
 OBSERVED = 1.5
 #: Bytes that the kernel keeps for a client that does not read.
 SMALL_WINDOW = 1024
-LARGE_PAGE = "/static/shop/vendor/echarts/echarts.min.js"
+LARGE_PAGE = "/static/assets/vendor/echarts/echarts.min.js"
 
 
 def post_buy(body: Mapping[str, object], *, close: bool = False, key: str = "") -> bytes:

@@ -17,22 +17,18 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Required, Self, TypedDict
+from typing import Any, Required, Self, TypedDict, cast
 
 #: json.dumps with other separators would make an encoder for each call.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-class Event(TypedDict, total=False):
-    """One line. `by` and `f` decide which fields it has.
+#: `by` of an event that stands for a line that is none. The judge concludes nothing beside it.
+DAMAGED = "damaged"
 
-    t      nanoseconds of the monotonic clock
-    by     buyer, node or fault
-    type   invoke, ok, fail or info
-    f      buyer: buy; node: acquire, acquired, after_read, before_commit, after_commit, release,
-           released and other named points; fault: its name
-    phase  of a fault: arm, fire, prove or heal; `what` is a sentence
-    """
+
+class Event(TypedDict, total=False):
+    """One line. `by` and `f` decide which fields it has: docs/history.md has all of them."""
 
     t: Required[int]
     by: Required[str]
@@ -40,12 +36,17 @@ class Event(TypedDict, total=False):
     f: Required[str]
     attempt: str
     lock: str
+    lock_name: str
     product: str
+    sale: int
+    sold_in: int
     node: str
     pid: int
+    thread: int
     outcome: str
     order: int
     replayed: bool
+    error: str
     token: str
     fence: int | None
     waited_ms: float
@@ -55,9 +56,14 @@ class Event(TypedDict, total=False):
     what: str
 
 
-class BrokenHistory(ValueError):
-    """A line inside a history is no event: the file is damaged, or is no history. Nothing can be
-    judged by it; repeat the run with a fresh results folder."""
+#: What every event has, and of which type the fields are that something is computed from.
+NEEDED = {"t", "by", "type", "f"}
+TYPES: dict[str, Any] = {
+    **dict.fromkeys(("t", "pid", "thread", "amount"), int),
+    **dict.fromkeys(("sale", "sold_in", "order", "fence"), int | None),
+    **dict.fromkeys(("by", "type", "f", "attempt", "lock", "product", "node", "token"), str),
+    **dict.fromkeys(("lock_name", "error", "outcome"), str | None),
+}
 
 
 class History:
@@ -94,9 +100,10 @@ class History:
 
 
 def read(paths: Iterable[Path | str]) -> list[Event]:
-    """The events of all files, oldest first. Raises BrokenHistory, OSError.
+    """The events of all files, oldest first. Raises OSError.
 
-    A last line without its end is skipped: a killed process left it.
+    A line that is no event becomes one that says so (DAMAGED). A last line without its end is
+    skipped: a killed process left it.
     """
     found = [event for path in paths for event in _parse(Path(path), Path(path).read_bytes())]
     return sorted(found, key=lambda event: event["t"])
@@ -110,7 +117,7 @@ class Reader:
         self._offsets: dict[Path, int] = {}
 
     def new_events(self) -> list[Event]:
-        """The events since the last call, oldest first. Raises BrokenHistory, OSError."""
+        """The events since the last call, oldest first; see `read`. Raises OSError."""
         found: list[Event] = []
         for path in self.folder.glob("*.jsonl"):
             with path.open("rb") as file:
@@ -129,24 +136,40 @@ def write(path: Path, events: Iterable[Event]) -> None:
 
 def _parse(path: Path, data: bytes) -> Iterator[Event]:
     *whole, _torn = data.split(b"\n")
-    for number, line in enumerate(whole, start=1):
-        try:
-            event = json.loads(line)
-            event["t"], event["by"], event["type"], event["f"]
-        except (ValueError, TypeError, KeyError) as error:
-            reason = " ".join((BrokenHistory.__doc__ or "").split())
-            raise BrokenHistory(f"{path}, line {number}: {line[:80]!r}. {reason}") from error
+    last = 0
+    for line in whole:
+        event = _event(line)
+        if event is None:
+            what = f"{path.name} has a line that is no event: {line[:80]!r}; repeat the run"
+            event = {"t": last, "by": DAMAGED, "type": "fail", "f": "line", "what": what}
+        last = event["t"]
         yield event
+
+
+def _event(line: bytes) -> Event | None:
+    """The event of a line; None if it is none."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(event, dict) or not event.keys() >= NEEDED:
+        return None
+    if event["by"] == "buyer" and "attempt" not in event:
+        return None
+    if any(not isinstance(value, TYPES.get(name, object)) for name, value in event.items()):
+        return None
+    return cast(Event, event)
 
 
 def by_product(events: Iterable[Event]) -> dict[str, list[Event]]:
     """The events of each product, in the order given: those of its buyers, those of the nodes that
-    served them, and the faults, which belong to all products unless they name one."""
+    served them, and the faults and damaged lines, which belong to all products unless they name
+    one."""
     events = list(events)
     product_of = {e["attempt"]: e["product"] for e in events if "product" in e and "attempt" in e}
     found: dict[str, list[Event]] = {product: [] for product in product_of.values()}
     for event in events:
-        if event["by"] == "fault":
+        if event["by"] in {"fault", DAMAGED}:
             named = event.get("product")
             concerned = list(found) if named is None else [named]
         else:

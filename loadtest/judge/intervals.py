@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from loadtest.judge.history import Event
 
 
 @dataclass(slots=True)
 class Request:
-    """One request of a buyer. Without a recorded answer `answered` is None and `type` is info."""
+    """One request of a buyer. Without a recorded answer `answered` is None and `type` is info.
+
+    fence    what the answer says that the unit was sold with
+    sold_in  the sale that the answer says it was sold in
+    """
 
     attempt: str
     sent: int
@@ -20,13 +25,28 @@ class Request:
     type: str = "info"
     outcome: str = "unknown"
     order: int | None = None
+    replayed: bool = False
+    error: str = ""
+    fence: int | None = None
+    sold_in: int | None = None
 
-    def answer(self, outcome: str, order: int | None) -> None:
-        """Record the answer, at the present time."""
+    def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
+        """Record the answer, at the present time; `body` is all that it says."""
         self.answered = time.monotonic_ns()
         self.type = {"sold": "ok", "unknown": "info"}.get(outcome, "fail")
         self.outcome = outcome
-        self.order = order
+        self.order = body.get("order")
+        self.replayed = bool(body.get("replayed"))
+        self.error = str(body.get("error", ""))
+        self.fence = (body.get("lock") or {}).get("fence")
+        self.sold_in = body.get("sale")
+
+    def covers(self, t: int) -> bool:
+        """Whether the shop may have worked on this request at that time: from when it was sent
+        until its answer, without one for any time."""
+        if self.answered is None or self.type == "info":
+            return self.sent <= t
+        return self.sent <= t <= self.answered
 
 
 @dataclass(slots=True)
@@ -36,6 +56,7 @@ class Hold:
     asked  when it asked for the lock; 0 where that was not recorded
     start  when it got the lock
     end    when it began to release it; without a release, its last recorded event
+    outcome  what the release found: released, expired or unknown; empty if it was not recorded
     """
 
     attempt: str
@@ -46,6 +67,10 @@ class Hold:
     start: int
     end: int
     released: bool = False
+    outcome: str = ""
+    pid: int = 0
+    thread: int = 0
+    lock_name: str = ""
 
 
 @dataclass(slots=True)
@@ -56,6 +81,8 @@ class Commit:
     read_at  when it last read the stock before that, and `amount` the stock that it read
     done     just after the COMMIT, None if the node did not record that
     order    the order's number, if the COMMIT happened
+    hold     the hold of the lock that it began in, None if there was none
+    sale     the sale that the node read, None if it did not record that
     """
 
     attempt: str
@@ -64,6 +91,8 @@ class Commit:
     amount: int | None = None
     done: int | None = None
     order: int | None = None
+    hold: Hold | None = None
+    sale: int | None = None
 
 
 class ProductHistory:
@@ -80,12 +109,16 @@ class ProductHistory:
     @cached_property
     def holds(self) -> list[Hold]:
         """Every grant of its lock, in the order of their starts."""
-        return _holds(self.events)
+        return [hold for _, hold in self._holds_by_handler]
+
+    @cached_property
+    def _holds_by_handler(self) -> list[tuple[_Handler, Hold]]:
+        return _holds_by_handler(self.events)
 
     @cached_property
     def commits(self) -> list[Commit]:
         """Every commit that a node recorded, in the order in which they began."""
-        return _commits(self.events)
+        return _commits(self.events, self._holds_by_handler)
 
 
 def _requests(events: Sequence[Event]) -> list[Request]:
@@ -104,23 +137,29 @@ def _requests(events: Sequence[Event]) -> list[Request]:
             asked.type = event["type"]
             asked.outcome = event.get("outcome", "unknown")
             asked.order = event.get("order")
+            asked.replayed = event.get("replayed", False)
+            asked.error = event.get("error", "")
+            asked.fence = event.get("fence")
+            asked.sold_in = event.get("sold_in")
     return found
 
 
-#: Who handles an attempt: node, pid, attempt. Two may handle a repeated attempt at once.
-_Handler = tuple[str, int, str]
+#: Who handles an attempt: node, pid, thread, attempt. Two may handle a repeated attempt at once.
+_Handler = tuple[str, int, int, str]
 
 
 def _handled(events: Sequence[Event]) -> Iterator[tuple[_Handler, Event]]:
     for event in events:
         if event["by"] == "node":
-            yield (event.get("node", ""), event.get("pid", 0), event["attempt"]), event
+            who = (event.get("node", ""), event.get("pid", 0), event.get("thread", 0))
+            yield (*who, event.get("attempt", "")), event
 
 
-def _holds(events: Sequence[Event]) -> list[Hold]:
-    found: list[Hold] = []
+def _holds_by_handler(events: Sequence[Event]) -> list[tuple[_Handler, Hold]]:
+    found: list[tuple[_Handler, Hold]] = []
     asked: dict[_Handler, int] = {}
     open_: dict[_Handler, Hold] = {}
+    released: dict[_Handler, Hold] = {}
     for handler, event in _handled(events):
         hold = open_.get(handler)
         if event["f"] == "acquire":
@@ -135,19 +174,27 @@ def _holds(events: Sequence[Event]) -> list[Hold]:
                 asked=asked.pop(handler, 0),
                 start=event["t"],
                 end=event["t"],
+                pid=event.get("pid", 0),
+                thread=event.get("thread", 0),
+                lock_name=event.get("lock_name", ""),
             )
             open_[handler] = hold
-            found.append(hold)
+            found.append((handler, hold))
         elif hold is not None:
             hold.end = event["t"]
             if event["f"] in {"release", "released"}:
                 hold.released = True
-                open_.pop(handler)
+                released[handler] = open_.pop(handler)
+        if event["f"] == "released" and handler in released:
+            released.pop(handler).outcome = event.get("outcome") or ""
     return found
 
 
-def _commits(events: Sequence[Event]) -> list[Commit]:
+def _commits(events: Sequence[Event], holds: Sequence[tuple[_Handler, Hold]]) -> list[Commit]:
     found: list[Commit] = []
+    held: dict[_Handler, list[Hold]] = {}
+    for handler, hold in holds:
+        held.setdefault(handler, []).append(hold)
     reads: dict[_Handler, Event] = {}
     open_: dict[_Handler, Commit] = {}
     for handler, event in _handled(events):
@@ -156,6 +203,10 @@ def _commits(events: Sequence[Event]) -> list[Commit]:
         elif event["f"] == "before_commit":
             seen = reads.get(handler)
             commit = Commit(event["attempt"], event["t"], order=event.get("order"))
+            commit.sale = event.get("sale")
+            for hold in held.get(handler, ()):
+                if hold.start <= commit.begun <= hold.end:
+                    commit.hold = hold
             if seen is not None:
                 commit.read_at, commit.amount = seen["t"], seen.get("amount")
             open_[handler] = commit

@@ -1,10 +1,10 @@
 """The rules over locks and reads: fences rise, holds do not overlap, no write is stale.
 
-Only one of them makes a sale not exact. `overlap`, and a fence that fell between grants, mean that
-the lock failed; the storage may have repaired that: with its fence RedisLock sells exactly while a
-stale holder still believes that it holds the lock. `stale_write` explains a lost update, which is a
-violation by itself. A fence that fell between orders does count: the storage accepted what it had
-to refuse, and totals that are right all the same are right by luck.
+`overlap`, and a fence that fell between grants, mean that the lock failed. Where something took the
+lock from its holder the storage may have repaired that: with its fence RedisLock sells exactly
+while a stale holder still believes that it holds the lock. Where nothing did, they spoil the sale.
+All others do in any case: the storage accepted what it had to refuse, or the lock was not used, and
+totals that are right all the same are right by luck.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
-from loadtest.judge.intervals import Hold
+from loadtest.judge.intervals import Commit, Hold
 from loadtest.judge.sale_record import Finding, Record, more
 
 
@@ -48,7 +48,8 @@ def fence_fell_over_grants(record: Record) -> Finding | None:
                 f"{grant.attempt} was granted fence {grant.fence} after {earlier.attempt} had "
                 f"been granted {earlier.fence}"
             )
-            return Finding("fence_fell", what, (earlier.attempt, grant.attempt), spoils=False)
+            cases = (earlier.attempt, grant.attempt)
+            return Finding("fence_fell", what, cases, spoils=record.asked.undisturbed)
         seen[grant.fence] = grant
         top = highest[-1] if highest else grant
         highest.append(grant if (top.fence or 0) < grant.fence else top)
@@ -63,7 +64,8 @@ def overlap(record: Record) -> Finding | None:
     first, second = found[0]
     together = (min(first.end, second.end) - second.start) / 1e6
     what = f"{first.attempt} and {second.attempt} held the lock together for {together:.1f} ms"
-    return Finding("overlap", what + more(found), (first.attempt, second.attempt), spoils=False)
+    cases = (first.attempt, second.attempt)
+    return Finding("overlap", what + more(found), cases, spoils=record.asked.undisturbed)
 
 
 def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
@@ -78,30 +80,117 @@ def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
 
 
 def stale_write(record: Record) -> Finding | None:
-    """The cause of a lost update: an order written over a stock that was read too early.
+    """An order written over a stock that was read too early.
 
     Each order, in the order of the commits, should have read the stock that the one before it left.
-    One that read more wrote over the decrements in between. With relative writes (`amount - 1`) an
-    early read does no harm, so this needs a lost update, and a history.
+    One that read more wrote over the decrements in between: the cause of a lost update, unless
+    somebody put the stock right afterwards. With relative writes (`amount - 1`) an early read does
+    no harm: where it is not known that a strategy writes what it read less one, this needs a lost
+    update.
     """
-    if not record.history.events or record.lost_updates <= 0:
+    explains = record.lost_updates > 0
+    if not record.history.events or not (explains or record.evidence.absolute):
         return None
     read = {c.attempt: c.amount for c in record.commits if c.amount is not None}
     seen = [read.get(order["key"], order.get("stock_seen")) for order in record.committed]
     if None in seen:
         return None
-    found = stale_writes(record.initial_stock, [amount for amount in seen if amount is not None])
+    known = [amount for amount in seen if amount is not None]
+    found = stale_writes(record.opened, known)
     if not found:
-        return None
+        return None if explains else _not_one_less(record, known)
     number, overtaken = found[0]
     stale, erased = record.committed[number], record.committed[number - overtaken : number]
     numbers = ", ".join(str(order["order"]) for order in erased)
     what = (
         f"order {stale['order']} was written over a stock read before the commit of {numbers}, "
-        f"whose decrement is lost{more(found)}"
+        f"{'whose decrement is lost' if explains else 'and the stock hides it'}{more(found)}"
     )
     keys = tuple(order["key"] for order in (stale, *erased))
-    return Finding("stale_write", what, keys, spoils=False)
+    return Finding("stale_write", what, keys, spoils=not explains)
+
+
+def unlocked(record: Record) -> Finding | None:
+    """Under a lock each order was read and committed inside a hold of it."""
+    if not (record.asked.recorded and record.evidence.locked):
+        return None
+    sold = {r.attempt for r in record.requests if r.type == "ok" and not r.replayed}
+    found = [
+        (commit.attempt, f"order {number} was {wrong}")
+        for number, commit in record.commit_of.items()
+        if (wrong := _outside_its_hold(commit, commit.attempt in sold))
+    ]
+    if not found:
+        return None
+    return Finding("unlocked", found[0][1] + more(found), tuple(key for key, _ in found))
+
+
+def _outside_its_hold(commit: Commit, sold: bool) -> str:
+    """How a commit was not inside its hold, or empty. `sold`: its buyer was answered sold."""
+    hold = commit.hold
+    if hold is None:
+        return "committed by a node without a hold"
+    if commit.read_at is None or commit.read_at < hold.start:
+        return "read before its node held the lock"
+    if commit.done is not None and commit.done > hold.end:
+        return "committed after its hold"
+    if commit.done is None and hold.released and sold:
+        return "not seen to be committed inside its hold"
+    return ""
+
+
+def expired_hold(record: Record) -> Finding | None:
+    """Where nothing takes the lock from its holder, each release finds that it is still the
+    holder's."""
+    if not (record.asked.recorded and record.asked.undisturbed and record.evidence.locked):
+        return None
+    found = [hold for hold in record.holds if hold.outcome != "released"]
+    if not found:
+        return None
+    what = f"the release by {found[0].attempt} found its lock {found[0].outcome or 'not recorded'}"
+    return Finding("expired_hold", what + more(found), tuple(hold.attempt for hold in found))
+
+
+def wrong_fence(record: Record) -> Finding | None:
+    """An order of a fenced strategy has the fence of the grant under which it was sold."""
+    if not (record.asked.recorded and record.evidence.fenced):
+        return None
+    found = []
+    for order in record.orders:
+        commit = record.commit_of.get(order["order"])
+        granted = None if commit is None or commit.hold is None else commit.hold.fence
+        if order.get("fence") is None or order["fence"] != granted:
+            what = f"order {order['order']} has fence {order.get('fence')}, granted was {granted}"
+            found.append((str(order["key"]), what))
+    if not found:
+        return None
+    return Finding("wrong_fence", found[0][1] + more(found), tuple(key for key, _ in found))
+
+
+def shared_token(record: Record) -> Finding | None:
+    """Every grant has a token of its own; a holder that may enter its own lock again, one of its
+    thread alone."""
+    if not (record.asked.recorded and record.evidence.locked):
+        return None
+    first: dict[str, Hold] = {}
+    for hold in record.holds:
+        earlier = first.setdefault(hold.token, hold)
+        ours = earlier is hold or (not record.evidence.own_token and _same_thread(earlier, hold))
+        if not hold.token or not ours:
+            what = f"{earlier.attempt} and {hold.attempt} were granted the token {hold.token!r}"
+            return Finding("shared_token", what, (earlier.attempt, hold.attempt))
+    return None
+
+
+def _not_one_less(record: Record, seen: Sequence[int]) -> Finding | None:
+    """The first order that did not read what the orders before it had left."""
+    for place, amount in enumerate(seen):
+        if amount != record.opened - place:
+            order = record.committed[place]
+            left = f"{record.opened - place} were left"
+            what = f"order {order['order']} was sold out of a stock of {amount}, and {left}"
+            return Finding("stale_write", what, (str(order["key"]),))
+    return None
 
 
 def stale_writes(initial_stock: int, seen: Sequence[int]) -> list[tuple[int, int]]:
@@ -120,4 +209,8 @@ def stale_writes(initial_stock: int, seen: Sequence[int]) -> list[tuple[int, int
 
 def _same_owner(one: Hold, other: Hold) -> bool:
     """Whether it is one grant recorded twice, or a holder that entered its own lock again."""
-    return one.token != "" and one.token == other.token
+    return one.token != "" and one.token == other.token and _same_thread(one, other)
+
+
+def _same_thread(one: Hold, other: Hold) -> bool:
+    return (one.node, one.pid, one.thread) == (other.node, other.pid, other.thread)

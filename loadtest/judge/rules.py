@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from math import inf
 
-from loadtest.judge import lock_rules
+from loadtest.judge import integrity, lock_rules
 from loadtest.judge.sale_record import Finding, Record, more
 
 Rule = Callable[[Record], Finding | None]
@@ -84,7 +84,7 @@ def _could_have_gone(record: Record) -> list[float]:
     first asked, else any time."""
     begun: dict[str, float] = {}
     for event in record.history.events:
-        if event["f"] == "reserves":
+        if event["f"] == "reserve":
             begun.setdefault(event["attempt"], event["t"])
     for commit in record.commits:
         begun.setdefault(commit.attempt, commit.begun if commit.read_at is None else commit.read_at)
@@ -94,8 +94,15 @@ def _could_have_gone(record: Record) -> list[float]:
 
 
 def false_refusal(record: Record) -> Finding | None:
-    """A buyer who was only ever refused has no order. For `sold_out` see false_sold_out."""
-    found = [
+    """Who was refused was not sold anything by that request, and a replay needs an order of before.
+    For `sold_out` to a buyer who has an order see false_sold_out."""
+    found = _sold_and_refused(record)
+    if found:
+        return Finding("false_refusal", found[0][1] + more(found), tuple(key for key, _ in found))
+    found = _replayed_after_refusals(record)
+    if found:
+        return Finding("false_refusal", found[0][1] + more(found), tuple(key for key, _ in found))
+    refused = [
         buyer.key
         for buyer in record.buyers
         if buyer.key in record.number_of
@@ -103,11 +110,34 @@ def false_refusal(record: Record) -> Finding | None:
         and record.was_refused(buyer)
         and not _was_answered(record, buyer.key, "sold_out")
     ]
-    if not found:
+    if not refused:
         return None
-    key = found[0]
-    what = f"{key} was refused and has order {record.number_of[key]}{more(found)}"
-    return Finding("false_refusal", what, tuple(found))
+    key = refused[0]
+    what = f"{key} was refused and has order {record.number_of[key]}{more(refused)}"
+    return Finding("false_refusal", what, tuple(refused))
+
+
+def _sold_and_refused(record: Record) -> list[tuple[str, str]]:
+    """Orders that a node committed in a request that was refused, and in no other."""
+    found = []
+    for number, commit in record.commit_of.items():
+        asked = [r for r in record.requests_of.get(commit.attempt, ()) if r.covers(commit.begun)]
+        if asked and all(request.type == "fail" for request in asked):
+            what = f"was answered {asked[0].outcome} by the request that sold order {number}"
+            found.append((commit.attempt, f"{commit.attempt} {what}"))
+    return found
+
+
+def _replayed_after_refusals(record: Record) -> list[tuple[str, str]]:
+    """Answers that replay an order though every answer before them was a definite no."""
+    found = []
+    for key, asked in record.requests_of.items():
+        for place, request in enumerate(asked):
+            if request.replayed and all(before.type == "fail" for before in asked[:place]):
+                what = f"{key} was only ever refused, and then answered with its order of before"
+                found.append((key, what))
+                break
+    return found
 
 
 def _was_answered(record: Record, key: str, outcome: str) -> bool:
@@ -144,6 +174,13 @@ def double_order(record: Record) -> Finding | None:
 
 
 RULES: tuple[Rule, ...] = (
+    integrity.broken_history,
+    integrity.wrong_stock,
+    integrity.unrecorded,
+    integrity.outside_request,
+    integrity.wrong_lock,
+    integrity.contradiction,
+    integrity.commit_order,
     lost_update,
     lost_ack,
     false_sold_out,
@@ -151,6 +188,10 @@ RULES: tuple[Rule, ...] = (
     lock_rules.fence_fell_over_grants,
     lock_rules.overlap,
     lock_rules.stale_write,
+    lock_rules.unlocked,
+    lock_rules.expired_hold,
+    lock_rules.wrong_fence,
+    lock_rules.shared_token,
     false_refusal,
     ghost_order,
     double_order,

@@ -29,9 +29,14 @@ class Judged(TypedDict):
     oversold      orders beyond the stock
     undersold     units that answered buyers could have bought and nobody did
     lost_updates  decrements that another write erased; below 0, units that left without an order
-    outcomes      how many buyers got each outcome as their last answer
-    violations    names of the rules that the sale broke
-    verdict       exact, oversold, undersold, deadlock, unknown or not_run
+    initial_stock   units that were asked for
+    outcomes        how many buyers got each outcome as their last answer
+    never_arrived   buyers who were sent and never became ready to buy
+    never_asked     buyers who were ready and never asked
+    never_answered  buyers who asked and were neither sold a unit nor answered sold_out
+    violations      names of the rules that the sale broke
+    verdict         exact, oversold, undersold, deadlock, unknown or not_run
+    why             one sentence for an `unknown`: why nothing is concluded
     """
 
     initial_stock: int
@@ -41,8 +46,21 @@ class Judged(TypedDict):
     undersold: int
     lost_updates: int
     outcomes: dict[str, int]
+    never_arrived: int
+    never_asked: int
+    never_answered: int
     violations: list[str]
     verdict: str
+    why: str
+
+
+#: The buyers of a run who got no final answer, by how far they came.
+NO_ANSWER = ("never_arrived", "never_asked", "never_answered")
+
+
+def no_answer(run: Mapping[str, Any]) -> int:
+    """How many buyers of a run were neither sold a unit nor answered that none is left."""
+    return sum(int(run.get(name, 0)) for name in NO_ANSWER)
 
 
 class Run(TypedDict, total=False):
@@ -55,7 +73,7 @@ class Run(TypedDict, total=False):
     arrival_spread_ms  from the first request to the last one
     in_flight          the most requests that waited for an answer at one moment
     round              of the bench and of chaos, which repeat their rushes
-    why                why it was not run
+    why                why it was not run, or why nothing is concluded
     """
 
     lock: Required[str]
@@ -74,6 +92,9 @@ class Run(TypedDict, total=False):
     undersold: int
     lost_updates: int
     outcomes: dict[str, int]
+    never_arrived: int
+    never_asked: int
+    never_answered: int
     violations: list[str]
     duration_s: float
     buy_ms: Latency
@@ -108,6 +129,7 @@ class Summary(TypedDict, total=False):
     seed      of faults and chaos
     minutes   of chaos
     rushes    of chaos: which disturbances each had, with its seed and duration
+    canaries  of chaos: locks that must break, and the first rush in which each did
     rounds    of bench
     seconds   of bench: what each round took, by name
     median_s  of bench: the median of each
@@ -123,6 +145,7 @@ class Summary(TypedDict, total=False):
     seed: int | None
     minutes: float
     rushes: Sequence[Mapping[str, Any]]
+    canaries: Mapping[str, int]
     rounds: int
     seconds: Mapping[str, Sequence[float]]
     median_s: Mapping[str, float]

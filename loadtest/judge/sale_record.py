@@ -8,10 +8,42 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from loadtest.judge.evidence import EVIDENCE, NO_EVIDENCE, Evidence
 from loadtest.judge.intervals import Commit, Hold, ProductHistory, Request
 
 #: Every outcome that POST /buy answers with, or a buyer concludes from having no answer.
-OUTCOMES = ("sold", "sold_out", "busy", "lost", "unavailable", "throttled", "error", "unknown")
+OUTCOMES = (
+    *("sold", "sold_out", "closed", "busy", "lost"),
+    *("unavailable", "throttled", "error", "unknown"),
+)
+#: The outcomes after which a buyer has what there was to have.
+FINAL = frozenset({"sold", "sold_out"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a run asked of the shop, and how: the judge compares it with what the shop did.
+
+    stock        units that the sale was to open with
+    buyers       the keys of all who were sent to buy; empty: those of whom anything is known
+    arrived      how many of them were ready to buy, None: all
+    lock         the strategy that each asked for; empty: any
+    product      what they asked for; empty: anything
+    sale         number of the sale that they came for; 0: any
+    recorded     whether the nodes recorded: then what they left out is a finding
+    undisturbed  whether nothing took a lock away from its holder: then two holders are a finding
+    excused      the keys of those who were not to ask again, whatever their answer
+    """
+
+    stock: int
+    buyers: Sequence[str] = ()
+    arrived: int | None = None
+    lock: str = ""
+    product: str = ""
+    sale: int = 0
+    recorded: bool = False
+    undisturbed: bool = False
+    excused: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +68,14 @@ class Finding:
     what      the evidence, one sentence
     attempts  the keys of the first case
     spoils    whether a sale with it is not exact, whatever its totals
+    voids     whether the record itself is not to be believed: only an oversell is concluded from it
     """
 
     rule: str
     what: str
     attempts: tuple[str, ...] = ()
     spoils: bool = True
+    voids: bool = False
 
 
 def more(cases: Sequence[object]) -> str:
@@ -53,16 +87,29 @@ def more(cases: Sequence[object]) -> str:
 class Record:
     """One sale that is over.
 
+    asked    what was asked of the shop
+    opened   units that the sale opened with, as the shop has it
     orders   as GET /sales/<id>/orders has them
     replies  the last reply to each buyer
     history  the events of the sale's product, if any were recorded
     """
 
-    initial_stock: int
+    asked: Asked
+    opened: int
     stock_left: int
     orders: Sequence[Mapping[str, Any]]
     replies: Sequence[Reply]
     history: ProductHistory = field(default_factory=ProductHistory)
+
+    @property
+    def initial_stock(self) -> int:
+        """Units that there were to sell: those that were asked for, whatever the shop says."""
+        return self.asked.stock
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the history of a correct sale under this sale's strategy shows."""
+        return EVIDENCE.get(self.asked.lock, NO_EVIDENCE)
 
     @cached_property
     def committed(self) -> list[Mapping[str, Any]]:
@@ -82,8 +129,10 @@ class Record:
 
     @property
     def oversold(self) -> int:
-        """Orders beyond the stock."""
-        return max(0, len(self.orders) - self.initial_stock)
+        """Units that were promised beyond the stock: orders, and answers `sold` to buyers who have
+        no order any more."""
+        gone = [key for key in self.acknowledged if key not in self.number_of]
+        return max(0, len(self.orders) + len(gone) - self.initial_stock)
 
     @cached_property
     def undersold(self) -> int:
@@ -123,6 +172,15 @@ class Record:
         return self.history.commits
 
     @cached_property
+    def commit_of(self) -> dict[int, Commit]:
+        """By the number of each order: the commit that a node recorded of it, for its own key."""
+        return {
+            commit.order: commit
+            for commit in self.commits
+            if commit.order is not None and self.number_of.get(commit.attempt) == commit.order
+        }
+
+    @cached_property
     def buyers(self) -> list[Reply]:
         """The last reply to everybody who asked; `unknown` to a buyer whom nobody answered."""
         answered = {buyer.key for buyer in self.replies}
@@ -159,9 +217,30 @@ class Record:
         return all(request.type == "fail" for request in asked)
 
     def gave_up(self, buyer: Reply) -> bool:
-        """Whether a buyer got no answer, has no order and did not ask again (its node was killed,
-        say). Such a buyer shows nothing of how the sale went on."""
-        asked = self.requests_of.get(buyer.key)
-        if asked is None or buyer.outcome != "unknown" or buyer.key in self.number_of:
-            return False
-        return all(before.type != "info" for before in asked[:-1])
+        """Whether a buyer got no answer, has no order and was not to ask again (its node was
+        killed, say). Such a buyer shows nothing of how the sale went on."""
+        excused = buyer.key in self.asked.excused
+        return excused and buyer.outcome == "unknown" and buyer.key not in self.number_of
+
+    @cached_property
+    def never_arrived(self) -> int:
+        """Buyers who were sent and never became ready to buy."""
+        sent = len(self.asked.buyers)
+        return 0 if self.asked.arrived is None else max(0, sent - self.asked.arrived)
+
+    @cached_property
+    def never_asked(self) -> int:
+        """Buyers who were ready and of whom no request is known, or no answer where nobody recorded
+        requests."""
+        known = {buyer.key for buyer in self.buyers}
+        silent = sum(key not in known for key in self.asked.buyers)
+        return max(0, silent - self.never_arrived)
+
+    @cached_property
+    def unanswered(self) -> list[Reply]:
+        """The buyers who asked and were neither sold a unit nor answered that none is left."""
+        return [
+            buyer
+            for buyer in self.buyers
+            if buyer.outcome not in FINAL and buyer.key not in self.asked.excused
+        ]

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.reasons import unserved, why
 from loadtest.judge.rules import find
 from loadtest.judge.run import Judged
-from loadtest.judge.sale_record import OUTCOMES, Finding, Record, Reply
+from loadtest.judge.sale_record import OUTCOMES, Asked, Finding, Record, Reply, more
 
-__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Finding", "Judgement", "Reply", "judge"]
+__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Asked", "Finding", "Judgement", "Reply", "judge"]
 
 #: After one of these outcomes a buyer asks again with the same key.
 ASK_AGAIN = frozenset({"busy", "lost", "unavailable", "unknown"})
@@ -31,9 +32,14 @@ DEADLOCK_AFTER = 3
 class Judgement:
     """A verdict, the figures behind it, and the violations that were found.
 
-    recovered   by key: orders that no answer named, after an answer that had left it open
-    findings    the violations with their evidence
-    violations  the names of the findings, each once
+    initial_stock   units that were asked for, whatever the shop opened with
+    never_arrived   buyers who were sent and never became ready
+    never_asked     buyers who were ready and never asked
+    never_answered  buyers who asked and had no final answer
+    recovered       by key: orders that no answer named, after an answer that had left it open
+    findings        the violations with their evidence
+    violations      the names of the findings, each once
+    why             why nothing is concluded, one sentence; empty for any verdict but `unknown`
     """
 
     verdict: str
@@ -44,9 +50,13 @@ class Judgement:
     undersold: int
     lost_updates: int
     outcomes: Mapping[str, int]
+    never_arrived: int = 0
+    never_asked: int = 0
+    never_answered: int = 0
     recovered: Mapping[str, int] = field(default_factory=dict)
     findings: Sequence[Finding] = ()
     violations: Sequence[str] = field(default_factory=tuple)
+    why: str = ""
 
     def as_run(self) -> Judged:
         """Its part of a run in `summary.json`."""
@@ -58,8 +68,12 @@ class Judgement:
             "undersold": self.undersold,
             "lost_updates": self.lost_updates,
             "outcomes": dict(self.outcomes),
+            "never_arrived": self.never_arrived,
+            "never_asked": self.never_asked,
+            "never_answered": self.never_answered,
             "violations": list(self.violations),
             "verdict": self.verdict,
+            "why": self.why,
         }
 
 
@@ -73,10 +87,12 @@ def judge(
     ttl: float | None = None,
     fired: bool = True,
     orphan_lock: str = "",
+    leaked: Sequence[str] = (),
+    asked: Asked | None = None,
 ) -> Judgement:
     """Judge one sale after its drain, or after its deadline.
 
-    initial_stock  units that the sale opened with
+    initial_stock  units that the sale opened with, as the shop has it
     stock_left     units that the shop still shows
     orders         the sale's orders as GET /sales/<id>/orders has them
     replies        the last reply to each buyer
@@ -84,36 +100,48 @@ def judge(
     ttl            seconds that a lock survives its holder; None: nothing is a deadlock
     fired          whether the fault happened; a failed `prove` event in the history also says no
     orphan_lock    the key of a lock that is left after everybody has gone, if any
+    leaked         keys that the sale left on the lock servers and that no lock leaves there
+    asked          what the run asked of the shop; None: a sale of `initial_stock` units, no more
     """
-    record = Record(initial_stock, stock_left, orders, replies, history or ProductHistory())
+    asked = asked or Asked(stock=initial_stock)
+    record = Record(asked, initial_stock, stock_left, orders, replies, history or ProductHistory())
     findings = find(record)
     if orphan_lock:
         what = f"{orphan_lock} is still there, and nobody holds it"
         findings.append(Finding("orphan_lock", what, spoils=False))
+    if leaked:
+        what = f"{leaked[0]} was left on the lock server{more(leaked)}"
+        findings.append(Finding("leaked_key", what))
+    fired = fired and _proved(record.history)
+    verdict = _verdict(record, findings, fired=fired, ttl=ttl)
     return Judgement(
-        verdict=_verdict(record, findings, fired=fired, ttl=ttl),
-        initial_stock=initial_stock,
+        verdict=verdict,
+        initial_stock=asked.stock,
         orders=len(orders),
         stock_left=stock_left,
         oversold=record.oversold,
         undersold=record.undersold,
         lost_updates=record.lost_updates,
         outcomes=record.outcomes,
+        never_arrived=record.never_arrived,
+        never_asked=record.never_asked,
+        never_answered=len(record.unanswered),
         recovered=record.recovered,
         findings=tuple(findings),
         violations=tuple(dict.fromkeys(finding.rule for finding in findings)),
+        why=why(record, findings, fired=fired) if verdict == "unknown" else "",
     )
 
 
 def _verdict(record: Record, findings: Sequence[Finding], *, fired: bool, ttl: float | None) -> str:
     if record.oversold:
         return "oversold"
-    if not (fired and _proved(record.history)):
+    if not fired or any(finding.voids for finding in findings):
         return "unknown"
     if ttl is not None and _deadlocked(record, ttl):
         return "deadlock"
     nothing_sold = not record.orders and record.initial_stock > 0
-    if not record.buyers or nothing_sold or _open_question(record):
+    if not record.buyers or nothing_sold or unserved(record):
         return "unknown"
     if record.undersold:
         return "undersold"
@@ -127,22 +155,6 @@ def _proved(history: ProductHistory) -> bool:
         event["by"] == "fault" and event.get("phase") == "prove" and event["type"] == "fail"
         for event in history.events
     )
-
-
-def _open_question(record: Record) -> bool:
-    """Whether a buyer without an order might have bought by asking for longer.
-
-    Once all units are gone the answer would have been sold_out. After an `error` the shop or the
-    test is wrong, and everything is open.
-    """
-    waiting = [
-        buyer
-        for buyer in record.buyers
-        if buyer.outcome not in {"sold", "sold_out"} and buyer.key not in record.number_of
-    ]
-    if record.units_left:
-        return any(not record.gave_up(buyer) for buyer in waiting)
-    return any(buyer.outcome == "error" for buyer in waiting)
 
 
 def _deadlocked(record: Record, ttl: float) -> bool:

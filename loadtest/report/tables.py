@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
-from loadtest.judge.run import Machine, Run, Summary
+from loadtest.judge.run import Machine, Run, Summary, no_answer
 
 #: The text of a column for a run; `runs` are all runs of the table.
 Figure = Callable[[Run, Sequence[Run]], str]
@@ -33,13 +35,19 @@ FIGURES: dict[str, Figure] = {
     "stock left": lambda run, _: str(run["stock_left"]),
     "oversold": lambda run, _: str(run["oversold"]),
     "lost updates": lambda run, _: str(run["lost_updates"]),
+    "no answer": lambda run, _: str(no_answer(run)),
     "p50 ms": lambda run, _: f"{run['buy_ms']['p50']:.0f}",
     "p95 ms": lambda run, _: f"{run['buy_ms']['p95']:.0f}",
     "seconds": lambda run, _: f"{run['duration_s']:.2f}",
     "time / row-lock": _relative,
 }
-DEMO = ("orders", "stock left", "oversold", "lost updates", "p50 ms", "seconds")
-MATRIX = ("orders", "stock left", "lost updates", "p50 ms", "p95 ms", "seconds", "time / row-lock")
+DEMO = ("orders", "stock left", "oversold", "lost updates", "no answer", "p50 ms", "seconds")
+MATRIX = (
+    *("orders", "stock left", "lost updates", "no answer"),
+    *("p50 ms", "p95 ms", "seconds", "time / row-lock"),
+)
+#: Left out of a table in which every buyer has an answer.
+IF_ANY = "no answer"
 
 
 def verdict_cell(run: Run) -> str:
@@ -63,21 +71,39 @@ def typical(runs: Sequence[Run]) -> list[Run]:
     return chosen
 
 
-def table(runs: Sequence[Run], columns: Sequence[str]) -> Table:
-    """One line per run, for the terminal."""
+def table(runs: Sequence[Run], columns: Sequence[str], *, narrow: bool = False) -> Table:
+    """One line per run, for the terminal. `narrow`: each word of a heading on a line of its own."""
+    columns = _shown(columns, runs)
     shown = Table(box=None, pad_edge=False, header_style="bold")
+    if narrow:
+        shown.padding = (0, 1, 0, 0)
     for name in ("lock", "verdict"):
         shown.add_column(name, no_wrap=True)
     for name in columns:
-        shown.add_column(name, justify="right", no_wrap=True)
+        heading = re.sub(" (?!/)", "\n", name) if narrow else name
+        shown.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
         shown.add_row(named(run), verdict_cell(run), *figures(run, runs, columns))
+    return shown
+
+
+def fitting(runs: Sequence[Run], columns: Sequence[str], console: Console) -> Table:
+    """The table as it fits the console: narrow, and without its last columns, where it must be."""
+    unbounded = console.options.update(width=10_000)
+    shown = table(runs, columns)
+    for left in range(len(columns), -1, -1):
+        if console.measure(shown, options=unbounded).maximum <= console.width:
+            break
+        shown = table(runs, columns[:left], narrow=True)
+        if left < len(columns):
+            shown.caption = f"{console.width} columns: {', '.join(columns[left:])} left out"
     return shown
 
 
 def markdown(summary: Summary, columns: Sequence[str]) -> str:
     """The same as Markdown, with where and when it was measured."""
     runs = summary["runs"]
+    columns = _shown(columns, runs)
     lines = [
         f"| lock | verdict | {' | '.join(columns)} |",
         f"|---|---|{'--:|' * len(columns)}",
@@ -86,6 +112,17 @@ def markdown(summary: Summary, columns: Sequence[str]) -> str:
         cells = [f"**{run['verdict'].upper()}**", *figures(run, runs, columns)]
         lines.append(f"| {named(run, code='`')} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", where(summary)]) + "\n"
+
+
+def _shown(columns: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    return [name for name in columns if name != IF_ANY or any(no_answer(run) for run in runs)]
+
+
+def reasons(runs: Sequence[Run]) -> list[str]:
+    """For each run that is not as expected and says why: a line with its lock and the reason."""
+    return [
+        f"{named(run)}: {run['why']}" for run in runs if not run["as_expected"] and run.get("why")
+    ]
 
 
 def machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
@@ -100,8 +137,15 @@ def machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
-    """Write summary.json into a folder."""
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    """Write summary.json into a folder, in place of the one before or not at all. Raises OSError
+    when the disk is full."""
+    fresh = folder / f".summary-{os.getpid()}.json"
+    try:
+        fresh.write_text(json.dumps(summary, indent=1) + "\n")
+        fresh.replace(folder / "summary.json")
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def named(run: Run, code: str = "") -> str:

@@ -6,9 +6,7 @@ Never imported here: `import locust` patches threading for the whole process.
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,14 +16,19 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from loadtest.stack.stack import ROOT, Stack, StackError
+from loadtest.stack.stack import ROOT, Stack, StackError, inherited
 from servers import embedded
+from servers.errors import NotReady
 from servers.ports import free_port
+from servers.process import ServerProcess
+from servers.signals import uninterrupted
 
 #: Buyers started per second. Above 100 Locust warns that the rate may not be kept: here it does not
 #: matter, the barrier waits for all of them.
 SPAWN_RATE = 400
 START_TIMEOUT = 30.0
+#: Seconds for Locust to end: it keeps nothing that would be lost.
+STOP_TIMEOUT = 2.0
 #: The file of the buyers' events, beside those of the nodes.
 BUYERS = "buyers.jsonl"
 
@@ -51,7 +54,7 @@ class Buyers:
         self.stay = stay
         self.token = token or new_token()
         self._waiting = 0  # buyers that stayed
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = ServerProcess("Locust", log)
 
     @property
     def url(self) -> str:
@@ -59,10 +62,10 @@ class Buyers:
 
     def start(self) -> None:
         """Start Locust, without waiting for it. The nodes need not answer yet. Idempotent."""
-        if self._process is not None:
+        if self._process.process is not None:
             return
         first, *others = [node.url for node in self.stack.nodes]
-        self._process = subprocess.Popen(
+        pid = self._process.start(
             [
                 *(sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py"),
                 *("--host", first, "--nodes", ",".join(others)),
@@ -71,31 +74,21 @@ class Buyers:
                 *(["--stay"] if self.stay else []),
                 *(["--history", str(self.stack.records / BUYERS)] if self.stack.record else []),
             ],
-            cwd=ROOT,
-            env={
-                **os.environ,
+            folder=ROOT,
+            environment={
+                **inherited(),
                 "SHOP_RESTOCK_TOKEN": self.stack.token,
                 "LOCUST_TOKEN": self.token,
                 "LOCUST_TOKEN_FILE": "",
+                "PYTHONUTF8": "1",
             },
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
         )
-        embedded.adopt(self._process.pid)
+        embedded.adopt(pid)
 
     def stop(self) -> None:
         """End Locust; nothing happens if it does not run."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+        with uninterrupted():
+            self._process.stop(STOP_TIMEOUT)
 
     def __enter__(self) -> Self:
         self.start()
@@ -155,16 +148,10 @@ class Buyers:
 
     def wait_until_ready(self) -> None:
         """Wait until Locust answers. Raises StackError."""
-        deadline = time.monotonic() + START_TIMEOUT
-        while True:
-            try:
-                self._ask("/rush")
-                return
-            except StackError:
-                assert self._process is not None
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+        try:
+            self._process.wait_until(lambda: self._ask("/rush"), timeout=START_TIMEOUT, every=0.05)
+        except NotReady as error:
+            raise StackError(str(error)) from error
 
     def _ask(self, path: str, **form: Any) -> dict[str, Any]:
         data = urlencode(form).encode() if form else None

@@ -9,12 +9,16 @@ from typing import Any
 
 from gevent.event import Event
 
+from loadtest.judge.history import Event as Recorded
 from loadtest.judge.history import History
-from loadtest.judge.intervals import Request
-from loadtest.judge.verdict import Judgement, Reply, judge
+from loadtest.judge.intervals import ProductHistory, Request
+from loadtest.judge.verdict import Asked, Judgement, Reply, judge
 from loadtest.rush import measure
 from loadtest.rush.measure import Interval
 from loadtest.stack.client import Shop
+
+#: What the events of a buyer have of an answer.
+SAID = ("order", "replayed", "fence", "sold_in", "error")
 
 
 @dataclass
@@ -38,10 +42,13 @@ class Rush:
     gate: Event = field(default_factory=Event)
     finished: Event = field(default_factory=Event)
     replaced: Event = field(default_factory=Event)
+    stopped: bool = False
     released_at: float = 0.0
+    began_with: int = 0
     replies: dict[str, Reply] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    is_judged: bool = False
 
     def open_sale(self) -> None:
         """Open a new sale. Raises ShopUnreachable."""
@@ -62,45 +69,103 @@ class Rush:
         Call it after the rush: during it, it would delay all the buyers.
         """
         with History(path) as history:
-            for request in self.requests:
-                who: dict[str, Any] = {"attempt": request.attempt, "lock": self.lock}
-                who["product"] = self.product
-                history.record(by="buyer", f="buy", type="invoke", t=request.sent, **who)
-                if request.answered is not None:
-                    answer = {"t": request.answered, "outcome": request.outcome}
-                    answer |= {"order": request.order} if request.order is not None else {}
-                    history.record(by="buyer", f="buy", type=request.type, **answer, **who)
+            for event in self.events():
+                history.record(**event)
+
+    def events(self) -> list[Recorded]:
+        """Every request and every answer, oldest first."""
+        found: list[Any] = []
+        of_all: dict[str, Any] = {
+            "by": "buyer",
+            "f": "buy",
+            "lock": self.lock,
+            "product": self.product,
+        }
+        of_all |= {"sale": self.sale}
+        for request in self.requests:
+            who = {**of_all, "attempt": request.attempt}
+            found.append({**who, "type": "invoke", "t": request.sent})
+            if request.answered is not None:
+                answer = {"type": request.type, "t": request.answered, "outcome": request.outcome}
+                more = {name: getattr(request, name) for name in SAID}
+                answer |= {name: value for name, value in more.items() if value not in (None, "")}
+                found.append({**who, **answer})
+        return sorted(found, key=lambda event: int(event["t"]))
 
     def arrive(self) -> None:
         """Wait at the barrier until every buyer is there."""
         self.arrived += 1
         if self.arrived == self.buyers:
-            self.released_at = time.monotonic()
-            self.gate.set()
+            self.begin()
         self.gate.wait()
+
+    def begin(self) -> None:
+        """Let everybody buy who is there."""
+        self.released_at = time.monotonic()
+        self.began_with = self.arrived
+        self.gate.set()
 
     def over(self) -> bool:
         """Whether it is too late to ask again."""
         return time.monotonic() > self.released_at + self.deadline_s
 
+    def stop(self) -> None:
+        """End it now, if it is not over: whoever has no answer by now will get none."""
+        if not self.finished.is_set():
+            self.stopped = True
+            self.gate.set()
+            self.finished.set()
+
+    def progress(self) -> dict[str, Any]:
+        """How far it is; `left_s`: seconds until its buyers give up, None before their release."""
+        released = self.gate.is_set() and self.released_at
+        left = round(max(0.0, self.released_at + self.deadline_s - time.monotonic()), 1)
+        return {
+            "sale": self.sale,
+            "lock": self.lock,
+            "buyers": self.buyers,
+            "arrived": self.arrived,
+            "answered": len(self.replies),
+            "left_s": left if released else None,
+        }
+
+    def failed(self, reason: str) -> dict[str, Any]:
+        """The run of a rush that could not be judged."""
+        return {"lock": self.lock, "sale": self.sale, "verdict": "unknown", "error": reason}
+
     def leave(self, reply: Reply, interval: Interval) -> None:
         """Record the last answer to a buyer."""
         self.replies[reply.key] = reply
         self.intervals.append(interval)
-        if len(self.replies) == self.buyers:
+        if len(self.replies) >= self.began_with:
             self.finished.set()
 
     def result(self) -> dict[str, Any]:
-        """This run as `summary.json` has it, from the shop's own record."""
+        """This run as `summary.json` has it, from the shop's own record. One that was stopped is
+        `unknown`, unless it had oversold by then."""
         report = self.shop.sale(self.sale)
-        unanswered = {key: Reply(key, "unknown") for key in map(self.key, range(self.buyers))}
         judgement = judge(
             initial_stock=int(report["initial_stock"]),
             stock_left=int(report["stock_left"]),
             orders=self.shop.orders(self.sale),
-            replies=list({**unanswered, **self.replies}.values()),
+            replies=list(self.replies.values()),
+            history=ProductHistory(self.events()),
+            asked=Asked(
+                stock=self.stock,
+                buyers=[self.key(number) for number in range(self.buyers)],
+                arrived=self.arrived,
+                lock=self.lock,
+                product=self.product,
+                sale=self.sale,
+                undisturbed=True,
+            ),
         )
-        return self._as_run(judgement)
+        run = self._as_run(judgement)
+        if self.stopped:
+            run["stopped"] = True
+            run["verdict"] = "oversold" if run["oversold"] else "unknown"
+            run["why"] = f"the rush was stopped: {run.get('why', 'not everybody had an answer')}"
+        return run
 
     def _as_run(self, judgement: Judgement) -> dict[str, Any]:
         return {
@@ -109,6 +174,7 @@ class Rush:
             "sale": self.sale,
             "attempts": self.id,
             "buyers": self.buyers,
+            "arrived": self.arrived,
             "hold_ms": self.hold_ms,
             **judgement.as_run(),
             "duration_s": measure.duration_s(self.intervals),

@@ -13,6 +13,8 @@ from typing import Any
 
 import flask
 
+from loadtest.judge.run import NO_ANSWER, no_answer
+
 KEY = "verdicts"
 TITLE = "Verdicts"
 FILE = "/verdicts/csv"
@@ -23,12 +25,13 @@ COLUMNS = {
     "verdict": "Verdict",
     "buyers": "Buyers",
     "initial_stock": "Stock",
-    "hold_ms": "Hold (ms)",
+    "hold_ms": "Payment (ms)",
     "orders": "Orders",
     "stock_left": "Stock left",
     "oversold": "Oversold",
     "undersold": "Undersold",
     "lost_updates": "Lost updates",
+    "no_answer": "No answer",
     "duration_s": "Seconds",
     "p50": "p50 (ms)",
     "p95": "p95 (ms)",
@@ -38,7 +41,11 @@ COLUMNS = {
 def row(run: dict[str, Any]) -> dict[str, Any]:
     """One run, as in `summary.json`, as a line of the table. A run that failed has only a verdict;
     empty cells, not missing ones, or the table would not open."""
-    flat = {**run, **run.get("buy_ms", {}), "verdict": str(run["verdict"]).upper()}
+    stopped = run.get("stopped") and run["verdict"] == "unknown"
+    verdict = "STOPPED" if stopped else str(run["verdict"]).upper()
+    flat = {**run, **run.get("buy_ms", {}), "verdict": verdict}
+    if NO_ANSWER[0] in run:
+        flat["no_answer"] = no_answer(run)
     return {key: flat.get(key, "") for key in COLUMNS}
 
 

@@ -14,6 +14,8 @@ from loadtest.rush.options import strategy_names
 from loadtest.rush.secret import secret
 from loadtest.rush.web_guard import Guard
 
+#: Of the last run, what GET /runs/state says: it is asked twice a second.
+SHORT = ("sale", "lock", "verdict", "stopped", "error")
 #: Bytes of a form.
 LARGEST_FORM = 16 * 1024
 
@@ -25,13 +27,15 @@ def install(
     *,
     last_run: dict[str, Any],
     runs: list[dict[str, Any]],
+    progress: Callable[[], dict[str, Any] | None],
     begin_another: Callable[[dict[str, Any]], bool],
 ) -> None:
     """Guard the web UI of this environment, if it has one, and add the routes and the tab.
 
     GET /rush says what the last rush came to, GET /runs what all of them came to, GET /runs/state
-    whether one is on. POST /rush, with LOCUST_TOKEN, begins another one with the buyers that are
-    there (after one that was started with --stay).
+    whether one is on, how far it is and in short what the last one came to. POST /rush, with
+    LOCUST_TOKEN, begins another one with the buyers that are there (after one that was started with
+    --stay).
     """
     ui: Any = environment.web_ui  # its decorator has no types
     if ui is None or ui.app is None:
@@ -47,7 +51,13 @@ def install(
 
     def state() -> dict[str, Any]:
         runner = environment.runner
-        return {"state": runner.state if runner else "missing", "number": last_run["number"]}
+        last = {key: last_run[key] for key in SHORT if key in last_run} if runs else None
+        return {
+            "state": runner.state if runner else "missing",
+            "number": last_run["number"],
+            "rush": progress(),
+            "last": last,
+        }
 
     def check_the_form() -> Answer | None:
         """Before a route of Locust's own: it would set every option that a form names."""

@@ -32,17 +32,29 @@ class Shop:
         self.timeout = timeout
 
     def buy(
-        self, *, product: str, lock: str, buyer: str, key: str, stop: str = ""
+        self,
+        *,
+        product: str,
+        lock: str,
+        buyer: str,
+        key: str,
+        stop: str = "",
+        sale: int = 0,
+        hold_ms: int = 0,
     ) -> tuple[int, dict[str, Any]]:
         """Ask for one unit. Returns status and body of the answer, whatever it is.
 
-        stop  the point at which this purchase stops until it is resumed (SHOP_DEMO)
+        stop     the point at which this purchase stops until it is resumed (SHOP_DEMO)
+        sale     number of the sale that the buyer comes for; 0: whichever is open
+        hold_ms  milliseconds between its check and its decrement (SHOP_DEMO)
 
         Raises Refused when nobody listened, so that nothing can have happened, and
         ShopUnreachable when no answer came, so that it may have.
         """
         headers = {"Idempotency-Key": key, "Demo-Stop": stop}
-        wanted = {"product": product, "lock": lock, "buyer": buyer}
+        wanted: dict[str, Any] = {"product": product, "lock": lock, "buyer": buyer}
+        wanted |= {"sale": sale} if sale else {}
+        wanted |= {"hold_ms": hold_ms} if hold_ms else {}
         request = self._request("POST", "/buy", wanted, headers)
         try:
             with urlopen(request, timeout=self.timeout) as response:

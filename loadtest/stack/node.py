@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-import time
 from typing import IO
 
-from loadtest.stack.client import Shop, ShopUnreachable
+from loadtest.stack.client import Shop
 from servers import embedded
 from servers.embedded import ROOT
+from servers.errors import NotReady
 from servers.ports import free_port
+from servers.process import STOP_TIMEOUT, ServerProcess
 
 #: Seconds for a node to answer after its start.
 START_TIMEOUT = 30.0
@@ -35,7 +34,12 @@ class Node:
         self.port = free_port(port)
         self.environment = environment
         self.log = log
-        self.process: subprocess.Popen[bytes] | None = None
+        self._server = ServerProcess(f"node {name}", log)
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """Its gunicorn master while it runs."""
+        return self._server.process
 
     @property
     def url(self) -> str:
@@ -51,40 +55,21 @@ class Node:
         ]
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
-            self.command(),
-            cwd=ROOT,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+        embedded.adopt(
+            self._server.start(self.command(), folder=ROOT, environment=self.environment)
         )
-        embedded.adopt(self.process.pid)
 
     def wait_until_ready(self, shop: Shop) -> None:
         """Wait until /readyz is good. Raises StackError."""
-        deadline = time.monotonic() + START_TIMEOUT
-        while True:
-            try:
-                shop.ready()
-                return
-            except ShopUnreachable as error:
-                assert self.process is not None
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise StackError(
-                        f"node {self.name} did not start ({error}); see {self.log.name}"
-                    ) from error
-                time.sleep(0.05)
-
-    def stop(self, timeout: float = 5.0) -> None:
-        """End it by SIGTERM, and after `timeout` seconds its whole group by SIGKILL."""
-        if self.process is None:
-            return
-        self.process.terminate()
         try:
-            self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        self.process = None
+            self._server.wait_until(shop.ready, timeout=START_TIMEOUT, every=0.05)
+        except NotReady as error:
+            raise StackError(str(error)) from error
+
+    def terminate(self) -> None:
+        """Ask it to end, and do not wait."""
+        self._server.terminate()
+
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
+        """End it by SIGTERM, and after `timeout` seconds its whole group by SIGKILL."""
+        self._server.stop(timeout)

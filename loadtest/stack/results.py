@@ -27,7 +27,7 @@ class ResultFolder:
         self.final = base / started.strftime("%Y-%m-%dT%H-%M-%S")
         for stale in base.glob(".partial-*"):  # of runs that were killed
             if not psutil.pid_exists(int(stale.name.rpartition("-")[2])):
-                shutil.rmtree(stale, ignore_errors=True)
+                _keep_or_remove(stale)
         self.path = base / f".partial-{self.final.name}-{os.getpid()}"
         self.path.mkdir(parents=True)
         VAR.mkdir(exist_ok=True)
@@ -46,6 +46,15 @@ class ResultFolder:
         fresh.symlink_to(self.final.name)
         fresh.replace(link)
         return self.final
+
+
+def _keep_or_remove(stale: Path) -> None:
+    """Give the folder of a killed run its name if there are results in it."""
+    final = stale.with_name(stale.name.removeprefix(".partial-"))
+    if (stale / "summary.json").exists() and not final.exists():
+        stale.rename(final)
+    else:
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 @contextmanager

@@ -8,17 +8,24 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from loadtest.judge.history import Event, read
+import redis
+
+from loadtest.judge.history import Event, Reader
 from loadtest.stack.client import Shop
 from loadtest.stack.node import Node, StackError
 from servers import embedded, zookeeper
 from servers.embedded import ROOT
+from servers.process import STOP_TIMEOUT
+from servers.runtime import runtime_folder
+from servers.signals import uninterrupted
 
 __all__ = ["ROOT", "Node", "Stack", "StackError"]
 
@@ -32,6 +39,34 @@ PAUSES = "unlocked_before_commit=10"
 SETTINGS = "shop.settings"
 #: Begins the name of the database that those of all stacks are copies of.
 TEMPLATE = "oversold_template_"
+
+#: What a user's own environment or .env may say of a real shop, and would spoil a demo.
+PLAIN = {
+    "DEBUG": "0",
+    "HTTPS": "0",
+    "ALLOWED_HOSTS": "localhost,127.0.0.1",
+    "SHOP_BEHIND_PROXY": "0",
+    "BUY_RATE_LIMIT": "",
+    "GUNICORN_CMD_ARGS": "",
+    "PYTHONUTF8": "1",
+}
+
+
+#: Of this project's own, not Locust's.
+KEPT = {"LOCUST_ALLOWED_HOSTS"}
+
+
+def inherited() -> dict[str, str]:
+    """This process's environment for those that it starts in ROOT.
+
+    Without the options of a Locust of the user's own, but for who may open its web UI, and without
+    PYTHONSAFEPATH, which would hide our packages from `python -m`.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in KEPT or not (name.startswith("LOCUST_") or name == "PYTHONSAFEPATH")
+    }
 
 
 def _digest_of_migrations() -> str:
@@ -54,6 +89,7 @@ class Stack:
     port                     where the first node should listen, if that port is free
     extras                   also five servers for Redlock, and ZooKeeper where it is installed
     record                   the nodes record what each purchase did, in a file each in `records`
+    environment              variables of the nodes, beside and before the usual ones
     """
 
     node_class: type[Node] = Node
@@ -69,7 +105,10 @@ class Stack:
         port: int = 0,
         extras: bool = False,
         record: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        if not 1 <= nodes <= len(NAMES):
+            raise StackError(f"{nodes} nodes: there may be 1 to {len(NAMES)}")
         self.workers = workers
         self.threads = threads
         self.log = log
@@ -84,12 +123,16 @@ class Stack:
         self.beside: Callable[[], object] = lambda: None
         self._count = nodes
         self._port = port
+        self._until = 0.0
         self._extras = extras
-        self._folder = tempfile.TemporaryDirectory(prefix="oversold-")
+        self._given = dict(environment or {})
+        self._folder = tempfile.TemporaryDirectory(prefix="run-", dir=runtime_folder())
         self.record = record
         self.records = Path(self._folder.name) / "history"
         if record:
             self.records.mkdir()
+        self._reader = Reader(self.records)
+        self._events: list[Event] = []
 
     def __enter__(self) -> Self:
         try:
@@ -112,18 +155,29 @@ class Stack:
         return Shop(self.nodes[node].url, token=self.token, name=self.nodes[node].name)
 
     def stop(self) -> None:
-        """Stop everything that was started, nodes first."""
-        self.progress("stopping")
-        for node in self.nodes:
-            if node.process is not None:
-                node.process.terminate()  # all at once; stop() waits for each
-        for node in self.nodes:
-            node.stop()
-        for valkey in self.valkeys:
-            valkey.stop()
-        if self.zookeeper is not None:
-            self.zookeeper.stop()
-        self._folder.cleanup()
+        """Stop everything that was started, nodes first. A signal does not interrupt it."""
+        with uninterrupted(self._say_what_is_left):
+            self._until = time.monotonic() + STOP_TIMEOUT
+            self._say_what_is_left()
+            for node in self.nodes:
+                node.terminate()  # all at once; stop() waits for each
+            for node in self.nodes:
+                node.stop(self._until - time.monotonic())
+            for valkey in self.valkeys:
+                valkey.terminate()
+            for valkey in self.valkeys:
+                valkey.stop()
+            if self.zookeeper is not None:
+                self.zookeeper.stop()
+            self._folder.cleanup()
+
+    def _say_what_is_left(self) -> None:
+        """Say what the stopping waits for. Stopping goes on where nobody listens any more."""
+        left = [f"node {node.name}" for node in self.nodes if node.process is not None]
+        seconds = max(0.0, self._until - time.monotonic())
+        waits = f": {', '.join(left)}, at most {seconds:.0f} s" if left else ""
+        with suppress(OSError, SystemExit):  # rich ends the process where a pipe is closed
+            self.progress(f"stopping{waits}")
 
     def _start(self) -> None:
         self.progress("starting PostgreSQL and Valkey")
@@ -146,14 +200,11 @@ class Stack:
         for number, node in enumerate(self.nodes):
             node.wait_until_ready(self.shop(number))
         if self.zookeeper is not None:
-            try:
-                self.zookeeper.wait_until_ready()
-            except TimeoutError as error:
-                raise StackError(str(error)) from error
+            self.zookeeper.wait_until_ready()
 
     def _environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
+        own = {
+            **PLAIN,
             "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database(),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
             **(self._own_extras() if self._extras else {}),
@@ -167,14 +218,32 @@ class Stack:
             "PYTHONUNBUFFERED": "1",
             **({"SHOP_DEMO_HISTORY": str(self.records)} if self.record else {}),
         }
+        files = {f"{name}_FILE": "" for name in own}  # a file that the user names would win
+        return {**inherited(), **files, **own}
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """What one node is given: its name, by which a history tells nodes apart."""
-        return {**environment, "SHOP_DEMO_NODE": NAMES[number]}
+        """What one node is given: also its name, by which a history tells nodes apart."""
+        return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self._given}
+
+    def new_events(self) -> list[Event]:
+        """The events recorded since the last call, oldest first. Raises OSError."""
+        found = self._reader.new_events()
+        self._events += found
+        return found
 
     def events(self) -> list[Event]:
-        """What was recorded so far. Raises BrokenHistory, OSError."""
-        return read(self.records.glob("*.jsonl"))
+        """All events recorded so far, oldest first. Raises OSError."""
+        self.new_events()
+        return sorted(self._events, key=lambda event: event["t"])
+
+    def keys_on_lock_servers(self) -> set[str]:
+        """Every key on the Valkeys of this run, with its server. Empty where they are others'."""
+        found = set()
+        for number, valkey in enumerate(self.valkeys):
+            for database in (0, 1):  # 1 has the locks, 0 those of Redlock and the cache
+                with redis.Redis(port=valkey.port, db=database) as client:
+                    found |= {f"{number}/{database}/{key.decode()}" for key in client.scan_iter()}
+        return found
 
     def _own_database(self) -> str:
         """A copy of one that was migrated once: to migrate takes longer than a node to start."""
@@ -183,7 +252,8 @@ class Stack:
             self.progress("migrating, once")
             first = f"oversold_first_{secrets.token_hex(4)}"
             url = embedded.create_database(first)
-            self._migrate({**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": SETTINGS})
+            shop = {**PLAIN, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": SETTINGS}
+            self._migrate({**inherited(), "DATABASE_URL_FILE": "", **shop})
             embedded.keep_as(first, template, instead_of=TEMPLATE)
         self._is_migrated = True
         name = f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}"

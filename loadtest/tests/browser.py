@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -56,3 +57,37 @@ class Watched:
         provoked = any(f"status of {status} " in message.text for status in self.refusals)
         if message.type in ("error", "warning") and not provoked:
             self.complaints.append(message.text)
+
+
+#: Every text of a chart that is a word, with its box on the canvas.
+WORDS = """(id) => echarts.getInstanceByDom(document.getElementById(id)).getZr().storage
+    .getDisplayList(true)
+    .filter((drawn) => drawn.type === "tspan" && /[a-z]/.test(drawn.style.text))
+    .map((drawn) => {
+      const box = drawn.getBoundingRect().clone();
+      const moved = drawn.getComputedTransform();
+      if (moved) box.applyTransform(moved);
+      return { text: drawn.style.text, x: box.x, y: box.y, width: box.width, height: box.height };
+    })"""
+
+
+def words_of(page: Page, chart: str) -> list[dict[str, Any]]:
+    """The words in the chart of this id: `text`, `x`, `y`, `width` and `height` in pixels."""
+    return list(page.evaluate(WORDS, chart))
+
+
+def printed_over_each_other(texts: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """The pairs of texts whose boxes overlap."""
+
+    def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
+        return all(
+            one[at] < other[at] + other[size] and other[at] < one[at] + one[size]
+            for at, size in (("x", "width"), ("y", "height"))
+        )
+
+    return [
+        (one["text"], other["text"])
+        for number, one in enumerate(texts)
+        for other in texts[:number]
+        if overlap(one, other)
+    ]

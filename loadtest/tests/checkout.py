@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,26 +15,71 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+#: Settings and proxies of a user's own, none of which may matter to a demo.
+OWN = {
+    "http_proxy": "http://127.0.0.1:9",
+    "HTTPS_PROXY": "http://127.0.0.1:9",
+    "ALL_PROXY": "socks5://127.0.0.1:9",
+    "PYTHONIOENCODING": "latin-1",
+    "LOCUST_HEADLESS": "1",
+    "PGSERVICE": "nowhere",
+    "PGOPTIONS": "-c nonsense=1",
+    "PGPORT": "1",
+    "HTTPS": "1",
+    "DEBUG": "1",
+    "BUY_RATE_LIMIT": "1/60s",
+    "GUNICORN_CMD_ARGS": "--workers 0",
+}
+
+
 def fresh_copy(folder: Path) -> Path:
-    """Copy every file that git tracks or would add."""
+    """Copy every file of the project."""
+    for name in files(ROOT):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def files(root: Path) -> list[str]:
+    """Every file that git tracks or would add; in a ZIP without .git, all that nothing made."""
+    if not (root / ".git").exists():
+        return sorted(path.relative_to(root).as_posix() for path in _walk(root))
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=ROOT,
+        cwd=root,
         check=True,
         capture_output=True,
         text=True,
     )
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
+    return sorted(name for name in listed.stdout.split("\0") if (root / name).is_file())
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    made = {".venv", ".venv-tools", "var", "results", "__pycache__", ".env"}
+    for path in folder.iterdir():
+        if path.name in made or path.name.endswith("_cache"):
+            continue
+        if path.is_dir():
+            yield from _walk(path)
+        else:
+            yield path
 
 
 def fresh_environment() -> dict[str, str]:
-    """The environment without the variables of this test run and of make."""
-    ours = ("DATABASE_URL", "REDIS_", "SHOP_", "DJANGO_", "PYTEST_", "MAKE", "MFLAGS", "ARGS")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    """The environment without the variables of this test run and of make, and with a user's own."""
+    ours: tuple[str, ...] = (
+        "DATABASE_URL",
+        "REDIS_",
+        "SHOP_",
+        "DJANGO_",
+        "PYTEST_",
+        "MAKE",
+        "MFLAGS",
+        "ARGS",
+    )
+    ours += ("no_proxy", "NO_PROXY")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return {**plain, **OWN}
 
 
 def start(folder: Path, *command: str) -> subprocess.Popen[str]:

@@ -20,6 +20,9 @@ def _every_stack_has_a_database_of_its_own() -> Iterator[None]:
 
 @pytest.fixture
 def clone() -> Iterator[Path]:
-    """A fresh copy of the project. Not in tmp_path: other pytest runs tidy up there."""
-    with tempfile.TemporaryDirectory(prefix="oversold-clone-") as folder:
+    """A fresh copy of the project, in a folder whose name a shell would take apart.
+
+    Not in tmp_path: other pytest runs tidy up there.
+    """
+    with tempfile.TemporaryDirectory(prefix='oversold clone\'s "$HOME" ü-') as folder:
         yield fresh_copy(Path(folder))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.sale_record import Finding, Reply
+from loadtest.judge.sale_record import Asked, Finding, Reply
 from loadtest.judge.verdict import Judgement, judge
 
 SOLD_BY = {"sold": "ok", "unknown": "info"}
@@ -94,13 +95,23 @@ class Happenings:
     def left(self) -> int:
         return self.stock - len(self.orders) if self.shelf is None else self.shelf
 
-    def judged(self, *, left: int | None = None, **more: Any) -> Judgement:
+    def judged(
+        self,
+        *,
+        left: int | None = None,
+        asked: Mapping[str, Any] | None = None,
+        excused: Collection[str] = (),
+        **more: Any,
+    ) -> Judgement:
+        """The judgement; `asked` has fields of Asked, `more` arguments of judge."""
+        what = {"stock": self.stock, "excused": frozenset(excused), **(asked or {})}
         return judge(
-            initial_stock=self.stock,
+            initial_stock=more.pop("opened", self.stock),
             stock_left=self.left() if left is None else left,
             orders=self.orders,
             replies=list(self.replies.values()),
             history=self.history(),
+            asked=Asked(**what),
             **{"ttl": 1.0, **more},
         )
 

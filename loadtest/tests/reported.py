@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from loadtest.expected import EXPECTED
+from loadtest.judge.history import Event
 from loadtest.report import html as html_report
 from loadtest.report.timeline import timeline
 from loadtest.tests.happenings import Happenings
@@ -81,3 +83,24 @@ def write_faults(folder: Path, **more: Any) -> Path:
     events = [event for shop in (token, redis, crash) for event in shop.history().events]
     events.sort(key=lambda event: event["t"])
     return html_report.write(folder, summary_of(*runs), events, title="every fault", faults=FAULTS)
+
+
+def write_every_fault(folder: Path) -> Path:
+    """The report of every strategy under every fault and under some that are still to come; the
+    pause of `token` is real, was healed at once, and is opened first."""
+    faults = dict.fromkeys(fault for row in EXPECTED.values() for fault in row)
+    names = [*(f for f in faults if not f.startswith("rush")), *(f"to-come-{n}" for n in range(7))]
+    token = paused()
+    fired = token.history().events[3]["t"]
+    for phase, ms in (("fire", 0), ("heal", 1), ("fire", 2), ("heal", 3)):
+        at = {"t": fired + ms * 1_000_000, "phase": phase, "what": phase}
+        token.events.append(cast(Event, {"by": "fault", "f": "pause", "type": "ok", **at}))
+    pause = run_of(token, "token", "pause", verdict="oversold", story=[])
+    cells = [
+        {**pause, "lock": lock, "fault": fault, "verdict": row.get(fault, "exact")}
+        for lock, row in EXPECTED.items()
+        for fault in names
+        if fault in row or fault.startswith("to-come")
+    ]
+    events = sorted(token.history().events, key=lambda event: event["t"])
+    return html_report.write(folder, summary_of(*cells), events, title="every fault", faults=FAULTS)

@@ -83,7 +83,7 @@ def test_nothing_on_the_page_is_blocked_and_its_chart_is_drawn(stack: Stack, pag
     styled = page.locator("#chart div").first
     assert "position" in (styled.get_attribute("style") or ""), "ECharts lays its canvas out"
     page.locator("#code summary").click()
-    expect(page.locator("#code pre").first).to_be_visible()
+    expect(page.locator("#code-rest pre").first).to_be_visible()
     page.get_by_role("button", name="New round").click()
     expect(page.locator("[data-buyer=A]")).to_contain_text("Has not come yet.")
 

@@ -86,7 +86,8 @@ def assert_contrast(run: dict[str, Any]) -> None:
         assert run["verdict"] == "oversold"
         assert run["orders"] >= 150
         assert run["stock_left"] > 0
-        assert run["violations"] == ["lost_update"]
+        assert run["violations"] == ["lost_update", "stale_write"]
+        assert (run["never_arrived"], run["never_asked"], run["never_answered"]) == (0, 0, 0)
     else:
         assert (run["verdict"], run["orders"], run["stock_left"]) == ("exact", 100, 0)
         counts = {outcome: count for outcome, count in run["outcomes"].items() if count}

@@ -15,7 +15,7 @@ import pytest
 
 from loadtest.judge import intervals
 from loadtest.judge.history import (
-    BrokenHistory,
+    DAMAGED,
     History,
     Reader,
     by_product,
@@ -95,13 +95,24 @@ def test_a_torn_last_line_is_skipped(tmp_path: Path) -> None:
     assert [event["f"] for event in read([path])] == ["acquire"]
 
 
-@pytest.mark.parametrize("line", ['{"t": 1, "by', "[]", '{"by": "node"}', "17"])
-def test_a_damaged_line_inside_is_an_error_that_names_it(tmp_path: Path, line: str) -> None:
-    whole = json.dumps({"t": 1, "by": "node", "f": "x", "type": "ok"})
+@pytest.mark.parametrize(
+    "line",
+    [
+        *('{"t": 1, "by', "[]", '{"by": "node"}', "17", "\x00\x00", ""),
+        '{"t": "now", "by": "node", "f": "x", "type": "ok"}',
+        '{"t": 7, "by": "node", "f": "after_read", "type": "ok", "amount": "many"}',
+        '{"t": 7, "by": "buyer", "f": "buy", "type": "ok"}',
+    ],
+)
+def test_a_line_that_is_no_event_becomes_one_that_says_so(tmp_path: Path, line: str) -> None:
+    whole = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok"})
     path = tmp_path / "h"
     path.write_text(f"{whole}\n{line}\n{whole}\n")
-    with pytest.raises(BrokenHistory, match=r"line 2.*repeat the run"):
-        read([path])
+    events = read([path])
+    assert [event["by"] for event in events] == ["node", DAMAGED, "node"]
+    assert events[1]["t"] == 7
+    assert "h has a line that is no event" in events[1]["what"]
+    assert "repeat the run" in events[1]["what"]
 
 
 def test_an_event_costs_at_most_25_microseconds(tmp_path: Path) -> None:
@@ -125,6 +136,7 @@ def test_events_are_sorted_by_product() -> None:
 
     node = {"by": "node", "f": "after_read", "type": "ok"}
     fault = {"by": "fault", "f": "restart", "type": "ok", "phase": "heal"}
+    damaged = {"by": DAMAGED, "f": "line", "type": "fail"}
     events: list[Any] = [
         {**node, "attempt": "1"},  # recorded before its buyer's own line
         buyer("1", "apple"),
@@ -134,10 +146,11 @@ def test_events_are_sorted_by_product() -> None:
         {**node, "attempt": "2"},
         {**node, "attempt": "somebody else's"},
         node,  # of no attempt: recorded by a thread that renews
+        damaged,
     ]
     assert by_product(events) == {
-        "apple": [events[0], events[1], events[3]],
-        "pear": [events[2], events[3], events[4], events[5]],
+        "apple": [events[0], events[1], events[3], damaged],
+        "pear": [events[2], events[3], events[4], events[5], damaged],
     }
 
 
@@ -159,7 +172,7 @@ def test_a_reader_returns_every_line_once_while_the_histories_grow(tmp_path: Pat
 
 def test_a_history_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: dict[str, Mock] = {}
-    for name in ("_requests", "_holds", "_commits"):
+    for name in ("_requests", "_holds_by_handler", "_commits"):
         calls[name] = Mock(return_value=[])
         monkeypatch.setattr(intervals, name, calls[name])
     history = intervals.ProductHistory()

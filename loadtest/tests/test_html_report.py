@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from loadtest.report.html import write
+import pytest
+
+from loadtest.judge import intervals
+from loadtest.report.html import ASSETS, HERE, write
 from loadtest.report.html.data import report_data
 from loadtest.report.html.timeline import OPEN, SOLD, STALE, timeline
 from loadtest.tests.happenings import Happenings
 from loadtest.tests.reported import HOSTILE, calm, crowd, run_of, summary_of, write_faults
 from loadtest.tests.test_timeline import RUN, paused
+from servers.embedded import ROOT
 
 
 def drawn(shop: Happenings, **more: Any) -> dict[str, Any]:
@@ -130,6 +135,41 @@ def test_a_buyers_wait_ends_with_its_last_answer() -> None:
     assert report_data(summary_of(run), shop.history().events)["latency"] == [
         ["redis", 1, [80.0] * 6]
     ]
+
+
+def test_the_events_of_each_run_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: Counter[str] = Counter()
+
+    def watch(name: str) -> None:
+        parse = getattr(intervals, name)
+
+        def counted(*events: Any) -> Any:
+            parsed[name] += 1
+            return parse(*events)
+
+        monkeypatch.setattr(intervals, name, counted)
+
+    for name in ("_requests", "_holds_by_handler", "_commits"):
+        watch(name)
+    shops = {"a1": crowd("a1", buyers=3, stock=2), "b2": calm("b2")}
+    events = [event for shop in shops.values() for event in shop.history().events]
+    runs = [run_of(shop, "none", "rush", attempts=name) for name, shop in shops.items()]
+    parsed.clear()
+    report_data(summary_of(*runs), events)
+    assert parsed == {"_requests": 2, "_holds_by_handler": 2, "_commits": 2}
+
+
+def test_page_and_report_have_one_palette_and_one_dom_js(tmp_path: Path) -> None:
+    report = write_faults(tmp_path).read_text()
+    look, dom = ((ASSETS / name).read_text() for name in ("look.css", "dom.js"))
+    assert look in report
+    assert re.sub("^export ", "", dom, flags=re.MULTILINE) in report
+    own = [path for path in HERE.iterdir() if path.suffix in {".css", ".js"}]
+    own += (ROOT / "shop" / "demo" / "static").rglob("*.[cj]s*")
+    assert len(own) > 10
+    for path in own:
+        assert "--ground:" not in path.read_text(), path
+        assert "function icon(" not in path.read_text(), path
 
 
 def test_text_that_looks_like_markup_stays_in_the_data(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from loadtest.tests.browser import Watched, launched
-from loadtest.tests.reported import HOSTILE, write_faults, write_rush
+from loadtest.tests.browser import Watched, launched, printed_over_each_other, words_of
+from loadtest.tests.reported import HOSTILE, write_every_fault, write_faults, write_rush
 
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1920), ("dark", 390)]
 #: Milliseconds until the timeline of 200 buyers is on the screen.
@@ -102,9 +102,9 @@ def test_by_keyboard_the_grid_opens_into_a_timeline_and_back(page: Page, tmp_pat
         page.keyboard.press("Tab")
         if focused.get_attribute("class") and "cell" in (focused.get_attribute("class") or ""):
             break
-    expect(focused).to_have_text("over")
+    expect(focused).to_have_attribute("aria-label", "token under pause: oversold, as expected")
     page.keyboard.press("ArrowRight")  # token has no cell under this fault
-    expect(focused).to_have_text("over")
+    expect(focused).to_have_attribute("aria-label", "token under pause: oversold, as expected")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
     expect(focused).to_have_attribute("aria-label", "redis under crash: exact, expected undersold")
@@ -181,3 +181,45 @@ def test_nothing_runs_off_the_screen_and_axe_finds_nothing_serious(
         assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
         assert evaluated(page, "document.documentElement.scrollWidth") <= width
         page.close()
+
+
+def test_26_faults_fit_on_1280_pixels_and_their_signs_are_explained(
+    page: Page, tmp_path: Path
+) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    opened(page, write_every_fault(tmp_path))
+    assert page.locator(".grid thead th").count() >= 26
+    box = page.locator("#verdicts-box")
+    assert evaluated(page, "document.documentElement.scrollWidth") <= 1280
+    assert box.evaluate("it => it.scrollWidth") <= box.evaluate("it => it.clientWidth")
+    key = page.locator("#verdicts-key li")
+    expect(key).to_contain_text(["exact", "oversold", "undersold", "deadlock"])
+
+
+def test_on_a_phone_the_names_of_locks_and_faults_stay_while_the_cells_move(
+    page: Page, tmp_path: Path
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    opened(page, write_every_fault(tmp_path))
+    lock = page.locator(".grid tbody th", has_text="setnx-expire-repair")
+    box = page.locator("#verdicts-box")
+    before, room = lock.bounding_box(), box.bounding_box()
+    assert before is not None
+    assert room is not None
+    assert before["height"] < 50, "one line, not one letter a line"
+    assert before["width"] < room["width"] / 2, "the cells have the larger part"
+    box.evaluate("it => it.scrollTo(300, 200)")
+    after, head = lock.bounding_box(), page.locator(".grid thead th").nth(10).bounding_box()
+    assert after is not None
+    assert head is not None
+    assert abs(after["x"] - before["x"]) <= 4  # the spacing of the table
+    assert head["y"] >= room["y"] - 1
+
+
+def test_a_fault_and_its_end_are_not_printed_over_each_other(page: Page, tmp_path: Path) -> None:
+    """They are a millisecond apart, twice."""
+    opened(page, write_every_fault(tmp_path))
+    texts = words_of(page, "lanes")
+    assert {"fault", "healed"} <= {text["text"] for text in texts}
+    ours = [text for text in texts if text["text"] in ("fault", "healed", "two holders")]
+    assert printed_over_each_other(ours) == []

@@ -40,19 +40,9 @@ def sales(draw: st.DrawFn, *, pauses: bool = False) -> Happenings:
 
 
 def expected(sale: Happenings) -> str:
-    """Nobody bought: unknown. So is a sale with units left of which somebody was left without an
-    answer twice. Else exact."""
-    if not sale.orders:
-        return "unknown"
-    if len(sale.orders) == sale.stock:
-        return "exact"
-    sold = {order["key"] for order in sale.orders}
-    open_answers = [
-        request.attempt
-        for request in sale.history().requests
-        if request.type == "info" and request.attempt not in sold
-    ]
-    return "unknown" if len(set(open_answers)) < len(open_answers) else "exact"
+    """Nobody bought, or somebody was left without a final answer: unknown. Else exact."""
+    served = all(reply.outcome in {"sold", "sold_out"} for reply in sale.replies.values())
+    return "exact" if sale.orders and served else "unknown"
 
 
 @quick

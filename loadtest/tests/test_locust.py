@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -16,7 +18,10 @@ from urllib.request import urlopen
 
 import pytest
 
+from loadtest.judge.evidence import EVIDENCE
+from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush.locust_process import Buyers
+from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, Stack, StackError
 
 
@@ -85,6 +90,84 @@ def test_a_shop_that_is_not_there_says_how_to_start_one(stack: Stack) -> None:
     assert "make serve" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--processes=2", "--master", "--worker"])
+def test_more_than_one_process_of_locust_is_refused(stack: Stack, option: str) -> None:
+    done = locust(stack, "--lock", "none", "-u", "5", option)
+    assert done.returncode == 2
+    assert "the buyers of a rush wait for each other inside one process" in done.stderr
+
+
+def test_more_than_one_process_is_refused_from_the_environment_too(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCUST_MODE_MASTER", "true")
+    assert locust(stack, "--lock", "none", "-u", "5").returncode == 2
+
+
+def test_a_rush_that_its_time_limit_cuts_off_is_no_verdict(stack: Stack) -> None:
+    slow = ("--lock", "row-lock", "--hold-ms", "300", "--product", "pear")
+    done = locust(stack, *slow, "-u", "40", "--stock", "40", "-t", "3s")
+    assert done.returncode == 6, done.stderr
+    assert "UNKNOWN [row-lock]" in done.stderr
+    assert "the rush was stopped: " in done.stderr
+
+
+def test_a_rush_that_a_signal_cuts_off_is_no_verdict(stack: Stack) -> None:
+    running = {}
+    for what in (signal.SIGINT, signal.SIGTERM):
+        slow = ("--lock", "row-lock", "--hold-ms", "300", "--product", what.name)
+        command = [sys.executable, "-m", "locust", "--headless", "--host", stack.nodes[0].url]
+        running[what] = subprocess.Popen(
+            [*command, *slow, "-u", "40", "--stock", "40", "--only-summary"],
+            cwd=ROOT,
+            env={**os.environ, "SHOP_RESTOCK_TOKEN": stack.token},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    for what, process in running.items():
+        wait_for_an_order(stack, what.name)
+        process.send_signal(what)
+    assert {what: process.wait(30) for what, process in running.items()} == dict.fromkeys(
+        running, EXIT_CODES["unknown"]
+    )
+
+
+def wait_for_an_order(stack: Stack, product: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if stack.shop()._ask("GET", f"/sales/latest?product={product}")["orders"]:
+                return
+        except ShopUnreachable:  # there is no such sale yet
+            pass
+        time.sleep(0.05)
+    raise AssertionError(f"nobody bought {product}")
+
+
+def test_a_rush_that_was_stopped_sells_nothing_in_the_next_sale(stack: Stack) -> None:
+    """Its purchases wait in the nodes for the lock, 0.3 s each, and go on after the stop."""
+    with tempfile.TemporaryFile() as log, Buyers(stack, log=log) as buyers:
+        buyers.wait_until_ready()
+        crowd = {"user_count": 60, "spawn_rate": 400}
+        buyers._begin(
+            "/swarm",
+            {**crowd, "lock": "redis", "stock": 60, "hold_ms": 300, "product": "plum"}
+            | {"deadline": 60.0},
+        )
+        wait_for_an_order(stack, "plum")
+        urlopen(buyers._request("/stop", b""), timeout=30).close()
+        stopped = buyers._ask("/rush")
+        after = [rush(buyers, lock=lock, product="plum") for lock in ("none", "version")]
+    assert (stopped["verdict"], stopped["lock"]) == ("unknown", "redis")
+    assert stopped["why"].startswith("the rush was stopped: ")
+    assert [run["verdict"] for run in after] == ["oversold", "exact"]
+    assert [run["violations"] for run in after][1] == []
+    for run in after:
+        keys = [order["key"] for order in stack.shop().orders(run["sale"])]
+        assert all(key.startswith(run["attempts"]) for key in keys)
+
+
 @pytest.mark.parametrize("option", ["--history", "--result"])
 def test_a_file_that_cannot_be_written_is_named_and_the_run_ends_without_a_verdict(
     stack: Stack, tmp_path: Path, option: str
@@ -125,6 +208,14 @@ def test_the_web_ui_is_opened_under_the_names_that_are_allowed(
             connection.close()
 
 
+def test_the_judge_knows_of_every_strategy_whether_it_locks(stack: Stack) -> None:
+    locks = {"redis", "redlock", "zookeeper", "process"}
+    assert {name: evidence.locked for name, evidence in EVIDENCE.items()} == {
+        one["name"]: one["backend"] in locks and not one["reserves"]
+        for one in stack.shop().strategies()
+    }
+
+
 def test_one_locust_serves_rush_after_rush(stack: Stack) -> None:
     with tempfile.TemporaryFile() as log, Buyers(stack, log=log) as buyers:
         runs = [rush(buyers, lock=lock) for lock in ("none", "token", "none")]
@@ -148,5 +239,5 @@ def test_a_rush_out_of_bounds_is_refused_with_the_reason(stack: Stack) -> None:
         buyers.rush(lock="none", buyers=5, stock=2, hold_ms=9999, product="apple", deadline=60)
 
 
-def rush(buyers: Buyers, *, lock: str) -> dict[str, Any]:
-    return buyers.rush(lock=lock, buyers=60, stock=20, hold_ms=0, product="apple", deadline=60)
+def rush(buyers: Buyers, *, lock: str, product: str = "apple") -> dict[str, Any]:
+    return buyers.rush(lock=lock, buyers=60, stock=20, hold_ms=0, product=product, deadline=60)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import http.client
+import io
 import json
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +13,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
+import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -194,3 +198,50 @@ def test_another_rush_is_refused_where_no_buyers_stayed(served: tuple[Stack, Buy
     status, body = post(buyers, "/rush", RUSH, token=buyers.token)
     assert (status, "--stay" in body["message"]) == (409, True)
     assert number(buyers) == before + 1
+
+
+def test_locust_has_a_tab_with_the_verdicts_and_their_csv(
+    served: tuple[Stack, Buyers], browser: Browser
+) -> None:
+    _, buyers = served
+    run = buyers.rush(lock="none", buyers=20, stock=10, hold_ms=0, product="apple", deadline=60)
+    page = browser.new_page()
+    page.goto(f"{buyers.url}/?tab=verdicts")
+    page.get_by_role("tab", name="Verdicts").click()
+    newest = page.locator("tbody tr").first
+    for cell in ("none", "OVERSOLD", str(run["orders"])):
+        expect(newest.get_by_role("cell", name=cell, exact=True).first).to_be_visible()
+    page.get_by_role("tab", name="Download Data").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download verdicts CSV").click()
+    rows = list(csv.DictReader(io.StringIO(download.value.path().read_text())))
+    assert (rows[-1]["lock"], rows[-1]["verdict"]) == ("none", "OVERSOLD")
+    assert rows[-1]["orders"] == str(run["orders"])
+    page.close()
+
+
+def test_a_look_costs_the_shop_at_most_5_ms_of_cpu(served: tuple[Stack, Buyers]) -> None:
+    """Of the whole node, Locust's state included."""
+    node = served[0].nodes[0]
+    assert node.process is not None
+    master = psutil.Process(node.process.pid)
+    processes = [master, *master.children(recursive=True)]
+
+    def spent() -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+    page = http.client.HTTPConnection("127.0.0.1", node.port, timeout=10)  # kept, as a browser does
+
+    def look(times: int) -> float:
+        """Milliseconds of CPU for each."""
+        before = spent()
+        for _ in range(times):
+            page.request("GET", "/state?product=apple")
+            assert page.getresponse().read()
+        return (spent() - before) / times * 1000
+
+    look(20)  # each worker's first one
+    each = min(look(60) for _ in range(3))  # others on the machine only ever add to it
+    page.close()
+    print(f"{each:.2f} ms of CPU")
+    assert 0 < each <= 5

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from loadtest.commands import readme
+from loadtest.faults import FAULTS
 from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_environment
 
 TEXT = (ROOT / "README.md").read_text()
@@ -116,6 +117,7 @@ def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
             run_of("setnx", "slow", "exact"),
             run_of("setnx", "restart", "oversold"),
             run_of("row-lock", "crash", "exact"),
+            run_of("row-lock", "db-failover", "oversold"),  # no lock's matter
         ],
     }
     assert readme.locks_table(matrix, faults).splitlines()[2:5] == [
@@ -128,13 +130,24 @@ def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
 def test_the_readme_is_not_written_from_a_run_of_some_strategies_or_faults(tmp_path: Path) -> None:
     folder = tmp_path / "2026-01-02T03-04-05"
     folder.mkdir()
-    part = {"runs": [{"lock": "redis", "fault": "pause"}]}
+    part = {"runs": [{"lock": "redis", "fault": "pause", "verdict": "exact"}]}
     (folder / "summary.json").write_text(json.dumps(part))
     for name in ("matrix.md", "faults.md"):
         (folder / name).touch()
     assert readme.newest(tmp_path, "matrix.md", readme.is_every_strategy) is None
     assert readme.newest(tmp_path, "faults.md", readme.is_every_fault) is None
     assert readme.newest(tmp_path, "faults.md", bool) == folder / "faults.md"
+
+
+def test_the_page_of_faults_is_not_written_from_a_run_that_shows_nothing_in_part() -> None:
+    runs: list[Any] = [
+        {"lock": f"lock-{number}", "fault": fault, "verdict": "exact"}
+        for number in range(readme.SOME + 1)
+        for fault in FAULTS
+    ]
+    assert readme.is_every_fault(runs)
+    runs[3]["verdict"] = "unknown"
+    assert not readme.is_every_fault(runs)
 
 
 def test_the_page_of_faults_names_no_process_and_no_port() -> None:

@@ -74,3 +74,19 @@ def test_what_was_not_run_has_no_figures() -> None:
     runs = [run("redis", 1.0), missing]
     text = report.markdown(summary_of(runs), ("orders", "seconds"))
     assert "| `zookeeper` | **NOT_RUN** |  |  |" in text
+
+
+def test_buyers_without_an_answer_have_a_column_where_there_are_any() -> None:
+    cut_off = run("none", 1.0, never_arrived=1, never_asked=2, never_answered=30)
+    header, _, first, *_ = report.markdown(summary_of([cut_off]), report.DEMO).splitlines()
+    assert "| no answer |" in header
+    assert "| 33 |" in first
+    all_answered = report.markdown(summary_of([run("none", 1.0)]), report.DEMO)
+    assert "no answer" not in all_answered
+
+
+def test_a_run_that_is_not_as_expected_says_why() -> None:
+    few = run("none", 1.0, as_expected=False, why="50 buyers for 100 units are too few")
+    assert report.reasons([run("redis", 1.0, why=""), few]) == [
+        "none: 50 buyers for 100 units are too few"
+    ]

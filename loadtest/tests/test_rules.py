@@ -29,7 +29,27 @@ def test_an_acknowledged_order_that_went_is_a_lost_ack_though_the_last_answer_wa
     finding = only(shop.judged(), "lost_ack")
     assert finding.what == "rival-3 was answered with order 33; there is none"
     assert finding.attempts == ("rival-3",)
-    assert shop.judged().verdict == "unknown"
+
+
+def test_a_lost_order_counts_as_a_unit_that_was_promised() -> None:
+    """Two units, two orders, and a third buyer who was answered `sold`: three were promised."""
+    shop = one_after_the_other()
+    shop.asks(60, "rival-3")
+    shop.answered(61, "rival-3", "sold", 33)
+    judged = shop.judged()
+    assert (judged.verdict, judged.oversold, judged.orders) == ("oversold", 1, 2)
+
+
+def test_a_lost_order_alone_is_no_oversell() -> None:
+    """Two units, one order and one that is gone: nobody was promised a third."""
+    shop = Happenings(stock=2)
+    shop.buys(0, "victim", 2, fence=1)
+    shop.asks(20, "rival-1")
+    shop.answered(21, "rival-1", "sold", 33)
+    judged = shop.judged()
+    assert judged.oversold == 0
+    assert "lost_ack" in judged.violations
+    assert judged.verdict != "exact"
 
 
 def sold_out_at(ms: float) -> Happenings:
@@ -90,7 +110,7 @@ def test_a_refused_buyer_with_an_order_is_a_false_refusal() -> None:
 def test_a_buyer_whose_answer_was_left_open_once_may_have_an_order() -> None:
     for answers in (("unknown", "busy"), ("busy", "unknown"), ("",), ("", "lost")):
         judged = refused_and_sold(*answers)
-        assert (judged.verdict, judged.violations) == ("exact", ())
+        assert (judged.verdict, judged.violations) == ("unknown", ())  # no final answer
         assert judged.recovered == {"rival-1": 31}
 
 
@@ -138,5 +158,5 @@ def test_of_many_cases_the_first_is_named_and_the_others_counted() -> None:
 def test_a_unit_that_a_counter_gave_away_is_gone_before_its_node_read_anything() -> None:
     shop = sold_out_at(22.9)
     assert shop.judged().violations == ("false_sold_out",)
-    shop.at(22.5, "rival-1", "reserves")
+    shop.at(22.5, "rival-1", "reserve")
     assert shop.judged().violations == ()

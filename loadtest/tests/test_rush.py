@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from loadtest.judge.run import no_answer
 from loadtest.judge.verdict import Reply
 from loadtest.rush.measure import Interval
 from loadtest.rush.rush import Rush
@@ -11,7 +14,9 @@ from loadtest.stack.client import Shop
 
 
 class SoldBoth(Shop):
-    """A shop that sold its two units to the first two buyers of a rush."""
+    """A shop that sold its two units to the first buyers of a rush: to two, or to more."""
+
+    sold = 2
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:9", token="")
@@ -21,17 +26,109 @@ class SoldBoth(Shop):
 
     def orders(self, sale: int) -> list[dict[str, Any]]:
         return [
-            {"order": n, "key": f"rush/buyer-{n}", "fence": None, "stock_seen": 2 - n}
-            for n in (0, 1)
+            {"order": n, "key": f"rush/buyer-{n}", "fence": None, "stock_seen": max(1, 2 - n)}
+            for n in range(self.sold)
         ]
 
 
-def test_a_buyer_without_an_answer_counts_as_unknown() -> None:
+def rush_of(buyers: int, orders: int = 2) -> Rush:
+    shop = SoldBoth()
+    shop.sold = orders
+    return Rush(
+        shop=shop, lock="none", buyers=buyers, stock=2, hold_ms=0,
+        product="apple", deadline_s=60, id="rush",
+    )  # fmt: skip
+
+
+def rush_of_three() -> Rush:
+    """Of three buyers two asked, and one of these was answered."""
     rush = Rush(
         shop=SoldBoth(), lock="none", buyers=3, stock=2, hold_ms=0,
         product="apple", deadline_s=1, id="rush",
     )  # fmt: skip
+    rush.arrived = 3
+    rush.begin()
+    for number in (0, 1):
+        rush.ask(f"rush/buyer-{number}")
+    rush.requests[0].answer("sold", {"order": 0})
     rush.leave(Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    return rush
+
+
+def test_who_never_asked_and_who_was_never_answered_are_counted_and_leave_no_verdict() -> None:
+    run = rush_of_three().result()
+    assert (run["verdict"], run["violations"]) == ("unknown", [])
+    assert (run["outcomes"]["sold"], run["outcomes"]["unknown"]) == (1, 1)
+    assert (run["never_arrived"], run["never_asked"], run["never_answered"]) == (0, 1, 1)
+    assert no_answer(run) == 2
+    assert run["why"].startswith("1 never asked; 1 had no final answer (1 unknown)")
+
+
+def test_who_never_arrived_is_counted_and_leaves_no_verdict() -> None:
+    rush = rush_of_three()
+    rush.arrived = 2
     run = rush.result()
-    assert (run["verdict"], run["violations"]) == ("exact", [])
-    assert (run["outcomes"]["sold"], run["outcomes"]["unknown"]) == (1, 2)
+    assert (run["verdict"], run["never_arrived"], run["never_asked"]) == ("unknown", 1, 0)
+
+
+def test_a_rush_begins_without_those_who_do_not_come_and_ends_with_those_who_did() -> None:
+    rush = rush_of_three()
+    rush.arrived = 1
+    rush.begin()
+    assert rush.gate.is_set()
+    rush.leave(Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    assert rush.finished.is_set()
+
+
+@pytest.mark.parametrize(("orders", "verdict"), [(2, "unknown"), (3, "oversold")])
+def test_a_rush_that_was_stopped_says_nothing_of_its_lock_unless_it_had_oversold(
+    orders: int, verdict: str
+) -> None:
+    rush = rush_of(3, orders)
+    rush.stop()
+    assert rush.gate.is_set(), "its watcher would wait for buyers who never come"
+    assert rush.finished.is_set()
+    run = rush.result()
+    assert (run["verdict"], run["stopped"]) == (verdict, True)
+
+
+def test_a_rush_that_is_over_is_not_stopped_any_more() -> None:
+    rush = rush_of(1)
+    rush.leave(Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    rush.stop()
+    assert not rush.stopped
+    assert "stopped" not in rush.result()
+
+
+def test_a_rush_counts_down_from_its_release_on() -> None:
+    rush = rush_of(2)
+    rush.arrived = 1
+    assert rush.progress() == {
+        "sale": 0, "lock": "none", "buyers": 2, "arrived": 1, "answered": 0, "left_s": None,
+    }  # fmt: skip
+    rush.arrive()
+    left = rush.progress()["left_s"]
+    assert 50 < left <= 60
+    rush.released_at -= 100
+    assert rush.progress()["left_s"] == 0.0
+
+
+def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
+    assert rush_of(2).failed("no answer") == {
+        "lock": "none", "sale": 0, "verdict": "unknown", "error": "no answer",
+    }  # fmt: skip
+
+
+def test_a_rush_that_was_stopped_says_so() -> None:
+    rush = rush_of_three()
+    rush.stop()
+    assert rush.result()["why"].startswith("the rush was stopped: ")
+
+
+def test_the_stock_that_was_asked_for_is_what_counts() -> None:
+    """The shop opened the sale with two units, and three were asked for."""
+    rush = rush_of_three()
+    rush.stock = 3
+    run = rush.result()
+    assert (run["initial_stock"], run["violations"]) == (3, ["wrong_stock", "lost_update"])
+    assert run["why"] == "the sale opened with 2 units, and 3 were asked for"

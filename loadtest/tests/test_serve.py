@@ -3,13 +3,21 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+from http.cookiejar import CookieJar
 from pathlib import Path
-from urllib.request import urlopen
+from typing import cast
+from urllib.parse import urlencode
+from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
-from loadtest.tests.checkout import assert_nothing_is_left, start
+import pytest
+
+from loadtest.commands import serve
+from loadtest.stack.stack import Stack
+from loadtest.tests.checkout import assert_nothing_is_left, fresh_environment, start
 
 
-def test_serve_says_where_it_listens_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
+def test_serve_says_where_everything_is_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
     serving = start(clone, "-m", "loadtest", "serve")
     assert serving.stdout is not None
     said = ""
@@ -17,13 +25,50 @@ def test_serve_says_where_it_listens_and_ends_cleanly_on_ctrl_c(clone: Path) -> 
         said += line
         if "Ctrl-C" in line:
             break
-    urls = re.findall(r"http://127\.0\.0\.1:\d+", said)
-    assert len(urls) == 3, said  # the page, Locust, and a second node
-    for url, page in zip(urls, ("/", "/", "/healthz"), strict=True):
-        with urlopen(url + page, timeout=10) as answer:
+    where = dict(
+        re.findall(r"^(page|admin|Locust)  +(http://127\.0\.0\.1:\d+)/", said, re.MULTILINE)
+    )
+    (node,) = re.findall(r"more nodes of the shop: (\S+)", said)
+    for url in (f"{where['page']}/", f"{where['Locust']}/", f"{node}/healthz"):
+        with urlopen(url, timeout=10) as answer:
             assert answer.status == 200
+
+    (login,) = re.findall(r"\(user demo, password (\S+)\)", said)
+    assert "Log out" in logged_in(f"{where['admin']}/admin/", "demo", login)
+
+    (command,) = re.findall(r"^  (SHOP_RESTOCK_TOKEN=.+)$", said, re.MULTILINE)
+    done = subprocess.run(
+        f"{command} --users 60 --stock 30",
+        shell=True,
+        cwd=clone,
+        env=fresh_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]  # exact
+    assert "EXACT [redis]: 30 orders for 30 units" in done.stderr
 
     os.killpg(serving.pid, signal.SIGINT)
     serving.communicate(timeout=30)
-    assert serving.returncode == 130
+    assert serving.returncode == 0, "Ctrl-C is the normal end of it"
     assert_nothing_is_left(clone)
+
+
+def logged_in(url: str, user: str, password: str) -> str:
+    """The first page of the admin after a login."""
+    browser = build_opener(HTTPCookieProcessor(CookieJar()))
+    with browser.open(url, timeout=10) as page:
+        (token,) = re.findall(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.read().decode())
+        address = page.url
+    form = {"username": user, "password": password, "csrfmiddlewaretoken": token}
+    with browser.open(address, urlencode(form).encode(), timeout=10) as page:
+        return str(page.read().decode())
+
+
+def test_no_admin_is_made_in_a_database_that_is_not_the_runs_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://somebody.elses/shop")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a user was made"))
+    assert serve.make_admin(cast(Stack, None)) == ""

@@ -26,6 +26,8 @@ class Conditions:
     hole: bool = False  # drop everything
     replication_hole: bool = False  # drop what a server sends to its replicas
     refusing: bool = False  # accept no connection
+    dropped: int = 0  # bytes that fell into a hole, ever
+    delayed: int = 0  # bytes that were delayed, ever
     rules: list[LostReply] = field(default_factory=list)
     connections: set[Connection] = field(default_factory=set)
 
@@ -103,6 +105,7 @@ class Connection:
             self._replicates = b"PSYNC" in self._handshake
         if self._is_in_a_hole(side):
             self.has_lost = True
+            self.conditions.dropped += len(data)
         elif not self._drains:
             self._pass(side, data)
 
@@ -134,6 +137,7 @@ class Connection:
         holes = [side for side in (self.client, self.server) if self._is_in_a_hole(side)]
         for side in holes:
             self.has_lost = self.has_lost or bool(side.queue)
+            self.conditions.dropped += sum(len(data or b"") for _, data in side.queue)
             side.forget()
         if holes:
             return
@@ -173,6 +177,8 @@ class Connection:
         if self._losing is not None and side is self.server:
             self._lose(data)
         elif self.conditions.delay or side.queue or self._waits_for_server(side):
+            if self.conditions.delay:
+                self.conditions.delayed += len(data or b"")
             side.queue.append((asyncio.get_running_loop().time() + self.conditions.delay, data))
             self._flush(side)
         else:

@@ -70,6 +70,16 @@ class Proxy:
         """How many clients are connected."""
         return len(self._conditions.connections)
 
+    @property
+    def dropped(self) -> int:
+        """How many bytes black holes have swallowed since the start."""
+        return self._conditions.dropped
+
+    @property
+    def delayed(self) -> int:
+        """How many bytes were delivered late, or will be, since the start."""
+        return self._conditions.delayed
+
     def start(self) -> None:
         """Listen. Raises OSError when the port or the socket is taken."""
         if self._loop is not None:

@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 
 class Copy:
-    """manage.py, shop, locks and servers, copied. `prefix` is put before every command."""
+    """manage.py, assets, shop, locks and servers, copied. `prefix` is put before every command."""
 
     def __init__(self, root: Path, *, temporary: Path, prefix: list[str] | None = None) -> None:
         self.root = root
@@ -61,7 +61,7 @@ class Copy:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         leave_out = shutil.ignore_patterns("__pycache__", "tests")
-        for folder in ("shop", "locks", "servers"):
+        for folder in ("assets", "shop", "locks", "servers"):
             shutil.copytree(ROOT / folder, root / folder, ignore=leave_out)
         shutil.copy(ROOT / "manage.py", root)
 
@@ -82,14 +82,18 @@ class Copy:
     def postgres(self) -> psutil.Process:
         return psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
 
+    def socket_folder(self) -> Path:
+        return Path((self.data / "postmaster.pid").read_text().splitlines()[4])
+
     def valkey(self) -> psutil.Process:
         registry = json.loads((self.root / "var" / "users.json").read_text())
         return psutil.Process(registry["valkey"]["pid"])
 
     def stop_whatever_runs(self) -> None:
         """Kill what a failed test left."""
-        for process in psutil.process_iter(["name", "cmdline"]):
-            if str(self.root) in " ".join(process.info["cmdline"] or []):
+        for process in psutil.process_iter(["cmdline", "cwd"]):
+            known = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
+            if str(self.root) in " ".join(known):  # Valkey writes over its command line
                 process.kill()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,16 +16,18 @@ import psutil
 import psycopg
 import pytest
 
+from servers.errors import EmbeddedError
+from servers.postgres import Postgres
 from servers.tests.copy_of_project import Copy, User, assert_gone, is_gone
 
 
 @pytest.fixture(scope="module")
 def copy() -> Iterator[Copy]:
-    """One copy for all tests here: initdb takes its time."""
+    """One copy for all tests here: initdb takes its time. A shell would take its name apart."""
     with tempfile.TemporaryDirectory(prefix="oversold-") as name:
         temporary = Path(name) / "t"
         temporary.mkdir()
-        copy = Copy(Path(name) / "copy", temporary=temporary)
+        copy = Copy(Path(name) / 'a copy\'s "$HOME" `id` ü', temporary=temporary)
         try:
             yield copy
         finally:
@@ -140,12 +143,13 @@ def test_a_stale_pid_that_belongs_to_another_postgresql_now_does_not_stop_the_st
 def stale_files(copy: Copy) -> dict[Path, str]:
     """The two files that name the pid of a server that was stopped since."""
     with User(copy):
-        names = ("postmaster.pid", ".s.PGSQL.5432.lock")
-        return {copy.data / name: (copy.data / name).read_text() for name in names}
+        files = (copy.data / "postmaster.pid", copy.socket_folder() / ".s.PGSQL.5432.lock")
+        return {file: file.read_text() for file in files}
 
 
 def assert_starts_over(copy: Copy, stale: dict[Path, str], pid: int) -> None:
     for file, text in stale.items():
+        file.parent.mkdir(exist_ok=True)
         file.write_text("\n".join([str(pid), *text.splitlines()[1:]]) + "\n")
         shutil.chown(file, copy.data.owner(), copy.data.group())
     with User(copy) as user:
@@ -184,6 +188,35 @@ def test_postgresql_is_durable_and_has_connections_for_two_demos(copy: Copy) -> 
             "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [list(wanted)]
         ).fetchall()
     assert dict(found) == wanted
+
+
+def test_the_wheel_may_be_in_such_a_path_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """initdb hands the path of its programs to a shell; they are copied for it then."""
+    monkeypatch.setattr("servers.initdb.SHELL_CHARACTERS", re.compile("site-packages"))
+    with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
+        server = Postgres(tmp_path / "data", runtime=Path(folder))
+        server.start()
+        try:
+            host = str(server.socket_folder())
+            psycopg.connect(host=host, user="postgres", dbname="postgres").close()
+        finally:
+            server.stop()
+        assert [path.name for path in Path(folder).iterdir()] == ["wheel"], "the copy is gone"
+
+
+def test_what_initdb_complains_of_is_in_the_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "in the way").touch()
+    with (
+        tempfile.TemporaryDirectory(prefix="oversold-") as folder,
+        pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"),
+    ):
+        Postgres(tmp_path / "data", runtime=Path(folder)).start()
+    assert caplog.text == "", "said once"
 
 
 # --- as an ordinary user, in a deep folder ------------------------------------------------------

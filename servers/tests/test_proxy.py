@@ -86,6 +86,25 @@ def test_a_black_hole_answers_nobody_and_what_was_sent_into_it_is_lost(
     assert direct.get("k") is None
 
 
+def test_bytes_that_were_dropped_or_delayed_are_counted(proxy: Proxy, client: redis.Redis) -> None:
+    """The evidence of a fault: a hole into which nobody sent anything has harmed nobody."""
+    client.ping()
+    assert (proxy.dropped, proxy.delayed) == (0, 0)
+    proxy.delay(0.01)
+    client.ping()
+    both_ways = len(b"*1\r\n$4\r\nPING\r\n" + b"+PONG\r\n")
+    assert (proxy.dropped, proxy.delayed) == (0, both_ways)
+    proxy.black_hole()
+    with pytest.raises(redis.TimeoutError):
+        client.set("k", "v")
+    assert proxy.dropped >= len(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n")
+    assert proxy.delayed == both_ways
+    lost = proxy.dropped
+    proxy.pass_on()
+    client.ping()
+    assert proxy.dropped == lost
+
+
 def test_after_a_black_hole_connections_that_lost_bytes_are_cut_and_the_others_stay(
     proxy: Proxy, direct: redis.Redis
 ) -> None:

@@ -11,13 +11,26 @@ MOST_BUYERS = 1000
 MOST_STOCK = 10_000
 
 
-def available() -> list[Strategy]:
-    """Every strategy whose servers are there."""
-    return [one for one in STRATEGIES.values() if not one.needs or getattr(settings, one.needs)]
+#: What to set for a strategy whose servers are not there, by its `needs`.
+MISSING = {
+    "REDLOCK_URLS": "needs five more Redis servers: REDLOCK_URLS",
+    "ZOOKEEPER_HOSTS": "needs ZooKeeper: ZOOKEEPER_HOSTS",
+}
 
 
-def _choices() -> list[tuple[str, str]]:
-    return [(one.name, one.title) for one in available()]
+def choices() -> list[tuple[Strategy, str]]:
+    """Every strategy, and why it cannot be chosen here; empty where it can."""
+    return [(one, _missing(one)) for one in STRATEGIES.values()]
+
+
+def _missing(strategy: Strategy) -> str:
+    if not strategy.needs or getattr(settings, strategy.needs):
+        return ""
+    return MISSING[strategy.needs]
+
+
+def _choosable() -> list[tuple[str, str]]:
+    return [(one.name, one.title) for one, missing in choices() if not missing]
 
 
 def _whole_number(least: int, most: int) -> forms.IntegerField:
@@ -30,7 +43,7 @@ class LockForm(forms.Form):
     """Which strategy."""
 
     lock = forms.ChoiceField(
-        choices=_choices,
+        choices=_choosable,
         error_messages=dict.fromkeys(("required", "invalid_choice"), "Choose one of the list."),
     )
 

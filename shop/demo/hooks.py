@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -32,17 +33,19 @@ from shop.demo import stepper
 LONGEST_STOP = 30.0
 LOOK_EVERY = 0.005
 #: What begins, and may still fail; everything else has happened.
-BEGINS = {"acquire", "before_commit", "release"}
+BEGINS = {"begins", "acquire", "reserve", "before_commit", "release"}
 
 
 @dataclass(frozen=True, slots=True)
 class TracedPurchase:
-    """One request of a purchase: its Idempotency-Key, the points at which it is to stop, and what
-    it did that is not yet written."""
+    """One request of a purchase: its Idempotency-Key, the points at which it is to stop, what it
+    did that is not yet written, and what all its events have: its thread, and the sale once that
+    is known."""
 
     attempt: str
     stops: frozenset[str]
     kept: list[dict[str, Any]] = field(default_factory=list)
+    of: dict[str, object] = field(default_factory=dict)
 
 
 _purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=None)
@@ -101,6 +104,8 @@ class Recorder:
 
     def record(self, purchase: TracedPurchase, event: str, facts: Mapping[str, object]) -> None:
         """Record one event of a purchase."""
+        if facts.get("sale") is not None:
+            purchase.of["sale"] = facts["sale"]
         line: dict[str, Any] = {
             "t": time.monotonic_ns(),
             "by": "node",
@@ -110,6 +115,7 @@ class Recorder:
             "f": event,
             "type": "invoke" if event in BEGINS else "ok",
             **facts,
+            **purchase.of,
         }
         if self.at_once:
             self.write([line])
@@ -122,7 +128,9 @@ class Recorder:
         if pid not in self._files:  # the first event, or the first after a fork
             path = self.folder / f"node-{self.node}-{pid}.jsonl"
             self._files[pid] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(self._files[pid], "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+        text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+        if os.write(self._files[pid], text) != len(text):
+            raise OSError("half an event was written: make room on the disk and repeat the run")
 
     def stop_at(self, purchase: TracedPurchase, name: str) -> None:
         """Wait here until the file that lets this purchase go on appears."""
@@ -147,7 +155,7 @@ class TraceMiddleware:
         if key is None:
             return self.get_response(request)
         stops = frozenset(filter(None, request.headers.get("Demo-Stop", "").split(",")))
-        purchase = TracedPurchase(key, stops)
+        purchase = TracedPurchase(key, stops, of={"thread": threading.get_ident()})
         before = _purchase.set(purchase)
         try:
             probe.point("arrives")

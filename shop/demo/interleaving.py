@@ -23,7 +23,7 @@ from django.db import connections
 from shop import probe
 
 #: Points that nobody stops at: what they lie between is decided elsewhere.
-PASSED = {"arrives", "reserve", "acquire", "release", "released"}
+PASSED = {"arrives", "begins", "reserve", "acquire", "release", "released"}
 #: Seconds until a thread that should have moved is given up.
 TIMEOUT = 15.0
 

@@ -28,7 +28,7 @@ ITS_OWN = (ShopError, KeyHasBought, LockError, redis.RedisError, DatabaseError, 
 
 
 class BrokenFile(BadInput):
-    """The file of this strategy does not work. Correct it and save."""
+    text = "The file of this strategy does not work. Correct it and save."
 
 
 def install() -> None:

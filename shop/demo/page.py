@@ -14,8 +14,8 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 
 from shop import reports
 from shop.api import DEMO_PRODUCT, endpoint, parse_product
-from shop.demo import rush, steps
-from shop.demo.forms import LockForm, RushForm, available
+from shop.demo import rush, steps, verdict
+from shop.demo.forms import LockForm, RushForm, choices
 from shop.demo.source import critical_section
 from shop.errors import BadInput, Unavailable
 from shop.strategies import STRATEGIES
@@ -28,11 +28,12 @@ SHOWN = 12
 @endpoint("GET")
 def index(request: HttpRequest) -> HttpResponse:
     shown = {
-        "strategies": available(),
+        "choices": choices(),
         "demo": settings.SHOP_DEMO,
         "locust": settings.LOCUST_URL,
         "product": DEMO_PRODUCT,
         "buyers": steps.BUYERS,
+        "deadline": rush.DEADLINE,
     }
     return render(request, "shop/page.html", shown)
 
@@ -42,7 +43,7 @@ def state(request: HttpRequest) -> HttpResponse:
     """What the page asks for up to four times a second: one query, and a look into Redis."""
     product = parse_product(request.GET)
     sales = reports.current_reports(product, steps.PRODUCT)
-    body: dict[str, Any] = {"sale": sales.get(product), "rush": None, "steps": None}
+    body: dict[str, Any] = {"sale": None, "rush": None, "steps": None}
     if settings.SHOP_DEMO:
         try:
             body["rush"] = rush.state()
@@ -51,35 +52,41 @@ def state(request: HttpRequest) -> HttpResponse:
             round_now = None  # the shelf is worth showing without it
         if round_now is not None:
             body["steps"] = {**round_now, "sale": sales.get(steps.PRODUCT)}
+    if product in sales:
+        body["sale"] = _named_now(sales[product], body["rush"])
     return JsonResponse(body)
+
+
+def _named_now(sale: dict[str, Any], now: dict[str, Any] | None) -> dict[str, Any]:
+    """The newest sale with its verdict and lock, by what Locust said last."""
+    of_sale = {
+        which: it
+        for which in ("last", "rush")
+        if (it := (now or {}).get(which)) is not None and it.get("sale") == sale["sale"]
+    }
+    return verdict.named(sale, of_sale.get("last"), of_sale.get("rush"))
 
 
 @endpoint("GET")
 def history(request: HttpRequest) -> HttpResponse:
-    """The newest sales, each with its verdict and with what Locust knows of its rush."""
+    """The newest sales, each with its verdict, its lock and what Locust knows of its rush."""
     sales = reports.recent_reports(product=parse_product(request.GET), count=SHOWN)
     runs = rush.runs()
+    shown = []
     for sale in sales:
-        run = runs.get(sale["sale"], {})
-        sale["verdict"] = _verdict(sale, run)
-        sale["run"] = {name: run.get(name) for name in ("lock", "buyers", "hold_ms", "duration_s")}
-    return JsonResponse({"sales": sales})
-
-
-def _verdict(sale: dict[str, Any], run: dict[str, Any]) -> str:
-    """The judge's word where a rush was judged, else what the orders alone say."""
-    if sale["oversold"]:
-        return "oversold"
-    if "verdict" in run:
-        return str(run["verdict"])
-    return "exact" if sale["orders"] == sale["initial_stock"] else "open"
+        run = runs.get(sale["sale"])
+        if run is None and not sale["open"] and not sale["orders"]:
+            continue  # nobody came
+        figures = {name: (run or {}).get(name) for name in ("buyers", "hold_ms", "duration_s")}
+        shown.append({**verdict.named(sale, run, None), "run": figures})
+    return JsonResponse({"sales": shown})
 
 
 @endpoint("GET")
 def code(request: HttpRequest, lock: str) -> HttpResponse:
     if lock not in STRATEGIES:
         raise BadInput("unknown lock", allowed=STRATEGIES)
-    return JsonResponse({"parts": critical_section(STRATEGIES[lock])})
+    return JsonResponse({"blocks": critical_section(STRATEGIES[lock])})
 
 
 @endpoint("POST")
@@ -90,6 +97,13 @@ def start_rush(request: HttpRequest) -> HttpResponse:
             return _beside_the_fields(form)
         rush.start(**form.cleaned_data, product=DEMO_PRODUCT)
     return JsonResponse({"started": form.cleaned_data}, status=202)
+
+
+@endpoint("POST")
+def stop_rush(request: HttpRequest) -> HttpResponse:
+    with _demo():
+        rush.stop(product=DEMO_PRODUCT)
+    return JsonResponse({}, status=202)
 
 
 @endpoint("POST")

@@ -1,4 +1,4 @@
-"""The rush that the page starts: Locust runs it, this asks Locust for it.
+"""The rush that the page starts and stops: Locust runs it, this asks Locust for it.
 
 A browser opens six connections to a host and can make no rush of its own. Locust opens the sale
 too, so the restock token stays where it was.
@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 from django.conf import settings
+from django.db import OperationalError
 
+from shop import stock as shelf
 from shop.errors import BadInput, Forbidden, ShopError, Unavailable
 from shop.redis import locks_client
 
 #: Buyers started per second; above 100 Locust warns that it will be unreliable.
 SPAWN_RATE = 100
+#: Seconds after its release until the buyers of a rush give up.
+DEADLINE = 60
 #: Seconds for Locust to answer.
 TIMEOUT = 3.0
+#: Seconds for Locust to stop all buyers.
+STOP_TIMEOUT = 15.0
 #: Seconds in which Locust may not know yet of the rush that it was asked to start.
 BEGINNING = 5.0
 #: Seconds for which a Locust that does not answer is taken to be busy with that rush.
@@ -38,13 +45,17 @@ STATE, LOOKED, STARTED, STARTING = (
 
 
 class RushIsOn(ShopError):
-    """A rush is on. Wait until it is over."""
+    text = "A rush is on. Wait until it is over."
+    status = 409
 
+
+class NoRush(ShopError):
+    text = "No rush is on: there is nothing to stop."
     status = 409
 
 
 class DemoOnly(Forbidden):
-    """This works in a demo only: start the shop with make serve, or with SHOP_DEMO=1."""
+    text = "This works in a demo only: start the shop with make serve, or with SHOP_DEMO=1."
 
 
 def start(*, lock: str, buyers: int, stock: int, hold_ms: int, product: str) -> None:
@@ -60,7 +71,8 @@ def start(*, lock: str, buyers: int, stock: int, hold_ms: int, product: str) -> 
             raise RushIsOn
         rush = {"lock": lock, "buyers": buyers, "stock": stock, "hold_ms": hold_ms}
         form = {"user_count": buyers, "spawn_rate": SPAWN_RATE, "product": product}
-        answer = _ask("/swarm", lock=lock, stock=stock, hold_ms=hold_ms, **form)
+        wanted = {"lock": lock, "stock": stock, "hold_ms": hold_ms, "deadline": DEADLINE}
+        answer = _ask("/swarm", {**form, **wanted})
         if not answer.get("success"):
             raise BadInput(f"Locust did not start the rush: {answer.get('message')}")
         started = {**rush, "after": state["number"], "at": time.time()}
@@ -69,26 +81,59 @@ def start(*, lock: str, buyers: int, stock: int, hold_ms: int, product: str) -> 
         client.delete(STARTING)
 
 
-def state() -> dict[str, Any]:
-    """Whether a rush is on, which one was started from here last, and how many Locust has run.
+def stop(*, product: str) -> None:
+    """End the rush that is on, and its sale: what is still under way sells nothing any more.
 
-    Locust is asked at most twice a second: it is busy with the buyers.
+    Raises NoRush, or Unavailable where Locust or the database does not answer in time.
     """
+    if not settings.LOCUST_URL or _ask("/runs/state")["state"] in IDLE:
+        raise NoRush
+    try:
+        shelf.close(product=product)
+    except OperationalError as error:
+        raise Unavailable("the sale could not be closed: press Stop again") from error
+    finally:
+        _ask("/stop", {}, timeout=STOP_TIMEOUT)
+
+
+def state() -> dict[str, Any]:
+    """What Locust does, asked at most twice a second: it is busy with the buyers.
+
+    on       whether a rush is on
+    started  the rush that was started from here last, None if none was
+    number   how many rushes Locust has run
+    rush     the present one: sale, lock, buyers, arrived, answered, left_s; None if none is on
+    last     what the last one came to: sale, lock, verdict, stopped; None before the first
+    """
+    nothing: dict[str, Any] = {"on": False, "started": None, "number": 0, "rush": None}
     if not settings.LOCUST_URL:
-        return {"on": False, "started": None, "number": 0}
+        return {**nothing, "last": None}
     client = locks_client()
     if client.set(LOOKED, 1, nx=True, px=LOOK_EVERY_MS):
         try:
-            looked = _ask("/runs/state")
+            looked = {"rush": None, "last": None, **_ask("/runs/state"), "at": time.time()}
         except Unavailable:
-            before = _read(client.get(STATE)) or {"number": 0}
-            looked = {"state": "away", "number": before["number"]}
+            looked = {**(_read(client.get(STATE)) or {**nothing, "last": None}), "state": "away"}
         client.set(STATE, json.dumps(looked), ex=KEPT)
     state, started = (_read(text) for text in client.mget(STATE, STARTED))
     if state is None:
-        return {"on": False, "started": started, "number": 0}
+        return {**nothing, "started": started, "last": None}
     on = state["state"] not in {*IDLE, "away"} or _begins(started, state)
-    return {"on": on, "started": started, "number": state["number"]}
+    return {
+        "on": on,
+        "started": started,
+        "number": state["number"],
+        "rush": _by_now(state) if on else None,
+        "last": state["last"],
+    }
+
+
+def _by_now(state: dict[str, Any]) -> dict[str, Any] | None:
+    """The present rush, its countdown reduced by the time since Locust was asked."""
+    rush: dict[str, Any] | None = state["rush"]
+    if rush is None or rush["left_s"] is None:
+        return rush
+    return {**rush, "left_s": max(0.0, round(rush["left_s"] - (time.time() - state["at"]), 1))}
 
 
 def runs() -> dict[int, dict[str, Any]]:
@@ -113,13 +158,15 @@ def _read(text: bytes | str | None) -> dict[str, Any] | None:
     return None if text is None else dict(json.loads(text))
 
 
-def _ask(path: str, **form: Any) -> dict[str, Any]:
+def _ask(
+    path: str, form: Mapping[str, object] | None = None, *, timeout: float = TIMEOUT
+) -> dict[str, Any]:
     """What Locust answers. Raises BadInput where it does not take the form, else Unavailable."""
-    data = urlencode(form).encode() if form else None
+    data = None if form is None else urlencode(form).encode()
     bearer = {"Authorization": f"Bearer {settings.LOCUST_TOKEN}"} if settings.LOCUST_TOKEN else {}
     request = Request(settings.LOCUST_URL + path, data, bearer)
     try:
-        with urlopen(request, timeout=TIMEOUT) as answer:
+        with urlopen(request, timeout=timeout) as answer:
             return dict(json.load(answer))
     except HTTPError as error:
         with error:

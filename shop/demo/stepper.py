@@ -22,9 +22,9 @@ import redis
 TIMEOUT = 60.0
 #: Seconds after which Redis forgets a round that nobody goes on with.
 KEPT = 600
-#: Point -> the stops there, in order. In the hold nothing happens, so it is at the point of the
-#: check.
-STOPS = {"after_read": ("checked", "held"), "before_commit": ("written",)}
+#: Point -> the stops there, in order. While a buyer pays nothing happens, so that stop is at the
+#: point of the check.
+STOPS = {"after_read": ("checked", "paid"), "before_commit": ("written",)}
 LEAVE = "leave"
 
 
@@ -103,6 +103,6 @@ def at_point(name: str, facts: Mapping[str, object]) -> None:
         assert isinstance(amount, int)
         buyer.saw = amount
         if amount == 0:
-            return  # sold out: there is nothing to hold or to write
+            return  # sold out: there is nothing to pay or to write
     for stop in STOPS.get(name, ()):
         buyer.wait_at(stop)

@@ -15,6 +15,7 @@ import time
 import uuid
 from typing import Any
 
+from django.conf import settings
 from django.db import connections
 from django.db.utils import load_backend
 
@@ -51,8 +52,7 @@ TIMEOUTS_MS = {
 
 
 class NotNow(ShopError):
-    """This buyer cannot take a step now. Wait until it stands, or begin a new round."""
-
+    text = "This buyer cannot take a step now. Wait until it stands, or begin a new round."
     status = 409
 
 
@@ -98,6 +98,7 @@ def state() -> dict[str, Any] | None:
     """The round that is on and how far its buyers are; None where there is none.
 
     A buyer is `ready`, `moving`, `blocked`, `standing` (`at` a stop) or `done` (`outcome`).
+    Blocked, it `waits_for` the lock or the database. `left_s`: seconds until it gives up.
     """
     client = locks_client()
     now = current(client)
@@ -110,9 +111,18 @@ def state() -> dict[str, Any] | None:
 def _seen(state: dict[str, Any] | None) -> dict[str, Any]:
     if state is None:
         return {"status": "ready"}
+    if state["status"] == "standing":
+        return {**state, "left_s": _left(state, TIMEOUT)}
     if state["status"] == "moving" and time.time() - state["since"] > BLOCKED_AFTER:
-        return {**state, "status": "blocked"}
+        waits_for = state.get("waits_for", "database")
+        limit = settings.SHOP_LOCK_WAIT if waits_for == "lock" else TIMEOUT
+        return {**state, "status": "blocked", "waits_for": waits_for, "left_s": _left(state, limit)}
     return state
+
+
+def _left(state: dict[str, Any], limit: float) -> float:
+    """Seconds of `limit` that are left since a buyer came to where it is."""
+    return max(0.0, round(float(state["since"]) + limit - time.time(), 1))
 
 
 def _parsed(text: bytes | str | None) -> dict[str, Any] | None:
@@ -144,7 +154,7 @@ def _outcome(attempt: Attempt) -> dict[str, Any]:
     try:
         receipt = check_out(attempt, address=f"page:{attempt.buyer}")
     except LeftAlone as error:
-        return {"outcome": "left", "said": str(error)}
+        return {"outcome": "rolled_back", "said": str(error)}
     except ShopError as error:
         return {"outcome": error.outcome, "said": str(error)}
     return {

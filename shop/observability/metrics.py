@@ -34,7 +34,7 @@ HELD_SECONDS = (0.001, 0.0025, *SECONDS)
 #: Every outcome of a purchase, so that each is there with 0 before it happens first: the increase
 #: of a series that appears with 1 is 0.
 OUTCOMES = (
-    *("sold", "replayed", "sold_out", "busy", "lost"),
+    *("sold", "replayed", "sold_out", "closed", "busy", "lost"),
     *("unavailable", "unknown", "throttled", "error"),
 )
 #: The lock of a purchase that named none that exists.

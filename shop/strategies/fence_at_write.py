@@ -14,7 +14,7 @@ The fault `pause` shows it. `redis` claims the fence at the read instead.
 from __future__ import annotations
 
 from locks import Lease
-from shop.errors import Lost
+from shop.fences import refusal
 from shop.locked import redis_lock, sell_under
 from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
@@ -27,7 +27,7 @@ def sell(attempt: Attempt, lease: Lease) -> Receipt:
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence
         )
         if not not_fenced_off.update(amount=stock.amount - 1, fence=lease.fence):
-            raise Lost("fenced off by a newer holder, or the sale was closed; nothing was sold")
+            raise refusal(attempt, lease)
 
     return sell_one(attempt, write=write_unless_fenced_off, fence=lease.fence)
 
@@ -40,4 +40,5 @@ STRATEGY = Strategy(
     buy=sell_under(redis_lock, sell),
     backend="redis",
     renewed=True,
+    fenced=True,
 )

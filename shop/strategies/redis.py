@@ -10,9 +10,8 @@ from __future__ import annotations
 from django.db import connection
 
 from locks import Lease
-from shop.errors import Lost, UnknownProduct
+from shop.fences import refusal
 from shop.locked import redis_lock, sell_under
-from shop.models import Product
 from shop.purchase import Attempt, Receipt, Stock, sell_one
 from shop.strategy import Strategy
 
@@ -28,9 +27,7 @@ def sell(attempt: Attempt, lease: Lease) -> Receipt:
             cursor.execute(CLAIM, [lease.fence, attempt.product, lease.fence])
             row = cursor.fetchone()
         if row is None:
-            if Product.objects.filter(name=attempt.product, sale__isnull=False).exists():
-                raise Lost("fenced off: a newer holder has claimed this product; nothing was sold")
-            raise UnknownProduct
+            raise refusal(attempt, lease)
         return Stock(*row)
 
     return sell_one(attempt, read=claim, fence=lease.fence)
@@ -45,4 +42,5 @@ STRATEGY = Strategy(
     backend="redis",
     sound=True,
     renewed=True,
+    fenced=True,
 )

@@ -25,6 +25,7 @@ from shop.redis import locks_client
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests import servers
 from shop.tests.database import beside_django
+from shop.tests.locust import Locust, listening
 from shop.tests.outage import Outage
 
 
@@ -119,6 +120,14 @@ def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embe
     finally:
         for server in servers:
             server.stop()
+
+
+@pytest.fixture
+def locust(settings: Settings) -> Iterator[Locust]:
+    """A Locust that the page can ask."""
+    with listening() as there:
+        settings.LOCUST_URL = f"http://127.0.0.1:{there.server.server_port}"
+        yield there
 
 
 @pytest.fixture

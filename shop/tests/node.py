@@ -22,6 +22,7 @@ from django.conf import settings
 from servers import embedded
 from servers.ports import free_port
 from servers.postgres import Postgres
+from servers.process import ServerProcess
 from servers.valkey import Valkey
 from shop.tests import servers
 from shop.tests.till import eventually
@@ -55,6 +56,10 @@ def new_database() -> str:
     return url
 
 
+#: Seconds for a node to answer after its start.
+START_TIMEOUT = 30.0
+
+
 class Node:
     """One gunicorn with one worker, unless `environment` says otherwise. A context manager."""
 
@@ -80,25 +85,18 @@ class Node:
             "WEB_THREADS": str(threads),
             **(environment or {}),
         }
-        self.process: subprocess.Popen[bytes]
+        self._server = ServerProcess("the node", log)
 
     def __enter__(self) -> Self:
         migrate(self.environment)
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf"),
-                    *("--bind", f"127.0.0.1:{self.port}", "shop.wsgi"),
-                ],
-                cwd=settings.BASE_DIR,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+        command = (sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf")
+        bind = ("--bind", f"127.0.0.1:{self.port}", "shop.wsgi")
+        embedded.adopt(
+            self._server.start(
+                [*command, *bind], folder=settings.BASE_DIR, environment=self.environment
             )
-        embedded.adopt(self.process.pid)
-        eventually(self.is_ready, what=f"the node is ready; see {self.log}")
+        )
+        self._server.wait_until(self.is_ready, timeout=START_TIMEOUT)
         return self
 
     def __exit__(
@@ -107,13 +105,13 @@ class Node:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            for process in self.processes():
-                process.kill()
-            self.process.wait()
+        self._server.stop()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """Its gunicorn master."""
+        assert self._server.process is not None, "the node does not run"
+        return self._server.process
 
     def processes(self) -> list[psutil.Process]:
         """The master and its workers; equal to those of before if none was restarted."""

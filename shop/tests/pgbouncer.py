@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
-import subprocess
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 from servers import embedded
-from shop.tests.till import eventually
+from servers.ports import free_port
+from servers.process import ServerProcess
 
+#: Seconds for it to listen.
+START_TIMEOUT = 15.0
 CONFIGURATION = """\
 [databases]
 * = host={host} user={user}
@@ -43,9 +43,7 @@ class PgBouncer:
         self.database = parts.path.strip("/")
         self.user = user
         self.more = more
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
 
     @staticmethod
     def missing() -> str:
@@ -65,17 +63,9 @@ class PgBouncer:
             CONFIGURATION.format(host=self.host, user=self.user, port=self.port, more=self.more)
         )
         owner = Path(self.host).stat().st_uid if os.getuid() == 0 else None  # it refuses root
-        with (folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [_program() or "pgbouncer", file],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                user=owner,
-            )
-        embedded.adopt(self._process.pid)
-        eventually(self._listens, what="PgBouncer listens")
+        self._server = ServerProcess("PgBouncer", folder / "log")
+        embedded.adopt(self._server.start([_program() or "pgbouncer", file], user=owner))
+        self._server.wait_until(self._listens, timeout=START_TIMEOUT)
         return self
 
     def __exit__(
@@ -84,15 +74,12 @@ class PgBouncer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(10)
+        self._server.stop()
         self._folder.cleanup()
 
     def _listens(self) -> bool:
-        assert self._process.poll() is None, "PgBouncer ended"
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+        with socket.create_connection(("127.0.0.1", self.port), 1):
             return True
-        return False
 
 
 def _program() -> str | None:

@@ -13,8 +13,9 @@ from shop.tests.till import ask, books, buy, committed, open_sale, rolled_back
 
 pytestmark = rolled_back
 
-PARAMETERS = ["buyer", "hold_ms", "lock", "product"]
+PARAMETERS = ["buyer", "hold_ms", "lock", "product", "sale"]
 HOLD = ["a whole number from 0 to 5000"]
+SALE = [f"a whole number from 1 to {2**63 - 1}"]
 BUYER = ["1 to 255 printable characters"]
 PRODUCT = ["1 to 64 letters, digits, - and _"]
 LOCKS = list(STRATEGIES)
@@ -62,6 +63,10 @@ BAD_WISHES: list[tuple[dict[str, Any], int, str, list[str] | None]] = [
     ({"hold_ms": True}, 400, "bad hold_ms: True", HOLD),
     ({"hold_ms": None}, 400, "bad hold_ms: None", HOLD),
     ({"hold_ms": [1]}, 400, "bad hold_ms: [1]", HOLD),
+    ({"sale": 0}, 400, "bad sale: 0", SALE),
+    ({"sale": "next"}, 400, "bad sale: 'next'", SALE),
+    ({"sale": None}, 400, "bad sale: None", SALE),
+    ({"sale": 2**63}, 400, f"bad sale: {2**63}", SALE),
     ({"lok": "redis"}, 400, "unknown parameter: lok", PARAMETERS),
     ({"b": 1, "a\0": 2}, 400, "unknown parameter: a\0, b", PARAMETERS),
     ({"\ud800": 1}, 400, "unknown parameter: \ud800", PARAMETERS),

@@ -51,6 +51,7 @@ def test_a_purchase_under_a_lock_is_recorded_step_by_step(folder: Path) -> None:
     seen = events(folder)
     assert [(e["f"], e["type"]) for e in seen] == [
         ("arrives", "ok"),
+        ("begins", "invoke"),
         ("acquire", "invoke"),
         ("acquired", "ok"),
         ("after_read", "ok"),
@@ -60,11 +61,16 @@ def test_a_purchase_under_a_lock_is_recorded_step_by_step(folder: Path) -> None:
         ("released", "ok"),
     ]
     assert {e["attempt"] for e in seen} == {"run/ann"}
-    assert seen[2]["fence"] == answer["lock"]["fence"]
-    assert seen[3]["amount"] == 2
-    assert seen[4]["order"] == answer["order"]
-    assert seen[2]["token"] == seen[6]["token"] == seen[7]["token"]
-    assert seen[7]["outcome"] == "released"
+    of = {e["f"]: e for e in seen}
+    assert (of["begins"]["lock"], of["begins"]["product"]) == ("redis", "apple")
+    assert of["acquired"]["fence"] == answer["lock"]["fence"]
+    assert of["acquired"]["lock_name"] == "redis:apple"
+    assert of["acquired"]["thread"] == threading.get_ident()
+    assert of["after_read"]["amount"] == 2
+    assert of["before_commit"]["order"] == answer["order"]
+    assert of["acquired"]["token"] == of["release"]["token"] == of["released"]["token"]
+    assert of["released"]["outcome"] == "released"
+    assert {e["sale"] for e in seen[4:]} == {answer["sale"]}
     assert [e["t"] for e in seen] == sorted(e["t"] for e in seen)
 
 
@@ -85,9 +91,9 @@ def test_where_nobody_stops_a_purchase_is_written_when_it_is_over(
     open_sale(2)
     buy("redis", **{"Idempotency-Key": "run/ann"})
     buy("redis", **{"Idempotency-Key": "run/bob"})
-    assert wrote == [8, 8]
-    assert [e["f"] for e in events(folder)] == [e["f"] for e in events(folder)[:8]] * 2
-    assert [e["attempt"] for e in events(folder)] == ["run/ann"] * 8 + ["run/bob"] * 8
+    assert wrote == [9, 9]
+    assert [e["f"] for e in events(folder)] == [e["f"] for e in events(folder)[:9]] * 2
+    assert [e["attempt"] for e in events(folder)] == ["run/ann"] * 9 + ["run/bob"] * 9
 
 
 @committed

@@ -77,7 +77,7 @@ def test_two_keys_are_two_purchases() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"buyer": "bob"}, {"lock": "none"}, {"hold_ms": 1}, {"product": "pear"}],
+    [{"buyer": "bob"}, {"lock": "none"}, {"hold_ms": 1}, {"product": "pear"}, {"sale": 1}],
     ids=lambda other: str(next(iter(other))),
 )
 @pytest.mark.parametrize("units", [5, 1], ids=["stock left", "sold out"])

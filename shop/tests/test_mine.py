@@ -51,8 +51,8 @@ def test_it_sells_and_is_listed_and_its_code_is_shown(file: Path) -> None:
     assert books() == (1, 1)
     names = [each["name"] for each in Client().get("/strategies").json()["strategies"]]
     assert names[-1] == "mine"
-    (part, *_) = Client().get("/strategies/mine/code").json()["parts"]
-    assert "with transaction.atomic(durable=True):" in part["code"]
+    (own, *_) = Client().get("/strategies/mine/code").json()["blocks"]
+    assert "    with transaction.atomic(durable=True):" in own["lines"]
 
 
 @committed

@@ -15,9 +15,16 @@ from shop.strategies import STRATEGIES
 from shop.tests.till import get
 
 #: For the page alone, and the admin: no part of what others may build on.
-OF_THE_PAGE = {"/", "/state", "/history", "/rush", "/steps", "/steps/step", "/admin/"} | {
-    "/strategies/{lock}/code"
-}
+OF_THE_PAGE = {
+    "/",
+    "/state",
+    "/history",
+    "/rush",
+    "/rush/stop",
+    "/steps",
+    "/steps/step",
+    "/admin/",
+} | {"/strategies/{lock}/code"}
 #: Of POST /buy, as design and docs/running.md have it.
 CONTRACT = {
     "200": ["sold"],
@@ -25,6 +32,7 @@ CONTRACT = {
     "400": ["error"],
     "404": ["error"],
     "409": ["sold_out"],
+    "410": ["closed"],
     "411": ["error"],
     "422": ["error"],
     "429": ["throttled"],

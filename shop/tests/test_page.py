@@ -2,80 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import re
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs
 
-import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from shop.demo.forms import MISSING
 from shop.strategies import STRATEGIES
+from shop.tests.locust import Locust
 from shop.tests.outage import Outage
 from shop.tests.till import buy, committed, open_sale, rolled_back
 
 RUSH = {"lock": "none", "buyers": "20", "stock": "10", "hold_ms": "0"}
 
 
-class Locust:
-    """Answers as Locust does, and remembers what it was asked to start."""
-
-    def __init__(self) -> None:
-        self.state, self.number = "ready", 0
-        self.runs: list[dict[str, Any]] = []
-        self.started: list[dict[str, str]] = []
-        self.bearers: set[str | None] = set()
-        self.refuses: tuple[int, str] | None = None
-        locust = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                answer = {"state": locust.state, "number": locust.number}
-                self.answer({"runs": locust.runs} if self.path == "/runs" else answer)
-
-            def do_POST(self) -> None:
-                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                if locust.refuses is not None:
-                    status, message = locust.refuses
-                    self.answer({"success": False, "message": message}, status)
-                    return
-                locust.started.append({name: value for name, (value,) in form.items()})
-                self.answer({"success": True})
-
-            def answer(self, body: dict[str, Any], status: int = 200) -> None:
-                locust.bearers.add(self.headers["Authorization"])
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(json.dumps(body).encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
-
-
-@pytest.fixture
-def locust(settings: Any) -> Iterator[Locust]:
-    there = Locust()
-    there.thread.start()
-    settings.LOCUST_URL = f"http://127.0.0.1:{there.server.server_port}"
-    yield there
-    there.server.shutdown()
-    there.thread.join()
-    there.server.server_close()
-
-
-def test_the_page_offers_every_lock_that_can_be_had_with_its_sentence(settings: Any) -> None:
+def test_the_page_lists_every_lock_and_says_why_one_cannot_be_chosen(settings: Any) -> None:
+    """A strategy that is left out of the list would be missed by whoever read of it."""
     settings.REDLOCK_URLS, settings.ZOOKEEPER_HOSTS = [], ""
     html = Client().get("/").content.decode()
-    offered = re.findall(r'<option value="([^"]+)" data-title="[^"]+" data-summary="[^"]+"', html)
-    assert offered == [name for name, one in STRATEGIES.items() if not one.needs]
-    assert "Make both buy the last unit." in html
+    rushes, steps = re.findall(r"<select.*?</select>", html, re.DOTALL)
+    for form in (rushes, steps):
+        options = re.findall(r'<option value="([^"]+)"([^>]*)>([^<]+)', form)
+        assert [name for name, *_ in options] == list(STRATEGIES)
+        grey = {name: text for name, more, text in options if "disabled" in more}
+        assert list(grey) == ["redlock", "zookeeper"]
+        assert grey["redlock"].endswith("(needs five more Redis servers: REDLOCK_URLS)")
+        assert grey["zookeeper"].endswith("(needs ZooKeeper: ZOOKEEPER_HOSTS)")
+    assert rushes.count("data-summary=") == len(STRATEGIES)
+
+
+def test_every_setting_that_a_strategy_needs_has_its_reason() -> None:
+    assert {one.needs for one in STRATEGIES.values() if one.needs} == set(MISSING)
+
+
+def test_the_page_calls_the_time_between_check_and_decrement_payment() -> None:
+    """`hold` is what is done with a lock."""
+    html = Client().get("/").content.decode()
+    assert "Payment (ms)</label>" in html
+    assert not re.search(r">[^<]*\bhold\b", html, re.IGNORECASE)
 
 
 def test_the_page_carries_no_script_or_style_of_its_own_and_nothing_from_another_place() -> None:
@@ -85,115 +50,6 @@ def test_the_page_carries_no_script_or_style_of_its_own_and_nothing_from_another
     assert re.findall(r"(?:src|href)=\"(?!/|#)[^\"]*", html) == []
 
 
-def test_without_locust_the_button_says_how_to_get_it(settings: Any) -> None:
-    settings.LOCUST_URL = ""
-    html = Client().get("/").content.decode()
-    assert re.search(r'<button id="start"[^>]* disabled>Start with make serve</button>', html)
-    answer = Client().post("/rush", RUSH)
-    assert answer.status_code == 503
-    assert "make serve" in answer.json()["error"]
-
-
-def test_a_locust_that_went_away_is_named(settings: Any) -> None:
-    settings.LOCUST_URL = "http://127.0.0.1:9"
-    answer = Client().post("/rush", RUSH)
-    assert answer.status_code == 503
-    assert "http://127.0.0.1:9" in answer.json()["error"]
-
-
-def test_a_rush_is_started_as_it_was_asked_for(locust: Locust) -> None:
-    answer = Client().post("/rush", RUSH)
-    assert answer.status_code == 202
-    assert locust.started == [
-        {
-            "user_count": "20",
-            "spawn_rate": "100",
-            "product": "apple",
-            "lock": "none",
-            "stock": "10",
-            "hold_ms": "0",
-        }
-    ]
-
-
-@rolled_back
-def test_locust_is_shown_its_token_and_the_page_is_not(locust: Locust, settings: Any) -> None:
-    settings.LOCUST_TOKEN = "of-locust"
-    client = Client()
-    assert client.post("/rush", RUSH).status_code == 202
-    assert locust.bearers == {"Bearer of-locust"}
-    for path in ("/", "/state", "/history"):
-        assert "of-locust" not in client.get(path).content.decode()
-
-
-@pytest.mark.parametrize(
-    ("refusal", "status", "said"),
-    [
-        ((400, "stock: '-1' is not ..."), 400, "Locust did not start the rush: stock: '-1' is not"),
-        ((403, "LOCUST_TOKEN is missing"), 503, "refuses: LOCUST_TOKEN is missing"),
-    ],
-)
-def test_what_locust_refuses_is_said_with_its_reason(
-    locust: Locust, refusal: tuple[int, str], status: int, said: str
-) -> None:
-    locust.refuses = refusal
-    answer = Client().post("/rush", RUSH)
-    assert (answer.status_code, said in answer.json()["error"]) == (status, True)
-    assert locust.started == []
-
-
-def test_a_form_of_another_site_starts_nothing(locust: Locust) -> None:
-    stranger = Client(enforce_csrf_checks=True)
-    for path in ("/rush", "/steps", "/steps/step"):
-        assert stranger.post(path, RUSH).status_code == 403
-    assert locust.started == []
-    stranger.get("/")  # now it is none
-    token = stranger.cookies["csrftoken"].value
-    assert stranger.post("/rush", {**RUSH, "csrfmiddlewaretoken": token}).status_code == 202
-
-
-def test_outside_a_demo_nothing_is_started(locust: Locust, settings: Any) -> None:
-    settings.SHOP_DEMO = False
-    for path in ("/rush", "/steps", "/steps/step"):
-        answer = Client().post(path, RUSH)
-        assert (answer.status_code, "SHOP_DEMO=1" in answer.json()["error"]) == (403, True)
-    assert locust.started == []
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [
-        ("lock", "nonsense", "Choose one of the list."),
-        ("buyers", "0", "A whole number from 1 to 1000."),
-        ("buyers", "many", "A whole number from 1 to 1000."),
-        ("buyers", "", "A whole number from 1 to 1000."),
-        ("stock", "-1", "A whole number from 0 to 10000."),
-        ("stock", "1.5", "A whole number from 0 to 10000."),
-        ("hold_ms", "5001", "A whole number from 0 to 5000."),
-    ],
-)
-def test_bad_input_is_reported_beside_its_field_and_starts_nothing(
-    locust: Locust, field: str, value: str, said: str
-) -> None:
-    answer = Client().post("/rush", {**RUSH, field: value})
-    assert (answer.status_code, answer.json()["fields"]) == (400, {field: said})
-    assert locust.started == []
-
-
-@pytest.mark.parametrize("state", ["spawning", "running", "stopping"])
-def test_one_rush_at_a_time(locust: Locust, state: str) -> None:
-    locust.state = state
-    answer = Client().post("/rush", RUSH)
-    assert (answer.status_code, locust.started) == (409, [])
-
-
-def test_a_second_click_counts_before_locust_knows_of_the_first(locust: Locust) -> None:
-    assert Client().post("/rush", RUSH).status_code == 202
-    assert Client().post("/rush", RUSH).status_code == 409
-    locust.number, locust.state = 1, "stopped"  # that one is over
-    assert Client().post("/rush", RUSH).status_code == 202
-
-
 @rolled_back
 def test_the_state_has_the_sales_figures_and_whether_a_rush_is_on(locust: Locust) -> None:
     sale = open_sale(3)
@@ -201,7 +57,34 @@ def test_the_state_has_the_sales_figures_and_whether_a_rush_is_on(locust: Locust
     answer = Client().get("/state").json()
     assert (answer["sale"]["sale"], answer["sale"]["stock_left"]) == (sale.pk, 3)
     assert answer["steps"] is None
-    assert answer["rush"] == {"on": True, "started": None, "number": 0}
+    now = {"on": True, "started": None, "number": 0, "rush": None, "last": None}
+    assert answer["rush"] == now
+
+
+@rolled_back
+def test_the_verdict_is_of_the_rush_of_this_sale_and_carries_its_lock(locust: Locust) -> None:
+    """Not of the lock that is chosen in the form, and not of the last rush of another sale."""
+    sale = open_sale(3)
+    locust.last = {"sale": sale.pk, "lock": "none", "verdict": "unknown"}
+    shown = Client().get("/state").json()["sale"]
+    assert (shown["verdict"], shown["lock"]) == ("unknown", "none")
+    open_sale(3)
+    shown = Client().get("/state").json()["sale"]
+    assert (shown["verdict"], shown["lock"]) == ("open", "")
+
+
+@rolled_back
+def test_while_a_rush_runs_the_state_says_how_far_it_is_and_counts_down(locust: Locust) -> None:
+    sale = open_sale(3)
+    locust.state = "running"
+    far = {"sale": sale.pk, "lock": "token", "buyers": 20, "arrived": 20, "answered": 4}
+    locust.rush = {**far, "left_s": 60.0}
+    first = Client().get("/state").json()
+    assert (first["sale"]["verdict"], first["sale"]["lock"]) == ("running", "token")
+    assert {**first["rush"]["rush"], "left_s": None} == {**far, "left_s": None}
+    assert 50 < first["rush"]["rush"]["left_s"] <= 60
+    again = Client().get("/state").json()["rush"]["rush"]["left_s"]
+    assert again <= first["rush"]["rush"]["left_s"], "counted on, though Locust is not asked again"
 
 
 @committed
@@ -209,7 +92,8 @@ def test_a_look_counts_as_every_report_does() -> None:
     sale = open_sale(2)
     buy(lock="redis")
     answer = Client().get("/state").json()["sale"]
-    assert answer == Client().get(f"/sales/{sale.pk}").json()
+    counted = Client().get(f"/sales/{sale.pk}").json()
+    assert answer == {**counted, "locks": ["redis"], "lock": "redis", "verdict": "open"}
     assert (answer["orders"], answer["stock_left"]) == (1, 1)
 
 
@@ -230,6 +114,13 @@ def test_the_shelf_is_shown_while_redis_is_down(redis_outage: Outage, settings: 
     assert Client().post("/rush", RUSH).status_code == 503
 
 
+@rolled_back
+def test_a_sale_that_nobody_came_to_is_not_in_the_history() -> None:
+    open_sale(7)
+    now = open_sale(8)
+    assert [sale["sale"] for sale in Client().get("/history").json()["sales"]] == [now.pk]
+
+
 @committed
 def test_the_history_shows_sales_side_by_side_with_lock_and_verdict(locust: Locust) -> None:
     judged = open_sale(2)
@@ -239,25 +130,9 @@ def test_the_history_shows_sales_side_by_side_with_lock_and_verdict(locust: Locu
     open_sale(1)
     locust.runs = [{"sale": judged.pk, "verdict": "undersold", "lock": "row-lock", "buyers": 2}]
     shown = Client().get("/history").json()["sales"][:3]  # newest first
-    assert [(sale["verdict"], sale["locks"], sale["run"]["buyers"]) for sale in shown] == [
-        ("open", [], None),
-        ("exact", ["redis"], None),
-        ("undersold", ["row-lock"], 2),
+    assert [(sale["verdict"], sale["lock"], sale["run"]["buyers"]) for sale in shown] == [
+        ("open", "", None),
+        ("exact", "redis", None),
+        ("undersold", "row-lock", 2),
     ]
     assert shown[1]["sale"] == sold.pk
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_the_code_of_every_lock_can_be_read(name: str) -> None:
-    parts = Client().get(f"/strategies/{name}/code").json()["parts"]
-    own, *_, inside = parts
-    assert own["file"] == STRATEGIES[name].file
-    assert "STRATEGY =" not in own["code"]
-    assert "import" not in re.sub(r'""".*?"""', "", own["code"], flags=re.DOTALL)
-    assert inside["code"].startswith("def sell_one(")
-
-
-def test_the_code_of_a_flawed_lock_has_the_lock_itself() -> None:
-    files = [part["file"] for part in Client().get("/strategies/setnx/code").json()["parts"]]
-    assert files == ["shop/strategies/setnx.py", "locks/classic/setnx.py", "shop/purchase.py"]
-    assert Client().get("/strategies/nonsense/code").status_code == 400

@@ -108,6 +108,7 @@ def test_get_strategies_answers_what_the_registry_says(
                 "backend": strategy.backend,
                 "sound": strategy.sound,
                 "renewed": strategy.renewed,
+                "fenced": strategy.fenced,
                 "takes_over": strategy.takes_over,
                 "reserves": strategy.reserves,
                 "needs": strategy.needs,

@@ -108,6 +108,45 @@ def test_a_restock_waits_for_a_buyer_who_is_about_to_commit() -> None:
     assert Product.objects.get(name=APPLE).amount == 50
 
 
+@committed
+@pytest.mark.parametrize("lock", ["none", "token"])
+def test_a_buyer_who_read_before_the_sale_was_closed_sells_nothing(lock: str) -> None:
+    sale = open_sale(1)
+    with Interleaving() as stage:
+        late = stage.enter("late", partial(check_out, Attempt(APPLE, "ada", lock)))
+        late.runs_to("after_read")
+        stock.close(product=APPLE)
+        with pytest.raises(Lost, match="The sale was closed meanwhile; nothing was sold"):
+            late.finishes()
+    sale.refresh_from_db()
+    assert (books(), sale.final_stock) == ((0, 1), 1)
+    assert buy(lock=lock).status == 404
+
+
+@committed
+def test_the_close_of_a_sale_waits_for_a_buyer_who_is_about_to_commit() -> None:
+    sale = open_sale(3)
+    with Interleaving() as stage:
+        a = stage.enter("A", partial(buy, lock="redis")).runs_to("before_commit")
+        clerk = stage.enter("clerk", partial(stock.close, product=APPLE))
+        eventually(somebody_waits_for_a_row, what="the close waits for A's row")
+        assert a.finishes().status == 201
+        clerk.finishes()
+    sale.refresh_from_db()
+    assert (books(), sale.final_stock) == ((1, 2), 2)
+    assert sale.closed_at is not None
+
+
+def test_a_close_without_a_sale_or_a_product_changes_nothing() -> None:
+    stock.close(product="pear")
+    open_sale(3)
+    stock.close(product=APPLE)
+    stock.close(product=APPLE)
+    assert Sale.objects.filter(closed_at__isnull=True).count() == 0
+    open_sale(5)
+    assert buy().status == 201
+
+
 @pytest.mark.parametrize(
     "headers",
     [

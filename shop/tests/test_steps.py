@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import connection
 from django.test import Client
 
@@ -62,7 +63,7 @@ def test_without_a_lock_two_buyers_can_be_led_into_buying_the_last_unit() -> Non
     assert buyers.step("A", "checked")["saw"] == 1
     assert buyers.step("B", "checked")["saw"] == 1
     for buyer in "AB":
-        buyers.step(buyer, "held")
+        buyers.step(buyer, "paid")
         buyers.step(buyer, "written")
         buyers.step(buyer, "sold")
     assert books(steps.PRODUCT) == (2, 0)
@@ -75,10 +76,12 @@ def test_the_same_steps_are_blocked_under_a_lock(lock: str) -> None:
     buyers = Round(lock)
     buyers.step("A", "checked")
     buyers.step("B", "blocked")
-    assert of("B").get("waits_for") == ("lock" if lock == "redis" else None)
+    blocked = of("B")
+    assert blocked["waits_for"] == ("lock" if lock == "redis" else "database")
+    assert 0 < blocked["left_s"] <= (settings.SHOP_LOCK_WAIT if lock == "redis" else 60)
     with pytest.raises(steps.NotNow):
         steps.step(buyers.id, "B")
-    for place in ("held", "written", "sold"):
+    for place in ("paid", "written", "sold"):
         buyers.step("A", place)
     eventually(lambda: "sold_out" in buyers.place("B"), what="B is answered")
     assert of("B")["saw"] == 0
@@ -91,7 +94,7 @@ def test_a_double_click_is_one_step() -> None:
     buyers.step("A", "checked")
     steps._permit(buyers.id, "A", "checked")
     steps._permit(buyers.id, "A", "checked")
-    eventually(lambda: "held" in buyers.place("A"), what="A holds")
+    eventually(lambda: "paid" in buyers.place("A"), what="A has paid")
     assert buyers.step("A", "written")["at"] == "written"
     assert books(steps.PRODUCT) == (0, 1)
 
@@ -103,9 +106,9 @@ def test_a_buyer_who_is_left_alone_rolls_back_and_gives_the_lock_back(
 ) -> None:
     buyers = Round(lock)
     buyers.step("A", "checked")
-    buyers.step("A", "held")
+    buyers.step("A", "paid")
     monkeypatch.setattr(stepper, "TIMEOUT", 0.5)
-    assert "left alone" in buyers.step("A", "left")["said"]
+    assert "left alone" in buyers.step("A", "rolled_back")["said"]
     assert books(steps.PRODUCT) == (0, 1)
     monkeypatch.undo()
     buyers.step("B", "checked")
@@ -115,7 +118,7 @@ def test_a_buyer_who_is_left_alone_rolls_back_and_gives_the_lock_back(
 def test_a_new_round_sends_everybody_of_the_last_one_home() -> None:
     """A has written, B waits for A's row: both go, and neither has bought anything."""
     before = Round("row-lock")
-    for place in ("checked", "held", "written"):
+    for place in ("checked", "paid", "written"):
         before.step("A", place)
     before.step("B", "blocked")
     Round("none")

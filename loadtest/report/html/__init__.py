@@ -1,12 +1,14 @@
 """report.html of a run: one file that opens from disk, without a network.
 
-It is put together here from the files of this folder and the data; its scripts draw the rest.
+It is put together here from the files of this folder, those of assets/ and the data; its scripts
+draw the rest.
 """
 
 from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,10 +23,11 @@ from servers.embedded import ROOT
 
 NAME = "report.html"
 HERE = Path(__file__).parent
-ECHARTS = ROOT / "shop" / "demo" / "static" / "shop" / "vendor" / "echarts"
-#: In this order: each may use those before it.
+ASSETS = ROOT / "assets"
+ECHARTS = ASSETS / "vendor" / "echarts"
+#: In this order, after the shared dom.js: each may use those before it.
 SCRIPTS = (
-    "dom.js",
+    "words.js",
     "marks.js",
     "timeline.js",
     "lanes.js",
@@ -67,7 +70,7 @@ def render(data: Mapping[str, Any]) -> str:
         style=_style(),
         data=as_json(data),
         echarts=_script(_read(ECHARTS / "echarts.min.js")),
-        script=_script("\n".join(_read(HERE / name) for name in SCRIPTS)),
+        script=_script("\n".join([_shared(), *(_read(HERE / name) for name in SCRIPTS)])),
         licences=html.escape("\n\n".join(_read(ECHARTS / name) for name in LICENCES)),
     )
 
@@ -83,7 +86,12 @@ def _script(text: str) -> str:
 
 
 def _style() -> str:
-    return _read(HERE / "report.css")
+    return _read(ASSETS / "look.css") + _read(HERE / "report.css")
+
+
+def _shared() -> str:
+    """dom.js as a part of one script: a file that is opened from disk cannot import a module."""
+    return re.sub(r"^export ", "", _read(ASSETS / "dom.js"), flags=re.MULTILINE)
 
 
 @cache

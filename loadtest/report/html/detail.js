@@ -17,7 +17,7 @@ function fillFacts(run, faults) {
   if (run.missing && run.verdict !== "not_run") add("Missing", run.missing);
   add("Wrong", ...(run.wrong || []));
   if (typeof run.recovery_s === "number") add("Recovery", `${run.recovery_s.toFixed(2)} s until somebody bought again`);
-  $$("facts").replaceChildren(
+  $("facts").replaceChildren(
     ...lines.map((text, place) => element("p", { class: place ? "quiet" : "sum" }, text)),
     ...(terms.length ? [element("dl", {}, ...terms)] : []),
   );
@@ -38,10 +38,10 @@ function storyOf(run) {
 
 function fillStory(run) {
   const lines = storyOf(run);
-  $$("story").hidden = !lines.length;
-  $$("story-title").textContent = run.story && run.story.length ? "How it came about" : "What was done";
-  $$("story-hint").hidden = !(run.story && run.story.length);
-  $$("story-lines").replaceChildren(...lines.map(storyLine));
+  $("story").hidden = !lines.length;
+  $("story-title").textContent = run.story && run.story.length ? "How it came about" : "What was done";
+  $("story-hint").hidden = !(run.story && run.story.length);
+  $("story-lines").replaceChildren(...lines.map(storyLine));
 }
 
 function tableOfBuyers(timeline) {
@@ -54,18 +54,18 @@ function tableOfBuyers(timeline) {
 
 function fillDetail(run, faults) {
   const under = faults[run.fault] ? ` under ${run.fault}` : "";
-  $$("detail-title").replaceChildren(
+  $("detail-title").replaceChildren(
     element("span", {}, `${nameOfRun(run)}${under} `),
-    badge(run),
+    badge(run.verdict),
     ...(run.as_expected ? [] : [surprise(run)]),
   );
   fillFacts(run, faults);
   fillStory(run);
   const { timeline } = run;
-  for (const id of ["lanes-frame", "legend"]) $$(id).hidden = !timeline;
+  for (const id of ["lanes-frame", "legend"]) $(id).hidden = !timeline;
   document.querySelector(".bar").hidden = !timeline;
-  $$("no-lanes").hidden = Boolean(timeline);
-  const details = $$("as-table");
+  $("no-lanes").hidden = Boolean(timeline);
+  const details = $("as-table");
   const box = details.querySelector(".scroll");
   details.open = false;
   details.hidden = !timeline;
@@ -73,8 +73,8 @@ function fillDetail(run, faults) {
   if (!timeline) return;
   fillLegend(timeline);
   const pairs = timeline.overlaps.length / 2;
-  $$("to-mark").hidden = !pairs;
-  $$("to-mark").textContent = pairs === 1 ? "To the overlap" : `To the overlaps (${pairs})`;
+  $("to-mark").hidden = !pairs;
+  $("to-mark").textContent = pairs === 1 ? "To the overlap" : `To the overlaps (${pairs})`;
   details.ontoggle = () => {
     if (details.open && !box.firstChild) box.append(tableOfBuyers(timeline));
   };

@@ -38,8 +38,8 @@ function nameOf(timeline, lane) {
 function openLanes(run) {
   closeLanes();
   const { timeline } = run;
-  const box = $$("lanes");
-  const frame = $$("lanes-frame");
+  const box = $("lanes");
+  const frame = $("lanes-frame");
   const height = lanesHeight(timeline.lanes.length);
   box.style.height = `${26 + height + 22 + SHELF + 24}px`;
   const chart = echarts.init(box, null, { renderer: "canvas" });
@@ -48,7 +48,7 @@ function openLanes(run) {
   let mark = -1;
 
   function hide() {
-    $$("tip").hidden = $$("cursor").hidden = true;
+    $("tip").hidden = $("cursor").hidden = true;
   }
 
   function say(number, x, y) {
@@ -56,7 +56,7 @@ function openLanes(run) {
     const lines = saidOf(timeline, lane);
     const shown = lines.slice(0, MOST_SAID).map(([when, text]) => `${seconds(when)}  ${text}`);
     if (lines.length > MOST_SAID) shown.push(`and ${lines.length - MOST_SAID} more`);
-    const tip = $$("tip");
+    const tip = $("tip");
     tip.replaceChildren(element("strong", {}, nameOf(timeline, lane)), ...shown.map((text) => element("div", {}, text)));
     tip.hidden = false;
     const room = frame.getBoundingClientRect();
@@ -65,7 +65,7 @@ function openLanes(run) {
     const [, middle] = chart.convertToPixel({ gridIndex: 0 }, [0, lane]);
     const [, next] = chart.convertToPixel({ gridIndex: 0 }, [0, lane + 1]);
     const band = Math.max(2, Math.abs(next - middle));
-    const cursor = $$("cursor");
+    const cursor = $("cursor");
     cursor.hidden = false;
     cursor.style.top = `${middle - band / 2}px`;
     cursor.style.height = `${band}px`;
@@ -125,12 +125,12 @@ function openLanes(run) {
           },
         ],
       });
-      $$("to-mark").textContent = `Overlap ${mark + 1} of ${pairs.length}`;
+      $("to-mark").textContent = `Overlap ${mark + 1} of ${pairs.length}`;
     },
     lane(by) {
       const next = Math.max(0, Math.min(timeline.lanes.length - 1, lane + by));
       const [, y] = chart.convertToPixel({ gridIndex: 0 }, [0, next]);
-      $$("lane-said").textContent = say(next, 110, y);
+      $("lane-said").textContent = say(next, 110, y);
     },
     hide,
     resize() {
@@ -165,13 +165,13 @@ const KEYS = {
 };
 
 function watchLanes() {
-  $$("lanes").addEventListener("keydown", (event) => {
+  $("lanes").addEventListener("keydown", (event) => {
     const what = KEYS[event.key];
     if (!what || !lanesChart || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     what(lanesChart.act);
   });
-  $$("lanes").addEventListener("blur", () => lanesChart && lanesChart.act.hide());
+  $("lanes").addEventListener("blur", () => lanesChart && lanesChart.act.hide());
   for (const button of document.querySelectorAll("[data-zoom]")) {
     button.addEventListener("click", () => lanesChart && lanesChart.act[button.dataset.zoom]());
   }
@@ -181,5 +181,5 @@ function watchLanes() {
     if (!width) return; // not laid out just now: there is nothing to draw on
     if (lanesChart && wide && width !== wide) lanesChart.act.resize();
     wide = width;
-  }).observe($$("lanes"));
+  }).observe($("lanes"));
 }

@@ -3,7 +3,7 @@
 let waitsChart = null;
 
 function drawWaits(latency) {
-  const box = $$("waits");
+  const box = $("waits");
   const steps = latency.map(([, , at]) => at);
   const slowest = Math.max(...steps.map((at) => at[5]));
   const fastest = Math.max(1, Math.min(...steps.map((at) => at[0])));
@@ -66,5 +66,5 @@ function drawWaits(latency) {
 function fillWaits(latency) {
   const rows = latency.map(([lock, buyers, at]) => [lock, buyers, ...at].map(String));
   const heads = ["lock", "buyers", "fastest", "p25", "median", "p75", "p95", "slowest"];
-  $$("waits-table").querySelector(".scroll").replaceChildren(table(heads, rows, 1));
+  $("waits-table").querySelector(".scroll").replaceChildren(table(heads, rows, 1));
 }

@@ -1,6 +1,6 @@
 // Reads the data, fills the page, opens a run.
 
-const data = JSON.parse($$("data").textContent);
+const data = JSON.parse($("data").textContent);
 let opened = -1;
 
 function open(number, byHand) {
@@ -9,7 +9,7 @@ function open(number, byHand) {
   performance.mark("opens");
   opened = number;
   closeLanes();
-  $$("detail").hidden = false;
+  $("detail").hidden = false;
   fillDetail(run, data.faults);
   markOpened(number);
   if (run.timeline) {
@@ -17,14 +17,14 @@ function open(number, byHand) {
     requestAnimationFrame(() =>
       setTimeout(() => {
         performance.measure("timeline", "opens");
-        $$("lanes").dataset.drawn = String(number);
+        $("lanes").dataset.drawn = String(number);
       }),
     );
   }
   if (byHand) {
     history.replaceState(null, "", `#run-${number}`);
-    $$("detail").scrollIntoView({ block: "start" });
-    $$("detail-title").focus({ preventScroll: true });
+    $("detail").scrollIntoView({ block: "start" });
+    $("detail-title").focus({ preventScroll: true });
   }
 }
 
@@ -46,23 +46,23 @@ function start() {
     .map(([name]) => [runs.filter((run) => run.verdict === name).length, words(name)])
     .filter(([number]) => number)
     .map(([number, name]) => `${number} ${name}`);
-  $$("title").textContent = data.title;
-  $$("sum").textContent = `${count(runs.length, "run")}: ${verdicts.join(", ")}; ${off ? `${off} not as expected` : "all as expected"}.`;
-  $$("where").textContent = data.where;
+  $("title").textContent = data.title;
+  $("sum").textContent = `${count(runs.length, "run")}: ${verdicts.join(", ")}; ${off ? `${off} not as expected` : "all as expected"}.`;
+  $("where").textContent = data.where;
   fillVerdicts(data);
   watchLanes();
-  $$("verdicts-box").addEventListener("click", (event) => {
+  $("verdicts-box").addEventListener("click", (event) => {
     const button = event.target.closest(".opens");
     if (!button) return;
     takeFocus(button);
     open(Number(button.dataset.run), true);
   });
-  $$("detail").addEventListener("keydown", (event) => {
+  $("detail").addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     const button = document.querySelector(`.opens[data-run="${opened}"]`);
     if (button) takeFocus(button);
   });
-  $$("latency").hidden = !latency.length;
+  $("latency").hidden = !latency.length;
   if (latency.length) {
     drawWaits(latency);
     fillWaits(latency);

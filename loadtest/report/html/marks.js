@@ -72,7 +72,7 @@ function swatch({ color, bar, sign, hatched }) {
 }
 
 function fillLegend(timeline) {
-  $$("legend").replaceChildren(
+  $("legend").replaceChildren(
     ...marksIn(timeline).map((name) => element("li", {}, swatch(MARKS[name]), MARKS[name].title)),
   );
 }

@@ -3,6 +3,7 @@
 const SHELF = 170; // pixels, with its axis
 const THIN = 8; // pixels of a lane below which its bars fill it
 const MOST_LABELLED = 3;
+const LABEL_PART = 0.12; // of the time axis, which one label of a fault takes on a phone
 const COARSE = matchMedia("(pointer: coarse)");
 
 function lanesHeight(lanes) {
@@ -80,7 +81,7 @@ function seriesOf(timeline, run) {
   return [
     barSeries("wait", requests.map(([lane, sent, answered]) => [lane, sent, answered ?? end]), {
       markArea: overlapAreas(overlaps),
-      markLine: faultLines(faults),
+      markLine: faultLines(faults, end),
     }),
     barSeries("hold", holds.map(([lane, , start, stop]) => [lane, start, stop])),
     barSeries("section", commits.filter((c) => c[1] !== null).map(([lane, read, when]) => [lane, read, when])),
@@ -109,15 +110,24 @@ function overlapAreas(overlaps) {
   };
 }
 
-function faultLines(faults) {
-  const said = { fire: "fault", heal: "healed" };
+// A fault is named above the lanes and its end below them; of names that would be printed over each
+// other the first one stays.
+function faultLines(faults, end) {
+  const said = { fire: ["fault", "start"], heal: ["healed", "end"] };
+  const named = {};
+  const data = faults.map(([when, phase]) => {
+    const [name, position] = said[phase] || ["", "start"];
+    const show = Boolean(name) && !(when - named[phase] < end * LABEL_PART);
+    if (show) named[phase] = when;
+    return { xAxis: when, name, label: { show, position } };
+  });
   return {
     silent: true,
     symbol: "none",
     animation: false,
     lineStyle: { color: css("--odd"), width: 1.5, type: "dashed" },
-    label: { color: css("--odd"), fontWeight: 600, fontSize: fontSize(), position: "start", formatter: ({ name }) => name },
-    data: faults.map(([when, phase]) => ({ xAxis: when, name: said[phase] || "" })),
+    label: { color: css("--odd"), fontWeight: 600, fontSize: fontSize(), formatter: ({ name }) => name },
+    data,
   };
 }
 

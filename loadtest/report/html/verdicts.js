@@ -10,6 +10,9 @@ const FIGURES = {
   seconds: (run) => run.duration_s.toFixed(2),
 };
 
+const LOST_UPDATES =
+  "Lost updates: decrements that another write erased. Two buyers read the same stock, and both write it back less one.";
+
 function opener(number, ...children) {
   return element("button", { type: "button", class: "opens", "data-run": number }, ...children);
 }
@@ -25,22 +28,37 @@ function surprise(run) {
 function tableOfRuns(runs) {
   const rows = runs.map((run, number) => {
     const figures = Object.values(FIGURES).map((figure) => (run.verdict === "not_run" ? "" : String(figure(run))));
-    const verdict = element("span", {}, badge(run), surprise(run));
+    const verdict = element("span", {}, badge(run.verdict), surprise(run));
     return [opener(number, nameOfRun(run)), verdict, ...figures];
   });
   return table(["lock", "verdict", ...Object.keys(FIGURES)], rows, 2);
 }
 
 function cellOf(run, number) {
-  const [word, short, sign, look] = verdictOf(run);
-  const button = opener(number, icon(sign), short, run.as_expected ? "" : " !");
+  const mark = run.as_expected ? null : element("span", { "aria-hidden": "true" }, "!");
+  const button = opener(number, icon(signOf(run.verdict)), mark);
   const expected = run.as_expected ? "as expected" : `expected ${words(run.expected)}`;
-  button.classList.add("cell", look);
+  button.classList.add("cell", lookOf(run.verdict));
   if (!run.as_expected) button.classList.add("off");
-  button.title = `${run.lock} under ${run.fault}: ${word.toLowerCase()}, ${expected}`;
+  button.title = `${run.lock} under ${run.fault}: ${words(run.verdict)}, ${expected}`;
   button.setAttribute("aria-label", button.title);
   button.tabIndex = -1;
   return element("td", { role: "gridcell" }, button);
+}
+
+// What the signs of the grid mean: those that are there.
+function fillKey(runs) {
+  const there = Object.keys(VERDICTS).filter((name) => runs.some((run) => run.verdict === name));
+  const items = there.map((name) => {
+    const [sign, look, means] = VERDICTS[name];
+    const cell = element("span", { class: `cell ${look}` }, icon(sign));
+    return element("li", {}, cell, element("span", {}, element("strong", {}, words(name)), `: ${means}`));
+  });
+  if (runs.some((run) => !run.as_expected)) {
+    items.push(element("li", {}, element("span", { class: "cell off" }, "!"), "not the verdict that was expected"));
+  }
+  $("verdicts-key").replaceChildren(...items);
+  $("verdicts-key").hidden = false;
 }
 
 function gridOfRuns(runs) {
@@ -100,8 +118,11 @@ function fillVerdicts(data) {
   const { runs } = data;
   if (!runs.length) return;
   const rush = runs.every((run) => run.buy_ms || run.verdict === "not_run");
-  $$("verdicts-box").replaceChildren(rush ? tableOfRuns(runs) : gridOfRuns(runs));
-  $$("verdicts-hint").textContent = rush
+  $("verdicts-box").classList.toggle("grid-box", !rush);
+  $("verdicts-box").replaceChildren(rush ? tableOfRuns(runs) : gridOfRuns(runs));
+  if (!rush) fillKey(runs);
+  if (rush) $("verdicts-words").textContent = LOST_UPDATES;
+  $("verdicts-hint").textContent = rush
     ? "Each lock opens its timeline."
     : "Each cell opens its timeline; the arrow keys go from cell to cell.";
 }

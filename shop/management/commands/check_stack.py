@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from shop import health
+from shop import fences, health
 from shop.checks import check_eviction
+from shop.strategies import STRATEGIES
 
 
 class Command(BaseCommand):
@@ -21,5 +23,23 @@ class Command(BaseCommand):
         for warning in check_eviction():
             self.stdout.write(f"{self.style.ERROR('FAIL')} {warning.msg} {warning.hint}")
             parts.append(health.Part("eviction", False, ""))
+        for product, seconds in self._blocked().items():
+            self.stdout.write(
+                f"{self.style.ERROR('FAIL')} fence of {product}: {seconds:.0f} s ahead of the "
+                "locks' Redis, so that nothing is sold. Correct its clock, or run manage.py "
+                f"raise_fence {product}"
+            )
+            parts.append(health.Part(f"fence of {product}", False, ""))
         if failed := [part.name for part in parts if not part.ok]:
             raise CommandError(f"not ready: {', '.join(failed)}")
+
+    @staticmethod
+    def _blocked() -> dict[str, float]:
+        """Products that cannot be sold for their fence; none where a server does not answer."""
+        strategy = STRATEGIES.get(settings.SHOP_LOCK)
+        if strategy is None or not strategy.fenced:
+            return {}
+        try:
+            return fences.blocked(settings.SHOP_LOCK)
+        except health.NOT_READY:
+            return {}  # a line of its own says so

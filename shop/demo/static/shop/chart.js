@@ -1,7 +1,8 @@
 // Orders against the line of the initial stock, and stock. While a rush is on, as the polls saw it;
 // afterwards as the orders themselves record it.
 
-import { $, ask, css } from "./dom.js";
+import { $, css } from "../assets/dom.js";
+import { ask } from "./ask.js";
 
 const MOST_ORDERS = 2000;
 
@@ -24,6 +25,7 @@ export function follow(report, rushIsOn) {
     const firstOrder = points.findIndex(([, orders]) => orders > 0);
     const begin = points[Math.max(0, firstOrder - 1)][0];
     const seen = points.filter(([time]) => time >= begin);
+    if (seen.length === 1) seen.push([begin + 1, ...seen[0].slice(1)]); // a line has two ends
     draw(
       report,
       seen.map(([time, orders]) => [time - begin, orders]),
@@ -41,10 +43,10 @@ async function drawOrders(report) {
   const { status, body } = await ask(`/sales/${report.sale}/curve`);
   if (status !== 200 || report.sale !== sale) return;
   const orders = body.curve;
-  const end = orders.length ? orders[orders.length - 1][0] : 1;
+  const end = (orders.length && orders[orders.length - 1][0]) || 1; // one moment is no axis
   draw(
     report,
-    [[0, 0], ...orders.map(([time], index) => [time, index + 1])],
+    [[0, 0], ...orders.map(([time], index) => [time, index + 1]), [end, orders.length]],
     [...orders, [end, report.stock_left]],
   );
 }
@@ -71,6 +73,7 @@ function draw(report, orders, stock) {
     lineStyle: { color, width: 4, type },
     itemStyle: { color },
     endLabel: { show: true, offset: [0, -size / 2], formatter: ({ value }) => `${name} ${value[1]}`, ...font, color },
+    labelLayout: { moveOverlap: "shiftY" },
     emphasis: { disabled: true },
   });
   chart.setOption(

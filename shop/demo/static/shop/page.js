@@ -1,17 +1,22 @@
-// The page to project: asks the shop how the sale stands, and starts rushes.
+// The page to project: asks the shop how the sale stands, starts rushes and stops them.
 
-import { $, allow, allowed, ask, badge, besideTheFields, element, say, units } from "./dom.js";
+import { $, badge, count } from "../assets/dom.js";
+import { allow, allowed, ask, besideTheFields, left, say } from "./ask.js";
 import { follow } from "./chart.js";
+import { showCode } from "./code.js";
+import { showSales } from "./sales.js";
 import * as steps from "./steps.js";
 
 const OFTEN = 250; // milliseconds between two looks while something happens
 const SELDOM = 1000;
+const NOTHING = { on: false, number: 0, rush: null, started: null };
 
-const { product, demo, locust } = document.body.dataset;
+const { product, demo, locust, deadline } = document.body.dataset;
 let timer = 0;
 let looking = false;
-let rush = { on: false, number: 0 };
-let shown = ""; // of which the history was read last
+let rush = NOTHING;
+let stopping = false;
+let shown = ""; // of which the sales were read last
 
 async function look() {
   clearTimeout(timer);
@@ -25,93 +30,84 @@ async function look() {
 
 function away(body) {
   say($("offline"), "away", `${body.error}: is make serve still running?`);
+  if (demo && locust) {
+    $("start").textContent = "The shop does not answer";
+    allow($("start"), false);
+  }
+  $("stop").hidden = true;
+  say($("progress"), "");
   return false;
 }
 
 function show({ sale, rush: now, steps: round }) {
   say($("offline"), "");
-  rush = now || { on: false, number: 0 };
+  rush = now || NOTHING;
+  if (!rush.on) stopping = false;
   showSale(sale);
-  showButton();
+  showButtons();
   follow(sale, rush.on);
   const busy = steps.show(round);
-  const key = JSON.stringify([rush.number, sale && [sale.sale, rush.on || sale.orders]]);
+  const key = JSON.stringify([rush.number, rush.on, sale && [sale.sale, sale.verdict, rush.on || sale.orders]]);
   if (key !== shown) {
     shown = key;
-    showHistory();
+    showSales(product, rush.rush);
   }
   return busy || rush.on;
 }
 
 function showSale(sale) {
-  $("sale").textContent = sale ? `sale ${sale.sale}, ${units(sale.initial_stock, "unit")}` : "";
+  const lock = sale && (sale.lock || (rush.on && rush.started && rush.started.lock));
+  $("sale").textContent = sale ? `sale ${sale.sale}, ${count(sale.initial_stock, "unit")}` : "";
   $("stock").textContent = sale ? sale.stock_left : "–";
   $("orders").textContent = sale ? sale.orders : "–";
   $("oversold").textContent = sale ? sale.oversold : "–";
-  $("oversold-box").classList.toggle("bad", Boolean(sale && sale.oversold));
+  $("oversold-box").classList.toggle("alarm", Boolean(sale && sale.oversold));
   const widest = sale ? Math.max(sale.stock_left, sale.orders) : 0;
   $("oversold-box").parentElement.classList.toggle("long", widest > 999);
-  const verdict = verdictOf(sale);
-  const words = explained(sale, verdict);
-  say($("verdict"), `${sale && sale.sale} ${verdict}`, verdict ? badge(verdict) : "");
+  say($("verdict"), sale ? `${sale.sale} ${sale.verdict} ${lock}` : "", ...(sale ? verdictOf(sale, lock) : [""]));
+  const words = explained(sale);
   say($("explained"), words, words);
 }
 
-function verdictOf(sale) {
-  if (!sale) return "";
-  if (sale.oversold) return "oversold";
-  if (rush.on) return "running";
-  return sale.orders === sale.initial_stock ? "exact" : "open";
+function verdictOf(sale, lock) {
+  return [badge(sale.verdict), lock ? ` under ${lock}` : ""];
 }
 
-function explained(sale, verdict) {
+function explained(sale) {
   if (!sale) return "No sale yet: start a rush.";
-  const { initial_stock, orders, stock_left, lost_updates } = sale;
-  if (verdict === "running" && orders === 0) return "The buyers are meeting at the door.";
-  const sold = `${units(orders, "order")} for ${units(initial_stock, "unit")}`;
+  const { initial_stock, orders, stock_left, lost_updates, verdict } = sale;
+  if (verdict === "running" && orders === 0) return "The buyers wait until the last one has come.";
+  const sold = `${count(orders, "order")} for ${count(initial_stock, "unit")}`;
   if (verdict === "oversold") {
-    const lost = lost_updates ? ` ${units(lost_updates, "decrement")} overwritten.` : "";
+    const lost = lost_updates ? ` ${count(lost_updates, "lost update")}.` : "";
     return `${sold}, and the shelf ${stock_left ? "still " : ""}shows ${stock_left}.${lost}`;
   }
-  return verdict === "exact" ? `${sold}, and none is left.` : `${sold}, ${stock_left} left.`;
+  const why = {
+    stopped: " The sale is closed: nothing more is sold.",
+    unknown: " Not every buyer was answered, so this shows nothing.",
+  };
+  return `${sold}, ${stock_left ? stock_left : "none"} left.${why[verdict] || ""}`;
 }
 
-function showButton() {
+// How far the rush is, beside its button. Not read aloud: it changes every second.
+function progress({ arrived, answered, buyers, left_s: seconds }) {
+  if (seconds === null) return `${arrived} of ${buyers} buyers have come.`;
+  const end = seconds > 0 ? `The others give up in ${left(seconds).replace(" left", "")}.` : "The last ones are being answered.";
+  return `${answered} of ${buyers} buyers have their answer. ${answered < buyers ? end : ""}`;
+}
+
+function showButtons() {
   if (!demo || !locust) return;
   $("start").textContent = rush.on ? "A rush is running" : "Start the rush";
   allow($("start"), !rush.on);
-}
-
-async function showHistory() {
-  const { status, body } = await ask(`/history?product=${product}`);
-  if (status !== 200) return;
-  const cards = body.sales.map((sale) => {
-    const { lock, buyers, duration_s: seconds } = sale.run;
-    const running = rush.on && sale.open && !sale.oversold;
-    const facts = [
-      ["orders", `${sale.orders} of ${sale.initial_stock}`],
-      ["stock left", sale.stock_left],
-      ["lost updates", sale.lost_updates],
-      ["buyers", buyers ?? "–"],
-      ["seconds", seconds ?? "–"],
-    ];
-    return element(
-      "li",
-      {},
-      element("h3", {}, lock || sale.locks.join(", ") || "no orders"),
-      badge(running ? "running" : sale.verdict),
-      element(
-        "dl",
-        {},
-        ...facts.map(([name, value]) =>
-          element("div", {}, element("dt", {}, name), element("dd", {}, String(value))),
-        ),
-      ),
-      element("p", { class: "quiet" }, `sale ${sale.sale}`),
-    );
-  });
-  if (!cards.length) cards.push(element("li", { class: "empty" }, "None yet."));
-  $("history").replaceChildren(...cards);
+  const focused = document.activeElement === $("stop");
+  $("stop").hidden = !rush.on;
+  $("buy").hidden = rush.on;
+  if (focused && !rush.on) $("start").focus();
+  $("stop").textContent = stopping ? "Stopping" : "Stop";
+  allow($("stop"), !stopping);
+  const words = rush.on && rush.rush ? progress(rush.rush) : "";
+  say($("progress"), words, words);
 }
 
 // --- the form ---
@@ -119,18 +115,19 @@ async function showHistory() {
 function showLock() {
   const chosen = $("lock").selectedOptions[0];
   $("lock-summary").textContent = chosen.dataset.summary;
-  $("code-name").textContent = chosen.value;
-  if ($("code").open) showCode();
+  showCode(chosen.value);
 }
 
-async function showCode() {
-  const { status, body } = await ask(`/strategies/${$("lock").value}/code`);
-  if (status !== 200) return;
-  const parts = body.parts.map(({ file, code }) => {
-    const shown = element("pre", { tabindex: "0", role: "region", "aria-label": file }, code);
-    return element("section", {}, element("h3", {}, file), shown);
-  });
-  $("code-parts").replaceChildren(...parts);
+// One after the other under a lock: a payment time that the buyers cannot wait for is said before.
+function warn() {
+  const [units, ms] = [$("stock-wanted"), $("hold_ms")].map((field) => Number(field.value));
+  const sales = Math.min(units, Number($("buyers").value));
+  const seconds = Math.round((sales * ms) / 1000);
+  const words =
+    seconds > Number(deadline)
+      ? `${count(sales, "sale")} of ${ms} ms, one after the other under a lock, take ${seconds} s; the buyers give up after ${deadline} s.`
+      : "";
+  say($("hold-warning"), words, words);
 }
 
 async function start(event) {
@@ -140,13 +137,32 @@ async function start(event) {
   const { status, body } = await ask("/rush", new FormData($("start-form")));
   besideTheFields($("start-form"), body.fields || {});
   if (status === 202) {
-    rush.on = true;
+    rush = { ...rush, on: true, rush: null };
     say($("said"), "");
+    seeTheVerdict();
   } else {
     say($("said"), `${status} ${body.error}`, body.error);
   }
-  showButton();
+  showButtons();
   look();
+}
+
+async function stop() {
+  if (!allowed($("stop"))) return;
+  stopping = true;
+  showButtons();
+  const { status, body } = await ask("/rush/stop", {});
+  if (status !== 202) {
+    stopping = false;
+    say($("said"), `${status} ${body.error}`, body.error);
+  }
+  look();
+}
+
+// On a phone the form is below what the rush shows.
+function seeTheVerdict() {
+  const { top, bottom } = $("verdict").getBoundingClientRect();
+  if (top < 0 || bottom > innerHeight) $("now").scrollIntoView({ block: "start" });
 }
 
 async function buyOne() {
@@ -160,9 +176,10 @@ async function buyOne() {
 }
 
 $("start-form").addEventListener("submit", start);
+$("start-form").addEventListener("input", warn);
+$("stop").addEventListener("click", stop);
 $("buy").addEventListener("click", buyOne);
 $("lock").addEventListener("change", showLock);
-$("code").addEventListener("toggle", showLock);
 document.addEventListener("visibilitychange", look);
 steps.install(look);
 showLock();

@@ -1,9 +1,16 @@
 // Two buyers, stepped through by hand. What is shown comes from the shop's own state.
 
-import { $, allow, allowed, ask, badge, besideTheFields, element, say } from "./dom.js";
+import { $, badge, element } from "../assets/dom.js";
+import { allow, allowed, ask, besideTheFields, left, say } from "./ask.js";
 
-const ORDER = ["checked", "held", "written", "done"];
-const NEXT = { checked: "hold", held: "decrement", written: "commit" };
+const ORDER = ["checked", "paid", "written", "done"];
+const NEXT = { checked: "pay", paid: "decrement", written: "commit" };
+// what a blocked buyer waits for -> its icon, and in words
+const WAITS = {
+  lock: ["lock", " waits until the other gives the lock back."],
+  database: ["database", " waits for the product's row in the database: the other has not committed."],
+  advisory: ["database", " waits for the advisory lock in the database: the other has not committed."],
+};
 
 let round = null;
 
@@ -59,28 +66,26 @@ function showBuyer(column, buyer, steps) {
   allow(button, status === "ready" || status === "standing");
   const next = status === "ready" ? "check" : NEXT[at] || "check";
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${next}`;
-  say(column.querySelector(".place"), JSON.stringify([steps && steps.round, buyer && [status, at, buyer.outcome, buyer.saw]]), ...place(buyer));
+  column.querySelector(".left").textContent = buyer ? left(buyer.left_s) : "";
+  say(column.querySelector(".place"), JSON.stringify([steps && steps.round, buyer && [status, at, buyer.outcome, buyer.saw]]), ...place(buyer, steps));
 }
 
-function place(buyer) {
+function place(buyer, steps) {
   if (!buyer) return ["Press New round."];
   switch (buyer.status) {
     case "ready":
       return ["Has not come yet."];
     case "moving":
       return ["…"];
-    case "blocked":
-      return [
-        badge("blocked"),
-        buyer.waits_for === "lock"
-          ? " waits until the other gives the lock back."
-          : " waits for the database: the other has not committed.",
-      ];
+    case "blocked": {
+      const [sign, words] = WAITS[steps.lock === "advisory" ? "advisory" : buyer.waits_for];
+      return [badge("blocked", sign), words];
+    }
     case "standing":
       return [
         {
           checked: `Has read ${buyer.saw}: there is one.`,
-          held: "Is paying. Nothing is written yet.",
+          paid: "Has paid. Nothing is written yet.",
           written: "Has written the new stock and an order; nobody else sees them before the commit.",
         }[buyer.at],
       ];
@@ -90,7 +95,7 @@ function place(buyer) {
         return [badge("sold"), ` has order ${buyer.order}.${late}`];
       }
       if (buyer.outcome === "sold_out") return [badge("sold_out"), " found nothing left."];
-      return [badge(buyer.outcome.replace("_", " ")), ` ${buyer.said}`];
+      return [badge(buyer.outcome), ` ${buyer.said}`];
   }
 }
 

@@ -1,52 +1,6 @@
-// Small things that every part of the page uses: elements, icons, verdicts, requests.
+// How the page asks the shop, and how it says what came of it.
 
-export const $ = (id) => document.getElementById(id);
-
-const SVG = "http://www.w3.org/2000/svg";
-const PATHS = {
-  cross: "M5 5l14 14M19 5L5 19",
-  tick: "M4 13l5 5L20 6",
-  down: "M12 4v15m0 0l-6-6m6 6l6-6",
-  dots: "M5 12h.01M12 12h.01M19 12h.01",
-  question: "M8 9a4 4 0 1 1 5.5 3.7c-1 .5-1.5 1-1.5 2.3m0 4h.01",
-  lock: "M6 11h12v9H6zM8.5 11V8a3.5 3.5 0 0 1 7 0v3",
-};
-
-// verdict -> the word, its icon and its look: never colour alone
-const VERDICTS = {
-  oversold: ["OVERSOLD", "cross", "bad"],
-  exact: ["EXACT", "tick", "good"],
-  undersold: ["UNDERSOLD", "down", "odd"],
-  deadlock: ["DEADLOCK", "lock", "odd"],
-  blocked: ["BLOCKED", "lock", "odd"],
-  open: ["ON SALE", "dots", "calm"],
-  running: ["RUSH", "dots", "calm"],
-  sold: ["SOLD", "tick", "calm"],
-  sold_out: ["SOLD OUT", "cross", "calm"],
-};
-
-export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-export function icon(name) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 24 24");
-  svg.setAttribute("class", "icon");
-  svg.setAttribute("aria-hidden", "true");
-  const path = document.createElementNS(SVG, "path");
-  path.setAttribute("d", PATHS[name]);
-  svg.append(path);
-  return svg;
-}
-
-export function badge(verdict) {
-  const [word, sign, look] = VERDICTS[verdict] || [verdict.toUpperCase(), "question", "odd"];
-  return element("span", { class: `badge ${look}` }, icon(sign), word);
-}
+import { $ } from "../assets/dom.js";
 
 // Changed only if it says something else: a live region is read aloud on every change.
 export function say(where, key, ...children) {
@@ -99,7 +53,6 @@ export function besideTheFields(form, fields = {}) {
   first?.focus();
 }
 
-export const css = (name) =>
-  getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-export const units = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
+// "48 s left", in whole seconds; empty where there is no limit.
+export const left = (seconds) =>
+  seconds === null || seconds === undefined ? "" : `${Math.ceil(seconds)} s left`;

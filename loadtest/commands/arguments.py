@@ -1,0 +1,77 @@
+"""The arguments of python -m loadtest. One that a command does not use is refused, not ignored."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from loadtest.commands.run import CONTRAST
+from loadtest.rush.form import CROWD, REFUSED_HOLD_MS, RUSH, number, whole
+from loadtest.stack.stack import NAMES
+
+#: The commands that run rushes, and those that break something.
+RUSHES = ("demo", "matrix", "bench")
+BREAKING = ("faults", "chaos")
+COMMANDS = (*RUSHES, "serve", *BREAKING)
+#: Which commands take which argument; all take --verbose.
+TAKEN_BY = {
+    "lock": ("demo", "matrix", "faults"),
+    "fault": ("faults",),
+    "seed": BREAKING,
+    "minutes": ("chaos",),
+    "buyers": (*RUSHES, "serve"),
+    "stock": RUSHES,
+    "hold_ms": RUSHES,
+    "nodes": (*RUSHES, "serve"),
+    "workers": (*RUSHES, "serve"),
+    "repeat": ("matrix", "bench"),
+}
+
+
+def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.Namespace:
+    """The arguments, each None where it was not given. Ends with a message where one is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", nargs="?", choices=COMMANDS, default="demo")
+
+    def add(name: str, kind: Callable[[str], object], says: str) -> None:
+        takers = ", ".join(TAKEN_BY[name])
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=kind, help=f"{says} ({takers})", metavar="..."
+        )
+
+    add("lock", names, f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all")
+    add("fault", names, "faults, comma-separated; default: all")
+    add("seed", whole(0, 10**12 - 1), "faults: shuffle their order; chaos: repeat its faults")
+    add("minutes", minutes, "how long; default: 2")
+    add("buyers", CROWD["user_count"], "default: 200")
+    add("stock", RUSH["stock"], "default: 100")
+    add("hold_ms", whole(0, REFUSED_HOLD_MS - 1), "milliseconds between check and decrement")
+    add("nodes", whole(1, len(NAMES)), "default: 2")
+    add("workers", whole(1, 16), "processes per node; default: 2")
+    add("repeat", whole(1, 1000), "rounds; default: matrix 1, bench 11")
+    parser.add_argument("--verbose", action="store_true", help="show where the time goes")
+    given = parser.parse_args(arguments)
+    for name, commands in TAKEN_BY.items():
+        if getattr(given, name) is not None and given.command not in commands:
+            parser.error(
+                f"--{name.replace('_', '-')} is for {', '.join(commands)}; "
+                f"{given.command} does not use it: leave it out"
+            )
+    return given
+
+
+def names(text: str) -> list[str]:
+    """Names separated by commas. Raises ArgumentTypeError where there is none."""
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} names nothing: give names, or leave it out")
+    return found
+
+
+def minutes(text: str) -> float:
+    """Minutes, at most a day. Raises ArgumentTypeError."""
+    return float(number(0.01, 24 * 60)(text))

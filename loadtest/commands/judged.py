@@ -1,0 +1,71 @@
+"""The judgement on a rush whose nodes recorded what they did."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.verdict import Asked, Judgement, Reply, judge
+from loadtest.stack.stack import Stack
+
+#: What may stay on a lock server after a rush: the last fence of a name, the units of a sale that
+#: the counter has handed out, and what is not a lock's at all.
+STAYS = re.compile(r"(lock:\{.*\}:fence|stock:\{\d+\}(:held)?|throttle:.*|page:.*|:1:.*)\Z")
+#: Seconds for the last keys to go: a release may be on its way.
+GONE_WITHIN = 1.0
+
+
+def judged_with_history(
+    stack: Stack,
+    run: Mapping[str, Any],
+    *,
+    buyers: int,
+    stock: int,
+    lock: str,
+    product: str,
+    keys_before: set[str],
+) -> Judgement:
+    """Judge a rush that is over, by what was asked for and by all that was recorded.
+
+    run          what Locust says of it: its sale, the beginning of its keys, how many arrived
+    keys_before  what was on the lock servers when it began
+
+    Raises ShopUnreachable, OSError.
+    """
+    history = ProductHistory(stack.new_events())
+    shop = stack.shop()
+    sale = int(run["sale"])
+    report = shop.sale(sale)
+    last = {request.attempt: request for request in history.requests}
+    return judge(
+        initial_stock=int(report["initial_stock"]),
+        stock_left=int(report["stock_left"]),
+        orders=shop.orders(sale),
+        replies=[Reply(key, request.outcome, request.order) for key, request in last.items()],
+        history=history,
+        leaked=leaked_keys(stack, keys_before),
+        asked=Asked(
+            stock=stock,
+            buyers=[f"{run['attempts']}/buyer-{number}" for number in range(buyers)],
+            arrived=int(run["arrived"]),
+            lock=lock,
+            product=product,
+            sale=sale,
+            recorded=True,
+            undisturbed=True,
+        ),
+    )
+
+
+def leaked_keys(stack: Stack, before: set[str]) -> list[str]:
+    """The keys that a rush left on the lock servers and that are to be gone once it is over."""
+    deadline = time.monotonic() + GONE_WITHIN
+    while True:
+        left = [key.split("/", 2)[2] for key in stack.keys_on_lock_servers() - before]
+        leaked = sorted(key for key in left if not STAYS.match(key))
+        if not leaked or time.monotonic() > deadline:
+            return leaked
+        time.sleep(0.05)

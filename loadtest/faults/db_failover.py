@@ -1,0 +1,161 @@
+"""db-failover: PostgreSQL fails over to a replica."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from psycopg.conninfo import make_conninfo
+
+from loadtest.faults.fault import Fault
+from loadtest.faults.parallel import each
+from loadtest.faults.testbed import RIVALS, Testbed, until
+from loadtest.faults.trial import Trial
+from servers import embedded
+from servers.postgres_copy import PostgresCopy
+from servers.proxy.proxy import Proxy
+
+REPLICA = "replica"
+#: Connections of node B: the last buyer of every strategy may wait in one.
+POOL = "30"
+
+
+class DbFailover(Fault):
+    """Node B moves to a copy of the database that has a replica. Replication becomes a black
+    hole, one buyer more is sold to and has the answer, the server is killed and the replica
+    promoted. Asynchronous, it does not have those orders: no lock and no database strategy can
+    know. Redis forgets nothing meanwhile.
+    """
+
+    name = "db-failover"
+    title = "PostgreSQL is killed, its asynchronous replica lags and is promoted"
+    #: What the server waits for before it acknowledges a commit.
+    synchronous = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.servers: list[PostgresCopy] = []
+        self.proxies: list[Proxy] = []
+        self.late = ""  # the keys of the buyers that came last, for SQL
+        self.had = self.waiting = self.dropped = 0
+
+    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        database = urlsplit(testbed.database_url).path
+        self.database = database.removeprefix("/")
+        here = make_conninfo(host=str(testbed.postgres_socket.parent))
+        self.first = self._copy(testbed, "first", of=here)
+        self.replication = self._proxy(self.first)
+        host, port = self.replication.address.split(":")
+        of = make_conninfo(host=host, port=port, application_name=REPLICA)
+        self.second = self._copy(testbed, "second", of=of, follows=True)
+        self.second.catch_up_with(self.first)
+        if self.synchronous:
+            self.first.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
+            self.first.sql("SELECT pg_reload_conf()")
+            state = "SELECT sync_state FROM pg_stat_replication"
+            self.require_soon(lambda: self.first.sql(state) == [("sync",)], "it is asynchronous")
+        self.way = self._proxy(self.first)
+        url = f"postgresql://postgres@{self.way.address}{database}"
+        testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=POOL)
+
+    def enter(self, trial: Trial) -> None:
+        first = trial.ask_once("early")
+        self.require(
+            first == "sold", f"{trial.lock}: the first buyer was answered {first} before the fault"
+        )
+
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.second.catch_up_with(self.first)
+        self.replication.black_hole()
+        each(trials, self._buys_last)
+        keys = ", ".join(f"'{trial.attempts}/late'" for trial in trials)
+        self.late = f"SELECT count(*) FROM purchase_history WHERE idempotency_key IN ({keys})"
+        self.had = self._count(self.first)
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        if self.synchronous:
+            until(lambda: self.first.sql(waits)[0][0] >= len(trials), 10)
+            self.waiting = self.first.sql(waits)[0][0]
+        self.dropped = self.replication.dropped
+        self.first.kill()
+        self.second.promote()
+        self.way.switch(self.second.socket)
+
+    def _buys_last(self, trial: Trial) -> None:
+        """One buyer more, whose order the replica does not get."""
+        outcome = trial.ask_once("late")
+        if outcome != "sold":
+            trial.miss(f"the last buyer was answered {outcome}")
+
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        has = self._has_failed_over()
+        lost = self.had - has
+        self.require(self.had == len(trials), f"{self.had} of the last orders were there")
+        self.require(lost == self.had, f"the replica has {has} of the {self.had} last orders")
+        return (
+            f"{self.dropped} bytes of replication never arrived; the replica is no longer in "
+            f"recovery, and lacks the {lost} orders that were acknowledged last"
+        )
+
+    def act(self, trial: Trial) -> None:
+        """Nobody is stopped anywhere."""
+
+    def clean_up(self, testbed: Testbed) -> None:
+        if self.servers:
+            testbed.restart(RIVALS)
+        for proxy in self.proxies:
+            proxy.stop()
+        for server in self.servers:
+            server.stop()
+
+    def _has_failed_over(self) -> int:
+        """How many of the last orders the replica has, which is no replica any more."""
+        self.require(self.dropped, "replication lost nothing")
+        recovers = self.second.sql("SELECT pg_is_in_recovery()")[0][0]
+        self.require(not recovers, "the replica was not promoted")
+        return self._count(self.second)
+
+    def _count(self, server: PostgresCopy) -> int:
+        return int(server.sql(self.late, self.database)[0][0])
+
+    def _copy(self, testbed: Testbed, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
+        folder = testbed.folder / self.name.replace("@", "-")
+        folder.mkdir(exist_ok=True)
+        server = PostgresCopy(folder / name, runtime=folder, of=of, follows=follows)
+        self.servers.append(server)
+        server.start()
+        embedded.adopt(server.pid)
+        return server
+
+    def _proxy(self, server: PostgresCopy) -> Proxy:
+        proxy = Proxy(server.socket, name=self.name)
+        self.proxies.append(proxy)
+        proxy.start()
+        return proxy
+
+
+class DbFailoverSync(DbFailover):
+    """The same with synchronous_standby_names: a commit is acknowledged when the replica has it.
+    The last buyers wait for that, are cut off, and ask again with their keys."""
+
+    name = "db-failover@sync"
+    title = "the same, and the replica is synchronous"
+    synchronous = True
+
+    def _buys_last(self, trial: Trial) -> None:
+        trial.send(trial.buyer("late"))
+
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        has = self._has_failed_over()
+        count = len(trials)
+        self.require(self.waiting == count, f"{self.waiting} of {count} commits waited")
+        self.require(not has, f"the replica has {has} of the orders that nobody acknowledged")
+        return (
+            f"{self.dropped} bytes of replication never arrived; {self.waiting} commits waited for "
+            "the replica when the server was killed"
+        )
+
+    def act(self, trial: Trial) -> None:
+        late = trial.buyers[-1]
+        until(lambda: bool(late.first), 10)
+        if late.first != "unknown":
+            trial.miss(f"the last buyer was answered {late.first}")

@@ -1,0 +1,144 @@
+"""What the proofs measure: processes, locks, clocks and servers, each read anew at the moment."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.request import urlopen
+
+import psutil
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from servers import embedded
+from servers.proxy.proxy import Proxy
+
+#: Database numbers: of the locks on the main Redis, and on Redlock's servers.
+LOCKS_DB, REDLOCK_DB = 1, 0
+
+#: States of a process that has ended.
+ENDED = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
+
+
+def session_of(leader: int) -> list[int]:
+    """The pids of a session, its leader's first: also a worker whose master is gone. Zombies have
+    ended and are not counted."""
+    found = [pid for pid in psutil.pids() if _is_in(pid, leader)]
+    return sorted(found, key=lambda pid: (pid != leader, pid))
+
+
+def _is_in(pid: int, leader: int) -> bool:
+    try:
+        return os.getsid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return False
+
+
+def states_of(pids: Iterable[int]) -> dict[int, str]:
+    """The state of each process, as psutil names it; one that is gone is `dead`."""
+    states: dict[int, str] = {}
+    for pid in pids:
+        try:
+            states[pid] = psutil.Process(pid).status()
+        except psutil.NoSuchProcess:
+            states[pid] = psutil.STATUS_DEAD
+    return states
+
+
+def ask(server: embedded.Valkey, *command: Any, db: int = LOCKS_DB, timeout: float = 5.0) -> Any:
+    """The reply to one command. Raises redis.RedisError."""
+    with redis.Redis(
+        port=server.port, db=db, retry=Retry(NoBackoff(), 0), socket_timeout=timeout
+    ) as client:
+        return client.execute_command(*command)
+
+
+def answers(server: embedded.Valkey, timeout: float = 1.0) -> bool:
+    """Whether the server answers."""
+    try:
+        return bool(ask(server, "PING", timeout=timeout))
+    except redis.RedisError:
+        return False
+
+
+def names_of(lock: str, product: str) -> tuple[str, str]:
+    """What the key of this product's lock may be called; the second name is RedisLock's."""
+    return f"lock:{lock}:{product}", f"lock:{{{lock}:{product}}}"
+
+
+def lock_keys(server: embedded.Valkey, lock: str, product: str) -> list[str]:
+    """The keys of this product's lock that are on the server."""
+    return [key for key in names_of(lock, product) if ask(server, "EXISTS", key)]
+
+
+def seconds_left(
+    servers: Sequence[embedded.Valkey], strategy: Mapping[str, Any], product: str
+) -> float | None:
+    """Seconds after which this product's lock ends by itself, if nobody renews it: by PTTL, or by
+    the time that is the lock's value. None: it never does, or there is none on a Redis.
+
+    servers  the main Redis, and after it those of Redlock
+    """
+    redlock = strategy["backend"] == "redlock"
+    left = [
+        _left(server, key, REDLOCK_DB if redlock else LOCKS_DB, bool(strategy["takes_over"]))
+        for server in (servers[1:] if redlock else servers[:1])
+        for key in names_of(str(strategy["name"]), product)
+    ]
+    return max((one for one in left if one is not None), default=None)
+
+
+def session_seconds(hosts: str) -> float | None:
+    """Seconds that the sessions of a ZooKeeper outlive a silent client: the longest that it has
+    granted, None if it has no client."""
+    host, port = hosts.split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(b"cons")
+        with connection.makefile("rb") as answer:
+            text = answer.read().decode()
+    return max((int(ms) / 1000 for ms in re.findall(r"[(,]to=([0-9]+)", text)), default=None)
+
+
+def _left(server: embedded.Valkey, key: str, db: int, is_time: bool) -> float | None:
+    ms = int(ask(server, "PTTL", key, db=db))
+    if ms >= 0:
+        return ms / 1000
+    value = ask(server, "GET", key, db=db) if ms == -1 and is_time else None
+    return None if value is None else int(value) / 1000 - time.time()
+
+
+def clock_ahead(url: str) -> float:
+    """Seconds by which the node's clock is ahead of ours: by the Date of an answer, which has
+    whole seconds. Raises OSError when nobody answers."""
+    with urlopen(f"{url}/healthz", timeout=5) as answer:
+        return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
+
+
+def run_id(proxy: Proxy, timeout: float = 0.3) -> str:
+    """Which Redis answers through this proxy, by its run_id; empty if none does."""
+    host, port = proxy.address.split(":")
+    try:
+        with redis.Redis(
+            host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=timeout
+        ) as client:
+            return str(client.info("server")["run_id"])
+    except redis.RedisError:
+        return ""
+
+
+def seconds_to_ping(proxy: Proxy) -> float:
+    """Seconds that a PING and its answer take through this proxy. Raises redis.RedisError."""
+    host, port = proxy.address.split(":")
+    with redis.Redis(
+        host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=5
+    ) as client:
+        client.ping()  # connects
+        began = time.monotonic()
+        client.ping()
+        return time.monotonic() - began

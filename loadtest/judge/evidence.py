@@ -1,0 +1,49 @@
+"""What the history of a correct sale shows, strategy by strategy.
+
+Facts about the shop's strategies as the load test expects them, not as the shop states them: what
+is judged does not choose the rules. A test compares the names with the shop's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is to be seen of each order.
+
+    locked     its stock was read, and it was committed, inside a hold of the lock
+    own_token  no two grants have the same token; not so where a holder may enter its own lock again
+    fenced     it carries the fence of its grant
+    absolute   the stock was written as it was read, less one: so each order reads one unit less
+               than the order before it
+    """
+
+    locked: bool = False
+    own_token: bool = False
+    fenced: bool = False
+    absolute: bool = False
+
+
+NO_EVIDENCE = Evidence()
+_LOCK = Evidence(locked=True, own_token=True, absolute=True)
+_FENCED = Evidence(locked=True, own_token=True, fenced=True, absolute=True)
+_ROW = Evidence(absolute=True)
+
+EVIDENCE: Mapping[str, Evidence] = {
+    "none": _ROW,
+    **dict.fromkeys(
+        (
+            *("process", "setnx", "setnx-expire", "setnx-expire-repair", "setnx-expire-lua"),
+            *("setnx-timestamp", "setnx-timestamp-del", "setpx-del", "token-get-del", "token"),
+            *("token-watchdog", "redlock", "zookeeper", "redis-in-transaction"),
+        ),
+        _LOCK,
+    ),
+    "reentrant": Evidence(locked=True, absolute=True),
+    **dict.fromkeys(("redis", "fence-at-write"), _FENCED),
+    **dict.fromkeys(("advisory", "row-lock", "version", "serializable"), _ROW),
+    **dict.fromkeys(("rollback", "conditional", "counter"), NO_EVIDENCE),
+}

@@ -1,0 +1,185 @@
+"""The rules over the record itself: what it says of one purchase agrees, and nothing is missing.
+
+A run whose nodes recorded shows for each order which request it was sold in, under which lock and
+in which sale. What is missing or contradicts itself is no evidence of anything. A finding that
+voids leaves only an oversell to be concluded, which the orders show alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from loadtest.judge.history import DAMAGED, Event
+from loadtest.judge.intervals import Commit, Request
+from loadtest.judge.sale_record import Finding, Record, more
+
+#: An answer with one of these came from a node that has looked at the purchase.
+LOOKED_AT = frozenset({"sold", "sold_out", "busy", "lost", "closed"})
+
+
+def broken_history(record: Record) -> Finding | None:
+    """Every line of the history is an event."""
+    damaged = [event for event in record.history.events if event["by"] == DAMAGED]
+    if not damaged:
+        return None
+    return Finding("broken_history", damaged[0].get("what", "") + more(damaged), voids=True)
+
+
+def wrong_stock(record: Record) -> Finding | None:
+    """The sale opened with as many units as were asked for."""
+    if record.opened == record.asked.stock:
+        return None
+    what = f"the sale opened with {record.opened} units, and {record.asked.stock} were asked for"
+    return Finding("wrong_stock", what, voids=True)
+
+
+def unrecorded(record: Record) -> Finding | None:
+    """A node recorded how it came to each order and to each answer."""
+    if not record.asked.recorded:
+        return None
+    found = [
+        (str(order["key"]), f"order {order['order']} was committed by no node that recorded it")
+        for order in record.orders
+        if order["order"] not in record.commit_of
+    ]
+    nodes = _events_of_nodes(record)
+    for request in record.requests:
+        if request.outcome in LOOKED_AT and request.answered is not None:
+            missing = _missing(request, nodes.get(request.attempt, []))
+            if missing:
+                found.append((request.attempt, f"{request.attempt} was answered {missing}"))
+    if not found:
+        return None
+    keys = tuple(key for key, _ in found)
+    return Finding("unrecorded", found[0][1] + more(found), keys, voids=True)
+
+
+def _missing(request: Request, events: list[Event]) -> str:
+    """What the nodes did not record of a request that was answered."""
+    assert request.answered is not None
+    times = [event["t"] for event in events]
+    served = events[bisect_left(times, request.sent) : bisect_right(times, request.answered)]
+    kinds = {event["f"] for event in served}
+    if not kinds:
+        return f"{request.outcome}, and no node recorded its request"
+    if "begins" not in kinds:
+        return f"{request.outcome}, and no node recorded which strategy it ran"
+    if request.outcome == "sold_out" and not kinds & {"after_read", "reserve"}:
+        return "sold_out, and no node had looked at the stock"
+    return ""
+
+
+def outside_request(record: Record) -> Finding | None:
+    """What a node records of a purchase happens between a request of it and its answer."""
+    if not record.asked.recorded:
+        return None
+    for key, events in _events_of_nodes(record).items():
+        asked = record.requests_of.get(key)
+        if asked is None:
+            what = f"a node recorded {events[0]['f']} of {key}, and nobody sent that key"
+            return Finding("outside_request", what, (key,), voids=True)
+        for event in events:
+            if not any(request.covers(event["t"]) for request in asked):
+                nearest = min(abs(event["t"] - request.sent) for request in asked)
+                what = (
+                    f"node {event.get('node', '')} recorded {event['f']} of {key} outside of its "
+                    f"requests, {nearest / 1e6:.1f} ms from one"
+                )
+                return Finding("outside_request", what, (key,), voids=True)
+    return None
+
+
+def _events_of_nodes(record: Record) -> dict[str, list[Event]]:
+    """By attempt, in the order of their times."""
+    found: dict[str, list[Event]] = {}
+    for event in record.history.events:
+        if event["by"] == "node" and "attempt" in event:
+            found.setdefault(event["attempt"], []).append(event)
+    return found
+
+
+def wrong_lock(record: Record) -> Finding | None:
+    """Everybody was sold under the strategy, and by the lock, that the buyer asked for."""
+    lock, product = record.asked.lock, record.asked.product
+    if not lock:
+        return None
+    found = [
+        (str(order["key"]), f"order {order['order']} was sold under {order['lock']}")
+        for order in record.orders
+        if order.get("lock", lock) != lock
+    ]
+    for event in record.history.events:
+        if event["by"] != "node":
+            continue
+        if event["f"] == "begins" and event.get("lock", lock) != lock:
+            found.append((event["attempt"], f"{event['attempt']} was served by {event['lock']}"))
+        elif product and event.get("lock_name", f"{lock}:{product}") != f"{lock}:{product}":
+            found.append((event["attempt"], f"{event['attempt']} took {event['lock_name']}"))
+    if not found:
+        return None
+    what = f"{found[0][1]}, and {lock} was asked for{more(found)}"
+    return Finding("wrong_lock", what, tuple(key for key, _ in found), voids=True)
+
+
+def contradiction(record: Record) -> Finding | None:
+    """What the database has of an order is what its node recorded of it and its buyer was answered:
+    the sale, the stock seen, the fence, and who bought."""
+    answers = {r.order: r for r in record.requests if r.type == "ok" and not r.replayed}
+    for order in record.orders:
+        key, what = str(order["key"]), ""
+        commit, answer = record.commit_of.get(order["order"]), answers.get(order["order"])
+        if commit is not None and record.asked.recorded:
+            what = _unlike_its_node(record, order, commit)
+        if answer is not None and not what:
+            what = _unlike_its_answer(record, order, answer)
+        if not what and order.get("buyer", key.rpartition("/")[2]) != key.rpartition("/")[2]:
+            what = f"is {order['buyer']}'s, and its key {key}'s"
+        if what:
+            return Finding("contradiction", f"order {order['order']} {what}", (key,), voids=True)
+    twice = Counter(commit.order for commit in record.commits if commit.order is not None)
+    for number, times in twice.items():
+        if times > 1 and record.asked.recorded:
+            what = f"order {number} was recorded {times} times by the nodes"
+            return Finding("contradiction", what, voids=True)
+    return None
+
+
+def _unlike_its_node(record: Record, order: Mapping[str, Any], commit: Commit) -> str:
+    """How an order differs from what its node recorded, or empty."""
+    seen = order.get("stock_seen")
+    if None not in (commit.amount, seen) and commit.amount != seen:
+        return f"says that {seen} were left, and its node read {commit.amount}"
+    if record.asked.sale and commit.sale != record.asked.sale:
+        return f"is of sale {record.asked.sale}, and its node sold in {commit.sale}"
+    return ""
+
+
+def _unlike_its_answer(record: Record, order: Mapping[str, Any], answer: Request) -> str:
+    """How an order differs from what its buyer was answered, or empty."""
+    if record.evidence.fenced and answer.fence != order.get("fence"):
+        return f"has fence {order.get('fence')}, and its buyer was answered {answer.fence}"
+    if record.asked.sale and answer.sold_in not in (None, record.asked.sale):
+        return f"is of sale {record.asked.sale}, and its buyer was answered {answer.sold_in}"
+    return ""
+
+
+def commit_order(record: Record) -> Finding | None:
+    """Orders are committed in the order of their numbers: each buyer of a product writes its row
+    first, and nobody else may write that before the commit. A node's clock that is wrong shows."""
+    begun = [
+        (order, record.commit_of[order["order"]])
+        for order in record.committed
+        if order["order"] in record.commit_of
+    ]
+    for (first, one), (second, other) in pairwise(begun):
+        if other.begun <= one.begun:
+            what = (
+                f"order {second['order']} was about to be committed "
+                f"{(one.begun - other.begun) / 1e6:.1f} ms before order {first['order']} was"
+            )
+            return Finding("commit_order", what, (first["key"], second["key"]), voids=True)
+    return None

@@ -1,0 +1,76 @@
+"""What tests do with the shop's page in a browser, as a person would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from loadtest.stack.stack import Stack
+from loadtest.tests.browser import Watched
+
+BUYERS, STOCK = 60, 30
+#: Milliseconds for a rush to begin and to end.
+RUSH_MS = 20_000
+PLACES = ("check", "pay", "decrement", "commit")
+
+
+@contextmanager
+def opened(context: BrowserContext, url: str, watched: Watched) -> Iterator[Page]:
+    """A tab. At the end: it asked nobody but this machine, and complained of nothing."""
+    page = context.new_page()
+    watched.watch(page)
+    page.goto(url)
+    yield page
+    page.close()
+    assert watched.hosts == {"127.0.0.1"}
+    assert watched.complaints == []
+
+
+def orders_in_the_database(stack: Stack, product: str) -> int:
+    """How many orders its newest sale has, by PostgreSQL's own count."""
+    with psycopg.connect(stack.database_url) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM purchase_history WHERE sale_id = (SELECT max(sale.id) "
+            "FROM shop_sale sale JOIN product ON product.id = product_id WHERE name = %s)",
+            [product],
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def start(page: Page, lock: str, buyers: int = BUYERS, stock: int = STOCK) -> None:
+    page.get_by_label("Lock").first.select_option(lock)
+    page.get_by_label("Buyers").fill(str(buyers))
+    page.get_by_label("Stock", exact=True).fill(str(stock))
+    page.get_by_role("button", name="Start the rush").click()
+
+
+def is_over(page: Page) -> None:
+    """Wait until the rush that was started is over."""
+    expect(page.locator("#start")).to_have_text("A rush is running", timeout=RUSH_MS)
+    expect(page.locator("#start")).to_have_text("Start the rush", timeout=RUSH_MS)
+
+
+def begin(page: Page, lock: str) -> None:
+    page.locator("#step-lock").select_option(lock)
+    page.get_by_role("button", name="New round").click()
+    for buyer in "AB":
+        expect(column(page, buyer)).to_contain_text("Has not come yet.")
+
+
+def column(page: Page, buyer: str) -> Locator:
+    return page.locator(f"[data-buyer={buyer}]")
+
+
+def press(page: Page, buyer: str, step: str) -> None:
+    page.get_by_role("button", name=f"{buyer}: {step}", exact=True).click()
+
+
+def takes(page: Page, buyer: str, step: str) -> None:
+    """Press the buyer's button, and see it done."""
+    press(page, buyer, step)
+    done = column(page, buyer).locator(".passed", has_text=step)
+    expect(done).to_be_visible()

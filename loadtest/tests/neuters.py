@@ -1,0 +1,218 @@
+"""Ways to make a fault that looks made and is not, on real servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from loadtest.faults import busy, clock, db_kill, misconf
+from loadtest.faults.crash import Crash
+from loadtest.faults.eviction import Eviction
+from loadtest.faults.fence_ahead import FenceAhead
+from loadtest.faults.redis_down import RedisDown
+from loadtest.faults.shutdown import Shutdown, ShutdownShort
+from loadtest.faults.stall import Stall
+from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
+from loadtest.faults.trial import Trial, still_held
+from servers.postgres_copy import PostgresCopy
+from servers.proxy.connection import Connection
+from servers.proxy.proxy import Proxy
+from servers.valkey import Valkey
+
+Patch = pytest.MonkeyPatch
+#: A script that keeps Redis busy for a moment only.
+SHORT = "local n = 0 while n < 20000000 do n = n + 1 end"
+
+
+@dataclass(frozen=True, slots=True)
+class Neuter:
+    """How a fault is neutered.
+
+    apply     does it, until the patch is undone
+    only_ttl  whether only locks that end by themselves notice: the others have no ttl
+    """
+
+    fault: str
+    how: str
+    apply: Callable[[Patch, Testbed], None]
+    only_ttl: bool = False
+
+
+def nothing(owner: Any, *names: str) -> Callable[[Patch, Testbed], None]:
+    """Calling these does nothing."""
+
+    def apply(patch: Patch, testbed: Testbed) -> None:
+        for name in names:
+            patch.setattr(owner, name, lambda *_, **__: None)
+
+    return apply
+
+
+def fires(owner: Any, fire: Callable[..., None]) -> Callable[[Patch, Testbed], None]:
+    """The fault fires like this instead."""
+    return lambda patch, testbed: patch.setattr(owner, "fire", fire)
+
+
+def text(module: Any, name: str, instead: object) -> Callable[[Patch, Testbed], None]:
+    return lambda patch, testbed: patch.setattr(module, name, instead)
+
+
+def kill_master(fault: Crash, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    process = testbed.nodes[VICTIMS].process
+    assert process is not None
+    process.kill()
+    process.wait()
+
+
+def signal_master(patch: Patch, testbed: Testbed) -> None:
+    """Only the first process of a node gets a signal."""
+
+    def send(self: Testbed, node: int, what: signal.Signals) -> list[int]:
+        os.kill(self.pids(node)[0], what)
+        return self.pids(node)
+
+    patch.setattr(Testbed, "signal", send)
+
+
+def see_master_only(patch: Patch, testbed: Testbed) -> None:
+    """The list of pids that fires and proves knows the master alone."""
+    whole = Testbed.pids
+    patch.setattr(Testbed, "pids", lambda self, node: whole(self, node)[:1])
+
+
+def long_ttl(patch: Patch, testbed: Testbed) -> None:
+    """Locks live for 60 s, whatever the fault asks for."""
+
+    def set_ttl(self: Testbed, seconds: float) -> None:
+        self.settings = {"SHOP_LOCK_TTL": "60", "SHOP_TOKEN_TTL": "60"}
+        for node in (VICTIMS, RIVALS):
+            self.restart(node)
+
+    patch.setattr(Testbed, "set_ttl", set_ttl)
+    testbed.set_ttl(60)
+
+
+def drop_request(patch: Patch, testbed: Testbed) -> None:
+    """The proxy drops the request and not its reply, and says that it dropped the reply."""
+
+    def lose(self: Connection, reply: bytes | None) -> None: ...
+
+    def deliver(self: Connection, side: Any, data: bytes | None) -> None:
+        if side is self.client and data is not None and self.conditions.rules:
+            self._match_rules(data)
+            if self._losing is not None:
+                rule, self._losing = self._losing, None
+                rule.fire(b"+OK")
+                self.cut()
+                return
+        transport = side.other.transport
+        if transport is not None and data is not None:
+            transport.write(data)
+        elif transport is not None:
+            transport.close()
+
+    patch.setattr(Connection, "_lose", lose)
+    patch.setattr(Connection, "_deliver", deliver)
+
+
+def deliver_reply(patch: Patch, testbed: Testbed) -> None:
+    """The proxy delivers the reply, and says that it dropped it."""
+
+    def lose(self: Connection, reply: bytes | None) -> None:
+        rule, self._losing = self._losing, None
+        assert rule is not None
+        rule.fire(reply or b"")
+        self._deliver(self.server, reply)
+
+    patch.setattr(Connection, "_lose", lose)
+
+
+def evict_nothing(fault: Eviction, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    still_held(trials)
+    fault.with_ttl = {trial.lock for trial in trials}
+    fault.before = fault.evicted(testbed)
+
+
+def stop_nothing(fault: Stall, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    fault.pid = testbed.pid_of(testbed.main)
+
+
+def end_nothing(fault: Shutdown, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    process = testbed.nodes[VICTIMS].process
+    assert process is not None
+    fault.process = process
+
+
+def no_switch(patch: Patch, testbed: Testbed) -> None:
+    """The nodes' proxies are not sent to the new master."""
+    switch, left = Proxy.switch, [2]
+
+    def ignore(self: Proxy, target: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:  # it is the repair that switches now
+            switch(self, target)
+
+    patch.setattr(Proxy, "switch", ignore)
+
+
+def time_to_finish(patch: Patch, testbed: Testbed) -> None:
+    patch.setattr(ShutdownShort, "arm", lambda *_: None)
+
+
+NEUTERS = [
+    Neuter("crash", "no signal", fires(Crash, lambda *_: None)),
+    Neuter("crash", "master only", fires(Crash, kill_master)),
+    Neuter("crash", "ttl 60 s", long_ttl, only_ttl=True),
+    Neuter("slow", "ttl 60 s", long_ttl, only_ttl=True),
+    Neuter("late-release", "ttl 60 s", long_ttl, only_ttl=True),
+    Neuter("pause", "no signal", nothing(Testbed, "signal")),
+    Neuter("pause", "master only", signal_master),
+    Neuter("pause", "master only, by the list", see_master_only),
+    Neuter("pause", "ttl 60 s", long_ttl, only_ttl=True),
+    Neuter("pause@acquired", "no signal", nothing(Testbed, "signal")),
+    Neuter("pause@acquired", "master only", signal_master),
+    Neuter("pause@acquired", "master only, by the list", see_master_only),
+    Neuter("pause@acquired", "ttl 60 s", long_ttl),
+    Neuter("clock", "not ahead", text(clock, "WRONG_CLOCK", "")),
+    Neuter("restart", "no kill", nothing(Testbed, "restart_empty")),
+    Neuter("restart", "ttl 60 s", long_ttl, only_ttl=True),
+    Neuter("failover", "not promoted", nothing(Valkey, "promote")),
+    Neuter("failover", "no switch", no_switch),
+    Neuter("failover", "replicated", nothing(Proxy, "black_hole")),
+    Neuter("failover@sentinel", "replicated", nothing(Proxy, "black_hole_replication")),
+    Neuter("split-brain", "not promoted", nothing(Valkey, "promote")),
+    Neuter("split-brain", "no switch", no_switch),
+    Neuter("split-brain", "replicated", nothing(Proxy, "black_hole")),
+    Neuter("partition", "no black hole", nothing(Proxy, "black_hole")),
+    Neuter("partition-db", "no black hole", nothing(Proxy, "black_hole")),
+    Neuter("slow-write", "no delay", nothing(Proxy, "delay")),
+    Neuter("misconf", "nothing refused", text(misconf, "REFUSALS", {"OOM": ([], [])})),
+    Neuter("misconf", "snapshots succeed", text(misconf, "LASTING", [])),
+    Neuter("fence-ahead", "not ahead", fires(FenceAhead, lambda *_: None)),
+    Neuter("fence-ahead@raised", "not ahead", fires(FenceAhead, lambda *_: None)),
+    Neuter("db-failover", "replicated", nothing(Proxy, "black_hole")),
+    Neuter("db-failover", "not promoted", nothing(PostgresCopy, "promote")),
+    Neuter("db-failover@sync", "replicated", nothing(Proxy, "black_hole")),
+    Neuter("quorum", "nothing cut off", nothing(Proxy, "black_hole")),
+    Neuter("lost-reply", "request dropped", drop_request),
+    Neuter("lost-reply", "reply delivered", deliver_reply),
+    Neuter("lost-reply", "nothing dropped", nothing(Connection, "_match_rules")),
+    Neuter("unknown-commit", "COMMIT dropped", drop_request),
+    Neuter("unknown-commit", "reply delivered", deliver_reply),
+    Neuter("unknown-commit", "nothing dropped", nothing(Connection, "_match_rules")),
+    Neuter("busy", "ends early", text(busy, "ENDLESS", SHORT)),
+    Neuter("busy", "not busy", text(busy, "ENDLESS", "return 1")),
+    Neuter("redis-down", "no kill", fires(RedisDown, lambda *_: None)),
+    Neuter("stall", "no signal", fires(Stall, stop_nothing)),
+    Neuter("eviction", "nothing evicted", fires(Eviction, evict_nothing)),
+    Neuter("db-kill", "no kill", text(db_kill, "KILL", "SELECT 1, true WHERE false")),
+    Neuter("db-kill", "one only", text(db_kill, "KILL", f"{db_kill.KILL} LIMIT 1")),
+    Neuter("shutdown", "no signal", fires(Shutdown, end_nothing)),
+    Neuter("shutdown@short", "no signal", fires(ShutdownShort, end_nothing)),
+    Neuter("shutdown@short", "time to finish", time_to_finish),
+]

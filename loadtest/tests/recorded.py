@@ -1,0 +1,113 @@
+"""A whole rush as nodes and buyers record it, to plant violations in. No server is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadtest.judge.evidence import EVIDENCE
+from loadtest.judge.verdict import Judgement
+from loadtest.tests.happenings import PRODUCT, Happenings
+
+SALE = 7
+#: Nodes, processes and threads that serve in turn.
+WHERE: tuple[dict[str, Any], ...] = (
+    {"node": "A", "pid": 12, "thread": 1201},
+    {"node": "B", "pid": 22, "thread": 2201},
+    {"node": "A", "pid": 13, "thread": 1301},
+)
+
+
+@dataclass
+class RecordedRush:
+    """An exact rush: `buyers` come for `stock` units, one is served after the other, 20 ms each."""
+
+    lock: str = "redis"
+    stock: int = 4
+    buyers: int = 6
+    happened: Happenings = field(default_factory=Happenings)
+
+    def __post_init__(self) -> None:
+        self.happened.stock = self.stock
+        for number in range(self.buyers):
+            self.serve(number, max(0, self.stock - number))
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"buyer-{number}" for number in range(self.buyers)]
+
+    def at(self, number: int, ms: float, f: str, type: str = "ok", **fields: Any) -> None:
+        """A node recorded an event of a buyer, `ms` after its turn began."""
+        where = WHERE[number % len(WHERE)]
+        self.happened.at(20 * number + ms, f"buyer-{number}", f, type, **where, **fields)
+
+    def serve(self, number: int, amount: int) -> None:
+        """One buyer's turn, with `amount` units left: asked at 1 ms, answered at 19."""
+        shop, key = self.happened, f"buyer-{number}"
+        locked = EVIDENCE[self.lock].locked
+        fence = 100 + number if EVIDENCE[self.lock].fenced else None
+        token = {"token": f"token-{number}"}
+        shop.asks(20 * number + 1, key)
+        shop.events[-1]["sale"] = SALE
+        self.at(number, 2, "arrives")
+        self.at(number, 3, "begins", "invoke", lock=self.lock, product=PRODUCT, sale=SALE)
+        if locked:
+            self.at(number, 4, "acquire", "invoke")
+            name = f"{self.lock}:{PRODUCT}"
+            self.at(number, 5, "acquired", fence=fence, lock_name=name, **token)
+        self.at(number, 7, "after_read", amount=amount, sale=SALE)
+        order = None
+        if amount:
+            order = shop.first_order + len(shop.orders)
+            self.at(number, 10, "before_commit", "invoke", order=order, sale=SALE)
+            shop.orders.append(
+                {"order": order, "key": key, "lock": self.lock, "fence": fence}
+                | {"stock_seen": amount, "buyer": key}
+            )
+            if locked:
+                self.at(number, 12, "after_commit", sale=SALE)
+        if locked:
+            self.at(number, 13, "release", "invoke", **token)
+            self.at(number, 14, "released", outcome="released", **token)
+        shop.answered(20 * number + 19, key, "sold" if amount else "sold_out", order)
+        if amount:
+            shop.events[-1].update({"sold_in": SALE, "fence": fence})
+
+    def judged(self, asked: Mapping[str, Any] | None = None, **more: Any) -> Judgement:
+        """The judgement as demo and matrix have it."""
+        known = {"buyers": self.keys, "arrived": self.buyers, "lock": self.lock, "sale": SALE}
+        known |= {"product": PRODUCT, "recorded": True, "undisturbed": True, **(asked or {})}
+        return self.happened.judged(asked=known, ttl=None, **more)
+
+    # --- what is looked up and changed ----------------------------------------------------------
+
+    def events(self, f: str, number: int | None = None) -> list[Any]:
+        """The nodes' events of this kind, of one buyer or of all."""
+        return [
+            event
+            for event in self.happened.events
+            if event["by"] == "node"
+            and event["f"] == f
+            and number in (None, int(event["attempt"].rpartition("-")[2]))
+        ]
+
+    def forget(self, *kinds: str, node: str = "") -> None:
+        """Remove the nodes' events of these kinds, without kinds all, of one node or of both."""
+        self.happened.events = [
+            event
+            for event in self.happened.events
+            if event["by"] != "node"
+            or (kinds and event["f"] not in kinds)
+            or (node and event["node"] != node)
+        ]
+
+    def answer(self, number: int, outcome: str, **fields: Any) -> None:
+        """Change the answer to a buyer."""
+        shop, key = self.happened, f"buyer-{number}"
+        shop.events = [
+            e for e in shop.events if (e["by"], e.get("attempt"), e["type"] == "invoke")
+            != ("buyer", key, False)
+        ]  # fmt: skip
+        shop.answered(20 * number + 19, key, outcome, fields.pop("order", None))
+        shop.events[-1].update(fields)  # type: ignore[typeddict-item]

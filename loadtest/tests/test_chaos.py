@@ -1,0 +1,253 @@
+"""What a run of chaos concludes: from disturbances that were seen, and canaries that broke."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from loadtest.commands import chaos
+from loadtest.commands import run as commands
+from loadtest.commands.chaos import CANARIES, Found
+from loadtest.commands.faults import EXTERNAL
+from loadtest.faults import chaos_rush
+from loadtest.faults.chaos_rush import Made, Rush
+from loadtest.faults.disturbances import DISTURBANCES, Disturbance, Making
+from loadtest.faults.testbed import Testbed
+from loadtest.judge.run import Cell
+from loadtest.judge.verdict import EXIT_CODES
+from servers import embedded
+
+UNKNOWN = EXIT_CODES["unknown"]
+
+
+def cell(
+    lock: str, verdict: str = "exact", *, missing: str = "", wrong: Sequence[str] = ()
+) -> Cell:
+    sold_too_many = 3 if verdict == "oversold" else 0
+    return cast(
+        Cell,
+        {
+            "lock": lock,
+            "verdict": verdict,
+            "oversold": sold_too_many,
+            "lost_updates": sold_too_many,
+            "missing": missing,
+            "wrong": list(wrong),
+            "as_expected": verdict == "exact" and not wrong,
+            "orders": 12,
+        },
+    )
+
+
+def rush(*seen: str, unseen: Sequence[str] = ()) -> Rush:
+    made = [Made(name, 0.0, 1.0, "seen") for name in seen] + [Made(n, 0.0, 1.0) for n in unseen]
+    return Rush(1, 1, (), (), 60, made)
+
+
+ALL_BREAK = [cell(lock, "oversold") for lock in CANARIES]
+
+
+def found(*rushes: tuple[Rush, Sequence[Cell]]) -> Found:
+    result = Found()
+    for one, cells in rushes:
+        result.add(one, cells)
+    return result
+
+
+def test_a_run_in_which_faults_happened_and_every_canary_broke_is_a_pass() -> None:
+    result = found((rush("evict"), [cell("redis"), *ALL_BREAK]))
+    assert (result.exit_code, result.why) == (0, [])
+
+
+@pytest.mark.parametrize("lock", CANARIES)
+def test_a_run_that_did_not_see_a_canary_break_shows_nothing(lock: str) -> None:
+    others = [one for one in ALL_BREAK if one["lock"] != lock]
+    result = found((rush("evict"), [cell("redis"), *others, cell(lock)]))
+    assert result.exit_code == UNKNOWN
+    assert result.why == [f"{lock}, which must break, was not seen to"]
+
+
+def test_a_run_in_which_no_disturbance_was_seen_shows_nothing() -> None:
+    nothing = cell("redis", "unknown", missing="no disturbance was seen to happen")
+    result = found((rush(unseen=["evict"]), [nothing, *ALL_BREAK]))
+    assert result.exit_code == UNKNOWN
+    assert result.why == ["no disturbance was seen to happen"]
+
+
+def test_a_disturbance_that_never_happens_is_named() -> None:
+    rushes = [(rush("evict", unseen=["kill_node"]), [cell("redis"), *ALL_BREAK])] * 3
+    assert found(*rushes[:2]).exit_code == 0  # by chance
+    assert found(*rushes).why == ["kill_node was never seen to happen"]
+
+
+def test_a_rush_that_broke_makes_the_run_unknown() -> None:
+    result = found((rush("evict"), [cell("redis"), *ALL_BREAK]))
+    result.errors.append("rush 2 broke: StackError: node A did not start")
+    assert result.exit_code == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        cell("redis", "oversold"),
+        cell("redis", "oversold", missing="no disturbance was seen to happen"),
+        cell("row-lock", "deadlock"),
+        cell("redis", wrong=["orphan_lock"]),
+    ],
+)
+def test_a_violated_sound_strategy_is_a_failure_whatever_else_is_missing(broken: Cell) -> None:
+    result = found((rush(), [broken]))
+    assert result.why
+    assert result.exit_code == 1
+    assert result.broken == [broken]
+
+
+def test_every_disturbance_comes_as_often_as_its_weight_before_they_come_again() -> None:
+    for seed in range(5):
+        deck = chaos._deck(Random(seed))
+        for _ in range(2):
+            dealt = [next(deck).name for _ in range(sum(one.weight for one in DISTURBANCES))]
+            assert Counter(dealt) == {one.name: one.weight for one in DISTURBANCES}
+        hand = chaos._deal(chaos._deck(Random(seed)), 3)
+        assert len({one.name for one in hand}) == 3
+
+
+# --- disturbances at once -------------------------------------------------------------------------
+
+
+class Nothing:
+    """A testbed that is not needed."""
+
+    log = io.BytesIO()
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[str, str]] = []
+
+    def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
+        self.recorded.append((phase, kind))
+
+
+def disturb(rush: Rush, testbed: Nothing) -> None:
+    on = {one.on: threading.Lock() for one in rush.chosen if one.on}
+    threads = [
+        threading.Thread(
+            target=chaos_rush._disturb, args=(cast(Testbed, testbed), rush, one, on, Random(1))
+        )
+        for one in rush.chosen
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+
+def test_disturbances_of_different_servers_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
+    together = threading.Barrier(3)
+
+    def meets(testbed: Testbed, chance: Random) -> Making:
+        together.wait(10)  # nobody passes before all three are there
+        yield 0.0
+        return "met"
+
+    chosen = [Disturbance(f"on {on}", meets, on, False) for on in ("nodes", "redis", "proxies")]
+    one = Rush(1, 1, (), chosen, 0)
+    disturb(one, Nothing())
+    assert [made.evidence for made in one.made] == ["met"] * 3
+    assert one.at_once == 3
+
+
+def test_disturbances_of_the_same_servers_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
+    inside: list[int] = []
+
+    def alone(testbed: Testbed, chance: Random) -> Making:
+        inside.append(1)
+        yield 0.02
+        assert len(inside) == 1
+        inside.pop()
+        return "alone"
+
+    one = Rush(1, 1, (), [Disturbance(f"d{n}", alone, "redis", False) for n in range(3)], 0)
+    disturb(one, Nothing())
+    assert [made.evidence for made in one.made] == ["alone"] * 3
+    assert one.at_once == 1
+
+
+def test_a_disturbance_that_fails_is_not_seen_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
+
+    def fails(testbed: Testbed, chance: Random) -> Making:
+        yield 0.0
+        raise ZeroDivisionError("an error of ours")
+
+    testbed, one = Nothing(), Rush(1, 1, (), [Disturbance("fails", fails, "", False)], 0)
+    disturb(one, testbed)
+    assert one.proven == []
+    assert one.made[0].error == "ZeroDivisionError: an error of ours"
+    assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]  # `fail` would void them all
+
+
+# --- on real servers ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def latest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """results/latest of a run with servers of its own, short rushes and few locks."""
+    monkeypatch.setattr(embedded, "read_env", lambda: None)
+    monkeypatch.setattr(commands, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(chaos_rush, "COME_WITHIN", 0.05)
+    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.05)
+    for name in EXTERNAL:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "results" / "latest"
+
+
+def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
+    monkeypatch: pytest.MonkeyPatch, latest: Path
+) -> None:
+    monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
+    monkeypatch.setattr(chaos, "CANARIES", ())
+    printed = io.StringIO()
+    assert chaos.run(1, 5, Console(file=printed, width=120)) == 1
+    assert "none: oversold" in printed.getvalue()
+    assert "1 violations; seed 5" in printed.getvalue()
+    assert json.loads((latest / "summary.json").read_text())["seed"] == 5
+    assert (latest / "history.jsonl").stat().st_size > 0
+
+
+def test_chaos_whose_disturbances_do_nothing_shows_nothing(
+    monkeypatch: pytest.MonkeyPatch, latest: Path
+) -> None:
+    def does_nothing(testbed: Testbed, chance: Random) -> Making:
+        yield 0.0
+        return ""
+
+    idle: list[Any] = [
+        Disturbance(one.name, does_nothing, one.on, one.takes_the_lock) for one in DISTURBANCES
+    ]
+    monkeypatch.setattr(chaos, "DISTURBANCES", idle)
+    monkeypatch.setattr(chaos, "UNBROKEN", ("redis", "row-lock"))
+    monkeypatch.setattr(chaos, "CANARIES", ("token",))
+    printed = io.StringIO()
+    assert chaos.run(0.001, 5, Console(file=printed, width=120)) == UNKNOWN
+    assert "shows nothing: no disturbance was seen to happen" in printed.getvalue()
+    assert "shows nothing: token, which must break, was not seen to" in printed.getvalue()
+    runs = json.loads((latest / "summary.json").read_text())["runs"]
+    assert {(one["lock"], one["verdict"]) for one in runs} == {
+        ("redis", "unknown"),
+        ("row-lock", "unknown"),
+        ("token", "unknown"),
+    }
+    assert runs[0]["missing"] == "no disturbance was seen to happen"

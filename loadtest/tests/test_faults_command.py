@@ -1,0 +1,299 @@
+"""What `faults` does when something breaks on the way: what is kept, and how it exits."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from loadtest.commands import faults as command
+from loadtest.commands import run as commands
+from loadtest.faults import Fault, runner
+from loadtest.faults.fault import NotFired
+from loadtest.faults.runner import unknown
+from loadtest.faults.testbed import Testbed
+from loadtest.faults.trial import Trial
+from loadtest.judge.run import Cell
+from loadtest.judge.verdict import EXIT_CODES
+from loadtest.report import tables
+from loadtest.stack.results import ResultFolder, now
+from loadtest.stack.stack import StackError
+from loadtest.tests.fake_testbed import strategy
+from servers import embedded
+
+LOCKS = ("token", "redis")
+Play = Callable[[str, Sequence[Mapping[str, Any]]], list[Cell]]
+
+
+class FakeStack:
+    """A testbed that starts nothing. /readyz answers once."""
+
+    workers, threads = 1, 1
+    nodes = ("A", "B")
+
+    def __init__(self, **_: object) -> None:
+        self.asked = 0
+
+    def __enter__(self) -> FakeStack:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def shop(self, node: int = 0) -> FakeStack:
+        return self
+
+    def strategies(self) -> list[dict[str, Any]]:
+        return [strategy(name) for name in LOCKS]
+
+    def ready(self) -> dict[str, Any]:
+        self.asked += 1
+        if self.asked > 1:
+            raise StackError("/readyz timed out")
+        parts = {"PostgreSQL": "version 18", "Redis (locks)": "Valkey 9"}
+        return {"parts": [{"name": name, "detail": detail} for name, detail in parts.items()]}
+
+    def events(self) -> list[Any]:
+        return []
+
+
+def cells(fault: str, strategies: Sequence[Mapping[str, Any]], **facts: Any) -> list[Cell]:
+    """What a fault whose every cell is as expected comes to, but for these facts."""
+    found = unknown(fault, strategies, "")
+    return [
+        cast(Cell, {**one, "verdict": one["expected"], "as_expected": True, **facts})
+        for one in found
+    ]
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(embedded, "read_env", lambda: None)
+    monkeypatch.setattr(commands, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(command, "Testbed", FakeStack)
+    for name in command.EXTERNAL:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "results"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int, str]:
+    """The exit code of these faults, and what was printed."""
+    monkeypatch.setattr(
+        command, "play", lambda testbed, fault, strategies, run: play(fault.name, strategies)
+    )
+    printed = io.StringIO()
+    code = command.run(command.Chosen(faults), Console(file=printed, width=120))
+    return code, printed.getvalue()
+
+
+def summary_of(results: Path) -> list[dict[str, Any]]:
+    return list(json.loads((results / "latest" / "summary.json").read_text())["runs"])
+
+
+def test_an_error_in_one_fault_makes_it_unknown_and_the_next_is_made(
+    monkeypatch: pytest.MonkeyPatch, results: Path
+) -> None:
+    def play(name: str, strategies: Sequence[Mapping[str, Any]]) -> list[Cell]:
+        if name == "slow":
+            raise StackError("node A did not start (/readyz timed out)")
+        return cells(name, strategies)
+
+    code, printed = run(monkeypatch, play, "crash", "slow", "pause")
+    assert code == EXIT_CODES["unknown"]
+    found = {(one["fault"], one["verdict"], one["missing"]) for one in summary_of(results)}
+    why = "StackError: node A did not start (/readyz timed out)"
+    assert {one for one in found if one[0] == "slow"} == {("slow", "unknown", why)}
+    assert {one[0] for one in found} == {"crash", "slow", "pause"}
+    assert f"token under slow: unknown, expected oversold ({why})" in printed
+
+
+def test_after_two_faults_that_broke_the_servers_the_others_are_not_tried(
+    monkeypatch: pytest.MonkeyPatch, results: Path
+) -> None:
+    tried = []
+
+    def play(name: str, strategies: Sequence[Mapping[str, Any]]) -> list[Cell]:
+        tried.append(name)
+        raise StackError("node A did not start")
+
+    code, _ = run(monkeypatch, play, "crash", "slow", "pause", "stall")
+    assert tried == ["crash", "slow"]
+    assert code == EXIT_CODES["unknown"]
+    assert {one["fault"] for one in summary_of(results)} == {"crash", "slow", "pause", "stall"}
+
+
+def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, results: Path
+) -> None:
+    kept = []
+
+    def play(name: str, strategies: Sequence[Mapping[str, Any]]) -> list[Cell]:
+        if name != "crash":
+            (partial,) = results.glob(".partial-*")
+            summary = json.loads((partial / "summary.json").read_text())
+            kept.append({one["fault"] for one in summary["runs"]})
+        if name == "pause":
+            raise KeyboardInterrupt
+        return cells(name, strategies)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(monkeypatch, play, "crash", "slow", "pause", "stall")
+    assert kept == [{"crash"}, {"crash", "slow"}]
+    assert {one["fault"] for one in summary_of(results)} == {"crash", "slow"}
+    assert (results / "latest" / "faults.md").read_text().startswith("# Faults")
+    assert (results / "latest" / "report.html").exists()
+
+
+def test_exit_codes_tell_what_is_off_from_what_shows_nothing() -> None:
+    strategies = [strategy(name) for name in LOCKS]
+    right = cells("crash", strategies)
+    off = cells("slow", strategies, verdict="deadlock", as_expected=False)
+    wrong = cells("stall", strategies, wrong=["two holders"], as_expected=False)
+    nothing = unknown("pause", strategies, "it did not fire")
+    assert command.exit_code(right) == 0
+    assert command.exit_code([*right, *nothing]) == EXIT_CODES["unknown"] == 6
+    assert command.exit_code([*right, *off]) == command.exit_code([*nothing, *wrong]) == 1
+    assert command.exit_code([*nothing, *off]) == 1
+
+
+# --- one fault ------------------------------------------------------------------------------------
+
+
+class Breaks(Fault):
+    """A fault of which one step raises."""
+
+    name = "crash"
+    title = "breaks"
+
+    def __init__(self, step: str, error: Exception) -> None:
+        super().__init__()
+        self.step, self.error = step, error
+        self.healed = False
+
+    def _do(self, step: str) -> None:
+        if step == self.step:
+            raise self.error
+
+    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self._do("arm")
+
+    def enter(self, trial: Trial) -> None: ...
+
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self._do("fire")
+
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        self._do("prove")
+        return "seen"
+
+    def act(self, trial: Trial) -> None: ...
+
+    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self._do("meanwhile")
+
+    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.healed = True
+        self._do("heal")
+
+    def clean_up(self, testbed: Testbed) -> None:
+        self._do("clean_up")
+
+
+class Quiet:
+    """As much of a testbed as a fault needs that does nothing."""
+
+    def __init__(self) -> None:
+        self.log = io.BytesIO()
+
+    def new_events(self) -> list[Any]:
+        return []
+
+    def record_fault(self, *_: object) -> None: ...
+
+    def set_ttl(self, seconds: float) -> None: ...
+
+
+@pytest.mark.parametrize("step", ["arm", "fire", "prove", "meanwhile", "heal", "clean_up"])
+@pytest.mark.parametrize("error", [NotFired("crash: not so"), OSError("no such process")])
+def test_whatever_step_breaks_the_cells_are_unknown_and_the_testbed_is_repaired(
+    monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+) -> None:
+    repaired: list[object] = []
+    monkeypatch.setattr(runner, "repair", repaired.append)
+    monkeypatch.setattr(runner, "drain", lambda trial: None)
+    monkeypatch.setattr(Trial, "open", lambda trial: None)
+    monkeypatch.setattr(Trial, "orphans", lambda trial: [])
+    monkeypatch.setattr(runner, "_cell", lambda *_: None)  # judged before anything is cleaned up
+    testbed, fault = Quiet(), Breaks(step, error)
+    found = runner.play(cast(Testbed, testbed), fault, [strategy(name) for name in LOCKS], "run")
+    why = "crash: not so" if isinstance(error, NotFired) else "OSError: no such process"
+    assert [(one["lock"], one["verdict"], one["missing"]) for one in found] == [
+        (lock, "unknown", why) for lock in LOCKS
+    ]
+    assert repaired == [testbed]
+    assert fault.healed
+    assert why.encode() in testbed.log.getvalue()
+
+
+def test_the_reason_is_what_broke_first_and_not_what_that_led_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class BreaksTwice(Breaks):
+        def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+            raise AttributeError("nothing to heal")
+
+    monkeypatch.setattr(runner, "repair", lambda testbed: None)
+    monkeypatch.setattr(Trial, "open", lambda trial: None)
+    fault = BreaksTwice("fire", OSError("no such process"))
+    (found,) = runner.play(cast(Testbed, Quiet()), fault, [strategy("token")], "run")
+    assert found["missing"] == "OSError: no such process"
+
+
+# --- a full disk ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Half of each text is written."""
+    write = Path.write_text
+
+    def half(path: Path, text: str, *rest: Any, **more: Any) -> int:
+        write(path, text[: len(text) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", half)
+        yield
+
+
+def test_a_full_disk_leaves_the_summary_of_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tables.write_summary(tmp_path, cast(Any, {"runs": [1]}))
+    with full_disk(monkeypatch), pytest.raises(OSError, match="No space left"):
+        tables.write_summary(tmp_path, cast(Any, {"runs": [1, 2]}))
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"runs": [1]}
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_the_results_of_a_killed_run_are_kept_by_the_next_one(tmp_path: Path) -> None:
+    no_pid = 2**22 + 1
+    for name in (
+        f".partial-2026-01-01T00-00-00-{no_pid}",
+        f".partial-2026-01-02T00-00-00-{no_pid}",
+    ):
+        (tmp_path / name).mkdir()
+    with_results = tmp_path / f".partial-2026-01-01T00-00-00-{no_pid}"
+    (with_results / "summary.json").write_text("{}")
+    folder = ResultFolder(tmp_path, now())
+    folder.log.close()
+    Path(folder.log.name).unlink()
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {f"2026-01-01T00-00-00-{no_pid}", folder.path.name}

@@ -1,0 +1,78 @@
+"""Faults neutered on real servers: no signal, no kill, nothing dropped, master only, a long ttl.
+
+NEUTER=all tries every way, for every strategy that the fault concerns; without it, some of the ways
+for some strategies.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from loadtest.commands import faults as command
+from loadtest.expected import STOPS
+from loadtest.faults import FAULTS
+from loadtest.faults.repair import repair
+from loadtest.faults.runner import play
+from loadtest.faults.testbed import Testbed
+from loadtest.tests.neuters import NEUTERS, Neuter
+
+ALL = os.environ.get("NEUTER") == "all"
+SOME = {
+    ("pause@acquired", "master only, by the list"),
+    ("failover", "no switch"),
+    ("lost-reply", "request dropped"),
+    ("unknown-commit", "COMMIT dropped"),
+    ("redis-down", "no kill"),
+}
+LOCKS = ("token", "redis")
+CHOSEN = [one for one in NEUTERS if ALL or (one.fault, one.how) in SOME]
+#: Locks that a long ttl does not change: the database's, and two that have no end of their own.
+ENDLESS = {"setnx", "counter", "advisory", "row-lock", "version", "rollback", "conditional"} | {
+    "serializable"
+}
+
+
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in command.EXTERNAL:
+            patch.delenv(name, raising=False)
+        log = tmp_path_factory.mktemp("testbed") / "log"
+        with (
+            log.open("wb") as file,
+            Testbed(log=file, progress=lambda step: None, threads=command.THREADS) as testbed,
+        ):
+            yield testbed
+
+
+@pytest.mark.parametrize("neuter", CHOSEN, ids=[f"{one.fault}-{one.how}" for one in CHOSEN])
+def test_a_neutered_fault_shows_nothing_and_the_next_one_is_made(
+    testbed: Testbed, neuter: Neuter
+) -> None:
+    strategies = [one for one in testbed.shop().strategies() if ALL or one["name"] in LOCKS]
+    with pytest.MonkeyPatch.context() as patch:
+        neuter.apply(patch, testbed)
+        cells = play(testbed, FAULTS[neuter.fault](), strategies, secrets.token_hex(4))
+    if "ttl" in neuter.how:
+        repair(testbed)
+    noticing = [cell for cell in cells if not (neuter.only_ttl and cell["lock"] in ENDLESS)]
+    assert noticing
+    passed = {cell["lock"]: cell["verdict"] for cell in noticing if not cell["missing"]}
+    if neuter.fault == "crash":  # stopped before their EXPIRE: no ttl to be too long yet
+        passed = {lock: passed[lock] for lock in passed if STOPS.get(lock, {}).get("crash") is None}
+    assert not passed, f"{len(passed)} of {len(noticing)} did not notice: {passed}"
+    # A flawed lock may oversell all the same.
+    assert {cell["verdict"] for cell in noticing if cell["missing"]} <= {"unknown", "oversold"}
+    assert not any(cell["as_expected"] for cell in noticing if cell["missing"])
+    print(f"{neuter.fault}, {neuter.how}: {len(noticing)} of {len(cells)}: {cells[0]['missing']}")
+
+
+def test_the_testbed_is_as_it_was_after_all_that(testbed: Testbed) -> None:
+    strategies = [one for one in testbed.shop().strategies() if one["name"] in LOCKS]
+    for name in ("redis-down", "db-kill"):
+        cells = play(testbed, FAULTS[name](), strategies, secrets.token_hex(4))
+        assert all(cell["as_expected"] for cell in cells), [cell["missing"] for cell in cells]

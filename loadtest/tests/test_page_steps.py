@@ -1,0 +1,157 @@
+"""The shop's page in a browser: two buyers step by step, its chart, and what axe says of it.
+
+Without Locust: the page is the same, but for its Start button.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import BrowserContext, Page, Route, expect
+
+from loadtest.stack.stack import Stack
+from loadtest.tests import browser as browsers
+from loadtest.tests.browser import Watched, launched, printed_over_each_other, words_of
+from loadtest.tests.demo_page import (
+    PLACES,
+    begin,
+    column,
+    opened,
+    orders_in_the_database,
+    press,
+    takes,
+)
+
+SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1280), ("dark", 390)]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with (
+        tempfile.TemporaryFile() as log,
+        Stack(nodes=1, workers=1, threads=16, log=log) as running,
+    ):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def context() -> Iterator[BrowserContext]:
+    with launched() as browser:
+        yield browser.new_context(viewport={"width": 1280, "height": 800})
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+def page(stack: Stack, context: BrowserContext, watched: Watched) -> Iterator[Page]:
+    with opened(context, stack.nodes[0].url, watched) as page:
+        yield page
+
+
+def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) -> None:
+    begin(page, "none")
+    for step in PLACES:
+        for buyer in "AB":
+            if (buyer, step) == ("B", "decrement"):  # PostgreSQL makes it wait for A's commit
+                press(page, buyer, step)
+                expect(column(page, "B")).to_contain_text("BLOCKED")
+            else:
+                takes(page, buyer, step)
+    expect(page.locator("#step-verdict")).to_contain_text("OVERSOLD")
+    expect(page.locator("#step-orders")).to_have_text("2")
+    assert orders_in_the_database(stack, "last-unit") == 2
+
+
+@pytest.mark.parametrize("lock", ["redis", "row-lock"])
+def test_under_a_lock_the_second_buyer_is_seen_to_be_blocked(
+    stack: Stack, page: Page, lock: str
+) -> None:
+    begin(page, lock)
+    takes(page, "A", "check")
+    press(page, "B", "check")
+    expect(column(page, "B")).to_contain_text("BLOCKED")
+    for step in PLACES[1:]:
+        takes(page, "A", step)
+    expect(column(page, "B")).to_contain_text("SOLD OUT")
+    expect(page.locator("#step-verdict")).to_contain_text("EXACT")
+    assert orders_in_the_database(stack, "last-unit") == 1
+
+
+def test_axe_finds_nothing_serious(page: Page) -> None:
+    begin(page, "redis")
+    takes(page, "A", "check")
+    press(page, "B", "check")
+    expect(column(page, "B")).to_contain_text("BLOCKED")
+    page.locator("#code summary").click()
+    expect(page.locator("#code-rest pre").first).to_be_visible()
+    for scheme, width in SCREENS:
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # no colour half-way
+        page.set_viewport_size({"width": width, "height": 900})
+        found = Axe().run(page).response["violations"]
+        serious = [one["id"] for one in found if one["impact"] in ("serious", "critical")]
+        assert serious == [], (scheme, width)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, "the page can be scrolled sideways"
+
+
+@pytest.mark.parametrize(
+    ("orders", "stock_left", "on"),
+    [(1, 99, False), (1, 99, True), (0, 100, True), (200, 99, False), (99, 99, False)],
+)
+def test_no_text_of_the_chart_is_printed_over_another(
+    page: Page, orders: int, stock_left: int, on: bool
+) -> None:
+    sale = {
+        "sale": 7, "open": True, "initial_stock": 100, "orders": orders, "stock_left": stock_left,
+        "oversold": max(0, orders - 100), "lost_updates": 0, "verdict": "open", "lock": "none",
+    }  # fmt: skip
+    rush = {"on": on, "number": 1, "started": None, "rush": None, "last": None}
+    state = {"sale": sale, "rush": rush, "steps": None}
+    curve = {"curve": [[order / 100, 100] for order in range(orders)]}
+
+    def answer(route: Route) -> None:
+        body = curve if "curve" in route.request.url else state
+        route.fulfill(body=json.dumps(body), content_type="application/json")
+
+    page.route("**/state?*", answer)
+    page.route("**/sales/7/curve", answer)
+    page.reload()
+    expect(page.locator("#chart")).to_have_attribute(
+        "aria-label",
+        f"Chart: {orders} orders against the line of 100 units; the shelf shows {stock_left}.",
+    )
+    texts = words_of(page, "chart")
+    assert {text["text"] for text in texts} >= {f"orders {orders}", f"stock {stock_left}"}
+    assert printed_over_each_other(texts) == []
+
+
+def test_how_long_a_buyer_may_stand_is_counted_down(page: Page) -> None:
+    begin(page, "row-lock")
+    takes(page, "A", "check")
+    expect(column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
+    press(page, "B", "check")
+    blocked = column(page, "B")
+    expect(blocked).to_contain_text("BLOCKED waits for the product's row in the database")
+    expect(blocked.locator(".left")).to_contain_text("s left")
+
+
+@pytest.mark.parametrize(
+    ("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)]
+)
+def test_without_chromium_the_browser_tests_fail_in_ci_and_are_skipped_elsewhere(
+    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(outcome, match="apt-get install chromium"):
+        browsers.needed_chromium()

@@ -1,0 +1,72 @@
+"""What is planted in a whole recorded rush is found, and the rush without it is exact."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadtest.judge.evidence import EVIDENCE
+from loadtest.tests.plants import PLANTS, Plant, everybody_is_granted_the_lock_at_once
+from loadtest.tests.recorded import RecordedRush
+
+
+@pytest.mark.parametrize("lock", EVIDENCE)
+def test_a_rush_without_a_plant_is_exact(lock: str) -> None:
+    judged = RecordedRush(lock).judged()
+    assert (judged.verdict, judged.findings, judged.why) == ("exact", (), "")
+
+
+@pytest.mark.parametrize(
+    ("plant", "rule"), PLANTS, ids=[f"{plant.__name__}-{rule}" for plant, rule in PLANTS]
+)
+def test_what_is_planted_in_a_rush_is_found_and_leaves_no_verdict(plant: Plant, rule: str) -> None:
+    rush = RecordedRush()
+    more = plant(rush) or {}
+    judged = rush.judged(**more)
+    assert judged.verdict == "unknown"
+    assert not rule or rule in judged.violations, judged.violations
+    assert judged.why
+
+
+def test_a_sale_that_opens_with_twice_the_stock_is_oversold() -> None:
+    rush = RecordedRush(stock=4)
+    judged = rush.judged({"stock": 2}, opened=4)
+    assert (judged.verdict, judged.initial_stock, judged.oversold) == ("oversold", 2, 2)
+    assert "wrong_stock" in judged.violations
+
+
+def test_an_oversell_stays_one_though_the_nodes_are_silent() -> None:
+    rush = RecordedRush(stock=4)
+    rush.forget()
+    assert rush.judged({"stock": 3}, opened=3).verdict == "oversold"
+
+
+def test_two_holders_under_a_fault_that_takes_the_lock_away_may_sell_exactly() -> None:
+    rush = RecordedRush()
+    everybody_is_granted_the_lock_at_once(rush)
+    judged = rush.judged({"undisturbed": False})
+    assert (judged.verdict, judged.violations) == ("exact", ("overlap",))
+
+
+def test_a_commit_whose_reply_was_lost_may_lack_its_end() -> None:
+    """Its buyer asked again, and was answered with the order that there was."""
+    rush = RecordedRush()
+    [event] = rush.events("after_commit", 1)
+    rush.happened.events.remove(event)
+    assert rush.judged().violations == ("unlocked",)
+    rush.answer(1, "unknown")
+    rush.happened.asks(200, "buyer-1")
+    rush.happened.answered(210, "buyer-1", "sold", rush.happened.orders[1]["order"])
+    rush.happened.events[-1]["replayed"] = True
+    rush.at(1, 182, "arrives")
+    rush.at(1, 183, "begins", "invoke", lock="redis", product="pause-token", sale=7)
+    assert rush.judged().verdict == "exact"
+
+
+def test_a_holder_that_enters_its_own_reentrant_lock_again_has_one_token_in_one_thread() -> None:
+    rush = RecordedRush("reentrant")
+    for kind in ("acquired", "release", "released"):
+        for number in (0, 3):  # both in node A, process 12, thread 1201
+            rush.events(kind, number)[0]["token"] = "thread 1201"
+    assert rush.judged().verdict == "exact"
+    rush.events("acquired", 1)[0]["token"] = "thread 1201"
+    assert rush.judged().violations == ("shared_token",)

@@ -1,0 +1,137 @@
+"""Any terminal will do, and an argument that a command does not use is refused."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from loadtest.commands.arguments import COMMANDS, TAKEN_BY, parse
+from loadtest.commands.terminal import console as console_on_stdout
+from loadtest.expected import EXPECTED
+from loadtest.faults import FAULTS, fault_report
+from loadtest.report import tables as report
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("--repeat 3", "--repeat is for matrix, bench; demo does not use it: leave it out"),
+        ("--fault pause", "--fault is for faults; demo does not use it"),
+        ("demo --minutes 1", "--minutes is for chaos; demo does not use it"),
+        ("demo --seed 1", "--seed is for faults, chaos; demo does not use it"),
+        ("chaos --lock redis", "--lock is for demo, matrix, faults; chaos does not use it"),
+        ("faults --buyers 3", "faults does not use it"),
+        ("--nodes 9", "'9' is not a whole number from 1 to 8"),
+        ("--lock ,", "',' names nothing: give names, or leave it out"),
+        ("--hold-ms 10000000", "'10000000' is not a whole number from 0 to 5000"),
+        ("--buyers 0", "'0' is not a whole number from 1 to 10000"),
+        ("chaos --minutes 0", "'0' is not a number from 0.01 to 1440"),
+        ("chaos --minutes nan", "'nan' is not a number"),
+        ("nonsense", "invalid choice: 'nonsense'"),
+    ],
+)
+def test_what_a_command_does_not_use_is_refused_with_what_to_do(
+    given: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        parse(given.split(), "")
+    assert refused.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_every_argument_is_taken_by_commands_that_there_are() -> None:
+    assert {taker for takers in TAKEN_BY.values() for taker in takers} == set(COMMANDS)
+    given = parse(["matrix", "--lock", "none, redis,", "--repeat", "2"], "")
+    assert (given.lock, given.repeat, given.buyers) == (["none", "redis"], 2, None)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "printed"), [("latin-1", "+ x ü"), ("ascii", "+ x ?"), ("utf-8", "✓ ✗ ü")]
+)
+def test_signs_that_an_encoding_lacks_are_printed_plainly(
+    encoding: str, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding=encoding, write_through=True)
+    monkeypatch.setattr(sys, "stdout", stream)
+    console_on_stdout().print("✓ ✗ ü")
+    assert written.getvalue().decode(encoding) == f"{printed}\n"
+
+
+def rendered(table: Table, width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(table)
+    return cast(io.StringIO, console.file).getvalue()
+
+
+def every_strategy(as_expected: bool = True) -> list[Any]:
+    return [
+        {
+            "lock": lock,
+            "fault": fault,
+            "verdict": expected if as_expected else "undersold",
+            "expected": expected,
+            "as_expected": as_expected,
+            "orders": 20_000,
+            "stock_left": 10_000,
+            "oversold": 10_000,
+            "lost_updates": 10_000,
+            "buy_ms": {"p50": 12_345.6, "p95": 12_345.6},
+            "duration_s": 123.45,
+        }
+        for lock, row in EXPECTED.items()
+        for fault, expected in row.items()
+        if fault in ("rush", report.ONE_PROCESS)
+    ]
+
+
+@pytest.mark.parametrize("columns", [report.DEMO, report.MATRIX])
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("runs", [every_strategy(), every_strategy(as_expected=False)])
+def test_nothing_of_a_table_is_cut_however_narrow_the_terminal(
+    runs: list[Any], columns: tuple[str, ...], width: int
+) -> None:
+    console = Console(width=width, file=io.StringIO())
+    text = rendered(report.fitting(runs, columns, console), width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for run in runs:
+        assert f"{report.named(run)} " in text
+    assert text.count(runs[0]["verdict"].upper()) >= 1
+    assert "orders" in text
+
+
+def test_eighty_columns_are_enough_for_all_of_the_matrix() -> None:
+    figures = {"stock_left": 100, "orders": 200, "lost_updates": 199, "duration_s": 2.34}
+    quick = {"p50": 1234.0, "p95": 1234.0}
+    runs: list[Any] = [{**run, **figures, "buy_ms": quick} for run in every_strategy()]
+    text = rendered(report.fitting(runs, report.MATRIX, Console(width=80)), 80)
+    assert "left out" not in text
+    assert "row-lock" in text.splitlines()[1]
+
+
+def cells() -> list[Any]:
+    return [
+        {"lock": lock, "fault": fault, "verdict": "undersold", "as_expected": False}
+        for lock, row in EXPECTED.items()
+        for fault in row
+        if fault in FAULTS
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_matrix_of_faults_continues_below_where_it_is_too_wide(width: int) -> None:
+    found = fault_report.tables(cells(), width)
+    texts = [rendered(table, width) for table in found]
+    headings = [text.splitlines()[0].split() for text in texts]
+    numbers = [int(number) for heading in headings for number in heading if number != "lock"]
+    assert numbers == list(range(1, len(FAULTS) + 1))
+    for text in texts:
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= width
+        assert len(text.splitlines()) == len({cell["lock"] for cell in cells()}) + 1

@@ -1,0 +1,19 @@
+"""What is on this machine is asked directly, whatever proxy the environment names."""
+
+from __future__ import annotations
+
+import os
+
+LOOPBACK = ("127.0.0.1", "localhost")
+
+
+def ask_loopback_directly() -> None:
+    """Add this machine to no_proxy, for this process and those that it starts from now on.
+
+    With http_proxy set and no_proxy not, a proxy somewhere else would be asked for 127.0.0.1.
+    """
+    known = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    names = [name.strip() for name in known.split(",") if name.strip()]
+    if "*" not in names:
+        names += [name for name in LOOPBACK if name not in names]
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)

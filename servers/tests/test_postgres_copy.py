@@ -1,0 +1,72 @@
+"""A copy of PostgreSQL, and a replica that follows it through a proxy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from servers import embedded
+from servers.errors import EmbeddedError
+from servers.postgres_copy import PostgresCopy
+from servers.proxy.proxy import Proxy
+from servers.tests.proxied import eventually
+
+
+@pytest.fixture
+def servers() -> Iterator[list[PostgresCopy]]:
+    """What a test has started; stopped in the end."""
+    started: list[PostgresCopy] = []
+    yield started
+    for server in started:
+        server.stop()
+
+
+def start(server: PostgresCopy, servers: list[PostgresCopy]) -> PostgresCopy:
+    servers.append(server)
+    server.start()
+    embedded.adopt(server.pid)
+    return server
+
+
+def test_a_replica_that_lags_behind_does_not_have_what_was_committed_last(
+    tmp_path: Path, servers: list[PostgresCopy]
+) -> None:
+    embedded.attach()
+    name = f"copied_{os.getpid()}"
+    url = embedded.create_database(name)
+    folder = parse_qs(urlsplit(url).query)["host"][0]
+    first = start(
+        PostgresCopy(tmp_path / "1", runtime=tmp_path, of=make_conninfo(host=folder)), servers
+    )
+    assert first.sql("SELECT current_database()", name) == [(name,)]
+    first.sql("CREATE TABLE paid (id int)", name)
+
+    def paid(server: PostgresCopy) -> int:
+        return int(server.sql("SELECT count(*) FROM paid", name)[0][0])
+
+    with Proxy(first.socket) as replication:
+        of = make_conninfo(host="127.0.0.1", port=replication.port)
+        second = start(PostgresCopy(tmp_path / "2", runtime=tmp_path, of=of, follows=True), servers)
+        first.sql("INSERT INTO paid VALUES (1)", name)
+        second.catch_up_with(first)
+        assert paid(second) == 1
+        replication.black_hole()
+        first.sql("INSERT INTO paid VALUES (2)", name)
+        eventually(lambda: replication.dropped, what="replication lost something")
+        assert (paid(first), paid(second)) == (2, 1)
+        first.kill()
+        second.promote()
+    assert second.sql("SELECT pg_is_in_recovery()") == [(False,)]
+    second.sql("INSERT INTO paid VALUES (3)", name)
+    assert paid(second) == 2
+
+
+def test_a_copy_of_nothing_says_so(tmp_path: Path) -> None:
+    copy = PostgresCopy(tmp_path / "1", runtime=tmp_path, of=f"host={tmp_path}")
+    with pytest.raises(EmbeddedError, match=f"made no copy of host={tmp_path}: .*No such file"):
+        copy.start()

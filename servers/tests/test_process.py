@@ -1,0 +1,122 @@
+"""A server's process, the signals that end a command, and what a refused file means."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from pathlib import Path
+from urllib.request import getproxies, proxy_bypass
+
+import psutil
+import pytest
+
+from servers.errors import NotReady, explain
+from servers.loopback import ask_loopback_directly
+from servers.process import ServerProcess
+from servers.runtime import runtime_folder
+from servers.signals import uninterrupted
+from servers.tests.proxied import eventually
+
+STUBBORN = "import signal, subprocess, sys, time; signal.signal(15, signal.SIG_IGN);"
+
+
+def started(tmp_path: Path, program: str) -> ServerProcess:
+    server = ServerProcess("a server", tmp_path / "log")
+    server.start([sys.executable, "-uc", program])
+    return server
+
+
+def test_one_that_ignores_sigterm_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    child = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+    server = started(tmp_path, f"{STUBBORN} {child} print(child.pid); time.sleep(600)")
+    server.wait_until(server.tail, timeout=20)
+    started_by_it = psutil.Process(int(server.tail()))
+    server.stop(0.1)
+    assert server.process is None
+    eventually(
+        lambda: not started_by_it.is_running() or started_by_it.status() == psutil.STATUS_ZOMBIE,
+        what="its child has ended too",
+    )
+
+
+def test_one_that_ends_at_once_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+    server = started(tmp_path, "print('no such option'); raise SystemExit(3)")
+    with pytest.raises(NotReady) as refused:
+        server.wait_until(lambda: False, timeout=20, otherwise="use another")
+    assert str(refused.value) == (
+        f"a server did not start: it ended; see {tmp_path / 'log'}, or use another\nno such option"
+    )
+    server.stop()
+
+
+def test_one_that_does_not_answer_is_reported_with_what_was_seen_last(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise ConnectionRefusedError("refused")
+
+    server = started(tmp_path, "import time; time.sleep(600)")
+    with pytest.raises(NotReady, match=r"no answer in 0.1 s \(refused\)"):
+        server.wait_until(refuse, timeout=0.1)
+    server.stop()
+
+
+def test_signals_wait_until_the_block_is_over_and_one_takes_effect() -> None:
+    asked_again, done = [], []
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        with uninterrupted(lambda: asked_again.append("still stopping")):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("stopped")
+        done.append("never reached")
+    assert (asked_again, done) == (["still stopping"] * 2, ["stopped"])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ENOSPC, "no space is left for /var/x: make room there and start again"),
+        (errno.EROFS, "/var/x is on a read-only file system: work in a copy"),
+        (errno.EMFILE, "too many open files: raise the limit, as in ulimit -n 4096"),
+        (errno.EIO, "make doctor"),
+    ],
+)
+def test_a_refused_file_says_what_to_do(number: int, says: str) -> None:
+    assert says in explain(OSError(number, os.strerror(number), "/var/x"))
+
+
+def test_a_file_of_another_user_and_a_file_without_permission_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "var" / "postgres"
+    data.mkdir(parents=True)
+    refused = PermissionError(errno.EACCES, "Permission denied", str(data / "log"))
+    assert explain(refused).endswith(
+        f"may not be written: chmod u+w {data}, or work in another copy"
+    )
+    monkeypatch.setattr(os, "getuid", lambda: data.stat().st_uid + 1)
+    assert explain(refused) == (
+        f"{data}/log belongs to another user: work as that user, or remove {tmp_path / 'var'}"
+    )
+
+
+@pytest.mark.parametrize("known", ["", "example.org", "*"])
+def test_this_machine_is_asked_without_a_proxy(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://proxy.invalid:1")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, known)
+    ask_loopback_directly()
+    assert proxy_bypass("127.0.0.1:8000")
+    assert proxy_bypass("localhost")
+    assert getproxies()["no"].startswith(known)
+
+
+def test_the_folder_of_sockets_is_short_whatever_tmpdir_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 90)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    assert len(str(runtime_folder())) < 50

@@ -1,0 +1,68 @@
+"""manage.py raise_fence: sell again where the database's fence is ahead of Redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from locks import RedisLock
+from locks.errors import LockBackendError
+from shop.fences import raise_fence
+from shop.models import Product
+from shop.purchase import Attempt
+from shop.redis import locks_client
+from shop.strategies import STRATEGIES
+
+
+class Command(BaseCommand):
+    help = (
+        "Let the next holder of a product's lock have a fence above the one in the database. For "
+        "buyers who are answered that the database's fence is ahead (docs/production.md). Safe "
+        "while the shop runs: no fence is lowered, so no stale holder gets in."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("product")
+        parser.add_argument("--lock", default=settings.SHOP_LOCK, help="default: %(default)s")
+
+    def handle(self, *args: Any, product: str, lock: str, **options: Any) -> None:
+        fenced = [name for name, strategy in STRATEGIES.items() if strategy.fenced]
+        if lock not in fenced:
+            raise CommandError(f"{lock} has no fence: use {', '.join(fenced)}")
+        found = Product.objects.filter(name=product).first()
+        if found is None:
+            raise CommandError(
+                f"there is no product {product!r}: see manage.py sale_report, or the admin"
+            )
+        try:
+            raised = raise_fence(lock, found)
+            name = Attempt(product, buyer="", lock=lock).lock_name
+            seen = RedisLock(locks_client(), name, ttl=settings.SHOP_LOCK_TTL).inspect()
+        except OverflowError as error:
+            raise CommandError(
+                f"{error}: stop every node, so that no holder is left, then UPDATE product SET "
+                f"fence = 0 WHERE name = '{product}', then start them"
+            ) from error
+        except (redis.RedisError, LockBackendError) as error:
+            raise CommandError(
+                f"the locks' Redis does not do it ({error}): manage.py check_stack"
+            ) from error
+        if not raised:
+            self.stdout.write(
+                f"{product}: nothing to do, the next fence is above the database's ({found.fence})"
+            )
+            return
+        self.stdout.write(
+            self.style.SUCCESS(
+                f"{product}: the fence of the lock was raised to {seen.fence}, above the "
+                f"database's {found.fence}"
+            )
+        )
+        if seen.owner is not None:
+            self.stdout.write(
+                f"{seen.owner} holds the lock, for {seen.left:.1f} s unless it is renewed, with a "
+                "fence of before: its purchase is refused, and those after it are sold"
+            )
