@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
-from typing import NoReturn
 
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
+from servers.signals import ENDING, end_on, uninterrupted
 from workshop import render
 from workshop.checker import UNDECIDED
 from workshop.progress import DamagedProgress, Progress
@@ -23,8 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
     parser.add_argument("word", nargs="*", help="; ".join(render.HELP))
     given = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    end_on(*ENDING)
     out = render.console()
     try:
         progress = Progress()
@@ -47,13 +45,8 @@ def main() -> int:
             )
             return UNDECIDED
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)  # what was started is stopped now
-            session.close()
-
-
-def _end(number: int, frame: object) -> NoReturn:
-    raise SystemExit(128 + number)
+            with uninterrupted():
+                session.close()
 
 
 if __name__ == "__main__":

@@ -47,21 +47,21 @@ class Bench(Testbed):
         super().__init__(log=log, progress=progress, threads=BUYERS, extras=False)
         self.file = file
         self._rushes = 0
-        self._environment_of_a_node: dict[str, str] = {}
+        self.environment: dict[str, str] = {}
 
     def _environment(self) -> dict[str, str]:
         environment = super()._environment() | {
             "SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}",
             LOG: str(self.folder / "commands.jsonl"),
         }
-        self._environment_of_a_node = environment
+        self.environment = environment
         return environment
 
     def in_a_process(self, check: str) -> tuple[Refusal | None, str]:
         """Run a check of the file in a process of its own, on these servers. What it found, and
         what the participant's code printed. Raises Undecided."""
         command = [sys.executable, "-m", "workshop.checks", check, str(self.file)]
-        environment = self._environment_of_a_node | {"SHOP_DB_POOL": "0"}
+        environment = self.environment | {"SHOP_DB_POOL": "0"}
         process = subprocess.Popen(
             command,
             cwd=ROOT,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from loadtest.stack.stack import ROOT
+from servers.signals import uninterrupted
 
 #: Seconds between two looks whether it shall end, and until one that was asked to end is killed.
 LOOK_EVERY = 0.2
@@ -22,29 +23,27 @@ def run(command: str, shall_end: Callable[[], bool]) -> int:
     child = subprocess.Popen(
         ["bash", "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True
     )
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
     try:
-        while not shall_end():
+        while not (asked or shall_end()):
             with suppress(subprocess.TimeoutExpired):
                 return child.wait(LOOK_EVERY)
-    except KeyboardInterrupt:
-        pass
     finally:
-        end(child)
+        signal.signal(signal.SIGINT, before)
+        with uninterrupted():
+            end(child)
     return child.returncode
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """End a command as Ctrl-C does and wait for it; Ctrl-C meanwhile changes nothing."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(LONGEST_END)
-    finally:
-        kill(child.pid)
-        child.wait()
-        signal.signal(signal.SIGINT, before)
+    """End a command as Ctrl-C does and wait for it."""
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(LONGEST_END)
+    kill(child.pid)
+    child.wait()
 
 
 def kill(group: int) -> None:

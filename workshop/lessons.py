@@ -86,6 +86,7 @@ class Lesson:
     refusals: dict[str, dict[str, str]] = field(default_factory=dict)
     then: str = ""
     stays: bool = False
+    observed: str = ""
 
     @property
     def text(self) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
+from loadtest.faults import fault_report
 from workshop.checker import Result
 from workshop.lessons import Lesson, lessons
 from workshop.progress import Progress
@@ -47,9 +48,14 @@ def show_result(out: Console, lesson: Lesson, result: Result, name: str) -> None
     if result.printed.strip():
         out.print("your code printed:")
         out.print("\n".join(result.printed.strip().splitlines()[-10:]), markup=False)
+    if result.cells:
+        for table in fault_report.tables(result.cells, out.width):
+            out.print(table)
+        out.print(fault_report.numbers(result.cells), highlight=False)
     if result.undecided:
         out.print("UNDECIDED", style="bold yellow")
-        out.print(f"{result.undecided}\nThis is not your code's fault. Type check to try again.")
+        out.print(result.undecided, markup=False)
+        out.print("This is not your code's fault. Type check to try again.")
         return
     if result.refusal is None:
         out.print(f"PASSED  {lesson.title}", style="bold green")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -16,7 +17,7 @@ from rich.console import Console
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
-from workshop import child, plan, render
+from workshop import child, observe, plan, render
 from workshop.bench import Bench
 from workshop.checker import UNDECIDED, Result, announced, check
 from workshop.lessons import Lesson, lessons
@@ -64,6 +65,7 @@ class Session:
             "plan": self.do_plan,
             "quiz": self.do_quiz,
             "report": self.do_report,
+            "observe": self.do_observe,
             "help": self.do_help,
         }
         if word in words:
@@ -134,8 +136,11 @@ class Session:
         try:
             result = check(lesson, self._own, self._servers())
         except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
-            log = os.path.relpath(self.log.name, ROOT)
-            result = Result(undecided=f"{error}\nSee {log}, or run make doctor.")
+            if self.bench is None:  # nothing started: what does this machine lack?
+                self.out.print(f"{error}\n", markup=False)
+                doctor = [sys.executable, "-m", "servers.doctor"]
+                subprocess.run(doctor, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
+            result = Result(undecided=f"{error}\nSee {os.path.relpath(self.log.name, ROOT)}.")
         if result.exit_code == UNDECIDED:
             self._stop_servers()
         return result
@@ -238,6 +243,15 @@ class Session:
         for when, answers in self.progress.quiz.items():
             self.out.print(f"quiz {when}: {score(answers)} of {len(questions())}", markup=False)
         return self.do_list([])
+
+    def do_observe(self, rest: list[str]) -> int:
+        """Run what all lessons show, and write down what came of it: for who changes a lesson."""
+        found = observe.observe()
+        observe.write(found)
+        wrong = [each.number for each in lessons().values() if not observe.holds(each, found)]
+        for number in wrong:
+            self.out.print(f"lesson {number}: its answer is not what was observed")
+        return 1 if wrong else 0
 
     def do_help(self, rest: list[str]) -> int:
         render.show_help(self.out)

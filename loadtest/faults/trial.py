@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from loadtest.expected import EXPECTED, STOPS
+from loadtest.expected import STOPS, expected_of
 from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
@@ -52,7 +52,7 @@ class Trial:
         self.fault = fault
         self.lock = str(strategy["name"])
         self.strategy = strategy
-        self.expected = EXPECTED[self.lock][fault.name]
+        self.expected = expected_of(strategy)[fault.name]
         self.stop = STOPS.get(self.lock, {}).get(fault.name, fault.stop)
         # With the run at its end, so that no product's name is the beginning of another's.
         self.product = f"{self.lock}-{fault.name.replace('@', '_')}-{run}"
