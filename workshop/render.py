@@ -21,6 +21,7 @@ HELP: Mapping[str, str] = {
     "predict a": "answer the question of this lesson, before you run it; Enter: no idea",
     "run": "see what happens, for real",
     "check": "check your file now; a save does it too",
+    "page": "the shop's page, on which your file is the lock mine: step it, rush it",
     "hint": "a hint; three a lesson",
     "next": "the next lesson",
     "goto 8": "any lesson",

@@ -55,6 +55,7 @@ class Session:
             "predict": self.do_predict,
             "run": self.do_run,
             "check": self.do_check,
+            "page": self.do_page,
             "hint": self.do_hint,
             "next": self.do_next,
             "goto": self.do_goto,
@@ -112,6 +113,16 @@ class Session:
             self.out.print(f"It did not end as it should (exit code {code}): run starts it again.")
             return 2
         render.show_answer(self.out, lesson, known["predicted"])
+        return 0
+
+    def do_page(self, rest: list[str]) -> int:
+        """The shop's page, on which the participant's file is the lock `mine`."""
+        if not sys.stdin.isatty():
+            self.out.print("It stays until Ctrl-C: start it in a terminal.")
+            return 2
+        file = _short(self.progress.file(self.progress.lesson))
+        self.out.print("[dim]your file is the lock mine there; Enter or Ctrl-C here ends it[/]")
+        child.run(f"make serve ARGS='--mine {file}'", self._was_typed)
         return 0
 
     def do_check(self, rest: list[str]) -> int:

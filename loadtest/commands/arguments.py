@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from loadtest.commands.run import CONTRAST
 from loadtest.rush.form import CROWD, REFUSED_HOLD_MS, RUSH, number, whole
@@ -25,6 +26,7 @@ TAKEN_BY = {
     "nodes": (*RUSHES, "serve"),
     "workers": (*RUSHES, "serve"),
     "repeat": ("matrix", "bench"),
+    "mine": ("serve",),
 }
 
 
@@ -53,6 +55,7 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("nodes", whole(1, len(NAMES)), "default: 2")
     add("workers", whole(1, 16), "processes per node; default: 2")
     add("repeat", whole(1, 1000), "rounds; default: matrix 1, bench 11")
+    add("mine", own_file, "a file of yours that sells as the lock `mine`")
     parser.add_argument("--verbose", action="store_true", help="show where the time goes")
     given = parser.parse_args(arguments)
     for name, commands in TAKEN_BY.items():
@@ -70,6 +73,14 @@ def names(text: str) -> list[str]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} names nothing: give names, or leave it out")
     return found
+
+
+def own_file(text: str) -> str:
+    """The whole path of a file. Raises ArgumentTypeError where there is none."""
+    path = Path(text).resolve()
+    if not path.is_file() or "," in str(path):
+        raise argparse.ArgumentTypeError(f"{text!r} is no file, or has a comma in its path")
+    return str(path)
 
 
 def minutes(text: str) -> float:

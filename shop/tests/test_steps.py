@@ -102,15 +102,15 @@ def test_a_double_click_is_one_step() -> None:
 @committed
 @pytest.mark.parametrize("lock", ["none", "redis"])
 def test_a_buyer_who_is_left_alone_rolls_back_and_gives_the_lock_back(
-    lock: str, monkeypatch: pytest.MonkeyPatch
+    lock: str, settings: Any
 ) -> None:
     buyers = Round(lock)
     buyers.step("A", "checked")
     buyers.step("A", "paid")
-    monkeypatch.setattr(stepper, "TIMEOUT", 0.5)
+    settings.SHOP_DEMO_STEP_TIMEOUT = 0.5
     assert "left alone" in buyers.step("A", "rolled_back")["said"]
     assert books(steps.PRODUCT) == (0, 1)
-    monkeypatch.undo()
+    settings.SHOP_DEMO_STEP_TIMEOUT = 60.0
     buyers.step("B", "checked")
 
 
@@ -148,7 +148,7 @@ def test_a_stopped_buyer_outlasts_the_shops_timeouts_and_leaves_nothing_in_the_p
         assert cursor.fetchone() == (1,)
         cursor.execute("SHOW idle_in_transaction_session_timeout")
         assert cursor.fetchone() == ("6s",)  # of everybody else
-    assert steps.TIMEOUTS_MS["idle_in_transaction_session_timeout"] > stepper.TIMEOUT * 1000
+    assert steps.timeouts_ms()["idle_in_transaction_session_timeout"] > stepper.timeout() * 1000
 
 
 @committed

@@ -4,6 +4,7 @@ import { $, badge, count } from "../assets/dom.js";
 import { allow, allowed, ask, besideTheFields, left, say } from "./ask.js";
 import { follow } from "./chart.js";
 import { showCode } from "./code.js";
+import { fill } from "./presets.js";
 import { showSales } from "./sales.js";
 import * as steps from "./steps.js";
 
@@ -182,5 +183,7 @@ $("buy").addEventListener("click", buyOne);
 $("lock").addEventListener("change", showLock);
 document.addEventListener("visibilitychange", look);
 steps.install(look);
+fill(location.search);
+warn();
 showLock();
 look();
