@@ -76,7 +76,8 @@ test: install-dev
 	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-workshop: install-dev
-	@exec $(BIN)/python -m pytest -n 3 --dist loadgroup workshop/tests/exercises.py workshop/tests/sessions.py $(ARGS)
+	@exec $(BIN)/python -m pytest -n 3 --dist loadgroup workshop/tests/exercises.py workshop/tests/sessions.py \
+	  workshop/tests/packs.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast export fault_proofs \

@@ -32,6 +32,7 @@ HELP: Mapping[str, str] = {
     "quiz": "eight questions, before and after",
     "report": "your quiz, predictions and checks",
     "plan 90": "for who teaches: 45, 90 or 180 minutes",
+    "pack": "for who teaches: a folder for a room without internet",
     "quit": "end; everything is stopped",
 }
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, Queue
@@ -21,6 +22,7 @@ from workshop import child, observe, plan, render
 from workshop.bench import Bench
 from workshop.checker import UNDECIDED, Result, announced, check
 from workshop.lessons import Lesson, lessons
+from workshop.pack import pack
 from workshop.progress import Progress
 from workshop.quiz import Question, questions, score
 from workshop.refusal import Refusal
@@ -67,6 +69,7 @@ class Session:
             "quiz": self.do_quiz,
             "report": self.do_report,
             "observe": self.do_observe,
+            "pack": self.do_pack,
             "help": self.do_help,
         }
         if word in words:
@@ -263,6 +266,12 @@ class Session:
         for number in wrong:
             self.out.print(f"lesson {number}: its answer is not what was observed")
         return 1 if wrong else 0
+
+    def do_pack(self, rest: list[str]) -> int:
+        """A folder for a room without internet."""
+        folder = Path(" ".join(rest) or f"oversold-pack-{time.strftime('%Y-%m-%d')}")
+        self.out.print(pack(folder.resolve()), markup=False)
+        return 0
 
     def do_help(self, rest: list[str]) -> int:
         render.show_help(self.out)
