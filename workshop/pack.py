@@ -37,7 +37,7 @@ Copy this folder to the laptop (not to a network disk), then in a terminal in it
     make doctor        # its last line says READY, or what to do
     make workshop
 
-Python {python}, make and a shell have to be there: make PYTHON=python{python} chooses one of several.
+Python {python}, make and a shell have to be there. With several Pythons: make PYTHON=python{python}.
 Other systems and other Pythons need a pack of their own.
 """
 
@@ -47,6 +47,8 @@ def pack(folder: Path) -> str:
     with what to do."""
     if folder.exists() and any(folder.iterdir()):
         raise StackError(f"{folder} is not empty: name another folder, or remove it")
+    if folder.is_relative_to(ROOT) and not folder.name.startswith("oversold-pack"):
+        raise StackError(f"{folder} is in the checkout that is packed: name one beside it")
     wheels = folder / "wheels"
     wheels.mkdir(parents=True)
     done = subprocess.run(
