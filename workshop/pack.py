@@ -37,7 +37,7 @@ Copy this folder to the laptop (not to a network disk), then in a terminal in it
     make doctor        # its last line says READY, or what to do
     make workshop
 
-Python {python}, make and a shell have to be there. With several Pythons: make PYTHON=python{python}.
+Python {python}, make and a shell have to be there. PYTHON=python{python} chooses one of several.
 Other systems and other Pythons need a pack of their own.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -29,7 +30,7 @@ HELP: Mapping[str, str] = {
     "explain": "the text of this lesson",
     "reset": "begin the exercise anew; your file is kept as .bak",
     "solution": "ours, after you have passed or after three refusals",
-    "quiz": "eight questions, before and after",
+    "quiz": "eight questions, before and after; quiz 7 shows one of them to a room",
     "report": "your quiz, predictions and checks",
     "plan 90": "for who teaches: 45, 90 or 180 minutes",
     "pack": "for who teaches: a folder for a room without internet",
@@ -142,4 +143,9 @@ def show_solution(out: Console, lesson: Lesson, mine: str) -> None:
 def show_help(out: Console) -> None:
     """Every word that can be typed."""
     for word, what in HELP.items():
-        out.print(f"  {word:10} {what}", markup=False)
+        out.print(hanging(f"  {word:10} ", what, out.width), markup=False)
+
+
+def hanging(begins: str, text: str, width: int) -> str:
+    """A text behind its beginning, its further lines indented as far."""
+    return textwrap.fill(begins + text, width, subsequent_indent=" " * len(begins))

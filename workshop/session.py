@@ -6,11 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Empty
 from typing import IO
 
 from rich.console import Console
@@ -18,15 +16,15 @@ from rich.console import Console
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
-from workshop import child, observe, plan, render
+from workshop import child, render
 from workshop.bench import Bench
 from workshop.checker import UNDECIDED, Result, announced, check
 from workshop.lessons import Lesson, lessons
-from workshop.pack import pack
 from workshop.progress import Progress
-from workshop.quiz import Question, questions, score
 from workshop.refusal import Refusal
 from workshop.saves import Saves
+from workshop.teaching import Teaching
+from workshop.typed import Typed
 
 #: Seconds between two looks at the participant's files.
 LOOK_EVERY = 0.3
@@ -46,13 +44,14 @@ class Session:
         self._folder = tempfile.TemporaryDirectory(prefix="oversold-workshop-")
         self._own = Path(self._folder.name) / CHECKED
         self._saves = Saves(progress.folder)
-        self._typed: Queue[str | None] | None = None
+        self.typed = Typed(out)
 
     # --- words ----------------------------------------------------------------------------------
 
     def run_word(self, line: str) -> int:
         """Do what was typed. The exit code that it would have as a command."""
         word, *rest = line.split() or [""]
+        teaching = Teaching(self.out, self.progress, self.typed)
         words: dict[str, Callable[[list[str]], int]] = {
             "predict": self.do_predict,
             "run": self.do_run,
@@ -65,11 +64,11 @@ class Session:
             "explain": self.do_explain,
             "reset": self.do_reset,
             "solution": self.do_solution,
-            "plan": self.do_plan,
-            "quiz": self.do_quiz,
-            "report": self.do_report,
-            "observe": self.do_observe,
-            "pack": self.do_pack,
+            "plan": teaching.do_plan,
+            "quiz": teaching.do_quiz,
+            "report": teaching.do_report,
+            "observe": teaching.do_observe,
+            "pack": teaching.do_pack,
             "help": self.do_help,
         }
         if word in words:
@@ -91,7 +90,7 @@ class Session:
             render.show_question(self.out, lesson, self.progress.of(lesson)["predicted"])
             if not sys.stdin.isatty():
                 return 0
-            letter = self._letter("your prediction (Enter: no idea) > ", len(lesson.options))
+            letter = self.typed.letter("your prediction (Enter: no idea) > ", len(lesson.options))
         self.progress.predicted(lesson, letter)
         self.out.print("kept; run shows what happens", markup=False)
         return 0
@@ -111,7 +110,7 @@ class Session:
             return 2
         ends = "; Enter or Ctrl-C here ends it" if lesson.stays else "; Ctrl-C ends it"
         self.out.print(f"[dim]{lesson.then or 'this takes a moment'}{ends}[/]")
-        code = child.run(lesson.command, lambda: lesson.stays and self._was_typed())
+        code = child.run(lesson.command, lambda: lesson.stays and self.typed.was_any())
         if code not in (0, 1) and not lesson.stays:
             self.out.print(f"It did not end as it should (exit code {code}): run starts it again.")
             return 2
@@ -125,7 +124,7 @@ class Session:
             return 2
         file = _short(self.progress.file(self.progress.lesson))
         self.out.print("[dim]your file is the lock mine there; Enter or Ctrl-C here ends it[/]")
-        child.run(f"make serve ARGS='--mine {file}'", self._was_typed)
+        child.run(f"make serve ARGS='--mine {file}'", self.typed.was_any)
         return 0
 
     def do_check(self, rest: list[str]) -> int:
@@ -205,74 +204,6 @@ class Session:
         render.show_solution(self.out, lesson, mine)
         return 0
 
-    def do_plan(self, rest: list[str]) -> int:
-        """A facilitator's plan of so many minutes."""
-        known = ", ".join(map(str, plan.plans()))
-        if not rest or rest[0] not in known.split(", "):
-            self.out.print(f"plan takes minutes: {known}")
-            return 2
-        self.out.print("\n".join(plan.lines(int(rest[0]))), markup=False)
-        return 0
-
-    def do_quiz(self, rest: list[str]) -> int:
-        """Ask the eight questions; the first time counts as before, every later one as after."""
-        if rest:
-            answers = rest[0].lower()
-        elif sys.stdin.isatty():
-            answers = "".join(self._ask(question) for question in questions())
-        else:
-            self.out.print("quiz takes eight letters where there is no terminal: quiz cbbcbcca")
-            return 2
-        self.progress.quizzed(answers)
-        self.out.print(f"{score(answers)} of {len(questions())}", markup=False)
-        return 0
-
-    def _ask(self, question: Question) -> str:
-        self.out.print(f"\n{question.text}", markup=False)
-        for letter, option in zip("abcd", question.options, strict=True):
-            self.out.print(f"  {letter}  {option}", markup=False)
-        return self._letter("> ", len(question.options)) or "-"
-
-    def _letter(self, prompt: str, options: int) -> str:
-        """A letter that is typed now, asked for until it is one; empty for Enter alone."""
-        letters = ["", *"abcdefgh"[:options]]
-        while True:
-            self.out.print(prompt, end="", markup=False)
-            # In a session its reader has stdin.
-            line = sys.stdin.readline() if self._typed is None else self._typed.get()
-            letter = (line or "").strip().lower()
-            if letter in letters:
-                return letter
-            self.out.print(f"one of{', '.join(letters)[1:]}; Enter alone is no idea", markup=False)
-
-    def _was_typed(self) -> bool:
-        """Whether a line was typed in the session; it is taken away."""
-        try:
-            return self._typed is not None and self._typed.get_nowait() is not None
-        except Empty:
-            return False
-
-    def do_report(self, rest: list[str]) -> int:
-        """The quiz before and after, and the lessons."""
-        for when, answers in self.progress.quiz.items():
-            self.out.print(f"quiz {when}: {score(answers)} of {len(questions())}", markup=False)
-        return self.do_list([])
-
-    def do_observe(self, rest: list[str]) -> int:
-        """Run what all lessons show, and write down what came of it: for who changes a lesson."""
-        found = observe.observe()
-        observe.write(found)
-        wrong = [each.number for each in lessons().values() if not observe.holds(each, found)]
-        for number in wrong:
-            self.out.print(f"lesson {number}: its answer is not what was observed")
-        return 1 if wrong else 0
-
-    def do_pack(self, rest: list[str]) -> int:
-        """A folder for a room without internet."""
-        folder = Path(" ".join(rest) or f"oversold-pack-{time.strftime('%Y-%m-%d')}")
-        self.out.print(pack(folder.resolve()), markup=False)
-        return 0
-
     def do_help(self, rest: list[str]) -> int:
         render.show_help(self.out)
         return 0
@@ -287,20 +218,19 @@ class Session:
         predicted = self.progress.of(lesson)["predicted"]
         render.show_question(self.out, lesson, predicted)
         todo = "Type a letter, then run." if predicted is None else "run shows it."
-        how = "saving it checks it" if self._typed is not None else "check checks it"
+        how = "saving it checks it" if self.typed.in_a_session else "check checks it"
         self.out.print(
             f"\n{todo} Then explain, and the exercise:\n{_short(file)} ({how}).", markup=False
         )
 
     def interact(self) -> None:
         """Words from stdin until quit or the end of input, and a check after each save."""
-        typed = self._typed = Queue()
-        threading.Thread(target=_read, args=(typed,), daemon=True).start()
+        self.typed.read()
         self.introduce()
         self._prompt()
         while True:
             try:
-                line = typed.get(timeout=LOOK_EVERY)
+                line = self.typed.line(LOOK_EVERY)
             except Empty:
                 if self._look_for_saves():
                     self._prompt()
@@ -351,12 +281,6 @@ class Session:
 
     def _step(self, step: str) -> None:
         self.out.print(f"[dim]{step}[/]")
-
-
-def _read(typed: Queue[str | None]) -> None:
-    for line in sys.stdin:
-        typed.put(line)
-    typed.put(None)
 
 
 def _short(path: Path) -> str:

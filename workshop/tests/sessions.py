@@ -107,6 +107,8 @@ def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
 
     assert says("list")[0] == 0
     assert says("run")[0] == 2
+    assert says("quiz", "7")[0] == says("quiz", "cbbcbcca")[0] == 0
+    assert says("quiz", "9")[0] == says("quiz", "no")[0] == 2
     assert "kept" in says("predict", "ab"[:1])[1]
     assert says("predict", "ab")[0] == 2
     code, text = says("run")
