@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
+from loadtest.commands import terminal
 from loadtest.faults import fault_report
 from workshop.checker import Result
 from workshop.lessons import Lesson, lessons
@@ -40,6 +41,7 @@ HELP: Mapping[str, str] = {
 
 def console() -> Console:
     """Colours in a terminal alone, and never where NO_COLOR is set."""
+    terminal.console()  # what the encoding of stdout lacks is printed in plain characters
     found = Console(highlight=False)
     if found.width > WIDTH or not found.is_terminal:
         found = Console(highlight=False, width=WIDTH)

@@ -54,6 +54,8 @@ def test_a_participant_goes_from_the_list_through_three_lessons_to_quit(
         solution = lesson.solution.read_text(encoding="utf-8")
         (terminal.project / "workshop" / "mine" / lesson.file).write_text(solution)
         terminal.expects("PASSED")
+        terminal.types("explain")
+        terminal.expects("What if")
         terminal.types("next")
     terminal.expects("lesson 4> ")
     terminal.types("quit")
@@ -105,7 +107,7 @@ def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
         assert max(map(len, done.stdout.splitlines()), default=0) <= 80, done.stdout
         return done.returncode, done.stdout
 
-    assert says("list")[0] == 0
+    assert says("list")[0] == says("explain")[0] == says("help")[0] == 0
     assert says("run")[0] == 2
     assert says("quiz", "7")[0] == says("quiz", "cbbcbcca")[0] == 0
     assert says("quiz", "9")[0] == says("quiz", "no")[0] == 2
