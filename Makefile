@@ -6,6 +6,7 @@
 # make http-servers  slow clients and a restart against the nodes' HTTP and other servers
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make fuzz   10,000 requests at random, to a node in a demo and to one that is none
+# make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
 # make serve  the shop with a page to project, and Locust's web UI, left running
 # make test-fast  the tests that need no server, in seconds
 # make lint   ruff, mypy, import-linter, Django's checks
@@ -26,7 +27,7 @@ BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
 ARGS ?=
 
-.PHONY: demo matrix faults chaos bench serve http-servers readme screenshots test test-fast fuzz lint hooks
+.PHONY: demo matrix faults chaos bench serve workshop http-servers readme screenshots test test-fast fuzz lint hooks
 .PHONY: lock audit sbom licences install install-dev clean
 
 demo: install
@@ -47,6 +48,9 @@ bench: install-dev
 
 serve: install
 	@exec $(BIN)/python -m loadtest serve $(ARGS)
+
+workshop: install
+	@exec $(BIN)/python -m workshop $(ARGS)
 
 http-servers: install
 	@exec $(BIN)/python -m loadtest.commands.http_servers $(ARGS)

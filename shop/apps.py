@@ -10,10 +10,11 @@ class ShopConfig(AppConfig):
 
     def ready(self) -> None:
         from shop import checks, checks_production, logs  # noqa: F401  (registers checks)
-        from shop.demo import hooks
+        from shop.demo import hooks, mine
 
         logs.install()
         hooks.install()
+        mine.install()
 
 
 class ShopAdminConfig(AdminConfig):

@@ -17,7 +17,8 @@ def check_no_demo(**kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         Error(
-            "SHOP_DEMO is on: any buyer can hold the lock and inject faults.",
+            "SHOP_DEMO is on: any buyer can hold the lock, inject faults, and sell under files "
+            "of SHOP_DEMO_STRATEGIES.",
             hint="Unset SHOP_DEMO.",
             id="shop.E004",
         )

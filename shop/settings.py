@@ -46,6 +46,8 @@ SHOP_DEMO_PAUSES: dict[str, str] = env.dict("SHOP_DEMO_PAUSES", default={})
 #: (shop/demo/hooks.py), and what this node is called there.
 SHOP_DEMO_HISTORY: str = env.str("SHOP_DEMO_HISTORY", default="")
 SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
+#: For a demo: strategies from files of one's own, as in mine=workshop/mine/ex05.py.
+SHOP_DEMO_STRATEGIES: dict[str, str] = env.dict("SHOP_DEMO_STRATEGIES", default={})
 #: For a demo: seconds by which this node's clock is ahead.
 SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
 #: For a demo: where Locust's web UI listens; the page starts its rushes there (make serve sets it).

@@ -26,6 +26,7 @@ class Strategy:
     reserves    whether it hands out units by attempt, and has no lock
     rush        what a rush comes to: `exact` or `oversold`
     needs       a setting without which it answers `unavailable`; empty if it needs none
+    path        its file, where that is none of shop/strategies/
     """
 
     name: str
@@ -40,8 +41,9 @@ class Strategy:
     reserves: bool = False
     rush: str = "exact"
     needs: str = ""
+    path: str = ""
 
     @property
     def file(self) -> str:
-        """Where it stands, from the project's folder."""
-        return f"shop/strategies/{self.name.replace('-', '_')}.py"
+        """Where its code is: from the project's folder, or an absolute path."""
+        return self.path or f"shop/strategies/{self.name.replace('-', '_')}.py"

@@ -76,7 +76,7 @@ def test_the_readme_leads_to_the_sources_and_to_contributing() -> None:
 def strategies() -> dict[str, set[str]]:
     """Every strategy, and the articles that its file names."""
     found = {}
-    for call in calls("shop", "Strategy"):
+    for call in calls("shop/strategies", "Strategy"):
         facts = {w.arg: w.value.value for w in call.keywords if isinstance(w.value, ast.Constant)}
         found[str(facts["name"])] = set(re.findall(r"A[0-4]", str(facts["article"])))
     return found

@@ -19,7 +19,7 @@ import examples
 from examples import checkout, no_lock
 from examples.models import Order, Product
 from examples.tests.buyers import ROOT, Child, stepped
-from shop.tests.interleaving import Actor, Interleaving
+from shop.demo.interleaving import Actor, Interleaving
 from shop.tests.till import eventually
 
 FOLDER = Path(examples.__file__).parent

@@ -50,11 +50,18 @@ class Testbed(Stack):
 
     __test__ = False  # for pytest, which takes the name for that of a test
 
-    def __init__(self, *, log: IO[bytes], progress: Callable[[str], None], threads: int) -> None:
+    def __init__(
+        self,
+        *,
+        log: IO[bytes],
+        progress: Callable[[str], None],
+        threads: int,
+        extras: bool = True,
+    ) -> None:
         self.redis: list[Proxy] = []
         self.redlock: list[Proxy] = []
         super().__init__(
-            nodes=2, workers=1, threads=threads, log=log, progress=progress, extras=True
+            nodes=2, workers=1, threads=threads, log=log, progress=progress, extras=extras
         )
         self.folder = Path(self._folder.name)
         self.records = self.folder / "history"

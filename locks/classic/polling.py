@@ -66,7 +66,7 @@ class Polling(Lock):
 
 
 class PollingLock(Polling):
-    """One key on one server, asked forevery `retry` seconds (A1: 0.1).
+    """One key on one server, asked for every `retry` seconds (A1: 0.1).
 
     client  a redis.Redis that does not retry commands by itself, with a socket timeout
     """

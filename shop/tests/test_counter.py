@@ -11,6 +11,7 @@ import redis
 
 from shop import reservations
 from shop.checkout import check_out
+from shop.demo.interleaving import Interleaving
 from shop.errors import Unavailable
 from shop.probe import installed
 from shop.purchase import Attempt
@@ -18,7 +19,6 @@ from shop.redis import locks_client
 from shop.reports import sale_report
 from shop.reservations import give_back, keys_of, reserve
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
-from shop.tests.interleaving import Interleaving
 from shop.tests.outage import Outage
 from shop.tests.till import APPLE, at, books, buy, committed, open_sale
 
@@ -231,10 +231,10 @@ def test_a_redis_that_is_empty_in_mid_sale_is_seeded_from_the_stock_and_stays_ex
 def test_a_counter_seeded_too_high_is_stopped_by_the_check_in_postgresql() -> None:
     """A has its unit from the counter that is forgotten while A is on the way to the database."""
     open_sale(1)
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(buy_by_counter, buyer="A")).runs_to("reserved")
+    with Interleaving() as threads:
+        a = threads.enter("A", partial(buy_by_counter, buyer="A")).runs_to("reserved")
         locks_client().flushdb()
-        b = stage.enter("B", partial(buy_by_counter, buyer="B")).runs_to("reserved")
+        b = threads.enter("B", partial(buy_by_counter, buyer="B")).runs_to("reserved")
         assert a.finishes().status == 201
         assert b.finishes().status == 409
     assert books() == (1, 0)

@@ -13,10 +13,10 @@ from pytest_django import Settings
 from servers.embedded import Valkey
 from servers.ports import free_port
 from shop import stock
+from shop.demo.interleaving import Interleaving
 from shop.models import PurchaseHistory
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests.database import somebody_waits_for_a_row
-from shop.tests.interleaving import Interleaving
 from shop.tests.outage import Outage
 from shop.tests.till import (
     APPLE,
@@ -107,8 +107,8 @@ def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
 ) -> None:
     """The other stands between its write and its commit: its lock is held, or its row is."""
     open_sale(2)
-    with Interleaving() as stage:
-        other = stage.enter("other", partial(buy, lock=lock, buyer="bob"))
+    with Interleaving() as threads:
+        other = threads.enter("other", partial(buy, lock=lock, buyer="bob"))
         other.runs_to("before_commit")
         with short_timeouts(settings):
             answer = buy(lock=lock, buyer="ada", key="k1")
@@ -147,14 +147,14 @@ def test_an_unknown_product_is_404_and_leaves_no_lock_behind(lock: str, settings
 
 def test_a_restock_between_read_and_write_never_sells_a_unit_of_the_wrong_sale(lock: str) -> None:
     old = open_sale(3)
-    with Interleaving() as stage:
-        late = stage.enter("late", partial(buy, lock=lock)).runs_to("after_read")
-        clerk = stage.enter("clerk", partial(stock.restock, product=APPLE, amount=50))
+    with Interleaving() as threads:
+        late = threads.enter("late", partial(buy, lock=lock)).runs_to("after_read")
+        clerk = threads.enter("clerk", partial(stock.restock, product=APPLE, amount=50))
         eventually(
-            lambda: not clerk.stands_nowhere() or somebody_waits_for_a_row(),
+            lambda: not clerk.is_between_points() or somebody_waits_for_a_row(),
             what="the sale is closed, or the clerk waits for the buyer",
         )
-        assert clerk.stands_nowhere() == (lock in KEEP_THE_ROW)
+        assert clerk.is_between_points() == (lock in KEEP_THE_ROW)
         answer = late.finishes()
         new = clerk.finishes()
     old.refresh_from_db()

@@ -9,13 +9,13 @@ from functools import partial
 import pytest
 
 from shop.checkout import check_out
+from shop.demo.interleaving import Actor, Interleaving
 from shop.errors import Lost, SoldOut
 from shop.models import Product, PurchaseHistory
 from shop.purchase import Attempt
 from shop.redis import locks_client
 from shop.reports import sale_report
 from shop.tests.database import somebody_waits_for_a_row
-from shop.tests.interleaving import Actor, Interleaving
 from shop.tests.till import APPLE, books, committed, eventually, open_sale
 
 pytestmark = committed
@@ -32,12 +32,12 @@ def the_lock_is_gone() -> None:
 @contextmanager
 def a_stale_holder(lock: str, *, at: str) -> Iterator[tuple[Actor, Actor, Interleaving]]:
     """The holder stands at the point `at` and has lost its lock; the rival has not begun."""
-    with Interleaving() as stage:
-        stale = stage.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
+    with Interleaving() as threads:
+        stale = threads.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
         stale.runs_to(at)
         the_lock_is_gone()
-        rival = stage.enter("rival", partial(check_out, Attempt(APPLE, "rival", lock)))
-        yield stale, rival, stage
+        rival = threads.enter("rival", partial(check_out, Attempt(APPLE, "rival", lock)))
+        yield stale, rival, threads
 
 
 def buyers() -> list[str]:
@@ -80,12 +80,12 @@ def test_claimed_at_the_read_the_rival_cannot_even_read_before_the_stale_holder_
 ):
     """The same schedule: the claim holds the row, and what the rival then reads is fresh."""
     sale = open_sale(10)
-    with a_stale_holder("redis", at="after_read") as (stale, rival, stage):
+    with a_stale_holder("redis", at="after_read") as (stale, rival, threads):
         rival.runs_to("acquired").starts()
         eventually(somebody_waits_for_a_row, what="the rival's claim waits for the row")
         assert stale.finishes().stock_seen == 10
         assert rival.finishes().stock_seen == 9
-    assert stage.log.index("stale before_commit") < stage.log.index("rival after_read")
+    assert threads.log.index("stale before_commit") < threads.log.index("rival after_read")
     report = sale_report(sale.pk)
     assert (report.orders, report.stock_left, report.lost_updates) == (2, 8, 0)
 
@@ -147,8 +147,8 @@ def test_fences_rise_with_every_order_even_when_redis_forgot_the_last_one(lock: 
 @FENCED
 def test_an_equal_fence_is_refused_too_for_it_was_used(lock: str) -> None:
     open_sale(2)
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(check_out, Attempt(APPLE, "A", lock))).runs_to("acquired")
+    with Interleaving() as threads:
+        a = threads.enter("A", partial(check_out, Attempt(APPLE, "A", lock))).runs_to("acquired")
         (fence,) = [int(v) for v in fences_in_redis()]
         Product.objects.filter(name=APPLE).update(fence=fence)
         with pytest.raises(Lost):

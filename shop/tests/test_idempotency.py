@@ -9,11 +9,11 @@ import pytest
 from pytest_django import Settings
 
 from shop.checkout import check_out
+from shop.demo.interleaving import Interleaving
 from shop.models import PurchaseHistory
 from shop.probe import installed
 from shop.purchase import Attempt
 from shop.tests.database import somebody_waits_for_a_row
-from shop.tests.interleaving import Interleaving
 from shop.tests.till import APPLE, EVERY, LOCKED, at, books, buy, committed, eventually, open_sale
 
 pytestmark = committed
@@ -124,9 +124,9 @@ def test_busy_stores_nothing_so_that_the_key_buys_later(lock: str, settings: Set
 def test_the_same_key_twice_at_once_buys_one_unit_without_any_lock(units: int) -> None:
     """Both have read the stock; the second one's write waits for the first one's commit."""
     open_sale(units)
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(buy, lock="none", key="k1")).runs_to("after_read")
-        b = stage.enter("B", partial(buy, lock="none", key="k1")).runs_to("after_read")
+    with Interleaving() as threads:
+        a = threads.enter("A", partial(buy, lock="none", key="k1")).runs_to("after_read")
+        b = threads.enter("B", partial(buy, lock="none", key="k1")).runs_to("after_read")
         a.runs_to("before_commit")
         b.starts()
         eventually(somebody_waits_for_a_row, what="B's write waits for A's")
@@ -140,9 +140,9 @@ def test_the_same_key_twice_at_once_buys_one_unit_without_any_lock(units: int) -
 
 def test_the_same_key_twice_at_once_under_a_lock_buys_one_unit() -> None:
     open_sale(5)
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(buy, lock="redis", key="k1")).runs_to("before_commit")
-        b = stage.enter("B", partial(buy, lock="redis", key="k1"))
+    with Interleaving() as threads:
+        a = threads.enter("A", partial(buy, lock="redis", key="k1")).runs_to("before_commit")
+        b = threads.enter("B", partial(buy, lock="redis", key="k1"))
         first = a.finishes()
         again = b.finishes()
     assert [first.status, again.status] == [201, 200]
@@ -153,9 +153,9 @@ def test_a_second_insert_of_a_key_waits_for_the_first_and_then_is_422() -> None:
     """Two products, so that nothing but the key itself makes B wait."""
     open_sale(1)
     open_sale(1, product="pear")
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(buy, lock="none", key="k1")).runs_to("before_commit")
-        b = stage.enter("B", partial(buy, lock="none", key="k1", product="pear"))
+    with Interleaving() as threads:
+        a = threads.enter("A", partial(buy, lock="none", key="k1")).runs_to("before_commit")
+        b = threads.enter("B", partial(buy, lock="none", key="k1", product="pear"))
         b.runs_to("after_read").starts()
         eventually(somebody_waits_for_a_row, what="B's insert waits for A's")
         assert a.finishes().status == 201
@@ -167,9 +167,9 @@ def test_a_second_insert_of_a_key_sells_when_the_first_is_rolled_back() -> None:
     attempt = Attempt(product=APPLE, buyer="ada", key="k1")
     open_sale(1)
     open_sale(1, product="pear")
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(check_out, attempt)).runs_to("before_commit")
-        b = stage.enter("B", partial(buy, lock="none", key="k1", product="pear"))
+    with Interleaving() as threads:
+        a = threads.enter("A", partial(check_out, attempt)).runs_to("before_commit")
+        b = threads.enter("B", partial(buy, lock="none", key="k1", product="pear"))
         b.runs_to("after_read").starts()
         eventually(somebody_waits_for_a_row, what="B's insert waits for A's")
         with pytest.raises(TimeoutError):

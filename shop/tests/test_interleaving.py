@@ -12,13 +12,13 @@ from django.db import connection, transaction
 
 from locks.classic.token import TokenLock
 from shop.checkout import check_out
+from shop.demo.interleaving import PASSED, Actor, Interleaving
 from shop.errors import SoldOut
 from shop.locked import on_redis
 from shop.on_sale import require_on_sale
 from shop.probe import installed, point
 from shop.purchase import Attempt, Receipt, sell_one
 from shop.redis import locks_client
-from shop.tests.interleaving import PASSED, Actor, Interleaving
 from shop.tests.till import APPLE, LOCKED, books, buy, committed, eventually, open_sale
 
 pytestmark = committed
@@ -28,10 +28,10 @@ def buyer(name: str, lock: str) -> Callable[[], Receipt]:
     return partial(check_out, Attempt(product=APPLE, buyer=name, lock=lock))
 
 
-def enter_and_ask_for_the_lock(stage: Interleaving, name: str, call: Callable[[], Any]) -> Actor:
+def enter_and_ask_for_the_lock(threads: Interleaving, name: str, call: Callable[[], Any]) -> Actor:
     """A buyer of whom Redis has heard, and who stands nowhere yet."""
     before = commands()
-    actor = stage.enter(name, call)
+    actor = threads.enter(name, call)
     eventually(lambda: commands() > before, what=f"{name} asks for the lock")
     return actor
 
@@ -54,9 +54,9 @@ def test_without_a_lock_buyers_who_come_one_after_another_get_what_there_is() ->
 
 def test_without_a_lock_two_buyers_who_read_the_last_unit_both_get_it() -> None:
     open_sale(1)
-    with Interleaving() as stage:
-        a = stage.enter("A", buyer("A", "none")).runs_to("after_read")
-        b = stage.enter("B", buyer("B", "none")).runs_to("after_read")
+    with Interleaving() as threads:
+        a = threads.enter("A", buyer("A", "none")).runs_to("after_read")
+        b = threads.enter("B", buyer("B", "none")).runs_to("after_read")
         assert a.finishes().stock_seen == 1
         assert b.finishes().stock_seen == 1
     assert books() == (2, 0), "two orders for one unit, and a stock that looks right"
@@ -65,8 +65,8 @@ def test_without_a_lock_two_buyers_who_read_the_last_unit_both_get_it() -> None:
 def test_without_a_lock_the_last_writer_erases_the_others_decrements() -> None:
     """And CHECK (amount >= 0) has nothing to catch: 200 orders would leave 99."""
     open_sale(100)
-    with Interleaving() as stage:
-        slow = stage.enter("slow", buyer("slow", "none")).runs_to("after_read")
+    with Interleaving() as threads:
+        slow = threads.enter("slow", buyer("slow", "none")).runs_to("after_read")
         for number in range(5):
             buy(lock="none", buyer=f"b{number}")
         assert books() == (5, 95)
@@ -80,10 +80,10 @@ def test_without_a_lock_the_last_writer_erases_the_others_decrements() -> None:
 @pytest.mark.parametrize("lock", LOCKED)
 def test_under_a_lock_the_second_buyer_waits_and_finds_the_last_unit_sold(lock: str) -> None:
     open_sale(1)
-    with Interleaving() as stage:
-        a = stage.enter("A", buyer("A", lock)).runs_to("after_read")
-        b = enter_and_ask_for_the_lock(stage, "B", buyer("B", lock))
-        assert b.stands_nowhere(), "B is in the critical section together with A"
+    with Interleaving() as threads:
+        a = threads.enter("A", buyer("A", lock)).runs_to("after_read")
+        b = enter_and_ask_for_the_lock(threads, "B", buyer("B", lock))
+        assert b.is_between_points(), "B is in the critical section together with A"
         assert a.finishes().stock_seen == 1
         with pytest.raises(SoldOut):
             b.finishes()
@@ -93,15 +93,15 @@ def test_under_a_lock_the_second_buyer_waits_and_finds_the_last_unit_sold(lock: 
 @pytest.mark.parametrize("lock", LOCKED)
 def test_under_a_lock_nobody_reads_before_the_holder_has_committed(lock: str) -> None:
     open_sale(2)
-    with Interleaving() as stage:
-        a = stage.enter("A", buyer("A", lock)).runs_to("before_commit")
-        b = enter_and_ask_for_the_lock(stage, "B", buyer("B", lock))
+    with Interleaving() as threads:
+        a = threads.enter("A", buyer("A", lock)).runs_to("before_commit")
+        b = enter_and_ask_for_the_lock(threads, "B", buyer("B", lock))
         a.runs_to("after_commit")
         assert books() == (1, 1), "A's sale is there for all to see, and A still has the lock"
-        assert b.stands_nowhere()
+        assert b.is_between_points()
         a.finishes()
         assert b.finishes().stock_seen == 1
-    assert stage.log == [
+    assert threads.log == [
         *("A acquired", "A after_read", "A before_commit", "A after_commit"),
         *("B acquired", "B after_read", "B before_commit", "B after_commit"),
     ]
@@ -119,11 +119,11 @@ def test_a_lock_that_is_released_before_the_commit_oversells() -> None:
         return receipt
 
     open_sale(1)
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(buy_with_the_lock_inside, "A")).runs_to(
+    with Interleaving() as threads:
+        a = threads.enter("A", partial(buy_with_the_lock_inside, "A")).runs_to(
             "unlocked_before_commit"
         )
-        b = stage.enter("B", partial(buy_with_the_lock_inside, "B")).runs_to("after_read")
+        b = threads.enter("B", partial(buy_with_the_lock_inside, "B")).runs_to("after_read")
         assert a.finishes().stock_seen == 1
         assert b.finishes().stock_seen == 1
     assert books() == (2, 0)

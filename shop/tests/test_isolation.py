@@ -8,11 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.db import connection
-from pytest_django import Settings
 
+from shop.demo.interleaving import Interleaving
+from shop.demo.schedules import SCHEDULES, Run, Scheduler
 from shop.strategies import STRATEGIES
-from shop.tests.interleaving import Interleaving
-from shop.tests.schedules import SCHEDULES, Run, Scheduler
 from shop.tests.test_settings import run
 from shop.tests.till import APPLE, books, buy, committed, open_sale
 
@@ -33,10 +32,8 @@ def test_two_buyers_of_three_moves_each_have_20_interleavings() -> None:
 
 
 @pytest.mark.parametrize("units", [1, 2])
-def test_every_interleaving_of_two_buyers_comes_to_what_is_expected(
-    lock: str, units: int, settings: Settings
-) -> None:
-    with Scheduler(lock, settings) as scheduler:
+def test_every_interleaving_of_two_buyers_comes_to_what_is_expected(lock: str, units: int) -> None:
+    with Scheduler(lock) as scheduler:
         runs = list(scheduler.every_run(units))
     violations = [run for run in runs if run.violates]
     first = f"the first: {violations[0]}" if violations else ""
@@ -51,10 +48,10 @@ def test_every_interleaving_of_two_buyers_comes_to_what_is_expected(
 
 
 def test_the_second_buyer_does_wait_wherever_the_schedules_say_so(
-    lock: str, settings: Settings
+    lock: str,
 ) -> None:
     """Or the schedules would be serial ones by another name, and every strategy exact."""
-    with Scheduler(lock, settings) as scheduler:
+    with Scheduler(lock) as scheduler:
         run = scheduler.run("ABBAAB", units=2)
     if lock in WAIT_AT_THE_WRITE:
         assert run.log[:5] == [
@@ -88,8 +85,8 @@ def test_a_lock_inside_one_process_does_not_stop_a_second_process() -> None:
     open_sale(1)
     database = urlsplit(os.environ["DATABASE_URL"])
     database = database._replace(path=f"/{connection.settings_dict['NAME']}")
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(buy, lock="process", product=APPLE)).runs_to("after_read")
+    with Interleaving() as threads:
+        a = threads.enter("A", partial(buy, lock="process", product=APPLE)).runs_to("after_read")
         other = run(
             "-c",
             BUY_IN_A_SECOND_PROCESS,

@@ -11,12 +11,12 @@ from pytest_django import Settings
 
 from shop import stock
 from shop.checkout import check_out
+from shop.demo.interleaving import Interleaving
 from shop.errors import Lost
 from shop.models import Product, PurchaseHistory, Sale
 from shop.purchase import Attempt
 from shop.tests import servers
 from shop.tests.database import somebody_waits_for_a_row
-from shop.tests.interleaving import Interleaving
 from shop.tests.till import (
     APPLE,
     Answer,
@@ -82,8 +82,8 @@ def test_a_restock_leaves_the_sales_of_other_products_open() -> None:
 def test_a_buyer_who_read_before_a_restock_sells_nothing_of_the_next_sale(lock: str) -> None:
     """Written blindly, the old stock less one would be the new sale's stock."""
     first = open_sale(1)
-    with Interleaving() as stage:
-        late = stage.enter("late", partial(check_out, Attempt(APPLE, "ada", lock)))
+    with Interleaving() as threads:
+        late = threads.enter("late", partial(check_out, Attempt(APPLE, "ada", lock)))
         late.runs_to("after_read")
         open_sale(50)
         with pytest.raises(Lost, match="The sale was closed meanwhile; nothing was sold"):
@@ -96,9 +96,9 @@ def test_a_buyer_who_read_before_a_restock_sells_nothing_of_the_next_sale(lock: 
 @committed
 def test_a_restock_waits_for_a_buyer_who_is_about_to_commit() -> None:
     first = open_sale(3)
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(buy, lock="redis")).runs_to("before_commit")
-        clerk = stage.enter("clerk", partial(stock.restock, product=APPLE, amount=50))
+    with Interleaving() as threads:
+        a = threads.enter("A", partial(buy, lock="redis")).runs_to("before_commit")
+        clerk = threads.enter("clerk", partial(stock.restock, product=APPLE, amount=50))
         eventually(somebody_waits_for_a_row, what="the restock waits for A's row")
         assert a.finishes().status == 201
         clerk.finishes()

@@ -15,6 +15,7 @@ from django.db.models import F
 from pytest_django import Settings
 
 from shop import retrying
+from shop.demo.interleaving import Interleaving
 from shop.errors import Busy
 from shop.models import Product
 from shop.on_sale import require_on_sale
@@ -22,7 +23,6 @@ from shop.probe import installed, point
 from shop.purchase import Attempt, Receipt
 from shop.retrying import Conflict, until_it_fits
 from shop.tests.database import kill_this_threads_backend
-from shop.tests.interleaving import Interleaving
 from shop.tests.till import (
     APPLE,
     Answer,
@@ -137,12 +137,12 @@ def test_a_lost_connection_or_a_timeout_is_not(sqlstate: str | None, clock: Cloc
 @OPTIMISTIC
 def test_a_buyer_who_is_overtaken_reads_again_and_sells(lock: str) -> None:
     open_sale(2)
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(buy, lock=lock)).runs_to("after_read")
+    with Interleaving() as threads:
+        a = threads.enter("A", partial(buy, lock=lock)).runs_to("after_read")
         assert buy(lock=lock, buyer="bob").body["stock_seen"] == 2
         answer = a.finishes()
     assert (answer.status, answer.body["stock_seen"]) == (201, 1)
-    assert stage.log == ["A after_read", "A after_read", "A before_commit"]
+    assert threads.log == ["A after_read", "A after_read", "A before_commit"]
     assert books() == (2, 0)
 
 
@@ -212,13 +212,13 @@ def test_a_conflict_that_postgresql_finds_at_the_commit_is_tried_again() -> None
     open_sale(2)
     open_sale(9, product="pear")
     require_on_sale(APPLE)  # on a connection of its own
-    with Interleaving() as stage:
-        r = stage.enter("R", rival).runs_to("has written")
-        a = stage.enter("A", buy_by_a_table_scan).runs_to("before_commit")
+    with Interleaving() as threads:
+        r = threads.enter("R", rival).runs_to("has written")
+        a = threads.enter("A", buy_by_a_table_scan).runs_to("before_commit")
         r.finishes()
         answer = a.finishes()
     assert (answer.status, answer.body["stock_seen"]) == (201, 2)
-    assert stage.log[1:] == [*("A after_read", "A before_commit")] * 2
+    assert threads.log[1:] == [*("A after_read", "A before_commit")] * 2
     assert books() == (1, 1)
 
 

@@ -14,24 +14,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from itertools import combinations
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from django.db import connection, connections
-from pytest_django import Settings
+from django.test import override_settings
 
 from shop.checkout import check_out
+from shop.demo.interleaving import PASSED, TIMEOUT, Interleaving
 from shop.errors import Busy, ShopError
 from shop.probe import installed, point
 from shop.purchase import Attempt
 from shop.reports import SaleReport, sale_report
-from shop.tests.interleaving import PASSED, PATIENCE, Interleaving
-from shop.tests.till import APPLE, open_sale
+from shop.stock import restock
 
+#: What the buyers of a schedule buy.
+PRODUCT = "apple"
 MOVES = 3
 STOPS = ("after_read", "at_commit")
-TOLD = (*STOPS, "unlocked_before_commit")
+LOGGED = (*STOPS, "unlocked_before_commit")
 #: Seconds after which a buyer who moves is looked at: has it reached a stop, or is it blocked?
 GLANCE = 0.003
 
@@ -62,13 +65,13 @@ SCHEDULES = [
 class Buyer:
     """A buyer in a thread and on a connection of its own, for one schedule after the other."""
 
-    def __init__(self, name: str, stage: Interleaving) -> None:
+    def __init__(self, name: str, run: Interleaving) -> None:
         self.name = name
-        self.attempt = Attempt(APPLE, name)
+        self.attempt = Attempt(PRODUCT, name)
         self.blocked = False
         self.backend = 0
-        self._stage = stage
-        self.actor = stage.enter(name, self._buy_again_and_again).runs_to("begin")
+        self._interleaving = run
+        self.actor = run.enter(name, self._buy_again_and_again).runs_to("begin")
 
     def waits_in_the_database(self) -> bool:
         with connection.cursor() as cursor:
@@ -79,12 +82,12 @@ class Buyer:
         fast_commits()
         gate_the_commit()
         self.backend = connection.connection.info.backend_pid
-        while not self._stage.over.is_set():
+        while not self._interleaving.over.is_set():
             point("begin")
             self._buy()
 
     def _buy(self) -> None:
-        while not self._stage.over.is_set():
+        while not self._interleaving.over.is_set():
             try:
                 check_out(self.attempt)
             except Busy:
@@ -98,15 +101,16 @@ class Buyer:
 class Scheduler:
     """Runs schedules of one strategy."""
 
-    def __init__(self, lock: str, settings: Settings) -> None:
+    def __init__(self, lock: str) -> None:
         self.lock = lock
-        if "acquired" in self._points_of_a_purchase():
-            settings.SHOP_LOCK_WAIT = 0.0
-        self._stage = Interleaving()
+        self._interleaving = Interleaving()
+        self._undo = ExitStack()
 
     def __enter__(self) -> Self:
-        self._stage.__enter__()
-        self._buyers = {name: Buyer(name, self._stage) for name in "AB"}
+        if "acquired" in self._points_of_a_purchase():
+            self._undo.enter_context(override_settings(SHOP_LOCK_WAIT=0.0))
+        self._undo.enter_context(self._interleaving)
+        self._buyers = {name: Buyer(name, self._interleaving) for name in "AB"}
         return self
 
     def __exit__(
@@ -115,7 +119,7 @@ class Scheduler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stage.__exit__(kind, error, trace)
+        self._undo.__exit__(kind, error, trace)
 
     def every_run(self, units: int) -> Iterator[Run]:
         """What comes of every schedule, each in a new sale of so many units."""
@@ -124,14 +128,14 @@ class Scheduler:
 
     def run(self, schedule: str, units: int) -> Run:
         """What comes of one schedule, in a new sale of so many units."""
-        sale = open_sale(units)
+        sale = restock(product=PRODUCT, amount=units)
         log: list[str] = []
         for buyer in self._buyers.values():
-            buyer.attempt = Attempt(APPLE, buyer.name, self.lock)
+            buyer.attempt = Attempt(PRODUCT, buyer.name, self.lock)
         for name in schedule:
             self._turn(name, log)
         # Whoever was blocked, or began anew after a conflict, has moves left.
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while left := [name for name in self._buyers if f"{name} end" not in log]:
             assert time.monotonic() < deadline, f"{left} do not get on: {schedule}, {log}"
             for name in left:
@@ -141,7 +145,7 @@ class Scheduler:
     def _points_of_a_purchase(self) -> list[str]:
         """What a buyer comes by who is alone."""
         fast_commits()
-        open_sale(1)
+        restock(product=PRODUCT, amount=1)
         reached: list[str] = []
 
         def note(place: str, facts: Mapping[str, object]) -> None:
@@ -149,7 +153,7 @@ class Scheduler:
                 reached.append(place)
 
         with installed(note):
-            check_out(Attempt(APPLE, "alone", self.lock))
+            check_out(Attempt(PRODUCT, "alone", self.lock))
         return reached
 
     def _turn(self, name: str, log: list[str]) -> None:
@@ -171,7 +175,7 @@ class Scheduler:
 
     def _settles(self, buyer: Buyer, log: list[str]) -> bool:
         """Let a buyer who moves come to the next stop. False: it is blocked on the way there."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             if buyer.actor.stops_within(GLANCE):
                 place = buyer.actor.place
@@ -183,7 +187,7 @@ class Scheduler:
                 if place == "begin":
                     log.append(f"{buyer.name} end")
                     return True
-                if place in TOLD:
+                if place in LOGGED:
                     log.append(f"{buyer.name} {place}")
                 if place in STOPS:
                     return True

@@ -1,9 +1,9 @@
 """Buyers in threads of their own that stop at every point and go on when the test says so.
 
-    with Interleaving() as stage:
-        a = stage.enter("A", buy_the_last_one)
-        a.runs_to("after_read")      # A has read, and stands there
-        b = stage.enter("B", buy_the_last_one)
+    with Interleaving() as run:
+        a = run.enter("A", buy_the_last_one)
+        a.runs_to("after_read")      # A has read, and is stopped there
+        b = run.enter("B", buy_the_last_one)
         b.finishes()                 # all of B happens now
         a.finishes()
 
@@ -25,28 +25,28 @@ from shop import probe
 #: Points that nobody stops at: what they lie between is decided elsewhere.
 PASSED = {"arrives", "reserve", "acquire", "release", "released"}
 #: Seconds until a thread that should have moved is given up.
-PATIENCE = 15.0
+TIMEOUT = 15.0
 
 
 class Actor:
-    """One thread, standing at a point or at its end, or on its way to one."""
+    """One thread: stopped at a point, at its end, or on its way to one."""
 
-    def __init__(self, name: str, call: Callable[[], Any], stage: Interleaving) -> None:
+    def __init__(self, name: str, call: Callable[[], Any], run: Interleaving) -> None:
         self.name = name
         self.result: Any = None
         self.error: Exception | None = None
         #: The point that it reached last; None before the first one and at its end.
         self.place: str | None = None
         self._call = call
-        self._stage = stage
+        self._interleaving = run
         self._reached: Queue[str | None] = Queue()
         self._go: Queue[Exception | None] = Queue()
-        self._stands = False
+        self._is_stopped = False
         self._ended = False
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def runs_to(self, place: str) -> Self:
-        """Go on until `place` is reached, and stand there."""
+        """Go on until `place` is reached, and stop there."""
         while (reached := self._next()) != place:
             if reached is None:
                 raise AssertionError(f"{self.name} ended before {place}: {self.error!r}")
@@ -61,19 +61,19 @@ class Actor:
         return self.result
 
     def fails(self, error: Exception) -> Any:
-        """Raise `error` where it stands, and go on to the end."""
-        self._stands = False
+        """Raise `error` where it is stopped, and go on to the end."""
+        self._is_stopped = False
         self._go.put(error)
         return self.finishes()
 
-    def stands_nowhere(self) -> bool:
+    def is_between_points(self) -> bool:
         """It was resumed, and has reached no point since."""
         return self._reached.empty()
 
     def starts(self) -> Self:
         """Go on, without waiting for the next point."""
-        if self._stands:
-            self._stands = False
+        if self._is_stopped:
+            self._is_stopped = False
             self._go.put(None)
         return self
 
@@ -83,14 +83,14 @@ class Actor:
             self.place = self._reached.get(timeout=seconds)
         except Empty:
             return False
-        self._stands = self.place is not None
+        self._is_stopped = self.place is not None
         self._ended = self.place is None
         return True
 
     def _next(self) -> str | None:
         self.starts()
-        if not self.stops_within(PATIENCE):
-            raise AssertionError(f"{self.name} is stuck; so far: {self._stage.log}")
+        if not self.stops_within(TIMEOUT):
+            raise AssertionError(f"{self.name} is stuck; so far: {self._interleaving.log}")
         return self.place
 
     def _run(self) -> None:
@@ -104,10 +104,10 @@ class Actor:
 
     def stop_at(self, place: str) -> None:
         """Called in the actor's own thread."""
-        self._stage.log.append(f"{self.name} {place}")
+        self._interleaving.log.append(f"{self.name} {place}")
         self._reached.put(place)
-        if not self._stage.over.is_set():
-            error = self._go.get(timeout=2 * PATIENCE)
+        if not self._interleaving.over.is_set():
+            error = self._go.get(timeout=2 * TIMEOUT)
             if error is not None:
                 raise error
 
@@ -116,7 +116,7 @@ class Actor:
 
 
 class Interleaving:
-    """A stage for actors. `log` tells which point was reached by whom, in order."""
+    """Threads and their points. `log`: who reached which point, in order."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -145,7 +145,7 @@ class Interleaving:
         for actor in self._actors.values():
             actor.set_free()
         for thread in self._actors:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
         self._before.__exit__(kind, error, trace)
 
     def _at_point(self, place: str, facts: Mapping[str, object]) -> None:

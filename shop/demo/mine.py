@@ -1,0 +1,119 @@
+"""Strategies from files of one's own: SHOP_DEMO_STRATEGIES=mine=path, in a demo alone.
+
+A file defines `buy(attempt)`. It is read again when it has changed: a save needs no restart.
+A file that does not load, or fails in its own code, is an error with its line and never a 500.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+
+from locks.errors import LockError
+from shop.errors import BadInput, ShopError
+from shop.purchase import Attempt, KeyHasBought, Receipt
+from shop.strategies import STRATEGIES, Strategy
+
+#: What a purchase may raise; everything else is a mistake in the file.
+ITS_OWN = (ShopError, KeyHasBought, LockError, redis.RedisError, DatabaseError, InterfaceError)
+
+
+class BrokenFile(BadInput):
+    """The file of this strategy does not work. Correct it and save."""
+
+
+def install() -> None:
+    """Add the strategies that the setting names. Nothing happens outside a demo."""
+    if not settings.SHOP_DEMO:
+        return
+    for name, path in settings.SHOP_DEMO_STRATEGIES.items():
+        STRATEGIES[name] = strategy_of(name, Path(path))
+
+
+def strategy_of(name: str, path: Path) -> Strategy:
+    """A strategy whose code is in this file."""
+    return Strategy(
+        name=name,
+        title=f"Your own ({path.name})",
+        article="beyond",
+        summary="A file of your own; what it comes to is for you to find out.",
+        buy=OwnFile(name, path).buy,
+        backend="redis",
+        path=str(path.resolve()),
+    )
+
+
+class OwnFile:
+    """The code of one file, loaded again after each change."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self.path = path
+        self._guard = threading.Lock()
+        self._loaded: tuple[tuple[int, int], ModuleType] | None = None
+
+    def buy(self, attempt: Attempt) -> Receipt:
+        """Sell one unit as the file does it. Raises BrokenFile where the file is wrong."""
+        buy = self.load()
+        try:
+            receipt = buy(attempt)
+        except ITS_OWN:
+            raise
+        except (Exception, SystemExit) as error:
+            raise BrokenFile(self._where(error)) from error
+        if not isinstance(receipt, Receipt):
+            raise BrokenFile(f"{self.path.name}: buy() returned {receipt!r}, not a Receipt")
+        return receipt
+
+    def load(self) -> Callable[[Attempt], Receipt]:
+        """Its `buy`, as the file is now. Raises BrokenFile."""
+        buy = getattr(self.module(), "buy", None)
+        if not callable(buy):
+            raise BrokenFile(f"{self.path.name} defines no buy(attempt)")
+        return cast(Callable[[Attempt], Receipt], buy)
+
+    def module(self) -> ModuleType:
+        """What the file defines, as it is now. Raises BrokenFile."""
+        with self._guard:
+            try:
+                stat = self.path.stat()
+                stamp = (stat.st_mtime_ns, stat.st_size)
+                if self._loaded is not None and self._loaded[0] == stamp:
+                    return self._loaded[1]
+                text = self.path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise BrokenFile(f"{self.path.name} cannot be read: {error}") from error
+            module = self._run(text)
+            self._loaded = (stamp, module)
+            return module
+
+    def _run(self, text: str) -> ModuleType:
+        module = ModuleType(f"own_{self.name.replace('-', '_')}")
+        module.__file__ = str(self.path)
+        sys.modules[module.__name__] = module  # dataclasses look their module up
+        try:
+            exec(compile(text, str(self.path), "exec"), vars(module))
+        except (Exception, SystemExit) as error:
+            raise BrokenFile(self._where(error)) from error
+        return module
+
+    def _where(self, error: BaseException) -> str:
+        """`ex05.py: line 12: NameError: ...`: the last line of the file that led there."""
+        if isinstance(error, SyntaxError):
+            return f"{self.path.name}: line {error.lineno}: {type(error).__name__}: {error.msg}"
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == str(self.path)
+        ]
+        line = f" line {lines[-1]}:" if lines else ""
+        return f"{self.path.name}:{line} {type(error).__name__}: {error}"

@@ -1,0 +1,24 @@
+"""The fixtures `interleave` and `rush`, for pytest with pytest-django."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(name="interleave")
+def _interleave(transactional_db: None) -> Callable[..., Any]:
+    """oversold_testing.interleave, on a database whose commits other threads see."""
+    from .interleaving import interleave
+
+    return interleave
+
+
+@pytest.fixture(name="rush")
+def _rush(transactional_db: None) -> Callable[..., Any]:
+    """oversold_testing.rush, on a database whose commits other threads see."""
+    from .together import rush
+
+    return rush

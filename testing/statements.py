@@ -1,0 +1,32 @@
+"""A statement in one short line, as a reader of a timeline wants it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+#: Characters that one column of the timeline holds.
+WIDTH = 56
+
+
+def short(sql: str, params: Any = None) -> str:
+    """`SELECT stock WHERE id = 1`: its columns left out, its values put in, cut at WIDTH."""
+    text = " ".join(sql.split()).replace('"', "").replace("`", "")
+    text = re.sub(r"^SELECT .*? FROM ", "SELECT ", text)
+    text = re.sub(r"^INSERT INTO (\S+) \(.*?\) VALUES", r"INSERT \1", text)
+    text = re.sub(r" (ORDER BY|LIMIT|RETURNING) .*?(?= FOR UPDATE|$)", "", text)
+    table = re.search(r"^(?:SELECT|INSERT|UPDATE|DELETE FROM) (\w+)", text)
+    if table:
+        text = text.replace(f"{table[1]}.", "")
+    text = _with(text, params)
+    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
+
+
+def _with(text: str, params: Any) -> str:
+    """The values where the places for them are, as far as there are places."""
+    if isinstance(params, (list, tuple)):
+        for value in params:
+            # psycopg's integers are a subclass whose repr is Int4(1).
+            shown = int.__repr__(value) if isinstance(value, int) else repr(value)
+            text = text.replace("%s", shown.replace("%", "%%"), 1)
+    return text.replace("%%", "%")

@@ -1,0 +1,21 @@
+"""The tables of these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+
+from testing.tests.models import Sold, Stock
+
+
+@pytest.fixture
+def _tables(transactional_db: None) -> Iterator[None]:
+    with connection.schema_editor() as editor:
+        editor.create_model(Stock)
+        editor.create_model(Sold)
+    yield
+    with connection.schema_editor() as editor:
+        editor.delete_model(Sold)
+        editor.delete_model(Stock)

@@ -1,0 +1,204 @@
+"""A lost update is found and shown; its repair passes; what is no race is called none."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import F
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
+
+from testing import InterleavingFailed, NothingToInterleave, Run, interleave, step
+from testing.tests.models import Sold, Stock
+
+pytestmark = pytest.mark.usefixtures("_tables")
+
+
+def one_unit() -> None:
+    Sold.objects.all().delete()
+    Stock.objects.all().delete()
+    Stock.objects.create(pk=1, amount=1)
+
+
+def buy_plainly(request: HttpRequest) -> HttpResponse:
+    """FLAW: reads, checks and writes back."""
+    stock = Stock.objects.get(pk=1)
+    if stock.amount < 1:
+        return HttpResponse("sold out", status=409)
+    stock.amount -= 1
+    stock.save()
+    Sold.objects.create(buyer="somebody")
+    return HttpResponse("sold")
+
+
+def buy_with_a_condition(request: HttpRequest) -> HttpResponse:
+    """The check and the write are one statement."""
+    with transaction.atomic():
+        if not Stock.objects.filter(pk=1, amount__gte=1).update(amount=F("amount") - 1):
+            return HttpResponse("sold out", status=409)
+        Sold.objects.create(buyer="somebody")
+    return HttpResponse("sold")
+
+
+def post(view: object) -> HttpResponse:
+    return view(RequestFactory().post("/buy"))  # type: ignore[operator]
+
+
+def sold_once(run: Run) -> None:
+    sold = Sold.objects.count()
+    assert sold == 1, f"{sold} orders for 1 unit"
+
+
+def buyers(view: object) -> list[object]:
+    return [lambda: post(view).status_code, lambda: post(view).status_code]
+
+
+def failure(view: object) -> str:
+    with pytest.raises(InterleavingFailed) as failed:
+        interleave(*buyers(view), before=one_unit, check=sold_once)  # type: ignore[arg-type]
+    return str(failed.value)
+
+
+def test_a_lost_update_is_shown_with_the_two_statements_between_which_it_happened() -> None:
+    said = failure(buy_plainly)
+    assert "AssertionError: 2 orders for 1 unit" in said
+    assert (
+        "Between B's\n    SELECT warehouse_stock WHERE id = 1\nand B's\n"
+        "    UPDATE warehouse_stock SET amount = 0 WHERE id = 1\ncame\n"
+        "    UPDATE warehouse_stock SET amount = 0 WHERE id = 1    (A)"
+    ) in said
+
+
+def test_one_conditional_update_passes_every_order_in_under_three_seconds() -> None:
+    began = time.monotonic()
+    runs = interleave(*buyers(buy_with_a_condition), before=one_unit, check=sold_once)  # type: ignore[arg-type]
+    assert time.monotonic() - began < 3 * max(1, len(runs) / 20)
+    assert len(runs) >= 20
+    assert all(sorted(run.results) == [200, 409] for run in runs)
+    assert any(step.text == "COMMIT" for step in runs[0].steps)
+
+
+def test_a_buyer_who_waits_for_the_row_is_shown_waiting() -> None:
+    def locked() -> bool:
+        with transaction.atomic():
+            stock = Stock.objects.select_for_update().get(pk=1)
+            if stock.amount < 1:
+                return False
+            stock.amount -= 1
+            stock.save()
+            Sold.objects.create(buyer="somebody")
+        return True
+
+    runs = interleave(locked, locked, before=one_unit, check=sold_once, limit=12)
+    (met,) = [run for run in runs if run.schedule.startswith("AB")][:1]
+    assert [step.actor for step in met.steps if step.kind == "waits"] == ["B"]
+    assert met.results == [True, False]
+
+
+def test_a_lock_that_the_database_does_not_know_is_waited_for_too() -> None:
+    lock = threading.Lock()
+
+    def buy() -> int:
+        with lock:
+            return post(buy_plainly).status_code
+
+    runs = interleave(buy, buy, before=one_unit, check=sold_once, limit=6)
+    assert any(step.kind == "waits" for run in runs for step in run.steps)
+
+
+def test_a_deadlock_is_an_error_of_one_call_and_is_not_hidden() -> None:
+    def rows() -> None:
+        one_unit()
+        Stock.objects.create(pk=2, amount=1)
+
+    def both(one: int, two: int) -> None:
+        with transaction.atomic():
+            for pk in (one, two):
+                Stock.objects.select_for_update().get(pk=pk)
+
+    with pytest.raises(InterleavingFailed, match="deadlock detected"):
+        interleave(lambda: both(1, 2), lambda: both(2, 1), before=rows, limit=2)
+
+
+def test_what_is_wrong_one_after_the_other_is_called_no_race() -> None:
+    def sell_anyway() -> None:
+        Sold.objects.create(buyer="somebody")
+
+    with pytest.raises(InterleavingFailed, match="one call after the other: this is no race"):
+        interleave(sell_anyway, sell_anyway, before=one_unit, check=sold_once)
+
+
+def test_an_exception_fails_unless_it_is_expected() -> None:
+    class SoldOut(Exception):
+        pass
+
+    def buy() -> None:
+        with transaction.atomic():
+            if not Stock.objects.filter(pk=1, amount__gte=1).update(amount=F("amount") - 1):
+                raise SoldOut("nothing left")
+
+    runs = interleave(buy, buy, before=one_unit, expected=(SoldOut,))
+    assert all(len([error for error in run.errors if error]) == 1 for run in runs)
+    with pytest.raises(InterleavingFailed, match="SoldOut: nothing left"):
+        interleave(buy, buy, before=one_unit)
+
+
+def test_a_named_function_and_a_step_of_the_test_are_points_too() -> None:
+    def buy() -> None:
+        step("chosen")
+        post(buy_plainly)
+
+    (first, *_) = interleave(buy, buy, before=one_unit, at=["sql", "django.http.HttpResponse"])
+    texts = [step.text for step in first.steps if step.actor == "A"]
+    assert texts[0] == "chosen"
+    runs = interleave(buy, buy, before=one_unit, at=[f"{__name__}.post"], check=sold_once)
+    assert {step.text for run in runs for step in run.steps if step.kind == "step"} == {
+        *("chosen", "post()"),
+    }
+
+
+def test_three_calls_have_more_orders_and_a_limit() -> None:
+    def buy() -> int:
+        return post(buy_with_a_condition).status_code
+
+    runs = interleave(buy, buy, buy, before=one_unit, check=sold_once, limit=12)
+    assert 12 <= len(runs) <= 15
+    assert all(sorted(run.results) == [200, 409, 409] for run in runs)
+
+
+def test_calls_that_send_nothing_are_an_error_and_no_pass() -> None:
+    with pytest.raises(NothingToInterleave, match="call A came by no step"):
+        interleave(lambda: None, lambda: None)
+
+
+def test_one_call_alone_is_an_error() -> None:
+    with pytest.raises(ValueError, match="two calls at least"):
+        interleave(lambda: None)
+
+
+def test_a_test_whose_rows_the_threads_cannot_see_is_an_error() -> None:
+    with transaction.atomic(), pytest.raises(ValueError, match="transactional_db"):
+        interleave(one_unit, one_unit)
+
+
+def test_nothing_is_left_behind() -> None:
+    interleave(one_row, one_row, before=one_unit)
+    assert not [thread for thread in threading.enumerate() if "interleaved" in thread.name]
+    deadline = time.monotonic() + 10
+    while connections_here() > 1:  # a backend ends a moment after its connection
+        assert time.monotonic() < deadline, "a thread has left its connection open"
+        time.sleep(0.01)
+    assert not connection.execute_wrappers
+
+
+def connections_here() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+        return int(cursor.fetchone()[0])
+
+
+def one_row() -> int:
+    return Stock.objects.count()

@@ -1,0 +1,32 @@
+"""The orders: all of them, none twice, simplest first."""
+
+from __future__ import annotations
+
+from testing.orders import count, orders
+from testing.run import switches
+
+
+def test_two_calls_of_three_steps_have_20_orders() -> None:
+    found = orders([3, 3], limit=100)
+    assert len(found) == len(set(found)) == count([3, 3]) == 20
+
+
+def test_those_with_the_fewest_switches_come_first() -> None:
+    found = orders([3, 3], limit=100)
+    assert found[:2] == ["AAABBB", "BBBAAA"]
+    assert [switches(one) for one in found] == sorted(switches(one) for one in found)
+
+
+def test_three_calls_count_too() -> None:
+    found = orders([1, 2, 1], limit=100)
+    assert len(set(found)) == count([1, 2, 1]) == 12
+    assert all(sorted(one) == list("ABBC") for one in found)
+
+
+def test_a_limit_keeps_the_simplest() -> None:
+    assert orders([3, 3], limit=4) == orders([3, 3], limit=100)[:4]
+
+
+def test_many_steps_are_cut_off_without_counting_them_all() -> None:
+    """30 steps each have 10 to the 17th orders."""
+    assert len(orders([30, 30], limit=50)) == 50

@@ -1,0 +1,105 @@
+"""The fixtures, as a project that has installed them uses them, over live_server too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
+
+import pytest
+from pytest_django import Settings
+from pytest_django.live_server_helper import LiveServer
+
+from testing import InterleavingFailed
+from testing.tests.test_interleaving import one_unit, sold_once
+
+ROOT = Path(__file__).resolve().parents[2]
+pytest_plugins = ["testing.plugin"]
+
+
+def post(url: str) -> int:
+    """The status of one POST over HTTP."""
+    try:
+        with build_opener(ProxyHandler({})).open(Request(url, method="POST"), timeout=20) as got:
+            return int(got.status)
+    except HTTPError as refused:
+        return refused.code
+
+
+@pytest.fixture
+def shop(_tables: None, live_server: LiveServer, settings: Settings) -> str:
+    settings.ROOT_URLCONF = "testing.tests.urls"
+    return live_server.url
+
+
+def test_requests_to_live_server_are_interleaved_in_its_own_threads(
+    shop: str, interleave: Callable[..., Any]
+) -> None:
+    def call() -> int:
+        return post(f"{shop}/plain")
+
+    with pytest.raises(InterleavingFailed, match="2 orders for 1 unit") as failed:
+        interleave(call, call, before=one_unit, check=sold_once, limit=6)
+    assert "UPDATE warehouse_stock SET amount = 0 WHERE id = 1" in str(failed.value)
+
+
+def test_the_repaired_view_passes_over_live_server(
+    shop: str, interleave: Callable[..., Any]
+) -> None:
+    def call() -> int:
+        return post(f"{shop}/repaired")
+
+    for run in interleave(call, call, before=one_unit, check=sold_once, limit=6):
+        assert sorted(run.results) == [200, 409]
+
+
+def test_a_rush_to_live_server(shop: str, rush: Callable[..., Any]) -> None:
+    one_unit()
+    assert sorted(rush(lambda: post(f"{shop}/repaired"), 8).returned) == [200] + [409] * 7
+
+
+TEST_OF_A_STRANGER = """
+import pytest
+from django.contrib.auth.models import Group
+
+def rename():
+    group = Group.objects.get()
+    group.name += "x"
+    group.save()
+
+def test_names(interleave):
+    def before():
+        Group.objects.all().delete()
+        Group.objects.create(name="g")
+
+    def check(run):
+        assert Group.objects.get().name == "gxx"
+
+    interleave(rename, rename, before=before, check=check)
+"""
+
+
+def test_a_strangers_test_fails_with_the_timeline_in_its_report(tmp_path: Path) -> None:
+    (tmp_path / "test_names.py").write_text(TEST_OF_A_STRANGER)
+    database = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/stranger{os.getpid()}")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "testing.plugin", "--no-header"),
+            *("-p", "shop.tests.servers", "--rootdir", str(tmp_path), "-c", "/dev/null"),
+            *("--ds", "shop.settings", "-p", "no:cacheprovider", str(tmp_path)),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": database.geturl()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Between B's" in done.stdout, done.stdout
+    assert "InterleavingFailed: AssertionError" in done.stdout

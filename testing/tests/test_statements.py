@@ -1,0 +1,42 @@
+"""A statement as one short line."""
+
+from __future__ import annotations
+
+import pytest
+
+from testing.statements import WIDTH, short
+
+
+@pytest.mark.parametrize(
+    ("sql", "params", "line"),
+    [
+        (
+            'SELECT "shop_stock"."id", "shop_stock"."amount" FROM "shop_stock" '
+            'WHERE "shop_stock"."id" = %s LIMIT 21',
+            (1,),
+            "SELECT shop_stock WHERE id = 1",
+        ),
+        (
+            'SELECT "s"."id" FROM "s" WHERE "s"."id" = %s ORDER BY "s"."id" ASC FOR UPDATE',
+            (1,),
+            "SELECT s WHERE id = 1 FOR UPDATE",
+        ),
+        (
+            'UPDATE "s" SET "amount" = ("s"."amount" - %s) WHERE "s"."amount" >= %s',
+            (1, 1),
+            "UPDATE s SET amount = (amount - 1) WHERE amount >= 1",
+        ),
+        ('INSERT INTO "s" ("buyer") VALUES (%s) RETURNING "s"."id"', ("100 %",), None),
+        ('DELETE FROM "s" WHERE "s"."id" = %s', (7,), "DELETE FROM s WHERE id = 7"),
+        ("SELECT 1", None, "SELECT 1"),
+        ("SELECT `s`.`id` FROM `s`", None, "SELECT s"),
+    ],
+)
+def test_a_statement_is_shown_without_its_columns_and_with_its_values(
+    sql: str, params: tuple[object, ...] | None, line: str | None
+) -> None:
+    assert short(sql, params) == (line or "INSERT s ('100 %')")
+
+
+def test_a_long_one_is_cut() -> None:
+    assert len(short("SELECT " + "x" * 200)) == WIDTH

@@ -1,0 +1,65 @@
+"""n calls at once, against a plain shop and a repaired one."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.test import RequestFactory
+
+from testing import rush
+from testing.tests.models import Sold, Stock
+from testing.tests.test_interleaving import buy_with_a_condition
+
+
+@pytest.mark.usefixtures("_tables")
+def test_a_rush_sells_what_is_there_with_one_conditional_update() -> None:
+    Stock.objects.create(pk=1, amount=5)
+    outcome = rush(lambda: buy_with_a_condition(RequestFactory().post("/buy")).status_code, 12)
+    assert sorted(outcome.returned) == [200] * 5 + [409] * 7
+    assert (Sold.objects.count(), Stock.objects.get().amount) == (5, 0)
+    assert 0 <= outcome.spread < 2
+
+
+@pytest.mark.usefixtures("_tables")
+def test_every_call_of_a_rush_can_have_read_before_any_writes() -> None:
+    """The oversell itself is luck in a rush; `interleave` is for the proof. Here all is forced."""
+    Stock.objects.create(pk=1, amount=1)
+    have_read = threading.Barrier(4)
+
+    def buy() -> int:
+        stock = Stock.objects.get(pk=1)
+        have_read.wait(10)
+        stock.amount -= 1
+        stock.save()
+        return Sold.objects.create(buyer="somebody").pk
+
+    assert len(rush(buy, 4).returned) == 4
+    assert (Sold.objects.count(), Stock.objects.get().amount) == (4, 0)
+
+
+def test_who_takes_a_number_gets_one() -> None:
+    assert sorted(rush(lambda number: number, 5).returned) == [0, 1, 2, 3, 4]
+
+
+def test_what_is_raised_is_part_of_the_outcome() -> None:
+    def call(number: int) -> int:
+        return 1 // number
+
+    outcome = rush(call, 3)
+    assert [type(error) for error in outcome.raised] == [ZeroDivisionError]
+    assert sorted(outcome.returned) == [0, 1]
+
+
+def test_a_call_that_hangs_is_named() -> None:
+    over = threading.Event()
+    try:
+        with pytest.raises(AssertionError, match=r"1 of 2 calls have not ended within 0\.2 s"):
+            rush(lambda number: over.wait(20) if number else None, 2, timeout=0.2)
+    finally:
+        over.set()
+
+
+def test_a_rush_of_nobody_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        rush(int, 0)

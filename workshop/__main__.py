@@ -1,0 +1,51 @@
+"""The workshop: python -m workshop [word]; without a word, a session."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from loadtest.stack.stack import ROOT, StackError
+from servers.embedded import EmbeddedError
+from workshop import render
+from workshop.checker import UNDECIDED
+from workshop.progress import DamagedProgress, Progress
+from workshop.session import Session
+
+LOG = ROOT / "var" / "workshop.log"
+
+
+def main() -> int:
+    """0 passed or done, 1 refused, 2 undecided or not understood."""
+    parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
+    parser.add_argument("word", nargs="*", help="; ".join(render.HELP))
+    given = parser.parse_args()
+    out = render.console()
+    try:
+        progress = Progress()
+    except DamagedProgress as error:
+        out.print(str(error), markup=False)
+        return UNDECIDED
+    LOG.parent.mkdir(exist_ok=True)
+    with LOG.open("wb") as log:
+        session = Session(out, progress, log)
+        try:
+            if given.word:
+                return session.run_word(" ".join(given.word))
+            render.show_help(out)
+            session.interact()
+            return 0
+        except KeyboardInterrupt:
+            return 130
+        except (StackError, EmbeddedError) as error:
+            out.print(
+                f"{error}\nSee {os.path.relpath(LOG, ROOT)}, or run make doctor.", markup=False
+            )
+            return UNDECIDED
+        finally:
+            session.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

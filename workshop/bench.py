@@ -1,0 +1,151 @@
+"""Real servers, and two nodes of the shop in which the participant's file sells as `mine`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from loadtest.faults.buyer import Buyer
+from loadtest.faults.testbed import Testbed
+from loadtest.judge.history import Event, by_product
+from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.verdict import Judgement, judge
+from loadtest.report.timeline import timeline
+from loadtest.stack.client import ShopUnreachable
+from loadtest.stack.stack import ROOT
+from workshop.commands import LOG
+from workshop.refusal import Refusal, Undecided
+
+#: The strategy that is the participant's file.
+MINE = "mine"
+#: A rush of the workshop: small enough for a laptop, too many for the stock.
+BUYERS, STOCK = 40, 20
+#: Seconds until a rush whose buyers get no final answer is over.
+LONGEST_RUSH = 15.0
+#: Seconds for a check in a process of its own.
+LONGEST_CHECK = 20.0
+
+
+class Bench(Testbed):
+    """The testbed of the faults, small enough for a laptop, with the strategy `mine`."""
+
+    __test__ = False
+
+    def __init__(
+        self, file: Path, *, log: IO[bytes], progress: Callable[[str], None] = lambda step: None
+    ) -> None:
+        super().__init__(log=log, progress=progress, threads=BUYERS, extras=False)
+        self.file = file
+        self._rushes = 0
+        self._environment_of_a_node: dict[str, str] = {}
+
+    def _environment(self) -> dict[str, str]:
+        environment = super()._environment() | {
+            "SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}",
+            LOG: str(self.folder / "commands.jsonl"),
+        }
+        self._environment_of_a_node = environment
+        return environment
+
+    def in_a_process(self, check: str) -> tuple[Refusal | None, str]:
+        """Run a check of the file in a process of its own, on these servers. What it found, and
+        what the participant's code printed. Raises Undecided."""
+        command = [sys.executable, "-m", "workshop.checks", check, str(self.file)]
+        environment = self._environment_of_a_node | {"SHOP_DB_POOL": "0"}
+        try:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=LONGEST_CHECK,
+            )
+        except subprocess.TimeoutExpired as error:
+            return Refusal("endless", {"seconds": LONGEST_CHECK, "where": ""}), str(error.stdout)
+        *printed, last = done.stdout.splitlines() or [""]
+        with suppress(ValueError, TypeError, KeyError):
+            said = json.loads(last)
+            if "undecided" in said:
+                raise Undecided(said["undecided"])
+            found = said["refusal"]
+            return (None if found is None else Refusal.of(found)), "\n".join(printed)
+        if "Timeout (" in done.stderr:  # faulthandler's
+            return Refusal("endless", {"where": _frame(done.stderr, self.file.name)}), done.stdout
+        raise Undecided(f"the check {check} broke: {done.stderr.strip()[-300:]}")
+
+    def rush(self, *, buyers: int = BUYERS, stock: int = STOCK) -> Judgement:
+        """A rush under `mine`, judged. Raises Undecided."""
+        self._rushes += 1
+        product = f"rush-{os.getpid()}-{self._rushes}"
+        self.new_events()
+        try:
+            sale = int(self.shop(1).restock(product=product, stock=stock)["sale"])
+            everybody = [
+                Buyer(self.history, attempt=f"{product}/buyer-{n:02}", lock=MINE, product=product)
+                for n in range(buyers)
+            ]
+            started = time.monotonic()
+            for number, buyer in enumerate(everybody):
+                buyer.start(self.shop(number % 2))
+            for buyer in everybody:
+                buyer.join(max(0.0, started + LONGEST_RUSH - time.monotonic()))
+            for buyer in everybody:
+                buyer.give_up()
+            report = self.shop(1).sale(sale)
+            return judge(
+                initial_stock=stock,
+                stock_left=int(report["stock_left"]),
+                orders=self.shop(1).orders(sale),
+                replies=[buyer.reply for buyer in everybody if buyer.first],
+                history=ProductHistory(by_product(self.new_events()).get(product, [])),
+            )
+        except ShopUnreachable as error:
+            raise Undecided(f"a node does not answer: {error}") from error
+
+    def story(self, events: Sequence[Event], judgement: Judgement) -> list[str]:
+        """A judged sale as lines of a timeline."""
+        return timeline(ProductHistory(list(events)), judgement)
+
+    def renew_if_hung(self) -> None:
+        """Kill and restart a node that does not answer: an endless loop of the participant's."""
+        for number in (0, 1):
+            asked = threading.Event()
+
+            def ask(number: int = number, asked: threading.Event = asked) -> None:
+                with suppress(ShopUnreachable):
+                    self.shop(number).ready()
+                    asked.set()
+
+            thread = threading.Thread(target=ask, daemon=True)
+            thread.start()
+            thread.join(3)
+            if not asked.is_set():
+                self.restart(number)
+
+
+def _frame(trace: str, name: str) -> str:
+    """`line 12` of the participant's file, from faulthandler's trace; empty if it is not there."""
+    for line in trace.splitlines():
+        if name in line:
+            return line.strip().partition(", ")[2]
+    return ""
+
+
+def outcomes(judgement: Judgement) -> dict[str, Any]:
+    """What a headline may say of a judged sale."""
+    return {
+        "orders": judgement.orders,
+        "stock": judgement.initial_stock,
+        "left": judgement.stock_left,
+        "verdict": judgement.verdict,
+    }

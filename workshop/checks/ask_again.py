@@ -1,0 +1,87 @@
+"""Lesson 9: what a buyer does with each answer, and with none."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from types import ModuleType
+
+from shop.checkout import check_out
+from shop.errors import CommitUnknown, ShopError
+from shop.models import PurchaseHistory
+from shop.probe import installed
+from shop.purchase import Attempt
+from workshop.checks.purchases import PRODUCT, open_sale
+from workshop.refusal import Refusal
+
+#: How often a buyer asks at most.
+MOST = 6
+#: A strategy of the database's own: no lock is needed here.
+LOCK = "row-lock"
+NextKey = Callable[[str, str], str | None]
+
+
+def refusal(module: ModuleType) -> Refusal | None:
+    """What is wrong with what the buyer does; None if nothing is."""
+    next_key: NextKey = module.next_key
+    return _two_of_them(next_key) or _answer_lost(next_key) or _others(next_key)
+
+
+def _answer_lost(next_key: NextKey) -> Refusal | None:
+    """The purchase is committed, its answer is lost."""
+    sale = open_sale(5)
+    outcomes = _shops(next_key, "victim", lost=1)
+    orders = PurchaseHistory.objects.filter(sale_id=sale, purchaser="victim")
+    numbers = " and ".join(str(order.pk) for order in orders)
+    story = tuple(f"asks, is answered {outcome}" for outcome in outcomes)
+    if len(orders) > 1:
+        return Refusal("new-key", {"orders": numbers}, story)
+    if outcomes[-1] != "sold":
+        return Refusal("gives-up", {"orders": numbers}, story)
+    return Refusal("nags", {"outcome": "sold"}, story) if outcomes.count("sold") > 1 else None
+
+
+def _two_of_them(next_key: NextKey) -> Refusal | None:
+    """Two buyers, both without an answer."""
+    first, second = (next_key("unknown", key) for key in ("key-of-ann", "key-of-bob"))
+    return Refusal("one-key-for-all", {"key": first}) if first and first == second else None
+
+
+def _others(next_key: NextKey) -> Refusal | None:
+    """Every other outcome: which are final, and which say that asking again makes sense."""
+    for outcome in ("sold_out", "sold"):
+        if next_key(outcome, "k") is not None:
+            return Refusal("nags", {"outcome": outcome})
+    if next_key("error", "k") is not None:
+        return Refusal("retries-errors")
+    for outcome in ("busy", "lost", "unavailable"):
+        if next_key(outcome, "k") is None:
+            return Refusal("leaves-too-early", {"outcome": outcome})
+    return None
+
+
+def _shops(next_key: NextKey, buyer: str, *, lost: int) -> list[str]:
+    """The outcomes that a buyer sees who goes on as `next_key` says. The first `lost` answers get
+    lost after the COMMIT."""
+    left = [CommitUnknown() for _ in range(lost)]
+
+    def lose(name: str, facts: Mapping[str, object]) -> None:
+        if name == "answered" and left:
+            raise left.pop()
+
+    key: str | None = uuid.uuid4().hex
+    outcomes: list[str] = []
+    with installed(lose):
+        while key is not None and len(outcomes) < MOST:
+            outcomes.append(_ask(buyer, key, lose))
+            key = next_key(outcomes[-1], key)
+    return outcomes
+
+
+def _ask(buyer: str, key: str, lose: Callable[[str, Mapping[str, object]], None]) -> str:
+    try:
+        check_out(Attempt(product=PRODUCT, buyer=buyer, lock=LOCK, key=key))
+        lose("answered", {})
+    except ShopError as error:
+        return error.outcome
+    return "sold"

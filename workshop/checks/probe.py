@@ -1,0 +1,128 @@
+"""Tries a participant's lock alone, on a real server.
+
+The lock is taken, given back, and stopped after each of its commands, while somebody else acts or
+its process is killed. What counts is what the server and a second contender see.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from workshop.refusal import Refusal
+
+#: Seconds that the locks of a probe live, and how long nobody may be kept out after a death.
+TTL = 0.3
+RECOVERED_WITHIN = 3 * TTL
+
+
+class Probe:
+    """A kind of lock, and a server of its own to try it on.
+
+    plain  a client that makes no points: the server as everybody sees it
+    story  what happened so far, one line each
+    """
+
+    def __init__(self, kind: Callable[..., Any]) -> None:
+        from shop.redis import locks_client
+
+        self.kind = kind
+        self.plain: Any = locks_client()
+        self.story: list[str] = []
+        self._began = time.monotonic()
+        self._count = 0
+
+    def lock(self, name: str, *, ttl: float = TTL) -> Any:
+        """A new lock object under this name, as a purchase makes one."""
+        from workshop.commands import Commands
+
+        return self.kind(Commands(self.plain, name), f"probe-{name}", ttl=ttl)
+
+    def says(self, text: str) -> None:
+        """Add a line to the story."""
+        self.story.append(f"{time.monotonic() - self._began:6.3f} s  {text}")
+
+    def refuse(self, code: str, **facts: Any) -> Refusal:
+        """A refusal with the story so far."""
+        return Refusal(code, facts, tuple(self.story))
+
+    def name(self) -> str:
+        """A name that no other lock has."""
+        self._count += 1
+        return f"{os.getpid()}-{self._count}"
+
+    def commands_of(self, call: Callable[[], Any]) -> int:
+        """How many commands this call sends."""
+        sent = 0
+
+        def count(point: str) -> None:
+            nonlocal sent
+            sent += point.startswith("own:command-")
+
+        with hook(count):
+            call()
+        return sent
+
+    def dies_after(self, command: int, call: Callable[[], Any]) -> bool:
+        """Make the call in a child that is killed by SIGKILL after its n-th command. Returns
+        whether it came that far."""
+        child = os.fork()
+        if child == 0:
+            self.plain.connection_pool.reset()
+            with hook(at_command(command, lambda: os.kill(os.getpid(), signal.SIGKILL))):
+                try:
+                    call()
+                finally:
+                    os._exit(0)
+        _, status = os.waitpid(child, 0)
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def at_command(number: int, happens: Callable[[], object]) -> Callable[[str], None]:
+    """A hook: `happens` after the n-th command from now on, once."""
+    seen = 0
+
+    def hook(point: str) -> None:
+        nonlocal seen
+        if point.startswith("own:command-"):
+            seen += 1
+            if seen == number:
+                happens()
+
+    return hook
+
+
+@contextmanager
+def hook(at: Callable[[str], None]) -> Iterator[None]:
+    """Call `at` at each point inside the block; not while it runs itself."""
+    from locks.classic import points
+
+    busy = False
+
+    def once(name: str) -> None:
+        nonlocal busy
+        if not busy:
+            busy = True
+            try:
+                at(name)
+            finally:
+                busy = False
+
+    with points.installed(once):
+        yield
+
+
+def probed(module: ModuleType, check: Callable[[Probe], Refusal | None]) -> Refusal | None:
+    """Check the lock that this file sells under."""
+    from workshop.kit import Guarded
+
+    buy = getattr(module, "buy", None)
+    if not isinstance(buy, Guarded):
+        return Refusal("not-guarded", {"file": Path(str(module.__file__)).name})
+    return check(Probe(buy.kind))

@@ -1,0 +1,20 @@
+"""Exercise 10. Two masters, five masters.
+
+What comes out for each lock under each fault: "exact", "oversold" or "deadlock"? The table of
+`make faults` knows; answer first, then look it up.
+"""
+
+from __future__ import annotations
+
+# TODO: fill in all eight.
+ANSWERS = {
+    ("token", "failover"): "",
+    ("token-watchdog", "restart"): "",
+    ("redlock", "pause"): "",
+    ("redlock", "restart"): "",
+    ("zookeeper", "pause"): "",
+    ("redis", "failover"): "",
+    ("setnx", "eviction"): "",
+    ("row-lock", "redis-down"): "",
+}
+# END

@@ -1,0 +1,139 @@
+"""What an exercise imports, and nothing else: `from workshop.kit import PollingLock, guarded`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from locks import Lease
+from locks.classic.polling import PollingLock
+from locks.classic.renewal import Renewal
+from locks.classic.token import TokenLock
+from locks.lease import Release
+from locks.lock import Lock
+from shop.errors import Busy, Lost, SoldOut
+from shop.locked import held, redis_lock, sell_under
+from shop.models import Product
+from shop.probe import point
+from shop.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
+from shop.redis import locks_client
+from workshop.commands import Commands
+
+__all__ = [
+    "Attempt",
+    "Busy",
+    "F",
+    "Lease",
+    "Lost",
+    "PollingLock",
+    "Product",
+    "Receipt",
+    "RenewedLock",
+    "SoldOut",
+    "Stock",
+    "acquire",
+    "fenced",
+    "guarded",
+    "hold",
+    "read_stock",
+    "sell_one",
+    "transaction",
+    "write_stock",
+]
+
+#: Products of a rush begin with this. Their locks live long: else a slow laptop would make a right
+#: lock, which does not renew yet, oversell.
+RUSH = "rush-"
+#: Seconds that a lock lives: in a rush, and everywhere else.
+RUSH_TTL, TTL = 10.0, 1.0
+#: The last leases that `fenced` was given, for the checks, which take them away.
+leases: deque[Lease] = deque(maxlen=8)
+
+
+class Guarded:
+    """A `buy` that sells under a lock of this kind, which the checks also try alone."""
+
+    def __init__(self, kind: Callable[..., Lock]) -> None:
+        self.kind = kind
+        self._buy = sell_under(self._lock_for)
+
+    def __call__(self, attempt: Attempt) -> Receipt:
+        return self._buy(attempt)
+
+    def _lock_for(self, attempt: Attempt) -> Lock:
+        ttl = RUSH_TTL if attempt.product.startswith(RUSH) else TTL
+        return self.kind(Commands(locks_client(), attempt.key or ""), attempt.lock_name, ttl=ttl)
+
+
+def guarded(kind: Callable[..., Lock]) -> Guarded:
+    """The `buy` of a shop that sells under this lock: the lock outside, the transaction inside."""
+    return Guarded(kind)
+
+
+class RenewedLock(TokenLock):
+    """A right lock (lessons 4 and 5) with a thread that calls `renew(token)` while it is held.
+
+    PERIOD  part of the ttl between two renewals
+    """
+
+    PERIOD = 1.0
+
+    def renew(self, token: str) -> bool:
+        """One renewal; True if the lock is still ours."""
+        raise NotImplementedError
+
+    def acquire(self, wait: float | None) -> Lease:
+        lease = super().acquire(wait)
+        period = self.ttl * self.PERIOD
+        self._renewal = Renewal(lambda: self.renew(lease.token), first=period, every=period)
+        return lease
+
+    def _release(self, lease: Lease) -> Release:
+        self._renewal.stop()
+        return super()._release(lease)
+
+
+@contextmanager
+def hold(attempt: Attempt) -> Iterator[Lease]:
+    """Hold a good lock for this purchase; waits for it. It does not mind where it is used."""
+    with held(redis_lock(attempt), even_inside_a_transaction=True) as lease:
+        yield lease
+
+
+def acquire(attempt: Attempt) -> Lease:
+    """The same lock without a block: call release() on what is returned."""
+    point("acquire")
+    lease = redis_lock(attempt).acquire(settings.SHOP_LOCK_WAIT)
+    point("acquired", token=lease.token, fence=lease.fence, waited_ms=0.0)
+    return lease
+
+
+def fenced(sell: Callable[[Attempt, Lease], Receipt]) -> Callable[[Attempt], Receipt]:
+    """A `buy` that calls `sell(attempt, lease)` inside a transaction, under RedisLock."""
+
+    def noted(attempt: Attempt, lease: Lease) -> Receipt:
+        return sell(attempt, lease)
+
+    buy = sell_under(_noting(redis_lock), noted)
+    return buy
+
+
+def _noting(lock_for: Callable[[Attempt], Lock]) -> Callable[[Attempt], Lock]:
+    def noting(attempt: Attempt) -> Lock:
+        lock = lock_for(attempt)
+        take = lock.acquire
+
+        def acquire(wait: float | None) -> Lease:
+            lease = take(wait)
+            leases.append(lease)
+            return lease
+
+        lock.acquire = acquire  # type: ignore[method-assign]
+        return lock
+
+    return noting

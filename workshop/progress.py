@@ -1,0 +1,134 @@
+"""What a participant has done so far: mine/progress.json, to read and to copy to another laptop."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from workshop.lessons import HERE, Lesson, lessons
+
+#: Copies of the exercises, and the progress; git ignores it.
+MINE = HERE / "mine"
+#: Refusals after which the solution is shown before the exercise is passed.
+TRIES_UNTIL_SOLUTION = 3
+
+
+class DamagedProgress(RuntimeError):
+    """progress.json cannot be read. Correct it, or remove it: the exercises stay as they are."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        super().__init__(f"{path} cannot be read ({error}): correct it, or remove it")
+
+
+class Progress:
+    """The present lesson, and for each lesson what was predicted, tried and passed."""
+
+    def __init__(self, folder: Path = MINE) -> None:
+        self.folder = folder
+        self.path = folder / "progress.json"
+        self._known: dict[str, Any] = {"lesson": min(lessons()), "lessons": {}, "quiz": {}}
+        try:
+            known = json.loads(self.path.read_text(encoding="utf-8"))
+            self._known = {
+                "lesson": int(known["lesson"]),
+                "lessons": dict(known["lessons"]),
+                "quiz": dict(known.get("quiz", {})),
+            }
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DamagedProgress(self.path, error) from error
+        if self._known["lesson"] not in lessons():
+            self._known["lesson"] = min(lessons())
+
+    @property
+    def lesson(self) -> Lesson:
+        """The present lesson."""
+        return lessons()[self._known["lesson"]]
+
+    def of(self, lesson: Lesson) -> dict[str, Any]:
+        """What is known of a lesson."""
+        found: dict[str, Any] = self._known["lessons"].setdefault(
+            str(lesson.number),
+            {"predicted": None, "right": None, "tries": 0, "hints": 0, "codes": []},
+        )
+        return found
+
+    def goto(self, number: int) -> None:
+        """Make this the present lesson."""
+        self._known["lesson"] = number
+        self._save()
+
+    def predicted(self, lesson: Lesson, letter: str) -> bool:
+        """Keep a prediction; "" is "no idea". Returns whether it is right."""
+        right = letter == lesson.answer
+        self.of(lesson).update(predicted=letter, right=right, at=_now())
+        self._save()
+        return right
+
+    def hint(self, lesson: Lesson) -> str:
+        """The next hint; the last one again when there are no more."""
+        known = self.of(lesson)
+        known["hints"] = min(known["hints"] + 1, len(lesson.hints))
+        self._save()
+        return lesson.hints[int(known["hints"]) - 1]
+
+    def checked(self, lesson: Lesson, code: str | None) -> None:
+        """Keep the outcome of a check: the code of a refusal, or None where it passed."""
+        known = self.of(lesson)
+        known["tries"] += 1
+        if code is None:
+            known.setdefault("passed_at", _now())
+        else:
+            known["codes"].append(code)
+        self._save()
+
+    def passed(self, lesson: Lesson) -> bool:
+        """Whether the exercise has passed once."""
+        return "passed_at" in self.of(lesson)
+
+    def may_see_the_solution(self, lesson: Lesson) -> bool:
+        """After a pass, or after three refusals."""
+        return self.passed(lesson) or len(self.of(lesson)["codes"]) >= TRIES_UNTIL_SOLUTION
+
+    @property
+    def quiz(self) -> dict[str, str]:
+        """The answers to the quiz, `before` and `after`."""
+        return dict(self._known["quiz"])
+
+    def quizzed(self, answers: str) -> None:
+        """Keep the answers to the quiz: the first time as `before`, then as `after`."""
+        self._known["quiz"]["after" if "before" in self._known["quiz"] else "before"] = answers
+        self._save()
+
+    def file(self, lesson: Lesson) -> Path:
+        """The participant's copy of the exercise; made if it is not there."""
+        path = self.folder / lesson.file
+        if not path.exists():
+            self.folder.mkdir(exist_ok=True)
+            shutil.copyfile(lesson.shipped, path)
+        return path
+
+    def reset(self, lesson: Lesson) -> Path | None:
+        """Begin an exercise anew. Where the old copy is kept, if there was one."""
+        path = self.folder / lesson.file
+        kept = None
+        if path.exists():
+            kept = path.with_suffix(".py.bak")
+            path.replace(kept)
+        self.file(lesson)
+        return kept
+
+    def _save(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        partial = self.path.with_suffix(".partial")
+        partial.write_text(json.dumps(self._known, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, self.path)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S")

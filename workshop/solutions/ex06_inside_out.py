@@ -1,0 +1,20 @@
+"""Exercise 6. Inside out.
+
+The lock is perfect, and the shop oversells: it is free before the commit, and the next buyer reads
+the old stock. Goal: nobody is let in before the commit, and nothing of a killed purchase stays.
+"""
+
+from __future__ import annotations
+
+from workshop.kit import Attempt, Receipt, acquire, hold, sell_one, transaction
+
+# hold(attempt) is a block; acquire(attempt) returns a lease to release(). Use either.
+
+
+# TODO: as it is, the next buyer reads before this one has committed.
+def buy(attempt: Attempt) -> Receipt:
+    with hold(attempt), transaction.atomic():
+        return sell_one(attempt)
+
+
+# END

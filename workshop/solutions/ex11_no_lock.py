@@ -1,0 +1,35 @@
+"""Exercise 11. No lock at all.
+
+Goal: sell right with the database alone: no lock, no Redis. sell_one(attempt, read=..., write=...)
+takes functions like read_stock and write_stock; SoldOut is the refusal.
+"""
+
+from __future__ import annotations
+
+from workshop.kit import (
+    Attempt,
+    F,
+    Product,
+    Receipt,
+    SoldOut,
+    Stock,
+    read_stock,
+    sell_one,
+    transaction,
+    write_stock,
+)
+
+
+# TODO: as it is, the last writer wins.
+def write(attempt: Attempt, stock: Stock) -> None:
+    mine = Product.objects.filter(pk=stock.product_id, amount__gte=1)
+    if not mine.update(amount=F("amount") - 1):
+        raise SoldOut
+
+
+def buy(attempt: Attempt) -> Receipt:
+    with transaction.atomic():
+        return sell_one(attempt, write=write)
+
+
+# END

@@ -1,0 +1,80 @@
+"""The lessons, their files and their words fit each other. Needs no server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from workshop.lessons import COMMON, HERE, Lesson, lessons
+
+SECTIONS = ["Question", "Run", "Observe", "Explain", "Exercise", "What if"]
+#: Codes that any exercise can have; theirs are the files in wrong/any.
+EACH = pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: lesson.slug)
+
+
+def wrong(lesson: Lesson) -> dict[Path, str]:
+    """The named wrong solutions, each with the code that it is refused with."""
+    return {
+        path: code_of(path) for path in sorted((HERE / "wrong" / lesson.shipped.stem).glob("*.py"))
+    }
+
+
+def code_of(path: Path) -> str:
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    found = re.fullmatch(r"# REFUSED ([a-z-]+)", first)
+    assert found, f"{path}: its first line is not # REFUSED <code>"
+    return found[1]
+
+
+@EACH
+def test_a_lesson_has_its_text_its_options_and_three_hints(lesson: Lesson) -> None:
+    assert re.findall(r"^## (.*)$", lesson.text, re.MULTILINE) == SECTIONS
+    assert lesson.text.startswith(f"# {lesson.number}. {lesson.title}\n")
+    assert lesson.question in " ".join(lesson.text.split())
+    assert lesson.command in lesson.text
+    assert len(lesson.options) == 4
+    assert lesson.answer in "abcd"
+    assert len(lesson.hints) == 3
+
+
+@EACH
+def test_the_exercise_is_marked_short_and_unsolved(lesson: Lesson) -> None:
+    shipped = lesson.shipped.read_text(encoding="utf-8")
+    assert shipped.count("# TODO") == shipped.count("# END") == 1
+    code = re.sub(r'""".*?"""', "", shipped, flags=re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 25
+
+
+@EACH
+def test_the_solution_differs_between_the_marks_alone(lesson: Lesson) -> None:
+    shipped, solution = (
+        re.split(r"(# TODO.*?\n|# END\n)", path.read_text(encoding="utf-8"))
+        for path in (lesson.shipped, lesson.solution)
+    )
+    assert len(shipped) == len(solution) == 5
+    assert shipped[2] != solution[2]
+    assert [shipped[n] for n in (0, 1, 3, 4)] == [solution[n] for n in (0, 1, 3, 4)]
+
+
+@EACH
+def test_every_refusal_has_a_wrong_solution_and_every_wrong_solution_a_refusal(
+    lesson: Lesson,
+) -> None:
+    codes = set(wrong(lesson).values()) | {lesson_shipped_code(lesson)}
+    assert set(lesson.refusals) <= codes, "a code without a file that is refused with it"
+    assert codes <= set(lesson.refusals) | set(COMMON), "a file whose code has no words"
+
+
+def lesson_shipped_code(lesson: Lesson) -> str:
+    """The code with which the exercise is refused as it is shipped: the first one listed."""
+    return next(iter(lesson.refusals))
+
+
+@EACH
+def test_words_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesson) -> None:
+    for words in (*lesson.refusals.values(), *COMMON.values()):
+        assert set(words) == {"headline", "why", "question"}
+        assert words["question"].endswith(("?", "."))
+        assert "solution" not in words["question"]

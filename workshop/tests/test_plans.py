@@ -1,0 +1,46 @@
+"""The facilitator's plans and the quiz hold what they say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from workshop.lessons import HERE, lessons
+from workshop.plan import lines, plans
+from workshop.quiz import questions, score
+
+
+@pytest.mark.parametrize("minutes", plans())
+def test_a_plan_takes_the_minutes_that_its_name_says(minutes: int) -> None:
+    assert sum(takes for takes, _ in plans()[minutes]["parts"]) == minutes
+    assert lines(minutes)[-1].split() == [str(minutes), "end"]
+
+
+def test_there_are_plans_for_45_90_and_180_minutes() -> None:
+    assert list(plans()) == [45, 90, 180]
+
+
+def test_the_quiz_has_eight_questions_of_four_options_each_shown_in_a_lesson() -> None:
+    assert len(questions()) == 8
+    for question in questions():
+        assert len(question.options) == 4
+        assert question.answer in "abcd"
+        assert question.lesson in lessons()
+    assert score("".join(question.answer for question in questions())) == 8
+    assert score("") == 0
+
+
+def test_the_glossary_has_at_least_twenty_terms_in_both_languages() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| .+ \|$", (HERE / "GLOSSARY.md").read_text(), re.M)
+    terms = [row for row in rows if row[0] not in ("English", "---")]
+    assert len(terms) >= 20
+    assert all(re.search("[\u4e00-\u9fff]", chinese) for _, chinese in terms)
+
+
+def test_files_that_the_texts_name_are_there() -> None:
+    for name in ("README.md", "FACILITATOR.md"):
+        for path in re.findall(
+            r"`((?:docs|locks|testing|examples)/[\w./]+)`", (HERE / name).read_text()
+        ):
+            assert (HERE.parent / path).exists(), path

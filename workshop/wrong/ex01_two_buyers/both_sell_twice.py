@@ -1,0 +1,14 @@
+# REFUSED sells-twice
+"""Exercise 1. Two buyers, one unit.
+
+A and B make three moves each: read the stock, write it back less one, commit. A schedule says whose
+move is next, as in "AABBAB". Goal: one schedule in which both get the last unit, and one in which
+only one of them does.
+"""
+
+from __future__ import annotations
+
+# TODO: six letters each, three A and three B.
+SELLS_TWICE = "ABABAB"
+DOES_NOT = "ABBABA"
+# END

@@ -1,0 +1,23 @@
+# REFUSED misses-lost-updates
+"""Exercise 2. Count orders, not stock.
+
+A sale opened with `initial` units. Afterwards there are `orders` orders, and the shelf says `left`.
+Goal: two functions that say how many units were sold that were not there, and how many decrements
+another write erased.
+"""
+
+from __future__ import annotations
+
+
+# TODO: one line each.
+def oversold(initial: int, orders: int, left: int) -> int:
+    """Orders beyond the initial stock; never below 0."""
+    return max(0, orders - initial)
+
+
+def lost_updates(initial: int, orders: int, left: int) -> int:
+    """Orders whose decrement is not to be seen in the stock."""
+    return abs(initial - left)
+
+
+# END
