@@ -7,6 +7,7 @@ from .errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTime
 from .lease import Lease, LossReason, Release
 from .lock import Lock
 from .metrics import Metrics
+from .multi import MultiLease, MultiLock
 from .protocol import Inspection
 from .redis_lock import RedisLock
 
@@ -23,6 +24,8 @@ __all__ = [
     "LockTimeout",
     "LossReason",
     "Metrics",
+    "MultiLease",
+    "MultiLock",
     "RedisLock",
     "Release",
 ]

@@ -7,32 +7,16 @@ import os
 import secrets
 import threading
 from collections.abc import Callable
-from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from .callbacks import callbacks
 from .clock import now
 from .errors import LockLost, LockNotHeld
 from .lazily import lazily
+from .outcomes import LossReason as LossReason
+from .outcomes import Release as Release
 
 logger = logging.getLogger(__name__)
-
-
-class Release(StrEnum):
-    """What a release found."""
-
-    RELEASED = "released"  # the lock was ours, and is free now
-    EXPIRED = "expired"  # the lock was no longer ours; nothing was touched
-    UNKNOWN = "unknown"  # the server did not answer; the lock is free at the latest after its ttl
-
-
-class LossReason(StrEnum):
-    """How a lease was lost."""
-
-    GONE = "gone"  # the server has no such lock any more: deleted, evicted, restarted empty
-    TAKEN = "taken"  # the server says that somebody else holds the lock
-    EXPIRED = "expired"  # the deadline passed: the server was not reached, or we were paused
-    MAX_HOLD = "max_hold"  # held for longer than allowed, and not renewed any more
 
 
 #: Cached, since os.getpid() is a system call for each lease; refreshed after a fork.
@@ -80,6 +64,8 @@ class BaseLease:
         self.deadline = deadline
         self.loss: LossReason | None = None
         self.outcome: Release | None = None
+        #: Returns who is to be marked lost as well, or None: a weak reference, of MultiLease's.
+        self.lost_with: Callable[[], Callable[[LossReason], None] | None] = lambda: None
         self._losing = threading.Lock()
         self._pid = _pid
         self._acquired = now()
@@ -117,12 +103,26 @@ class BaseLease:
 
         Raises LockNotHeld when the lease was released before or belongs to another process.
         """
-        self._check_ours()
-        if self.outcome is not None:
-            raise LockNotHeld("the lease was released; acquire a new one", name=self.name)
+        self._check_held()
         if self.remaining() <= 0.0:
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
+
+    def check_may_ask(self) -> None:
+        """Raise LockNotHeld, or LockLost, if it makes no sense to ask the server for more."""
+        self._check_held()
+        if self.loss is not None:
+            raise LockLost(name=self.name)
+
+    def lasts_until(self, deadline: float) -> None:
+        """Move the deadline, unless it is later anyway: a renewal may meet an extension."""
+        with self._losing:
+            self.deadline = max(self.deadline, deadline)
+
+    def handed_over(self) -> None:
+        """The lease is another process's from here on."""
+        self._held = self.held_seconds
+        self.outcome = Release.HANDED_OVER
 
     def mark_lost(self, reason: LossReason) -> None:
         """Mark the lease lost, log it, and say so to whoever asked.
@@ -137,6 +137,8 @@ class BaseLease:
             "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
         )
         self._announce(reason)
+        if (also := self.lost_with()) is not None:
+            also(reason)
 
     def add_note_to(self, error: BaseException) -> None:
         """Say in an exception that leaves the lock's block that the lease was lost in it."""
@@ -147,6 +149,14 @@ class BaseLease:
     def _announce(self, reason: LossReason) -> None:
         raise NotImplementedError
 
+    def _check_held(self) -> None:
+        self._check_ours()
+        if self.outcome is not None:
+            raise LockNotHeld(f"the lease was {self._end()}; acquire a new one", name=self.name)
+
+    def _end(self) -> str:
+        return "handed over" if self.outcome is Release.HANDED_OVER else "released"
+
     def _check_ours(self) -> None:
         if self.foreign:
             raise LockNotHeld(
@@ -156,7 +166,9 @@ class BaseLease:
     def _begin_release(self) -> None:
         self._check_ours()
         if self.outcome not in (None, Release.UNKNOWN):
-            raise LockNotHeld("the lease was released before; release it once", name=self.name)
+            raise LockNotHeld(
+                f"the lease was {self._end()} before; release it once", name=self.name
+            )
         if self._held is None:
             self._held = now() - self._acquired
 
@@ -165,6 +177,14 @@ class BaseLease:
         if outcome is not Release.RELEASED:
             logger.warning("%s: release after %.3f s: %s", self.name, self._held, outcome.value)
         return outcome
+
+
+class Keeper(Protocol):
+    """What a lease asks of the lock that it came from. Methods raise LockLost, LockBackendError."""
+
+    def extend(self, lease: Lease, seconds: float) -> None: ...
+    def owned(self, lease: Lease) -> bool: ...
+    def hand_over(self, lease: Lease, within: float | None) -> str: ...
 
 
 class Lease(BaseLease):
@@ -178,9 +198,11 @@ class Lease(BaseLease):
         *,
         release: Callable[[Lease], Release],
         on_lost: Callable[[Lease, LossReason], None] | None = None,
+        keeper: Keeper | None = None,
         **known: Any,
     ) -> None:
         super().__init__(**known)
+        self._keeper = keeper
         self._release = release
         self._on_lost = on_lost
 
@@ -205,6 +227,37 @@ class Lease(BaseLease):
             self.outcome = Release.UNKNOWN
             raise
         return self._end_release(outcome)
+
+    def extend(self, seconds: float) -> None:
+        """Make the lease last for at least so many seconds from now. One round trip.
+
+        For a step in which nothing can be renewed, and for a lock that is not renewed at all. Never
+        makes it shorter. Raises LockLost when the lock is no longer ours, LockBackendError when the
+        server is not reached: then the lease is good until the deadline that it had.
+        """
+        self._asked_of().extend(self, seconds)
+
+    def owned(self) -> bool:
+        """Whether the server says that the lock is ours, at this moment. check() asks nobody.
+
+        Raises LockBackendError.
+        """
+        return self._asked_of().owned(self)
+
+    def hand_over(self, within: float | None = None) -> str:
+        """Give the lease to another process, which passes the returned text to `lock.adopt()`.
+
+        From here on the lease is of no use in this process, and leaving its block releases nothing.
+        It ends unless it is adopted within so many seconds, the lock's ttl if None is given. Raises
+        LockLost, LockBackendError: then it is still held here.
+        """
+        return self._asked_of().hand_over(self, within)
+
+    def _asked_of(self) -> Keeper:
+        self.check_may_ask()
+        if self._keeper is None:
+            raise NotImplementedError(f"{self.name}: only a RedisLock's lease can do this")
+        return self._keeper
 
     def _announce(self, reason: LossReason) -> None:
         """Set `lost_event`, and call on_lost in another thread."""

@@ -8,12 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .errors import LockTimeout
 from .lease import Lease
 
 F = TypeVar("F", bound=Callable[..., Any])
+L = TypeVar("L", bound=Lease, covariant=True)
 
 #: Functions whose body runs after their call has returned.
 RUN_LATER = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
@@ -56,7 +57,7 @@ class Lock(ABC):
         except LockTimeout:
             return None
 
-    def hold(self, wait: float | None) -> Hold:
+    def hold(self, wait: float | None) -> Hold[Lease]:
         """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a function.
 
         Leaving the block never replaces the block's own exception. A lease that expired meanwhile
@@ -68,15 +69,15 @@ class Lock(ABC):
         return Hold(self, wait)
 
 
-class Hold(AbstractContextManager[Lease], ContextDecorator):
+class Hold(AbstractContextManager[L], ContextDecorator):
     """What Lock.hold returns: acquires on entering, releases on leaving."""
 
     def __init__(self, lock: Lock, wait: float | None) -> None:
         self._lock = lock
         self._wait = wait
-        self._lease: Lease | None = None
+        self._lease: L | None = None
 
-    def _recreate_cm(self) -> Hold:
+    def _recreate_cm(self) -> Hold[L]:
         """For ContextDecorator: each call of a decorated function has a lease of its own."""
         return Hold(self._lock, self._wait)
 
@@ -90,11 +91,11 @@ class Hold(AbstractContextManager[Lease], ContextDecorator):
                 )
         return super().__call__(function)
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> L:
         if self._lease is not None:
             raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
-        self._lease = self._lock.acquire(self._wait)
-        return self._lease
+        self._lease = lease = cast(L, self._lock.acquire(self._wait))
+        return lease
 
     def __exit__(
         self,

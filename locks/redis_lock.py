@@ -25,6 +25,7 @@ from .clock import now
 from .cluster import Slot, cluster_of
 from .command import Arg, WireError
 from .errors import LockTimeout
+from .keeper import Handed, Keeper, Keeping
 from .lease import Lease, LossReason, Release, new_token
 from .lock import Lock
 from .metrics import Metrics, emit
@@ -59,6 +60,8 @@ class RedisLock(Terms, Lock):
               and, by its socket_timeout, how long a silent one is waited for; the lock opens
               connections of its own, which all locks of one client share
     name      what is locked, any non-empty text
+    key       the lock's key in Redis, where another program locks the same with a key of its own
+              making, as redis-py's Lock does with its name; not given: one that nothing else uses
     ttl       seconds that the lock survives a holder that stopped answering
     renew     whether a living holder's lease is renewed each ttl / 3
     max_hold  seconds after which a lease is renewed no more, None: as long as its process lives
@@ -81,6 +84,7 @@ class RedisLock(Terms, Lock):
         name: str,
         *,
         ttl: float,
+        key: str | bytes | None = None,
         renew: bool = True,
         max_hold: float | None = None,
         fence_ttl: float = FENCE_TTL,
@@ -88,7 +92,13 @@ class RedisLock(Terms, Lock):
         metrics: Metrics | None = None,
     ) -> None:
         super().__init__(
-            name, ttl=ttl, renew=renew, max_hold=max_hold, fence_ttl=fence_ttl, metrics=metrics
+            name,
+            ttl=ttl,
+            key=key,
+            renew=renew,
+            max_hold=max_hold,
+            fence_ttl=fence_ttl,
+            metrics=metrics,
         )
         self.client = client
         self.on_lost = on_lost
@@ -96,6 +106,7 @@ class RedisLock(Terms, Lock):
         self._server: Any = self._shared.connections
         self._wakeups = self._shared.wakeups
         self._watchdog = self._shared.watchdog
+        self._keeper = Keeper(self._call, Keeping(self._watchdog, ttl=ttl, metrics=metrics))
 
     def _parts(self, client: Any) -> blocking.Parts:
         pool = getattr(client, "connection_pool", None)
@@ -162,7 +173,31 @@ class RedisLock(Terms, Lock):
         except WireError as error:
             raise self._unknown(error) from error.__cause__
 
-    def _lease(self, token: str, granted: tuple[int, float] | None, started: float) -> Lease | None:
+    def adopt(self, handed: str, *, token: str | None = None) -> Lease:
+        """Go on with a lease that another process handed over; `handed` is what it returned.
+
+        Only one can: the first. The lease is renewed and released here from now on.
+
+        token  for the lease in this process; not given: one that nobody else has. Where a given
+               one gets no answer, the lock may stay taken for a ttl
+
+        Raises ValueError for a text that is no lease of this lock, LockLost when the lease is over,
+        or was adopted before, LockBackendError.
+        """
+        before, mine, started = Handed.parse(handed, self.name), token or new_token(), now()
+        release = self._release_args(mine) if token is None else None
+        steps = self._keeper.keeping.adopt(before, mine, self._keys, release)
+        try:
+            deadline = self._keeper.run(steps)
+        except WireError as error:
+            raise self._unknown(error) from error.__cause__
+        lease = self._lease(mine, (before.fence, deadline), started)
+        assert lease is not None
+        return lease
+
+    def _lease(
+        self, token: str, granted: tuple[int | None, float] | None, started: float
+    ) -> Lease | None:
         if granted is None:
             return None
         fence, deadline = granted
@@ -174,6 +209,7 @@ class RedisLock(Terms, Lock):
             release=self._release,
             waited_seconds=now() - started,
             on_lost=self._lost if self.on_lost or self.metrics else None,
+            keeper=self._keeper,
         )
         self._watchdog.add(self._renewal(lease))
         return lease

@@ -19,7 +19,7 @@ from .clock import now
 from .command import Arg, Call
 from .lease import BaseLease, LossReason, Release
 from .metrics import Metrics, emit
-from .protocol import drift, milliseconds
+from .protocol import drift, milliseconds, renew_args
 from .scripts import script
 
 logger = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class Renewals:
             took = now() - sent
             for (renewal, lease), reply in zip(leases, replies, strict=True):
                 if reply == 1:
-                    lease.deadline = sent + renewal.ttl - drift(renewal.ttl)
+                    lease.lasts_until(sent + renewal.ttl - drift(renewal.ttl))
                     renewal.due = lease.deadline - renewal.ttl * 2 / 3
                     emit(renewal.metrics, "renewed", renewal.name, took)
                 elif isinstance(reply, Exception):
@@ -176,7 +176,7 @@ class Renewals:
                 elif self.remove(renewal.token):  # else it was released while we asked
                     lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
-        calls: list[Call] = [(renew, [r.key], [r.token, milliseconds(r.ttl)]) for r, _ in leases]
+        calls: list[Call] = [(renew, [r.key], renew_args(r.token, r.ttl)) for r, _ in leases]
         return Batch(calls, timeout, settle)
 
     def _releasing(self, abandoned: Sequence[tuple[bytes, Abandoned]]) -> Batch:

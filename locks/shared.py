@@ -27,6 +27,7 @@ class Shared:
         self.wakeups = WakeUps(address, self.watchdog)
         self.connections.on_demoted = self.wakeups.resubscribe
         self.watchdog.on_demoted = self.connections.demoted
+        self.wakeups.on_demoted = self.connections.disconnect
         parts = self.connections, self.watchdog, self.wakeups
         weakref.finalize(self, _close, *parts).atexit = False
 

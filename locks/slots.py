@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import binascii
 import itertools
+import re
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 from .clock import now
 from .command import WireError, is_a, is_refusal_of_replica
+from .protocol import hashed_of
 
 Place: TypeAlias = tuple[str, int]  # host and port of a node
 
@@ -22,17 +24,16 @@ OUTAGE = 60.0
 
 
 def slot_of(key: bytes) -> int:
-    """The slot of a key with a hash tag, as the cluster specification computes it."""
-    tag = key[key.index(b"{") + 1 : key.index(b"}")]
-    return binascii.crc_hqx(tag or key, 0) % SLOTS
+    """The slot of a key, as the cluster specification computes it."""
+    return binascii.crc_hqx(hashed_of(key), 0) % SLOTS
 
 
 def tag_of(key: bytes) -> bytes:
     """A hash tag, braces included, of the key's slot: its own, or where that has blanks, which a
     channel in hand_over.lua cannot have, a number's."""
-    tag = key[key.index(b"{") : key.index(b"}") + 1]
-    if not tag.split()[1:] and tag.strip() == tag:
-        return tag
+    hashed = hashed_of(key)
+    if b"}" not in hashed and not re.search(rb"\s", hashed):
+        return b"{%b}" % hashed
     slot = slot_of(key)
     return next(tag for n in itertools.count() if slot_of(tag := b"{%d}" % n) == slot)
 

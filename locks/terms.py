@@ -28,6 +28,7 @@ class Terms:
         name: str,
         *,
         ttl: float,
+        key: str | bytes | None = None,
         renew: bool = True,
         max_hold: float | None = None,
         fence_ttl: float = FENCE_TTL,
@@ -44,7 +45,7 @@ class Terms:
         self.max_hold = max_hold
         self.fence_ttl = fence_ttl
         self.metrics = metrics
-        self._keys = keys_of(name)
+        self._keys = keys_of(name, key.encode() if isinstance(key, str) else key)
 
     def _acquisition(
         self,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .clock import now
@@ -23,12 +24,15 @@ from .lazily import lazily
 from .protocol import Wake, channel_for
 from .renewals import Renewals
 from .waiters import Waiters
-from .wire import hang_up, open_connection, set_timeout
+from .whereabouts import ROLE, IsReplica, is_elsewhere, is_replica, subscribers_of
+from .wire import ask, hang_up, open_connection, set_timeout
 
 logger = logging.getLogger(__name__)
 
 #: Seconds without a message after which the connection is probed, and again until it is given up.
 PROBE = 5.0
+#: Seconds that each answer may take about where the subscription should be.
+VERIFY = 0.5
 
 if TYPE_CHECKING:
     Mailbox = queue.SimpleQueue[Wake | None]  # None: ask again
@@ -42,6 +46,8 @@ class WakeUps:
         self._watchdog = watchdog
         self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
         self._closed = False
+        #: The server was demoted: close what else leads there.
+        self.on_demoted: Callable[[], None] = lambda: None
         self.reset()
 
     def reset(self) -> None:
@@ -112,6 +118,8 @@ class WakeUps:
         try:
             self._connection = connection = self._where().connection()
             open_connection(connection, min(PROBE, self._address.timeout))
+            if not self._tag and is_replica(ask(connection, *ROLE)):
+                raise IsReplica()
             connection.send_command("SSUBSCRIBE" if self._tag else "SUBSCRIBE", waiters.channel)
             connection.read_response()
             set_timeout(connection, PROBE)
@@ -143,7 +151,7 @@ class WakeUps:
             try:
                 message = connection.read_response(disconnect_on_error=False)
             except Exception as error:
-                if probing or not is_a(error, "TimeoutError") or has_moved(connection):
+                if probing or not is_a(error, "TimeoutError") or self._has_moved(connection):
                     raise
                 if self._tag and not self.waiters.mailboxes:
                     return  # one of many slots, and nobody waits in it any more
@@ -155,6 +163,29 @@ class WakeUps:
                 self._deliver(message[2])
             elif message[0] == b"sunsubscribe":
                 raise ConnectionError("the slot has moved to another node")
+
+    def _has_moved(self, connection: Any) -> bool:
+        """Ask on a new connection, which goes where commands go, also with the Sentinels' help.
+
+        In a cluster each command says where the slot is: see cluster.py.
+        """
+        if self.waiters.mailboxes and not self._tag:
+            other = self._address.connection()
+            try:
+                open_connection(other, min(VERIFY, self._address.timeout))
+                role, subscribers = (
+                    ask(other, *command) for command in (ROLE, subscribers_of(self.channel))
+                )
+                moved = is_elsewhere(role, subscribers)
+                if moved or is_replica(role):
+                    self.on_demoted()
+                if moved:
+                    return True
+            except Exception as error:  # our own connection is probed in any case
+                logger.debug("where the subscription should be is not known: %s", error)
+            finally:
+                other.disconnect()
+        return has_moved(connection)
 
     def _deliver(self, message: bytes) -> None:
         nobody = self.waiters.deliver(message)

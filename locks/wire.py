@@ -155,6 +155,16 @@ def _ask(connection: Any, command: Sequence[bytes | str], asking: bool) -> Any:
     return connection.read_response(disable_decoding=True)
 
 
+def ask(connection: Any, *command: bytes | str) -> Any:
+    """The reply, or the error for one. Raises what the connection's class does otherwise."""
+    try:
+        return _ask(connection, command, asking=False)
+    except Exception as error:
+        if not is_a(error, "ResponseError"):
+            raise
+        return error
+
+
 def call_all(connection: Any, calls: Sequence[Call], timeout: float) -> list[Any]:
     """Run several scripts, all sent before the first reply is read.
 

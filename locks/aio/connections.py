@@ -105,7 +105,7 @@ class AsyncConnections:
         pending[0].add_done_callback(answered)
         return done
 
-    async def run(self, *command: str, within: float) -> Any:
+    async def run(self, *command: str | bytes, within: float) -> Any:
         """The reply to a command without a script. Raises WireError."""
         line = self.line
         reply = line.submit(command)
@@ -122,9 +122,13 @@ class AsyncConnections:
 
     def demoted(self) -> None:
         """The server became a replica: leave it, and say so to on_demoted."""
+        self.leave()
+        self.on_demoted()
+
+    def leave(self) -> None:
+        """Send the next command on a new connection."""
         if self._line is not None:
             self._line.retire()
-        self.on_demoted()
 
     def _expiry(
         self, line: Line, pending: Sequence[Reply], within: float | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ..command import WireError
 from ..errors import LockNotHeld
@@ -13,6 +13,14 @@ from ..lazily import lazily
 from ..lease import BaseLease, LossReason, Release
 
 logger = logging.getLogger(__name__)
+
+
+class AsyncKeeper(Protocol):
+    """What a lease asks of the lock that it came from. Methods raise LockLost, LockBackendError."""
+
+    async def extend(self, lease: AsyncLease, seconds: float) -> None: ...
+    async def owned(self, lease: AsyncLease) -> bool: ...
+    async def hand_over(self, lease: AsyncLease, within: float | None) -> str: ...
 
 
 class AsyncLease(BaseLease):
@@ -23,6 +31,7 @@ class AsyncLease(BaseLease):
         *,
         send_release: Callable[[], asyncio.Future[Any]],
         found: Callable[[BaseLease, Any], Release],
+        keeper: AsyncKeeper,
         on_lost: Callable[[AsyncLease, LossReason], None] | None = None,
         **known: Any,
     ) -> None:
@@ -30,6 +39,7 @@ class AsyncLease(BaseLease):
         self._loop = asyncio.get_running_loop()
         self._send_release = send_release
         self._found = found
+        self._keeper = keeper
         self._on_lost = on_lost
         self._reply: asyncio.Future[Any] | None = None
         self._cancel_body: Callable[[], None] | None = None
@@ -64,6 +74,24 @@ class AsyncLease(BaseLease):
             self.outcome = Release.UNKNOWN
             raise
         return self._end_release(self._found(self, reply))
+
+    async def extend(self, seconds: float) -> None:
+        """Make the lease last for at least so many seconds from now. See `Lease.extend`."""
+        self.check_may_ask()
+        await self._keeper.extend(self, seconds)
+
+    async def owned(self) -> bool:
+        """Whether the server says that the lock is ours, at this moment. See `Lease.owned`."""
+        self.check_may_ask()
+        return await self._keeper.owned(self)
+
+    async def hand_over(self, within: float | None = None) -> str:
+        """Give the lease to another process, with or without asyncio. See `Lease.hand_over`.
+
+        Cancelled, it is still held here.
+        """
+        self.check_may_ask()
+        return await self._keeper.hand_over(self, within)
 
     def _announce(self, reason: LossReason) -> None:
         """Set `lost_event`, cancel the body if that was asked for, and call on_lost soon."""

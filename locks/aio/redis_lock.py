@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 from ..clock import now
 from ..command import Arg, WireError
 from ..errors import LockTimeout
+from ..keeper import Handed, Keeping
 from ..lease import LossReason, new_token
 from ..metrics import Metrics, emit
 from ..protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
@@ -18,6 +19,7 @@ from ..scripts import script
 from ..terms import Terms
 from .cluster import AsyncCluster
 from .hold import AsyncHold
+from .keeper import AsyncKeeper
 from .lease import AsyncLease
 from .running import Running
 from .shared import AsyncParts, AsyncShared, PerLoop, shared_of
@@ -66,6 +68,7 @@ class AsyncRedisLock(Terms):
         name: str,
         *,
         ttl: float,
+        key: str | bytes | None = None,
         renew: bool = True,
         max_hold: float | None = None,
         fence_ttl: float = FENCE_TTL,
@@ -73,7 +76,13 @@ class AsyncRedisLock(Terms):
         metrics: Metrics | None = None,
     ) -> None:
         super().__init__(
-            name, ttl=ttl, renew=renew, max_hold=max_hold, fence_ttl=fence_ttl, metrics=metrics
+            name,
+            ttl=ttl,
+            key=key,
+            renew=renew,
+            max_hold=max_hold,
+            fence_ttl=fence_ttl,
+            metrics=metrics,
         )
         self.client = client
         self.on_lost = on_lost
@@ -160,8 +169,29 @@ class AsyncRedisLock(Terms):
         """
         return bool(await self._call("release", ANY_HOLDER, milliseconds(self.fence_ttl)) == 1)
 
+    async def adopt(self, handed: str) -> AsyncLease:
+        """Go on with a lease that another process handed over, with or without asyncio.
+
+        See `RedisLock.adopt`. Cancelled, the lock is given back if it was adopted.
+        """
+        before, token, started = Handed.parse(handed, self.name), new_token(), now()
+        shared = await self._here()
+        keeper = self._keeper(shared)
+        steps = keeper.keeping.adopt(before, token, self._keys, self._release_args(token))
+        try:
+            deadline = await keeper.run(steps)
+        except WireError as error:
+            raise self._unknown(error) from error.__cause__
+        return self._lease(shared, token, before.fence, deadline, now() - started)
+
+    def _keeper(self, shared: AsyncParts) -> AsyncKeeper:
+        async def call(name: str, *args: Arg) -> Any:
+            return await shared.connections.call(script(name), self._keys, args, within=None)
+
+        return AsyncKeeper(call, Keeping(shared.watchdog, ttl=self.ttl, metrics=self.metrics))
+
     def _lease(
-        self, shared: AsyncParts, token: str, fence: int, deadline: float, waited: float
+        self, shared: AsyncParts, token: str, fence: int | None, deadline: float, waited: float
     ) -> AsyncLease:
         def send_release() -> asyncio.Future[Any]:
             shared.watchdog.remove(token)
@@ -182,6 +212,7 @@ class AsyncRedisLock(Terms):
             waited_seconds=waited,
             send_release=send_release,
             found=self._found,
+            keeper=self._keeper(shared),
             on_lost=self._lost if self.on_lost or self.metrics else None,
         )
         shared.watchdog.add(self._renewal(lease))

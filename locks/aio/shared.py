@@ -54,6 +54,7 @@ class AsyncShared:
         self.wakeups = AsyncWakeUps(address, self.watchdog)
         self.connections.on_demoted = self.wakeups.resubscribe
         self.watchdog.connections.on_demoted = self.connections.demoted
+        self.wakeups.on_demoted = self.connections.leave
         self.end = until_the_end(self.wakeups, self.watchdog, self.connections)
 
     def parts(self, key: bytes) -> AsyncParts:

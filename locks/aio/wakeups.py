@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..clock import now
-from ..command import Address, WireError
+from ..command import Address, WireError, is_a
 from ..protocol import Wake, channel_for
 from ..renewals import Renewals
 from ..waiters import Waiters
+from ..whereabouts import ROLE, IsReplica, is_elsewhere, is_replica, subscribers_of
+from .connections import AsyncConnections
 from .link import Link
 
 logger = logging.getLogger(__name__)
 
 #: Seconds without a message after which the connection is probed, and again until it is given up.
 PROBE = 5.0
+#: Seconds that each answer may take about where the subscription should be.
+VERIFY = 0.5
 
 
 MOVED_AWAY = "the slot has moved to another node"
@@ -69,7 +73,10 @@ class AsyncWakeUps:
         self._link: Link | None = None
         self._subscribed: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._heard = self._probing = False
+        self._heard = self._probing = self._role_due = False
+        self._verifying: asyncio.Task[None] | None = None
+        #: The server was demoted: leave the other connection that leads there.
+        self.on_demoted: Callable[[], None] = lambda: None
 
     async def listen(self, until: float) -> None:
         """Return when the subscription is confirmed, or at the second `until` of our clock.
@@ -102,6 +109,9 @@ class AsyncWakeUps:
 
     async def aclose(self) -> None:
         """End the subscription."""
+        if self._verifying is not None:
+            self._verifying.cancel()
+            await asyncio.wait({self._verifying})
         if self._link is not None:
             await self._link.aclose()
 
@@ -110,11 +120,19 @@ class AsyncWakeUps:
 
     def _opened(self) -> None:
         assert self._link is not None
+        self._role_due = not self._tag
+        if self._role_due:
+            self._link.write(ROLE)
         self._link.write(("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
         self._heard = self._probing = True  # silent until the first probe: given up
         self._look_in(min(PROBE, self._address.timeout))
 
     def _received(self, message: Any) -> None:
+        if self._role_due:
+            self._role_due = False
+            if is_replica(message) and self._link is not None:
+                self._link.close(IsReplica())
+            return
         self._heard, self._probing = True, False
         if isinstance(message, Exception) or message[0] == b"sunsubscribe":
             error = message if isinstance(message, Exception) else ConnectionError(MOVED_AWAY)
@@ -144,10 +162,30 @@ class AsyncWakeUps:
             if self._tag and not self.waiters.mailboxes:
                 link.close()  # one of many slots, and nobody waits in it any more
                 return
+            if self.waiters.mailboxes and not self._tag:
+                self._verifying = asyncio.get_running_loop().create_task(self._verify(link))
             link.write(("PING",))
             self._probing = True
         self._heard = False
         self._look_in(PROBE)
+
+    async def _verify(self, link: Link) -> None:
+        """Ask on a new connection where the subscription should be: see ../whereabouts.py."""
+        other = AsyncConnections(self._address)
+        try:
+            role = await _reply(other.run(*ROLE, within=VERIFY))
+            subscribers = await _reply(
+                other.run(*subscribers_of(self.waiters.channel), within=VERIFY)
+            )
+            moved = is_elsewhere(role, subscribers)
+            if moved or is_replica(role):
+                self.on_demoted()
+            if moved:
+                link.close(ConnectionError("the commands go to another server by now"))
+        except Exception as error:  # the link itself is probed in any case
+            logger.debug("where the subscription should be is not known: %s", error)
+        finally:
+            await other.aclose()
 
     def _lost(self, error: BaseException) -> None:
         subscribed, self._subscribed, self._link = self._subscribed, None, None
@@ -159,3 +197,13 @@ class AsyncWakeUps:
         level = logging.WARNING if self.waiters.mailboxes else logging.INFO
         logger.log(level, "no wake-ups until the next waiter subscribes: %s", error)
         self.waiters.all_ask()
+
+
+async def _reply(asking: Awaitable[Any]) -> Any:
+    """What was answered, also where that is an error: without the right to ask, say."""
+    try:
+        return await asking
+    except WireError as error:
+        if not error.__cause__ or not is_a(error.__cause__, "ResponseError"):
+            raise
+        return error

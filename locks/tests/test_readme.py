@@ -11,7 +11,7 @@ HERE = Path(__file__).parents[1]
 
 def test_every_pitfall_has_a_test_or_says_where_it_is_tested() -> None:
     rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", (HERE / "tests/README.md").read_text(), re.M)
-    assert [int(number) for number, _ in rows] == list(range(1, 65))
+    assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
     defined = set()
     for file in (HERE / "tests").rglob("test_*.py"):
         defined |= set(re.findall(r"^def (test_\w+)", file.read_text(), re.M))

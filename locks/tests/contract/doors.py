@@ -36,6 +36,9 @@ class AnyLease(Protocol):
     def remaining(self) -> float: ...
     def check(self) -> None: ...
     def release(self) -> Release: ...
+    def extend(self, seconds: float) -> None: ...
+    def owned(self) -> bool: ...
+    def hand_over(self, within: float | None = None) -> str: ...
 
 
 class AnyLock(Protocol):
@@ -47,6 +50,7 @@ class AnyLock(Protocol):
     def locked(self) -> bool: ...
     def inspect(self) -> Inspection: ...
     def force_release(self) -> bool: ...
+    def adopt(self, handed: str) -> AnyLease: ...
 
 
 class Door:
@@ -150,6 +154,9 @@ class BlockingLock:
     def force_release(self) -> bool:
         return bool(self._door.do(self._lock.force_release()))
 
+    def adopt(self, handed: str) -> AnyLease:
+        return BlockingLease(self._door, self._door.do(self._lock.adopt(handed)))
+
 
 class BlockingLease:
     def __init__(self, door: AsyncDoor, lease: AsyncLease) -> None:
@@ -164,6 +171,15 @@ class BlockingLease:
             self._lease.check()
 
         self._door.do(check())
+
+    def extend(self, seconds: float) -> None:
+        self._door.do(self._lease.extend(seconds))
+
+    def owned(self) -> bool:
+        return bool(self._door.do(self._lease.owned()))
+
+    def hand_over(self, within: float | None = None) -> str:
+        return str(self._door.do(self._lease.hand_over(within)))
 
     def release(self) -> Release:
         outcome: Release = self._door.do(self._lease.release())
