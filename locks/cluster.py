@@ -35,6 +35,7 @@ from .wire import Connections
 
 T = TypeVar("T")
 
+HOOK = "redis_connect_func"
 #: Seconds that a node may take to say who has which slot, and for which what it said is new.
 LOOK_UP = 0.5
 
@@ -210,9 +211,10 @@ class Cluster:
 
     def __init__(self, client: Any) -> None:
         known = client.get_nodes()
-        pool = client.get_redis_connection(known[0]).connection_pool
+        valkey = getattr(client, "get_valkey_connection", None)
+        pool = (valkey or client.get_redis_connection)(known[0]).connection_pool
         # Not the client's own on_connect, which would keep the client alive.
-        address = Address(pool, redis_connect_func=client.user_on_connect_func)
+        address = Address(pool, **{_hook(pool): client.user_on_connect_func})
         remap = getattr(client.nodes_manager, "address_remap", None)
         topology = Topology([(node.host, int(node.port)) for node in known], remap)
         self.nodes = SyncNodes(address, topology, pool.max_connections)
@@ -221,6 +223,11 @@ class Cluster:
 
     def after_fork(self) -> None:
         self.nodes.after_fork()
+
+
+def _hook(pool: Any) -> str:
+    """What redis-py calls redis_connect_func, and valkey-py valkey_connect_func."""
+    return next((n for n in pool.connection_kwargs if n.endswith("_connect_func")), HOOK)
 
 
 _clusters: WeakKeyDictionary[Any, Cluster] = WeakKeyDictionary()

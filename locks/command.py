@@ -71,6 +71,9 @@ class Address:
         given = {**pool.connection_kwargs, **instead}
         self._class = pool.connection_class
         self._options: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
+        if self._options.get("lib_name") == "redis-py":  # its default, of which redis-py 7 warns
+            del self._options["lib_name"]
+            self._options.pop("lib_version", None)
         self.timeout: float = given.get("socket_timeout") or TIMEOUT
 
     def at(self, host: str, port: int) -> Address:

@@ -183,7 +183,7 @@ def test_nothing_runs_off_the_screen_and_axe_finds_nothing_serious(
         page.close()
 
 
-def test_26_faults_fit_on_1280_pixels_and_their_signs_are_explained(
+def test_every_fault_fits_on_1280_pixels_and_their_signs_are_explained(
     page: Page, tmp_path: Path
 ) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})

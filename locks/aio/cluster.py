@@ -110,11 +110,8 @@ class AsyncNodes(Nodes[AsyncNode]):
         for node in self.all():
             await node.watchdog.aclose()
             await node.connections.aclose()
-        ending = {*self.tasks, *([self._refreshing] if self._refreshing else ())}
-        for task in ending:
+        for task in {*self.tasks, *([self._refreshing] if self._refreshing else ())}:
             task.cancel()
-        if ending:
-            await asyncio.wait(ending)
 
 
 class AsyncNodeWatchdog(AtNode, AsyncWatchdog):
@@ -260,7 +257,8 @@ class AsyncCluster:
         found = manager.nodes_cache or manager.startup_nodes
         known = list(found.values()) if isinstance(found, dict) else list(found)
         # Not the client's own on_connect, which would keep the client alive.
-        address = Address(known[0], redis_connect_func=None)
+        hooks = [n for n in known[0].connection_kwargs if n.endswith("_connect_func")]
+        address = Address(known[0], **dict.fromkeys(hooks))
         remap = getattr(manager, "address_remap", None)
         places = [(node.host, int(node.port)) for node in known]
         self._nodes = AsyncNodes(address, Topology(places, remap))

@@ -121,9 +121,13 @@ class Link:
         self._end(error or ConnectionError("the connection was closed"))
 
     async def aclose(self) -> None:
-        """Close it, and return when nothing of it runs any more."""
+        """Close it, and return when nothing of it runs any more.
+
+        Without a turn of the loop if it can be: the loop may end right after this.
+        """
         self.close()
-        await asyncio.wait({self._task})
+        if not self._task.done():
+            await asyncio.wait({self._task})
 
     async def _connect(self, timeout: float) -> None:
         async with asyncio.timeout(timeout):

@@ -42,8 +42,7 @@ class AsyncWatchdog(Renewals):
     async def aclose(self) -> None:
         """End the task, renewing nothing any more."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            self._task.cancel()  # and not awaited: see Link.aclose
         await self.connections.aclose()
 
     def _wake_for(self, due: float) -> None:

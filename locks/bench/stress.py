@@ -14,6 +14,7 @@ import argparse
 import itertools
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,7 @@ def main() -> int:
     parser.add_argument("--ttl", type=float, default=3.0, help="seconds")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two faults")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and stop the servers on the way
     wrong = False
     for door in options.door or DOORS:
         found = run(door, options.seconds, options.ttl, options.pause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Cluster:
                 options = "--cluster-enabled yes --cluster-require-full-coverage no"
                 failover = f"--cluster-node-timeout {failover_ms}"
                 failover += " --cluster-replica-validity-factor 0"
+                failover += " --repl-diskless-sync-delay 0"
                 self.nodes.append(Server(*options.split(), *failover.split(), "--dir", str(home)))
             self._join(primaries)
         except BaseException:
@@ -85,13 +87,13 @@ class Cluster:
                 self.run(node, "CLUSTER MEET", "127.0.0.1", other.port)
         eventually(lambda: all(self._knows(n) == len(self.nodes) for n in self.nodes), within=20)
         for number, node in enumerate(self.nodes[primaries:]):
-            primary = self._id(self.nodes[number % primaries])
-            eventually(lambda: self._follows(node, primary), within=20)  # noqa: B023
+            self.run(node, "CLUSTER REPLICATE", self._id(self.nodes[number % primaries]))
+            eventually(partial(self._is_in_sync, node), within=20)
         eventually(lambda: all(map(self._is_ok, self.nodes)), within=20)
 
-    def _follows(self, node: Server, primary: str) -> bool:
-        self.run(node, "CLUSTER REPLICATE", primary)
-        return bool(self.run(node, "INFO", "replication").get("master_link_status") == "up")
+    def _is_in_sync(self, replica: Server) -> bool:
+        found = self.run(replica, "INFO", "replication")
+        return bool(found.get("master_link_status") == "up")
 
     def _knows(self, node: Server) -> int:
         return int(self.run(node, "CLUSTER INFO")["cluster_known_nodes"])

@@ -126,5 +126,7 @@ def readme_program(server: Server, name: str) -> str:
     """All examples of the pages as one program that uses the package `name`."""
     pages = "".join((HERE / page).read_text() for page in ("README.md", "FROM_REDIS_PY.md"))
     examples = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
-    program = "\n".join(examples).replace("redis.Redis()", f"redis.Redis(port={server.port})")
+    program = "\n".join(examples)
+    for client in ("redis.Redis(", "redis.asyncio.Redis("):
+        program = program.replace(f"{client})", f"{client}port={server.port})")
     return program.replace("from locks import", f"from {name} import")

@@ -113,35 +113,34 @@ def test_a_dead_shard_delays_no_renewal_of_another(door: Door, cluster: Cluster)
     eventually(lambda: is_free(door.lock(silent)), within=5)
 
 
-@pytest.mark.parametrize("kind", CLUSTERED)
 def test_the_primary_of_the_slot_fails_and_waiters_and_leases_follow_its_replica(
-    tmp_path_factory: pytest.TempPathFactory, kind: str
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    """For each door a lock of its own, and one failure for all of them."""
     cluster = Cluster(tmp_path_factory.mktemp("failover"), primaries=3, replicas=1)
+    doors = [clustered(cluster.nodes[1].port)[kind]() for kind in CLUSTERED]
     try:
-        name = name_at(cluster, cluster.nodes[0], "failover ")
-        door = clustered(cluster.nodes[1].port)[kind]()
-        lock, key = door.lock(name, ttl=8), keys_of(name)[0]
-        holder = lock.acquire(5)
-        other = waiter(lock, 30)
+        names = [name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))]
+        locks = [door.lock(name, ttl=8) for door, name in zip(doors, names, strict=True)]
+        holders = [lock.acquire(5) for lock in locks]
+        others = [waiter(lock, 30) for lock in locks]
         replica = cluster.nodes[3].client()
-        replica.execute_command("READONLY")
-        eventually(lambda: replica.exists(key))
         eventually(lambda: _replicated(cluster.nodes[0].client(), replica))
         cluster.nodes[0].kill()
-        eventually(lambda: cluster.owner(slot_of(key)) is cluster.nodes[3], within=20)
+        slot = slot_of(keys_of(names[0])[0])
+        eventually(lambda: cluster.owner(slot) is cluster.nodes[3], within=20)
+        eventually(lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok")
         failed_over = time.monotonic()
-        holder.check()
-        eventually(
-            lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok", 9
-        )
-        assert holder.release() is Release.RELEASED
-        assert other.result(15).release() is Release.RELEASED
+        for lock, holder, other in zip(locks, holders, others, strict=True):
+            holder.check()
+            assert holder.release() is Release.RELEASED
+            assert other.result(15).release() is Release.RELEASED
+            lock.acquire(5).release()
         assert time.monotonic() - failed_over < 8 + 1
-        lock.acquire(5).release()
-        door.close()
-        door.admin.close()
     finally:
+        for door in doors:
+            door.close()
+            door.admin.close()
         cluster.stop()
 
 

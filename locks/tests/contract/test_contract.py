@@ -234,9 +234,7 @@ def test_what_is_counted_says_how_it_went(door: Door) -> None:
     assert once == [("waited", True), ("waited", False), ("held", Release.RELEASED)]
 
 
-@pytest.mark.parametrize(
-    "name", ["plain", "{}", "a{}b", "}", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
-)
+@pytest.mark.parametrize("name", ["a{}b", "}", "a b\n", "größe 蘋果" * 30])
 def test_any_name_will_do(door: Door, name: str) -> None:
     lock = door.lock(name)
     with lock.hold(wait=1):
