@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, fresh_environment
@@ -129,3 +130,31 @@ def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
     mine.write_text(lesson.solution.read_text(encoding="utf-8"))
     assert says("check")[0] == 0
     assert_nothing_is_left(project)
+
+
+def test_servers_that_are_killed_leave_a_check_undecided_and_the_next_one_decides(
+    terminal: Terminal,
+) -> None:
+    """It is never the participant's fault, and never the end of the session."""
+    terminal.expects("lesson 1> ")
+    terminal.types("goto 3")
+    lesson = lessons()[3]
+    terminal.expects(re.escape(lesson.file))
+    (terminal.project / "workshop" / "mine" / lesson.file).write_text(lesson.solution.read_text())
+    terminal.expects("PASSED")
+    valkeys = [
+        process
+        for process in psutil.Process(terminal.process.pid).children(recursive=True)
+        if process.name() == "valkey-server"
+    ]
+    assert valkeys
+    for process in valkeys:
+        process.kill()
+    terminal.expects("lesson 3> ")
+    terminal.types("check")
+    terminal.expects("UNDECIDED")
+    terminal.expects("not your code's fault")
+    terminal.types("check")
+    terminal.expects("PASSED")
+    terminal.types("quit")
+    assert terminal.ends() == 0
