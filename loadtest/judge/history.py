@@ -23,7 +23,7 @@ from typing import Any, Required, Self, TypedDict, cast
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-#: `by` of an event that stands for a line that is none. The judge concludes nothing beside it.
+#: `by` of what replaces a line that is not an event. With one, the judge concludes nothing.
 DAMAGED = "damaged"
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL under a test's hand: another address, a killed backend, a reply that gets lost."""
+"""What tests do to PostgreSQL: another address, a killed backend, a lost reply."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _to_postgres() -> socket.socket:
 
 
 def somebody_waits_for_a_row() -> bool:
-    """Whether a statement stands in PostgreSQL's queue for a lock."""
+    """Whether a statement waits in PostgreSQL's queue for a lock."""
     with beside_django() as beside:
         waiting = beside.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'",
