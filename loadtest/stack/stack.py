@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 import redis
@@ -115,12 +114,7 @@ class Stack:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def shop(self, node: int = 0) -> Shop:

@@ -27,6 +27,7 @@ from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
 from loadtest.faults.trial import Trial
 from loadtest.judge.run import Cell, Judged, Summary
 from loadtest.stack.stack import ROOT
+from loadtest.tests.real_testbed import real_testbed
 from servers import embedded
 
 #: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock.
@@ -45,15 +46,8 @@ watchdog.Watchdog.add = lambda watchdog, renewal: None
 
 @pytest.fixture(scope="module")
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in command.EXTERNAL:
-            patch.delenv(name, raising=False)
-        log = tmp_path_factory.mktemp("testbed") / "log"
-        with (
-            log.open("wb") as file,
-            Testbed(log=file, progress=lambda step: None, threads=32) as testbed,
-        ):
-            yield testbed
+    with real_testbed(tmp_path_factory.mktemp("testbed"), threads=32) as testbed:
+        yield testbed
 
 
 def cells(testbed: Testbed, fault: Any, *locks: str) -> dict[str, Cell]:

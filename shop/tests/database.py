@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psycopg
@@ -65,12 +64,7 @@ class ReplyCutter:
         self._start(self._accept)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)  # or accept() would go on waiting
         for thread in self._threads:
             thread.join(5)
