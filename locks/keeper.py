@@ -15,10 +15,11 @@ import json
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from .base_lease import BaseLease
 from .clock import now
 from .command import Arg, WireError
 from .errors import LockBackendError, LockLost
-from .lease import BaseLease, Lease, LossReason, Release
+from .lease import Lease, LossReason, Release
 from .metrics import Metrics, emit
 from .protocol import ADD, LEAST, SET, Inspection, drift, renew_args
 from .renewals import Renewals

@@ -1,6 +1,6 @@
 """RedisLock: the lock to copy. One Redis or Valkey server, first in first out, fenced, renewed.
 
-Who holds the lock stands in the data, in a key with an expiry. Whoever finds it taken queues in
+The lock's holder is in the data, in a key with an expiry. Whoever finds it taken queues in
 the same script; the script that releases it gives it to the first waiter that is alive and still
 wants it, and wakes that one (wakeups.py). So a contended acquisition is two commands, nobody
 barges in, and it costs the same however many wait. A thread renews what is held (watchdog.py).
@@ -21,12 +21,13 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from . import blocking
+from .base_lease import new_token
 from .clock import now
 from .cluster import Slot, cluster_of
 from .command import Arg, WireError
 from .errors import LockTimeout
 from .keeper import Handed, Keeper, Keeping
-from .lease import Lease, LossReason, Release, new_token
+from .lease import Lease, LossReason, Release
 from .lock import Lock
 from .metrics import Metrics, emit
 from .protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds

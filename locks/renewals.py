@@ -15,9 +15,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from .base_lease import BaseLease
 from .clock import now
 from .command import Arg, Call
-from .lease import BaseLease, LossReason, Release
+from .lease import LossReason, Release
 from .metrics import Metrics, emit
 from .protocol import drift, milliseconds, renew_args
 from .scripts import script

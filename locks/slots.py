@@ -15,7 +15,7 @@ from .protocol import hashed_of
 Place: TypeAlias = tuple[str, int]  # host and port of a node
 
 SLOTS = 16384
-#: Seconds between two tries where the cluster asks for patience or a node is silent, at first ...
+#: Seconds between two tries where the cluster answers TRYAGAIN or a node is silent, at first ...
 PAUSE = 0.02
 #: ... and at most.
 LONGEST_PAUSE = 0.5

@@ -7,10 +7,11 @@ import math
 from typing import Any
 
 from .acquisition import Acquisition
+from .base_lease import BaseLease
 from .clock import now
 from .command import WireError
 from .errors import LockBackendError
-from .lease import BaseLease, LossReason, Release
+from .lease import LossReason, Release
 from .lock import check_name_and_ttl
 from .metrics import Metrics, emit
 from .protocol import FENCE_TTL, keys_of, milliseconds

@@ -5,7 +5,7 @@ channel of this process. The release script publishes `token fence clock` there;
 into the mailbox of the waiter with that token. No connection per waiter, and a process that died
 has no subscription, which the release script sees at once.
 
-Who holds the lock stands in the data: a waiter that gets no wake-up asks again when the holder's
+The lock's holder is in the data: a waiter that gets no wake-up asks again when the holder's
 lease ends, and all of them do when the subscription broke. What may be concluded from a wake-up
 says Wake.deadline in protocol.py.
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-#: Each at least some 8 seconds, by `make test ARGS=--durations=0`. Those that compute stand between
+#: Each at least some 8 seconds, by `make test ARGS=--durations=0`. Those that compute come between
 #: those that wait, so that not all workers want the processors at once.
 LONGEST = (
     "loadtest/tests/test_readme.py",
@@ -25,6 +25,7 @@ LONGEST = (
     "loadtest/tests/test_slow_clients.py",
     "loadtest/tests/test_attacks_from_the_web.py",
     "servers/tests/test_embedded.py",
+    "servers/tests/test_embedded_user.py",
     "loadtest/tests/test_restart_of_a_node.py",
     "loadtest/tests/test_sentinels.py",
     "loadtest/tests/test_locust.py",

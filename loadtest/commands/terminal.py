@@ -10,7 +10,7 @@ from rich.console import Console
 
 #: Columns of output to a pipe or a file: enough for the matrix.
 WIDTH = 120
-#: Signs that not every encoding has, and what stands for them there.
+#: Characters that some encodings lack -> what is printed instead.
 PLAIN = {"✓": "+", "✗": "x", "…": "...", "·": ".", "•": "-", "─": "-", "━": "-", "│": "|"}
 
 

@@ -1,4 +1,4 @@
-"""Reports of runs written by hand: a rush of 200 buyers, and a pause that broke a lock."""
+"""Reports of made-up runs: a rush of 200 buyers, and a pause that broke a lock."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loadtest.judge.evidence import EVIDENCE
-from loadtest.tests.plants import PLANTS, Plant, everybody_is_granted_the_lock_at_once
-from loadtest.tests.recorded import RecordedRush
+from loadtest.tests.plants import PLANTS, everybody_is_granted_the_lock_at_once
+from loadtest.tests.recorded import Plant, RecordedRush
 
 
 @pytest.mark.parametrize("lock", EVIDENCE)

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..base_lease import BaseLease
 from ..command import WireError
 from ..errors import LockNotHeld
 from ..lazily import lazily
-from ..lease import BaseLease, LossReason, Release
+from ..outcomes import LossReason, Release
 
 logger = logging.getLogger(__name__)
 

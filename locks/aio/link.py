@@ -15,7 +15,7 @@ from redis import exceptions
 
 from ..command import Address, has_moved
 
-#: The error replies that are told apart; all others are ResponseErrors with their text.
+#: The error replies with a class of their own; all others are ResponseErrors with their text.
 ERRORS = {
     b"NOPERM": exceptions.NoPermissionError,
     b"NOSCRIPT": exceptions.NoScriptError,

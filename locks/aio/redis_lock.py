@@ -8,11 +8,12 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
+from ..base_lease import new_token
 from ..clock import now
 from ..command import Arg, WireError
 from ..errors import LockTimeout
 from ..keeper import Handed, Keeping
-from ..lease import LossReason, new_token
+from ..lease import LossReason
 from ..metrics import Metrics, emit
 from ..protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
 from ..scripts import script

@@ -12,7 +12,7 @@ class Stepped:
     """Runs a coroutine and cancels it at its n-th await.
 
     late   False: before what it awaits is done. True: after, but before the task goes on, so that
-           what it was given (a reply, a lock) is in nobody's hands
+           what it was given (a reply, a lock) has reached nobody
     fired  whether it came to the n-th await at all
     """
 

@@ -17,7 +17,7 @@ from .waiting import held, queued, waiter
 
 
 class Interrupted(BaseException):
-    """Stands for KeyboardInterrupt in a thread that is not the main one."""
+    """Replaces KeyboardInterrupt in a thread that is not the main one."""
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, Interrupted])

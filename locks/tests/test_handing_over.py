@@ -39,7 +39,7 @@ def test_an_extended_lease_lasts_longer_and_is_not_shortened_by_a_renewal(
 
 
 def test_a_lease_that_is_not_renewed_can_be_extended(client: redis.Redis) -> None:
-    lock = RedisLock(client, "by hand", ttl=0.4, renew=False)
+    lock = RedisLock(client, "extended", ttl=0.4, renew=False)
     with held(lock) as lease:
         for _ in range(3):
             assert not lease.lost_event.wait(0.25)

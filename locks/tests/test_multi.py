@@ -61,7 +61,7 @@ def test_twenty_threads_that_name_the_locks_in_opposite_orders_all_get_them(
 def test_two_that_name_the_locks_in_opposite_orders_never_hold_one_each(
     lock_of: Callable[[str], RedisLock],
 ) -> None:
-    """What two locks taken by hand do, and MultiLock cannot: forced, not by luck."""
+    """What two locks taken one after the other do, and MultiLock cannot: forced, not by luck."""
     a, b = lock_of("a"), lock_of("b")
     with held(a), held(b):
         first = in_thread(lambda: MultiLock([a, b]).acquire(5))
@@ -95,7 +95,7 @@ def test_those_that_were_acquired_are_released_when_one_is_not_free_in_time(
 
 
 class Interrupted(BaseException):
-    """Stands for KeyboardInterrupt in a thread that is not the main one."""
+    """Replaces KeyboardInterrupt in a thread that is not the main one."""
 
 
 def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their_renewal(

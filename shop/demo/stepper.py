@@ -55,7 +55,7 @@ class SteppedBuyer:
     saw: int | None = None
 
     def publish(self, status: str, **facts: Any) -> None:
-        """Publish the state of this buyer: moving, standing or done."""
+        """Publish the state of this buyer: moving, stopped or done."""
         state = {"status": status, "since": time.time(), "saw": self.saw, **facts}
         with self.client.pipeline(transaction=False) as pipeline:
             pipeline.hset(board(self.round_id), self.buyer, json.dumps(state))
@@ -64,7 +64,7 @@ class SteppedBuyer:
 
     def wait_at(self, stop: str) -> None:
         """Wait there until its permit comes. Raises LeftAlone."""
-        self.publish("standing", at=stop)
+        self.publish("stopped", at=stop)
         deadline = time.monotonic() + timeout()
         while time.monotonic() < deadline:
             # Shorter than the client's own timeout; a permit for an earlier stop is a double click.

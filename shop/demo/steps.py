@@ -1,4 +1,4 @@
-"""Two buyers and one unit, stepped through by hand against the real database.
+"""Two buyers and one unit, one step at a time, against the real database.
 
 A round has a lock and the buyers A and B. Each is a thread that runs the real check_out() on a
 connection of its own, and stops on the way (shop/demo/stepper.py). There is one round at a time; a
@@ -56,7 +56,7 @@ def timeouts_ms() -> dict[str, int]:
 
 
 class NotNow(ShopError):
-    text = "This buyer cannot take a step now. Wait until it stands, or begin a new round."
+    text = "This buyer cannot take a step now. Wait until it has stopped, or begin a new round."
     status = 409
 
 
@@ -88,7 +88,7 @@ def step(round_id: str, buyer: str) -> None:
         threading.Thread(target=_buy, args=(round_id, buyer, now["lock"]), daemon=True).start()
         return
     at = _parsed(client.hget(board(round_id), buyer))
-    if at is None or at["status"] != "standing":
+    if at is None or at["status"] != "stopped":
         raise NotNow
     _permit(round_id, buyer, at["at"])
 
@@ -101,7 +101,7 @@ def current(client: Any) -> dict[str, Any] | None:
 def state() -> dict[str, Any] | None:
     """The round that is on and how far its buyers are; None where there is none.
 
-    A buyer is `ready`, `moving`, `blocked`, `standing` (`at` a stop) or `done` (`outcome`).
+    A buyer is `ready`, `moving`, `blocked`, `stopped` (`at` a stop) or `done` (`outcome`).
     Blocked, it `waits_for` the lock or the database. `left_s`: seconds until it gives up.
     """
     client = locks_client()
@@ -115,7 +115,7 @@ def state() -> dict[str, Any] | None:
 def _seen(state: dict[str, Any] | None) -> dict[str, Any]:
     if state is None:
         return {"status": "ready"}
-    if state["status"] == "standing":
+    if state["status"] == "stopped":
         return {**state, "left_s": _left(state, timeout())}
     if state["status"] == "moving" and time.time() - state["since"] > BLOCKED_AFTER:
         waits_for = state.get("waits_for", "database")

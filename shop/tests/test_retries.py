@@ -38,7 +38,7 @@ RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
 
 class Clock:
-    """Stands in for `time`: it goes by its own sleeps alone."""
+    """Replaces `time`: only its own sleeps advance it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-// The page to project: asks the shop how the sale stands, starts rushes and stops them.
+// The page to project: shows the sale's state, starts rushes and stops them.
 
 import { $, badge, count } from "../assets/dom.js";
 import { allow, allowed, ask, besideTheFields, left, say } from "./ask.js";
