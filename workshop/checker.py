@@ -46,8 +46,8 @@ class Result:
 
 
 def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
-    """What became of the exercise in this file; what fails is undecided. Raises StackError where
-    a node cannot be started again."""
+    """What became of the exercise in this file; what fails is undecided, and then the servers are
+    to be started anew. Raises StackError where a node cannot be started again."""
     if not file.exists():
         return Result(Refusal("gone", {"file": file.name}))
     printed, cells = "", list[Cell]()
@@ -66,7 +66,6 @@ def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
             if found is not None:
                 return Result(found, printed=printed, cells=cells)
     except Undecided as error:
-        bench.renew_if_hung()
         return Result(undecided=str(error), printed=printed)
     return Result(printed=printed, cells=cells)
 

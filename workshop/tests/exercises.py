@@ -67,6 +67,7 @@ def result_of(lesson: Lesson, path: Path, bench: Bench) -> Result:
         result = check(lesson, bench.file, bench)
         if not result.undecided:
             break
+        bench.renew_if_hung()
         print(f"UNDECIDED {path.parent.name}/{path.name}: {result.undecided}")  # pytest -rP counts
     return result
 
