@@ -81,7 +81,7 @@ test-workshop: install-dev
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast export fault_proofs \
   faults_command history html_report judge_by_chance lock_rules measure neutered_faults open_answers \
-  planted report rules rush terminal timeline verdict))
+  planted report rules rush target terminal timeline verdict))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)
