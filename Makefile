@@ -9,6 +9,7 @@
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
 # make fuzz   10,000 requests at random, to a node in a demo and to one that is none
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
+# make example-shop ARGS="fastapi --rush 3"  a shop that is not ours, installed and rushed
 # make serve  the shop with a page to project, and Locust's web UI, left running
 # make test-fast  the tests that need no server, in seconds
 # make lint   ruff, mypy, import-linter, Django's checks
@@ -33,6 +34,7 @@ ARGS ?=
 export PYTHONUTF8 := 1
 unexport PYTHONSAFEPATH
 
+.PHONY: example-shop
 .PHONY: doctor demo matrix faults chaos bench serve workshop http-servers readme screenshots test
 .PHONY: test-fast test-workshop fuzz lint hooks lock audit sbom licences install install-dev clean
 
@@ -59,6 +61,9 @@ bench: install-dev
 
 serve: install
 	@exec $(BIN)/python -m loadtest serve $(ARGS)
+
+example-shop: install
+	@exec $(BIN)/python -m examples.targets $(ARGS)
 
 workshop: install
 	@exec $(BIN)/python -m workshop $(ARGS)

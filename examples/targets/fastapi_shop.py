@@ -35,7 +35,6 @@ def restock(stock: int) -> None:
 def buy(buyer: str) -> dict[str, int | None]:
     with database() as shop:
         (stock,) = shop.execute("SELECT stock FROM product").fetchone()
-        # REPAIR: sold = shop.execute("UPDATE product SET stock = stock - 1 WHERE stock > 0")
         sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])
         if not sold.rowcount:
             raise HTTPException(409, "sold out")
