@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repaired", action="store_true", help="fastapi: with the one-line repair")
     given = parser.parse_args(arguments)
     end_on_hangup_and_sigterm()
-    module = importlib.import_module(f"examples.targets.{given.shop}")
+    module = importlib.import_module(f"examples.targets.launch_{given.shop}")
     shop: ExampleShop = module.SHOP
     if given.repaired and not shop.repair:
         parser.error(f"{given.shop} has no one-line repair here: leave --repaired out")

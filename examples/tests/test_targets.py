@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.targets import fastapi
+from examples.targets import launch_fastapi
 from examples.targets.shop import HERE
 from loadtest.target.loading import load
 
@@ -25,7 +25,7 @@ def test_the_repair_of_the_fastapi_shop_is_one_line(
     sources = []
     (tmp_path / "fastapi").mkdir()
     for repaired in (False, True):
-        fastapi.SHOP.prepare(repaired=repaired)
+        launch_fastapi.SHOP.prepare(repaired=repaired)
         sources.append((tmp_path / "fastapi" / "fastapi_shop.py").read_text())
         ast.parse(sources[-1])
     wrong, right = (source.splitlines() for source in sources)

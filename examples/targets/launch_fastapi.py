@@ -17,7 +17,9 @@ class FastApi(ExampleShop):
         """A copy of its source, repaired or not, and a new database."""
         source = (HERE / "fastapi_shop.py").read_text()
         if source.count(WRONG) != 1:
-            raise NotInstalled("fastapi_shop.py has no line to repair any more: see fastapi.py")
+            raise NotInstalled(
+                "fastapi_shop.py has no line to repair any more: see launch_fastapi.py"
+            )
         copy = source.replace(WRONG, RIGHT) if repaired else source
         (self.folder / "fastapi_shop.py").write_text(copy)
         for file in self.folder.glob("shop.sqlite3*"):
