@@ -10,6 +10,7 @@
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
 # make fuzz   10,000 requests at random, to a node in a demo and to one that is none
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
+# make example-shop ARGS="fastapi --rush 3"  a shop that is not ours, installed and rushed
 # make serve  the shop with a page to project, and Locust's web UI, left running
 # make test-fast  the tests that need no server, in seconds
 # make lint   ruff, mypy, import-linter, Django's checks
@@ -34,6 +35,7 @@ ARGS ?=
 export PYTHONUTF8 := 1
 unexport PYTHONSAFEPATH
 
+.PHONY: example-shop
 .PHONY: doctor demo matrix faults chaos bench serve workshop http-servers readme screenshots test
 .PHONY: test-fast test-whole test-workshop fuzz lint hooks lock audit sbom licences install install-dev clean
 
@@ -61,6 +63,9 @@ bench: install-dev
 serve: install
 	@exec $(BIN)/python -m loadtest serve $(ARGS)
 
+example-shop: install
+	@exec $(BIN)/python -m examples.targets $(ARGS)
+
 workshop: install
 	@exec $(BIN)/python -m workshop $(ARGS)
 
@@ -85,8 +90,8 @@ test-workshop: install-dev
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast database_proofs export \
-  fault_choice fault_proofs fault_steps faults_command history html_report judge_by_chance lock_rules measure neutered_faults open_answers \
-  planted report rules rush terminal timeline verdict))
+  fault_choice fault_proofs fault_steps faults_command history html_report judge_by_chance lock_rules \
+  measure neutered_faults open_answers planted report rules rush target terminal timeline verdict))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

@@ -5,6 +5,7 @@ matrix every strategy under the rush, each compared with its expected verdict
 faults every fault made for real, each strategy compared with its expected verdict
 chaos  random faults at random times during rushes of the sound strategies
 bench  the rush under `redis` compared with other locks and the floor, in interleaved rounds
+target the rush against a shop of your own: target my_shop.py --host http://127.0.0.1:8001
 serve  the shop with its page, and Locust's web UI, left running
 """
 
@@ -17,11 +18,12 @@ import sys
 
 from rich.console import Console
 
-from loadtest.commands import bench, chaos, demo, matrix, serve
+from loadtest.commands import bench, chaos, demo, matrix, serve, target
 from loadtest.commands import faults as command
 from loadtest.commands.arguments import parse
 from loadtest.commands.run import CONTRAST, Setting
 from loadtest.commands.terminal import console as console_on_stdout
+from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import StackError
 from servers import embedded
 from servers.embedded import EmbeddedError
@@ -44,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = console_on_stdout()
     try:
         return _run(given, console)
-    except (StackError, EmbeddedError) as error:
+    except (StackError, EmbeddedError, ShopUnreachable) as error:
         failed = str(error)
     except OSError as error:
         failed = explain(error)
@@ -64,6 +66,8 @@ def _run(given: argparse.Namespace, console: Console) -> int:
     if given.command == "chaos":
         seed = secrets.randbits(32) if given.seed is None else given.seed
         return chaos.run(given.minutes or 2.0, seed, console, verbose=given.verbose)
+    if given.command == "target":
+        return target.run(target.chosen(given), console, verbose=given.verbose)
     setting = Setting(
         locks=given.lock or (CONTRAST if given.command == "demo" else ()),
         repeat=given.repeat or (11 if given.command == "bench" else 1),

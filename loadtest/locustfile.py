@@ -4,39 +4,44 @@
     locust --headless --lock redis     # sells 100
     locust                             # the same from the web UI, http://127.0.0.1:8089
 
-Works against any running shop (--host); needs its SHOP_RESTOCK_TOKEN to open a sale. The run ends
-by itself. Exit code by verdict: 0 exact, 3 oversold, 4 undersold, 6 unknown, which it is until
-there is another verdict.
+Works against any running shop of this project (--host); needs its SHOP_RESTOCK_TOKEN to open a
+sale. Against any other shop with --target my_shop.py (docs/your-shop.md). The run ends by itself.
+Exit code by verdict: 0 exact, 3 oversold, 4 undersold, 6 unknown, which it is until there is
+another verdict; 2 for a target that cannot be used.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import random
+import sys
 import time
 from typing import Any
-from urllib.parse import urlencode
 
 import gevent
 from locust import FastHttpUser, events, task
 from locust.env import Environment
 
-from loadtest.judge.verdict import ASK_AGAIN, EXIT_CODES, OUTCOMES, Reply
+from loadtest.judge.verdict import EXIT_CODES, Reply
 from loadtest.rush import web_ui
+from loadtest.rush.answers import kept_open, report, require_good, stay_at_home
+from loadtest.rush.choice import hosts, permissions, target_of
 from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
 from loadtest.rush.outcome import conclude, keep, last_run, runs
+from loadtest.rush.reading import read
 from loadtest.rush.rush import Rush
-from loadtest.stack.client import Shop, ShopUnreachable
+from loadtest.stack.client import ShopUnreachable
+from loadtest.target import Answer
+from loadtest.target import Buyer as Person
+from loadtest.target.answer import CORRECT
+from loadtest.target.errors import TargetError, call
+from loadtest.target.hosts import name_of
 from servers.loopback import ask_loopback_directly
 
 logger = logging.getLogger("loadtest")
 
-#: Answers that a correct shop gives: successes, whatever their status code.
-CORRECT = {"sold", "sold_out", "closed", "busy", "lost", "throttled"}
-FORM = "application/x-www-form-urlencoded"
 #: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
 PAUSE = (0.2, 0.6)
 
@@ -48,7 +53,7 @@ events.init_command_line_parser.add_listener(add_arguments)
 
 
 class Buyer(FastHttpUser):
-    """Connects, waits at the barrier, buys once, and stays until the rush is over."""
+    """Does what comes before, waits at the barrier, buys once, and stays until the rush is over."""
 
     network_timeout = 45.0  # longer than the shop's own wait for a lock
     connection_timeout = 10.0
@@ -57,77 +62,72 @@ class Buyer(FastHttpUser):
     def __init__(self, environment: Environment) -> None:
         self.number = Buyer.count
         Buyer.count += 1
-        options = environment.parsed_options
-        assert options is not None
-        nodes = [environment.host, *filter(None, str(options.nodes).split(","))]
+        nodes = hosts(environment)
         self.host = nodes[self.number % len(nodes)]
         super().__init__(environment)
+        stay_at_home(self.client, {name_of(node) for node in nodes})
 
     @task
     def take_part(self) -> None:
         """One rush. The task ends with the next one: a user that ends would be replaced."""
         assert rush is not None
         current = rush
-        body = _body(current, self.number)  # before the barrier, where it delays nobody
-        key = current.key(self.number)
-        with self.client.get("/healthz", name="GET /healthz [warm-up]", catch_response=True) as _:
-            pass
-        current.arrive()
-        self._buy(current, key, body)
+        person = Person(self.number, current.key(self.number), self.client)
+        try:
+            self._prepare(current, person)
+            current.arrive()
+            self._buy(current, person)
+        except TargetError as error:
+            current.break_off(error)
         current.replaced.wait()
 
-    def _buy(self, rush: Rush, key: str, body: str) -> None:
-        """Ask until an answer is final or the deadline is over."""
+    def _prepare(self, rush: Rush, person: Person) -> None:
+        """All that comes before the barrier. Raises TargetError."""
+        with kept_open(self.client) as responses:
+            call(rush.target, rush.target.prepare, person)
+        require_good(responses)
+
+    def _buy(self, rush: Rush, person: Person) -> None:
+        """Ask until an answer is final or the deadline is over. Raises TargetError."""
+        if rush.broken is not None:
+            return
         sent = time.monotonic()
-        reply = self._ask(rush, key, body)
+        answer = self._ask(rush, person)
         answered = time.monotonic()
-        while reply.outcome in ASK_AGAIN and not rush.over():
+        while rush.asks_again(answer):
             gevent.sleep(random.uniform(*PAUSE))
-            reply = self._ask(rush, key, body)
+            answer = self._ask(rush, person)
+        reply = Reply(person.key, answer.outcome, answer.order)  # type: ignore[arg-type]
         rush.leave(reply, Interval(sent, answered, time.monotonic()))
 
-    def _ask(self, rush: Rush, key: str, form: str) -> Reply:
-        """Send the purchase once."""
-        request = rush.ask(key)
-        with self.client.post(
-            "/buy",
-            name=f"POST /buy [{rush.lock}]",
-            data=form,
-            headers={"Idempotency-Key": key, "Content-Type": FORM},
-            catch_response=True,
-        ) as response:
-            reply, body = self._parse(key, response)
-            if reply.outcome in CORRECT:
-                response.success()
-            else:
-                response.failure(f"{response.status_code} {reply.outcome}")
-        request.answer(reply.outcome, body)
-        return reply
-
-    def _parse(self, key: str, response: Any) -> tuple[Reply, dict[str, Any]]:
-        """The reply, and all that the answer says. No answer, or one not from the shop, leaves open
-        what happened: `unknown`."""
-        try:
-            body = dict(json.loads(response.text or ""))
-            outcome = body["outcome"]
-        except (ValueError, TypeError, KeyError):
-            return Reply(key, "unknown"), {}
-        if outcome not in OUTCOMES or response.status_code == 500:
-            return Reply(key, "unknown"), {}
-        return Reply(key, outcome, body.get("order")), body
-
-
-def _body(rush: Rush, number: int) -> str:
-    wanted = {"product": rush.product, "lock": rush.lock, "buyer": f"buyer-{number}"}
-    wanted["sale"] = str(rush.sale)  # who is late buys nothing of the next one
-    if rush.hold_ms:
-        wanted["hold_ms"] = str(rush.hold_ms)
-    return urlencode(wanted)
+    def _ask(self, rush: Rush, person: Person) -> Answer:
+        """Send the purchase once. Raises TargetError."""
+        request = rush.ask(person.key)
+        with kept_open(self.client) as responses:
+            response = call(rush.target, rush.target.buy, person)
+        person.tries += 1
+        answer = read(rush.target, response)
+        request.answer(answer.outcome, {"order": answer.order, "error": answer.why, **answer.body})
+        if answer.open:
+            request.type = "info"
+        for one, _ in responses:
+            wrong = one is response and answer.outcome not in CORRECT
+            report(one, f"{one.status_code} {answer.outcome}" if wrong else "")
+        return answer
 
 
 @events.init.add_listener
 def set_up(environment: Environment, **_: Any) -> None:
     environment.process_exit_code = EXIT_CODES["unknown"]  # until there is a verdict
+    options = environment.parsed_options
+    assert options is not None
+    try:
+        target_of(environment)
+        for warning in permissions(environment, int(options.num_users or 1)):
+            logger.warning("%s", warning)
+    except TargetError as error:
+        logger.error("%s", error)
+        sys.exit(2)
 
     def begin_another(wanted: dict[str, Any]) -> bool:
         """Another rush with the buyers that stayed; False where none are free."""
@@ -160,16 +160,15 @@ def begin(environment: Environment) -> None:
     global rush
     options = environment.parsed_options
     assert options is not None
+    buyers = int(options.num_users or 1)
     rush = Rush(
-        shop=Shop(environment.host or "", token=options.restock_token),
-        lock=options.lock,
-        buyers=int(options.num_users or 1),
+        target=target_of(environment),
+        buyers=buyers,
         stock=int(options.stock),
-        hold_ms=int(options.hold_ms),
-        product=options.product,
         deadline_s=float(options.deadline),
     )
     try:
+        permissions(environment, buyers)
         rush.open_sale()
     except ShopUnreachable as error:
         logger.error("%s", error)
@@ -181,7 +180,7 @@ def begin(environment: Environment) -> None:
 
 def _watch(environment: Environment, rush: Rush) -> None:
     """End the run when every buyer has an answer. Locust itself would not end it."""
-    arrival_timeout = rush.buyers / 20 + 30  # spawning and warming up
+    arrival_timeout = rush.buyers / 20 + rush.target.prepare_s  # spawning and warming up
     if not rush.gate.wait(arrival_timeout):
         logger.error("only %d of %d buyers arrived", rush.arrived, rush.buyers)
         rush.begin()  # with those who are there; without the others there is no verdict

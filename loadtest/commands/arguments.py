@@ -13,20 +13,23 @@ from loadtest.stack.stack import NAMES
 #: The commands that run rushes, and those that break something.
 RUSHES = ("demo", "matrix", "bench")
 BREAKING = ("faults", "chaos")
-COMMANDS = (*RUSHES, "serve", *BREAKING)
+COMMANDS = (*RUSHES, "serve", *BREAKING, "target")
 #: Which commands take which argument; all take --verbose.
 TAKEN_BY = {
     "lock": ("demo", "matrix", "faults"),
     "fault": ("faults",),
     "seed": BREAKING,
     "minutes": ("chaos",),
-    "buyers": (*RUSHES, "serve"),
-    "stock": RUSHES,
+    "buyers": (*RUSHES, "serve", "target"),
+    "stock": (*RUSHES, "target"),
     "hold_ms": RUSHES,
     "nodes": (*RUSHES, "serve"),
     "workers": (*RUSHES, "serve"),
-    "repeat": ("matrix", "bench"),
+    "repeat": ("matrix", "bench", "target"),
     "mine": ("serve",),
+    "host": ("target",),
+    "deadline": ("target",),
+    "i_may_load": ("target",),
 }
 
 
@@ -38,6 +41,7 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", nargs="?", choices=COMMANDS, default="demo")
+    parser.add_argument("file", nargs="?", help="target: how your shop is bought from")
 
     def add(name: str, kind: Callable[[str], object], says: str) -> None:
         takers = ", ".join(TAKEN_BY[name])
@@ -54,8 +58,11 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("hold_ms", whole(0, REFUSED_HOLD_MS - 1), "milliseconds between check and decrement")
     add("nodes", whole(1, len(NAMES)), "default: 2")
     add("workers", whole(1, 16), "processes per node; default: 2")
-    add("repeat", whole(1, 1000), "rounds; default: matrix 1, bench 11")
+    add("repeat", whole(1, 1000), "rounds; default: 1, bench 11")
     add("mine", own_file, "a file of yours that sells as the lock `mine`")
+    add("host", str, "address of your shop, http://127.0.0.1:8001 say")
+    add("deadline", RUSH["deadline"], "seconds after which buyers give up; default: 60")
+    add("i_may_load", str, "the name of a machine, not this one, that you may rush")
     parser.add_argument("--verbose", action="store_true", help="show where the time goes")
     given = parser.parse_args(arguments)
     for name, commands in TAKEN_BY.items():
@@ -64,6 +71,10 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
                 f"--{name.replace('_', '-')} is for {', '.join(commands)}; "
                 f"{given.command} does not use it: leave it out"
             )
+    if given.command == "target" and not (given.file and given.host):
+        parser.error("target needs a file and --host: target my_shop.py --host http://127.0.0.1:80")
+    if given.command != "target" and given.file is not None:
+        parser.error(f"{given.command} takes no file: leave {given.file} out")
     return given
 
 

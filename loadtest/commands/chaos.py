@@ -84,7 +84,7 @@ class Found:
         self.rushes.append(rush)
         self.cells += cells
         for cell in cells:
-            if cell["lock"] in CANARIES and (cell["oversold"] or cell["lost_updates"] > 0):
+            if cell["lock"] in CANARIES and (cell["oversold"] or (cell["lost_updates"] or 0) > 0):
                 self.canaries.setdefault(cell["lock"], rush.number)
 
 

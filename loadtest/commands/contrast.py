@@ -9,17 +9,14 @@ names, opens its sales. Nothing is started but Locust, as a process of its own.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any, cast
 
 from rich.console import Console
 
+from loadtest.commands.headless import NoResult, headless
 from loadtest.commands.run import CONTRAST
 from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.expected import EXPECTED
@@ -28,10 +25,6 @@ from loadtest.report import tables as report
 from loadtest.rush.secret import secret
 from loadtest.stack.client import Shop, ShopUnreachable
 from servers.loopback import ask_loopback_directly
-
-
-class NoResult(RuntimeError):
-    """A rush ended without one. The message says why."""
 
 
 def main(arguments: list[str]) -> int:
@@ -69,25 +62,11 @@ def contrast(locust: list[str], console: Console) -> list[Run]:
 
 def rush(locust: list[str], lock: str) -> dict[str, Any]:
     """One headless run with what locust.conf says of buyers; its result. Raises NoResult."""
-    with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
-        result = Path(folder) / "result.json"
-        ended = subprocess.run(
-            [
-                *(*locust, "--headless", "--lock", lock, "--result", str(result)),
-                "--skip-log-setup",  # its warnings on stderr, none of its tables
-            ],
-            stdin=subprocess.DEVNULL,
-            check=False,  # the exit code is the verdict, and `none` has to show an oversell
-        )
-        if not result.exists():
-            raise NoResult(
-                f"Locust ended with {ended.returncode} and no result; it says why above. "
-                f"Try it alone: python -m loadtest.commands.contrast --headless --lock {lock}"
-            )
-        run: dict[str, Any] = json.loads(result.read_text())
-    if "error" in run:
-        raise NoResult(run["error"])
-    return run
+    try:
+        return headless([*locust, "--lock", lock])
+    except NoResult as error:
+        again = f"python -m loadtest.commands.contrast --headless --lock {lock}"
+        raise NoResult(f"{error}. Try it alone: {again}") from error
 
 
 def _exit_on_sigterm(signum: int, frame: object) -> None:

@@ -137,7 +137,7 @@ def _paragraph(alike: Sequence[Cell]) -> list[str]:
     cell, *others = alike
     numbers = (
         f"{_count(cell['orders'], 'order')} for {_count(cell['initial_stock'], 'unit')}, "
-        f"{cell['stock_left']} left, {_count(cell['lost_updates'], 'lost update')}"
+        f"{cell['stock_left']} left, {_count(cell['lost_updates'] or 0, 'lost update')}"
     )
     same = ", ".join(f"`{one['lock']}`" for one in others)
     found = f"; found: {', '.join(cell['violations'])}" if cell["violations"] else ""

@@ -63,6 +63,21 @@ def no_answer(run: Mapping[str, Any]) -> int:
     return sum(int(run.get(name, 0)) for name in NO_ANSWER)
 
 
+class Rushed(TypedDict):
+    """A shop of somebody's own, in the rush of `python -m loadtest target`.
+
+    file        the name of the file that says how it is bought from
+    host        its address
+    judged      what the verdict is based on, in sentences
+    not_judged  what it says nothing of
+    """
+
+    file: str
+    host: str
+    judged: list[str]
+    not_judged: list[str]
+
+
 class Run(TypedDict, total=False):
     """One strategy in one rush or under one fault. One that was not run has no figures.
 
@@ -72,7 +87,11 @@ class Run(TypedDict, total=False):
     duration_s         from the first request to the last answer
     arrival_spread_ms  from the first request to the last one
     in_flight          the most requests that waited for an answer at one moment
-    round              of the bench and of chaos, which repeat their rushes
+    stock_left         None where the target shows no stock; then so is lost_updates
+    target             the file of a shop of somebody's own; `lock` is the shop's name then
+    judged             of a rush: what the verdict is based on
+    not_judged         of a rush: what it says nothing of
+    round              of the bench, of chaos and of targets, which repeat their rushes
     why                why it was not run, or why nothing is concluded
     """
 
@@ -87,15 +106,18 @@ class Run(TypedDict, total=False):
     hold_ms: int
     initial_stock: int
     orders: int
-    stock_left: int
+    stock_left: int | None
     oversold: int
     undersold: int
-    lost_updates: int
+    lost_updates: int | None
     outcomes: dict[str, int]
     never_arrived: int
     never_asked: int
     never_answered: int
     violations: list[str]
+    target: str
+    judged: list[str]
+    not_judged: list[str]
     duration_s: float
     buy_ms: Latency
     arrival_spread_ms: float
@@ -134,6 +156,7 @@ class Summary(TypedDict, total=False):
     seconds   of bench: what each round took, by name
     median_s  of bench: the median of each
     redis_to  of bench: the median ratio of `redis` to each, round by round
+    target    of target: whose shop it was; `nodes`, `workers` and `threads` are 0 there
     """
 
     started: Required[str]
@@ -150,3 +173,4 @@ class Summary(TypedDict, total=False):
     seconds: Mapping[str, Sequence[float]]
     median_s: Mapping[str, float]
     redis_to: Mapping[str, float]
+    target: Rushed

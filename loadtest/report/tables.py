@@ -30,11 +30,16 @@ def _relative(run: Run, runs: Sequence[Run]) -> str:
     return f"{run['duration_s'] / median(yardstick):.2f}" if yardstick else "-"
 
 
+def _known(figure: int | None) -> str:
+    """A figure that not every shop shows."""
+    return "-" if figure is None else str(figure)
+
+
 FIGURES: dict[str, Figure] = {
     "orders": lambda run, _: str(run["orders"]),
-    "stock left": lambda run, _: str(run["stock_left"]),
+    "stock left": lambda run, _: _known(run["stock_left"]),
     "oversold": lambda run, _: str(run["oversold"]),
-    "lost updates": lambda run, _: str(run["lost_updates"]),
+    "lost updates": lambda run, _: _known(run["lost_updates"]),
     "no answer": lambda run, _: str(no_answer(run)),
     "p50 ms": lambda run, _: f"{run['buy_ms']['p50']:.0f}",
     "p95 ms": lambda run, _: f"{run['buy_ms']['p95']:.0f}",
@@ -77,7 +82,7 @@ def table(runs: Sequence[Run], columns: Sequence[str], *, narrow: bool = False) 
     shown = Table(box=None, pad_edge=False, header_style="bold")
     if narrow:
         shown.padding = (0, 1, 0, 0)
-    for name in ("lock", "verdict"):
+    for name in (_first(runs), "verdict"):
         shown.add_column(name, no_wrap=True)
     for name in columns:
         heading = re.sub(" (?!/)", "\n", name) if narrow else name
@@ -105,13 +110,18 @@ def markdown(summary: Summary, columns: Sequence[str]) -> str:
     runs = summary["runs"]
     columns = _shown(columns, runs)
     lines = [
-        f"| lock | verdict | {' | '.join(columns)} |",
+        f"| {_first(runs)} | verdict | {' | '.join(columns)} |",
         f"|---|---|{'--:|' * len(columns)}",
     ]
     for run in runs:
         cells = [f"**{run['verdict'].upper()}**", *figures(run, runs, columns)]
         lines.append(f"| {named(run, code='`')} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", where(summary)]) + "\n"
+
+
+def _first(runs: Sequence[Run]) -> str:
+    """The heading of the names."""
+    return "target" if any("target" in run for run in runs) else "lock"
 
 
 def _shown(columns: Sequence[str], runs: Sequence[Run]) -> list[str]:
@@ -165,6 +175,13 @@ def where(summary: Summary) -> str:
     """One sentence: what was run, where and when."""
     machine = summary["machine"]
     first = summary["runs"][0]
+    if "target" in summary:
+        return (
+            f"{first['buyers']} buyers, {first['initial_stock']} units; "
+            f"{summary['target']['file']} at {summary['target']['host']}; "
+            f"buyers on {machine['cpus']} CPUs, Python {machine['python']}; "
+            f"{summary['started'][:10]}."
+        )
     return (
         f"{first['buyers']} buyers, {first['initial_stock']} units, hold {first['hold_ms']} ms; "
         f"{summary['nodes']} nodes of {summary['workers']} workers and {summary['threads']} "

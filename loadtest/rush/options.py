@@ -9,6 +9,7 @@ from locust.argument_parser import LocustArgumentParser
 
 from loadtest.rush.form import RUSH
 from loadtest.stack.client import Shop, ShopUnreachable
+from loadtest.target.hosts import FLAG
 
 REFUSED = (
     "does not work here: the buyers of a rush wait for each other inside one process. "
@@ -47,22 +48,10 @@ def _refuse_several_processes(parser: LocustArgumentParser) -> None:
 
 def add_arguments(parser: LocustArgumentParser) -> None:
     _refuse_several_processes(parser)
-    parser.add_argument(
-        "--lock",
-        env_var="LOCUST_LOCK",
-        default="none",
-        type=RUSH["lock"],
-        choices=strategy_names(_host()),
-        help="The strategy that guards the stock",
-    )
+    given = _given_before()
+    if not given.target:
+        _add_what_our_shop_takes(parser, str(given.host))
     parser.add_argument("--stock", type=RUSH["stock"], default=100, help="Units on the shelf")
-    parser.add_argument(
-        "--hold-ms",
-        type=RUSH["hold_ms"],
-        default=0,
-        help="Milliseconds between check and decrement",
-    )
-    parser.add_argument("--product", type=RUSH["product"], default="apple", help="What they buy")
     parser.add_argument(
         "--deadline",
         type=RUSH["deadline"],
@@ -72,8 +61,40 @@ def add_arguments(parser: LocustArgumentParser) -> None:
     _add_what_no_form_may_set(parser)
 
 
+def _add_what_our_shop_takes(parser: LocustArgumentParser, host: str) -> None:
+    """Another shop knows nothing of these: with --target they are refused."""
+    parser.add_argument(
+        "--lock",
+        env_var="LOCUST_LOCK",
+        default="none",
+        type=RUSH["lock"],
+        choices=strategy_names(host),
+        help="The strategy that guards the stock",
+    )
+    parser.add_argument(
+        "--hold-ms",
+        type=RUSH["hold_ms"],
+        default=0,
+        help="Milliseconds between check and decrement",
+    )
+    parser.add_argument("--product", type=RUSH["product"], default="apple", help="What they buy")
+
+
 def _add_what_no_form_may_set(parser: LocustArgumentParser) -> None:
     """Paths, addresses and secrets: the web UI neither shows nor takes them (rush_form.parse)."""
+    parser.add_argument(
+        "--target",
+        default="",
+        include_in_web_ui=False,
+        help="A file that says how another shop is bought from: docs/your-shop.md",
+    )
+    parser.add_argument(
+        FLAG,
+        default="",
+        metavar="HOST",
+        include_in_web_ui=False,
+        help="With --target: the name of the machine, not this one, that you may rush",
+    )
     parser.add_argument(
         "--nodes",
         default="",
@@ -112,11 +133,12 @@ def _add_what_no_form_may_set(parser: LocustArgumentParser) -> None:
     )
 
 
-def _host() -> str:
-    """The shop's address, before the arguments can be parsed."""
-    parser = argparse.ArgumentParser(add_help=False)
+def _given_before() -> argparse.Namespace:
+    """The shop's address and the target, before the arguments can be parsed."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-H", "--host", default="http://127.0.0.1:8000")
-    return str(parser.parse_known_args(sys.argv[1:])[0].host)
+    parser.add_argument("--target", default="")
+    return parser.parse_known_args(sys.argv[1:])[0]
 
 
 def strategy_names(host: str) -> list[str] | None:

@@ -77,6 +77,8 @@ def keep(environment: Environment, result: dict[str, Any]) -> None:
         result.get("initial_stock"),
         result.get("stock_left"),
     )
+    for what in result.get("not_judged", ()):
+        logger.info("not judged: %s", what)
     if result.get("why"):
         logger.warning("%s", result["why"])
     environment.process_exit_code = EXIT_CODES[result["verdict"]]

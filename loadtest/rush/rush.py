@@ -12,10 +12,13 @@ from gevent.event import Event
 from loadtest.judge.history import Event as Recorded
 from loadtest.judge.history import History
 from loadtest.judge.intervals import ProductHistory, Request
-from loadtest.judge.verdict import Asked, Judgement, Reply, judge
+from loadtest.judge.verdict import ASK_AGAIN, Asked, Judgement, Reply, judge
 from loadtest.rush import measure
 from loadtest.rush.measure import Interval
-from loadtest.stack.client import Shop
+from loadtest.target.answer import Answer
+from loadtest.target.count import Count, match, scope
+from loadtest.target.errors import TargetError
+from loadtest.target.target import Target
 
 #: What the events of a buyer have of an answer.
 SAID = ("order", "replayed", "fence", "sold_in", "error")
@@ -29,14 +32,10 @@ class Rush:
     some buyers would still be warming up.
     """
 
-    shop: Shop
-    lock: str
+    target: Target
     buyers: int
     stock: int
-    hold_ms: int
-    product: str
     deadline_s: float
-    sale: int = 0
     arrived: int = 0
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     gate: Event = field(default_factory=Event)
@@ -49,10 +48,36 @@ class Rush:
     intervals: list[Interval] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     is_judged: bool = False
+    #: What is wrong with the target, when a buyer met it first: then there is no verdict.
+    broken: TargetError | None = None
+
+    def __post_init__(self) -> None:
+        self.count = Count(self.target)
+
+    @property
+    def lock(self) -> str:
+        """What the tables call it: the strategy, or the name of the target."""
+        return self.target.name
+
+    @property
+    def sale(self) -> int:
+        """The number of the sale; 0 where the shop has no numbers."""
+        return self.target.sale
 
     def open_sale(self) -> None:
         """Open a new sale. Raises ShopUnreachable."""
-        self.sale = int(self.shop.restock(product=self.product, stock=self.stock)["sale"])
+        self.count.open(self.stock)
+
+    def break_off(self, error: TargetError) -> None:
+        """End it without a verdict: the target is wrong."""
+        self.broken = self.broken or error
+        self.gate.set()
+        self.finished.set()
+
+    def asks_again(self, answer: Answer) -> bool:
+        """Whether a buyer with this answer asks again: it may, and it is not too late."""
+        may = answer.outcome == "busy" or self.target.repeatable
+        return may and answer.outcome in ASK_AGAIN and not self.over()
 
     def key(self, buyer: int) -> str:
         """The Idempotency-Key of a buyer in this rush."""
@@ -79,7 +104,7 @@ class Rush:
             "by": "buyer",
             "f": "buy",
             "lock": self.lock,
-            "product": self.product,
+            "product": self.target.product,
         }
         of_all |= {"sale": self.sale}
         for request in self.requests:
@@ -143,24 +168,32 @@ class Rush:
     def result(self) -> dict[str, Any]:
         """This run as `summary.json` has it, from the shop's own record. One that was stopped is
         `unknown`, unless it had oversold by then."""
-        report = self.shop.sale(self.sale)
+        if self.broken is not None:
+            raise self.broken
+        left, opened = self.count.stock(), self.count.opened
+        keys = {f"buyer-{number}": self.key(number) for number in range(self.buyers)}
+        found = self.count.orders(keys)
+        orders, replies = match(found, self.requests, list(self.replies.values()))
         judgement = judge(
-            initial_stock=int(report["initial_stock"]),
-            stock_left=int(report["stock_left"]),
-            orders=self.shop.orders(self.sale),
-            replies=list(self.replies.values()),
+            initial_stock=self.stock if opened is None else opened,
+            stock_left=self.stock - len(orders) if left is None else left,
+            orders=orders,
+            replies=replies,
             history=ProductHistory(self.events()),
             asked=Asked(
                 stock=self.stock,
-                buyers=[self.key(number) for number in range(self.buyers)],
+                buyers=list(keys.values()),
                 arrived=self.arrived,
                 lock=self.lock,
-                product=self.product,
+                product=self.target.product,
                 sale=self.sale,
                 undisturbed=True,
             ),
         )
         run = self._as_run(judgement)
+        run |= scope(self.target, listed=not isinstance(found, int), shows_stock=left is not None)
+        if left is None:
+            run |= {"stock_left": None, "lost_updates": None}
         if self.stopped:
             run["stopped"] = True
             run["verdict"] = "oversold" if run["oversold"] else "unknown"
@@ -175,7 +208,7 @@ class Rush:
             "attempts": self.id,
             "buyers": self.buyers,
             "arrived": self.arrived,
-            "hold_ms": self.hold_ms,
+            "hold_ms": self.target.hold_ms,
             **judgement.as_run(),
             "duration_s": measure.duration_s(self.intervals),
             "buy_ms": measure.latency_ms(self.intervals),

@@ -48,6 +48,7 @@ def install(
     app.wsgi_app = guard
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_FORM
     verdict_tab.install(ui, runs)
+    asked_here = {name: kind for name, kind in RUSH.items() if name in vars(options)}
 
     def state() -> dict[str, Any]:
         runner = environment.runner
@@ -66,7 +67,7 @@ def install(
         if flask.request.endpoint != "locust.swarm":
             return None
         try:
-            _asked({**CROWD, **RUSH}, environment, fixed=_fixed(environment))
+            _asked({**CROWD, **asked_here}, environment, fixed=_fixed(environment))
         except BadForm as error:
             # Locust's own page shows the message of a 200 only; programs look at the status.
             return _refused(str(error), 200 if _is_own_page() else 400)
@@ -80,7 +81,7 @@ def install(
                 403,
             )
         try:
-            wanted = _asked(RUSH, environment)
+            wanted = _asked(asked_here, environment)
         except BadForm as error:
             return _refused(str(error), 400)
         if not begin_another(wanted):

@@ -11,6 +11,7 @@ from loadtest.judge.verdict import Reply
 from loadtest.rush.measure import Interval
 from loadtest.rush.rush import Rush
 from loadtest.stack.client import Shop
+from loadtest.target.ours import OurShop
 
 
 class SoldBoth(Shop):
@@ -35,17 +36,18 @@ def rush_of(buyers: int, orders: int = 2) -> Rush:
     shop = SoldBoth()
     shop.sold = orders
     return Rush(
-        shop=shop, lock="none", buyers=buyers, stock=2, hold_ms=0,
-        product="apple", deadline_s=60, id="rush",
+        target=OurShop(shop, lock="none", product="apple"), buyers=buyers, stock=2,
+        deadline_s=60, id="rush",
     )  # fmt: skip
 
 
 def rush_of_three() -> Rush:
     """Of three buyers two asked, and one of these was answered."""
     rush = Rush(
-        shop=SoldBoth(), lock="none", buyers=3, stock=2, hold_ms=0,
-        product="apple", deadline_s=1, id="rush",
+        target=OurShop(SoldBoth(), lock="none", product="apple"), buyers=3, stock=2,
+        deadline_s=1, id="rush",
     )  # fmt: skip
+    rush.count.opened = 2
     rush.arrived = 3
     rush.begin()
     for number in (0, 1):

@@ -6,7 +6,8 @@ function fillFacts(run, faults) {
   if (run.verdict === "not_run") lines.push(run.why || run.missing);
   else {
     const lost = run.lost_updates ? `, ${count(run.lost_updates, "lost update")}` : "";
-    lines.push(`${count(run.orders, "order")} for ${count(run.initial_stock, "unit")}, ${run.stock_left} left on the shelf${lost}.`);
+    const left = run.stock_left === null ? "" : `, ${run.stock_left} left on the shelf`;
+    lines.push(`${count(run.orders, "order")} for ${count(run.initial_stock, "unit")}${left}${lost}.`);
     lines.push(`Last answers: ${counts.map(([outcome, number]) => `${number} ${words(outcome)}`).join(", ")}.`);
   }
   const terms = [];
@@ -14,6 +15,8 @@ function fillFacts(run, faults) {
   if (faults[run.fault]) add("Fault", faults[run.fault]);
   if (run.evidence) add("Seen", run.evidence);
   add("Found", ...(run.violations || []).map((rule) => `${words(rule)}: ${FOUND[rule] || "see the history"}`));
+  if (run.target) add("Judged", ...run.judged);
+  if (run.target) add("Not judged", ...run.not_judged);
   if (run.missing && run.verdict !== "not_run") add("Missing", run.missing);
   add("Wrong", ...(run.wrong || []));
   if (typeof run.recovery_s === "number") add("Recovery", `${run.recovery_s.toFixed(2)} s until somebody bought again`);

@@ -125,7 +125,7 @@ class _Lanes:
     def _stale(self) -> set[str]:
         """The attempts whose commits erased decrements; none where no update was lost."""
         there = [c for c in self.commits if self._happened(c)]
-        if self.run.get("lost_updates", 0) <= 0 or any(c.amount is None for c in there):
+        if (self.run.get("lost_updates") or 0) <= 0 or any(c.amount is None for c in there):
             return set()
         seen = [commit.amount for commit in there if commit.amount is not None]
         return {there[n].attempt for n, _ in stale_writes(self.run["initial_stock"], seen)}
@@ -145,14 +145,17 @@ class _Lanes:
         """Without lost updates every order took one unit. With them each commit left the stock that
         it had read, less one."""
         initial = int(self.run["initial_stock"])
-        lost = self.run.get("lost_updates", 0) != 0
+        lost = (self.run.get("lost_updates") or 0) != 0
         shelf: list[list[Any]] = [[0.0, 0, initial]]
         there = [c for c in self.commits if self._happened(c)]
         for orders, commit in enumerate(sorted(there, key=lambda c: c.done or c.begun), 1):
             read_less_one = commit.amount - 1 if commit.amount is not None else initial - orders
             left = read_less_one if lost else initial - orders
             shelf.append([self.ms(commit.done or commit.begun), orders, left])
-        shelf.append([self._end(), self.run["orders"], self.run["stock_left"]])
+        orders, left_at_end = self.run["orders"], self.run["stock_left"]
+        shelf.append(
+            [self._end(), orders, initial - orders if left_at_end is None else left_at_end]
+        )
         return shelf
 
     def _end(self) -> float | None:

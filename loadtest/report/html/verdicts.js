@@ -2,9 +2,9 @@
 
 const FIGURES = {
   orders: (run) => `${run.orders} of ${run.initial_stock}`,
-  "stock left": (run) => run.stock_left,
+  "stock left": (run) => run.stock_left ?? "–",
   oversold: (run) => run.oversold,
-  "lost updates": (run) => run.lost_updates,
+  "lost updates": (run) => run.lost_updates ?? "–",
   "p50 ms": (run) => Math.round(run.buy_ms.p50),
   "p95 ms": (run) => Math.round(run.buy_ms.p95),
   seconds: (run) => run.duration_s.toFixed(2),
@@ -31,7 +31,7 @@ function tableOfRuns(runs) {
     const verdict = element("span", {}, badge(run.verdict), surprise(run));
     return [opener(number, nameOfRun(run)), verdict, ...figures];
   });
-  return table(["lock", "verdict", ...Object.keys(FIGURES)], rows, 2);
+  return table([runs.some((run) => run.target) ? "target" : "lock", "verdict", ...Object.keys(FIGURES)], rows, 2);
 }
 
 function cellOf(run, number) {
@@ -123,7 +123,7 @@ function fillVerdicts(data) {
   if (!rush) fillKey(runs);
   if (rush) $("verdicts-words").textContent = LOST_UPDATES;
   $("verdicts-hint").textContent = rush
-    ? "Each lock opens its timeline."
+    ? "Each name opens its timeline."
     : "Each cell opens its timeline; the arrow keys go from cell to cell.";
 }
 

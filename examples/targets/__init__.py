@@ -1,0 +1,3 @@
+"""Shops that the rush is run against, each with its target: README.md."""
+
+from __future__ import annotations

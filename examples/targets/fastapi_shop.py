@@ -1,0 +1,49 @@
+"""A shop in 40 lines that oversells: it reads the stock, and writes it back less one.
+
+It looks guarded, by `WHERE stock > 0`. But what it writes was computed from a stock that others
+have changed since. The repair is one line: let the database compute what is left.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+
+from fastapi import FastAPI, HTTPException
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS product (stock INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, buyer TEXT NOT NULL);
+"""
+app = FastAPI()
+
+
+def database() -> closing[sqlite3.Connection]:
+    """Each statement is committed by itself."""
+    return closing(sqlite3.connect(os.environ["SHOP"], timeout=30, isolation_level=None))
+
+
+@app.post("/restock/{stock}")
+def restock(stock: int) -> None:
+    with database() as shop:
+        shop.executescript(f"PRAGMA journal_mode = WAL; {TABLES} DELETE FROM product")
+        shop.execute("INSERT INTO product VALUES (?)", [stock])
+
+
+@app.post("/buy", status_code=201)
+def buy(buyer: str) -> dict[str, int | None]:
+    with database() as shop:
+        (stock,) = shop.execute("SELECT stock FROM product").fetchone()
+        sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])
+        if not sold.rowcount:
+            raise HTTPException(409, "sold out")
+        order = shop.execute("INSERT INTO orders (buyer) VALUES (?)", [buyer])
+        return {"order": order.lastrowid}
+
+
+@app.get("/report")
+def report() -> dict[str, object]:
+    with database() as shop:
+        orders = shop.execute("SELECT id, buyer FROM orders").fetchall()
+        return {"orders": orders, "stock": shop.execute("SELECT stock FROM product").fetchone()[0]}

@@ -1,0 +1,31 @@
+"""The target for fastapi_shop.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out
+
+
+class FastApiShop(Target):
+    name = "fastapi"
+    warm_up = "/openapi.json"
+
+    def open(self, stock: int) -> None:
+        ask(f"{self.host}/restock/{stock}", method="POST")
+
+    def buy(self, buyer: Buyer) -> Any:
+        return buyer.client.post("/buy", params={"buyer": buyer.key}, name="POST /buy")
+
+    def read(self, response: Any) -> Answer:
+        if response.status_code == 409:
+            return sold_out()
+        if response.status_code == 201:
+            return sold(order=response.json()["order"])
+        return error(response.text)
+
+    def orders(self) -> list[Order]:
+        return [Order(number, buyer) for number, buyer in ask(f"{self.host}/report")["orders"]]
+
+    def stock(self) -> int:
+        return int(ask(f"{self.host}/report")["stock"])

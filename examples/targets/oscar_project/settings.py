@@ -1,0 +1,67 @@
+"""The settings that Oscar's own guide asks for, and nothing that changes how it sells."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import oscar
+from oscar import INSTALLED_APPS as OSCAR
+from oscar.defaults import *
+
+INSTALLED_APPS = [*OSCAR, "sorl.thumbnail"]
+SECRET_KEY = "only for the rush on this machine"
+ALLOWED_HOSTS = ["127.0.0.1"]
+SITE_ID = 1
+ROOT_URLCONF = "oscar_project.urls"
+MEDIA_ROOT = Path(oscar.__file__).parent / "static" / "oscar" / "img"  # the product has no picture
+STATIC_URL = "/static/"
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
+EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
+
+#: Guests may buy: Oscar's sandbox has it so, its default is False.
+OSCAR_ALLOW_ANON_CHECKOUT = True
+
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": os.environ["OSCAR_DATABASE"],
+        "HOST": os.environ["OSCAR_DATABASE_HOST"],
+        "USER": "postgres",
+        "ATOMIC_REQUESTS": True,  # as Oscar's guide recommends
+    }
+}
+HAYSTACK_CONNECTIONS = {"default": {"ENGINE": "haystack.backends.simple_backend.SimpleEngine"}}
+AUTHENTICATION_BACKENDS = [
+    "oscar.apps.customer.auth_backends.EmailBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "oscar.apps.basket.middleware.BasketMiddleware",
+    "django.contrib.flatpages.middleware.FlatpageFallbackMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.debug",
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.template.context_processors.i18n",
+                "django.contrib.messages.context_processors.messages",
+                "oscar.apps.search.context_processors.search_form",
+                "oscar.apps.checkout.context_processors.checkout",
+                "oscar.apps.communication.notifications.context_processors.notifications",
+                "oscar.core.context_processors.metadata",
+            ],
+        },
+    }
+]

@@ -1,0 +1,22 @@
+"""Put one product up for sale: python -m oscar_project.stock_up, after migrate."""
+
+from __future__ import annotations
+
+import django
+
+django.setup()
+
+from oscar.core.loading import get_model  # noqa: E402
+
+made = get_model("catalogue", "ProductClass").objects.create(
+    name="thing", track_stock=True, requires_shipping=False
+)
+product = get_model("catalogue", "Product").objects.create(title="Apple", product_class=made)
+get_model("partner", "StockRecord").objects.create(
+    product=product,
+    partner=get_model("partner", "Partner").objects.create(name="warehouse"),
+    partner_sku="apple",
+    price=10,
+    num_in_stock=0,
+)
+print(product.pk)

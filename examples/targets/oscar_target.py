@@ -1,0 +1,69 @@
+"""The target for django-oscar: a guest with a basket, who has come to the preview of the order."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from loadtest.target import Answer, Buyer, Order, Target, TargetError, error, sold, sold_out, sql
+from servers.embedded import VAR
+
+CSRF = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
+
+
+class OscarShop(Target):
+    name = "oscar"
+    prepare_s = 240.0  # six pages for each buyer
+
+    def open(self, stock: int) -> None:
+        self.sql("UPDATE partner_stockrecord SET num_in_stock = %s, num_allocated = 0", stock)
+
+    def prepare(self, buyer: Buyer) -> None:
+        buyer.client.cookiejar.clear()
+        (product,) = self.sql("SELECT product_id FROM partner_stockrecord")[0]
+        page = buyer.client.get(f"/catalogue/apple_{product}/", name="product")
+        form = {"csrfmiddlewaretoken": csrf(page), "quantity": "1"}
+        page = buyer.client.post(f"/basket/add/{product}/", data=form, name="add to basket")
+        page = buyer.client.get("/checkout/", name="checkout")
+        form = {"csrfmiddlewaretoken": csrf(page), "options": "anonymous"}
+        form["username"] = f"{buyer.name}@example.com"
+        buyer.client.post("/checkout/", data=form, name="guest")
+        buyer.client.get("/checkout/shipping-method/", name="shipping")
+        page = buyer.client.get("/checkout/preview/", name="preview")
+        buyer.kept["form"] = {"csrfmiddlewaretoken": csrf(page), "action": "place_order"}
+
+    def buy(self, buyer: Buyer) -> Any:
+        return buyer.client.post(
+            "/checkout/preview/", data=buyer.kept["form"], name="place order", allow_redirects=False
+        )
+
+    def read(self, response: Any) -> Answer:
+        """Oscar redirects: to its thanks, or back to the basket where the product has gone."""
+        to = str((response.headers or {}).get("Location", ""))
+        if to.endswith("/checkout/thank-you/"):
+            return sold()
+        if to.endswith("/basket/"):
+            return sold_out()
+        return error(f"{response.status_code} {to or 'a page'}")
+
+    def orders(self) -> list[Order]:
+        found = self.sql("SELECT number, guest_email FROM order_order ORDER BY id")
+        return [Order(number, email.partition("@")[0]) for number, email in found]
+
+    def stock(self) -> int:
+        """What it would still sell: an order allocates, and only its dispatch takes stock down."""
+        ((left,),) = self.sql(
+            "SELECT num_in_stock - coalesce(num_allocated, 0) FROM partner_stockrecord"
+        )
+        return int(left)
+
+    def sql(self, query: str, *values: Any) -> Any:
+        return sql((VAR / "targets" / "oscar" / "dsn").read_text(), query, *values)
+
+
+def csrf(page: Any) -> str:
+    """The CSRF token of a page. Raises TargetError."""
+    found = CSRF.search(page.text or "")
+    if found is None:
+        raise TargetError(f"{page.url} has no form with a CSRF token")
+    return found[1]

@@ -1,0 +1,139 @@
+"""The rush against a shop of your own, which a file says how to buy from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from rich.console import Console
+
+from loadtest.commands.headless import NoResult, NotSold, headless
+from loadtest.commands.run import Output, output
+from loadtest.judge import history
+from loadtest.judge.run import Run, Summary
+from loadtest.report import html as html_report
+from loadtest.report import tables as report
+from loadtest.rush.locust_process import BUYERS, SPAWN_RATE
+from loadtest.stack.stack import StackError, inherited
+from loadtest.target.hosts import FLAG, require_permission
+from loadtest.target.loading import load
+from servers.loopback import ask_loopback_directly
+
+NEXT = """
+oversold: orders beyond the stock; lost updates: decrements that another write erased
+next: docs/your-shop.md says where to look and which repair fits"""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is rushed, and how. `deadline` in seconds."""
+
+    file: Path
+    host: str
+    allowed: str = ""
+    buyers: int = 200
+    stock: int = 100
+    deadline: float = 60.0
+    repeat: int = 1
+
+
+def chosen(given: argparse.Namespace) -> Chosen:
+    """From the command line."""
+    sizes = {
+        name: getattr(given, name)
+        for name in ("buyers", "stock", "deadline", "repeat")
+        if getattr(given, name) is not None
+    }
+    file = Path(given.file).absolute()
+    return Chosen(file, given.host, given.i_may_load or "", **sizes)
+
+
+def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
+    """Rush it `repeat` times, print the table and what was judged, write the results.
+
+    Returns 0 if every verdict was `exact`, else 1. Raises ShopUnreachable or StackError, with what
+    to do, where the target is wrong or its shop does not answer; then no results are written.
+    """
+    ask_loopback_directly()
+    name = load(chosen.file, chosen.host).name
+    if warning := require_permission(chosen.host, chosen.allowed, buyers=chosen.buyers):
+        console.print(warning, style="yellow", highlight=False, soft_wrap=True)
+    with output(console, verbose=verbose) as out:
+        runs = [_rush(chosen, name, number, out) for number in range(1, chosen.repeat + 1)]
+        summary = _summary(chosen, runs, out)
+        events = history.read([out.folder.path / BUYERS])
+        (out.folder.path / BUYERS).unlink()
+        (out.folder.path / "target.md").write_text(report.markdown(summary, report.DEMO))
+        out.write(summary, events, title=f"the rush against {name}")
+        out.finish()
+    console.print(report.fitting(runs, report.DEMO, console))
+    for reason in report.reasons(runs):
+        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
+    console.print()
+    for title in ("judged", "not_judged"):
+        for what in summary["target"][title]:
+            words = title.replace("_", " ")
+            console.print(f"{words}: {what}", highlight=False, soft_wrap=True, markup=False)
+    console.print()
+    out.print_files("summary.json", html_report.NAME)
+    console.print(NEXT, style="dim", highlight=False)
+    return 0 if all(one["as_expected"] for one in runs) else 1
+
+
+def _rush(chosen: Chosen, name: str, number: int, out: Output) -> Run:
+    """One rush. Raises StackError."""
+    out.progress(f"{number}/{chosen.repeat}  {chosen.buyers} buyers, {chosen.stock} units: {name}")
+    sizes: dict[str, float] = {"-u": chosen.buyers, "-r": SPAWN_RATE, "--stock": chosen.stock}
+    sizes["--deadline"] = chosen.deadline
+    command = [
+        *(sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py", "--only-summary"),
+        *("--target", str(chosen.file), "--host", chosen.host, FLAG, chosen.allowed),
+        *(str(part) for pair in sizes.items() for part in pair),
+        *("--history", str(out.folder.path / BUYERS)),
+    ]
+    try:
+        environment = {**inherited(), "PYTHONUTF8": "1"}
+        run = headless(command, environment=environment, log=Path(out.folder.log.name))
+    except NoResult as error:
+        if isinstance(error, NotSold):
+            Path(out.folder.log.name).unlink()
+        raise StackError(str(error)) from error
+    judged = _judged(chosen, run, number)
+    out.console.print(f"{name}: {report.verdict_cell(judged)}", highlight=False)
+    return judged
+
+
+def _judged(chosen: Chosen, run: Mapping[str, object], number: int) -> Run:
+    """Of somebody's shop the same is expected as of a sound strategy."""
+    exact = run["verdict"] == "exact"
+    own = {"target": chosen.file.name, "expected": "exact", "as_expected": exact, "round": number}
+    return cast(Run, {**run, **own})
+
+
+def _summary(chosen: Chosen, runs: list[Run], out: Output) -> Summary:
+    """The summary of these runs. Of the shop's own machine and servers nothing is known."""
+    return {
+        "started": out.started.isoformat(timespec="seconds"),
+        "machine": {
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            "postgres": "",
+            "redis": "",
+        },
+        "nodes": 0,
+        "workers": 0,
+        "threads": 0,
+        "target": {
+            "file": chosen.file.name,
+            "host": chosen.host,
+            "judged": runs[0]["judged"],
+            "not_judged": runs[0]["not_judged"],
+        },
+        "runs": runs,
+    }

@@ -1,0 +1,70 @@
+"""The requests of one buyer: what Locust counts of them, and no machine but the shop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from loadtest.target.errors import TargetError, excerpt
+
+
+def stay_at_home(client: Any, hosts: set[str]) -> None:
+    """Let this client ask no machine but these, neither by a full address nor after a redirect."""
+    agent = client.client
+    send = agent._urlopen  # it is called for each request and for each redirect
+
+    def send_there(request: Any) -> Any:
+        host = urlsplit(request.url).hostname
+        if host not in hosts:
+            raise TargetError(
+                f"a request or a redirect leads to {host}, and only {', '.join(sorted(hosts))} "
+                "may be asked: pass allow_redirects=False, or another --host"
+            )
+        return send(request)
+
+    agent._urlopen = send_there
+
+
+@contextmanager
+def kept_open(client: Any) -> Iterator[list[Any]]:
+    """In this block every response of the client is kept, and Locust does not count it yet."""
+    responses: list[Any] = []
+    send: Callable[..., Any] = client.request
+
+    def request(*arguments: Any, **options: Any) -> Any:
+        response = send(*arguments, **{**options, "catch_response": True})
+        responses.append((response, bool(options.get("catch_response"))))
+        return response
+
+    client.request = request
+    try:
+        yield responses
+    finally:
+        del client.request  # the method of the class is in its place again
+
+
+def report(response: Any, failure: str = "") -> None:
+    """Report a response to Locust as a success, or as this failure."""
+    with response:
+        if failure:
+            response.failure(failure)
+        else:
+            response.success()
+
+
+def require_good(responses: list[Any]) -> None:
+    """Report what prepare() sent. Raises TargetError for the first answer that is an error, unless
+    it was sent with catch_response=True."""
+    for response, expects_errors in responses:
+        bad = not expects_errors and not 0 < response.status_code < 400
+        if not response._entered:
+            report(response, f"{response.status_code}" if bad else "")
+        if bad:
+            sent = f"{response.request_meta['request_type']} {response.request_meta['url']}"
+            said = excerpt(response) if response.status_code else response.error
+            raise TargetError(
+                f"prepare(): {sent} was answered {said}. Repair that request, or send it with "
+                "catch_response=True if it may fail"
+            )

@@ -1,0 +1,53 @@
+"""What an answer of a shop means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Outcomes that a correct shop answers with: successes of the load test, whatever their status.
+CORRECT = frozenset({"sold", "sold_out", "closed", "busy", "lost", "throttled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer, as a target reads it.
+
+    outcome  one of the judge's OUTCOMES; made by the functions below
+    order    the number of the order, where the answer names it: an int or a str
+    why      what the shop said of an error
+    open     whether the purchase may have happened all the same
+    body     what else it says that the judge compares; of this project's shop alone
+    """
+
+    outcome: str
+    order: int | str | None = None
+    why: str = ""
+    open: bool = False
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+def sold(order: int | str | None = None) -> Answer:
+    """The buyer got a unit; `order` is the number of its order, if the answer names it."""
+    return Answer("sold", order)
+
+
+def sold_out() -> Answer:
+    """No unit is left, and the buyer got none."""
+    return Answer("sold_out")
+
+
+def again(why: str = "") -> Answer:
+    """Nothing was sold, and the shop asks to try again: the buyer does, until the deadline."""
+    return Answer("busy", why=why)
+
+
+def error(why: str) -> Answer:
+    """The shop failed, or answered what a buyer cannot use. The purchase may have happened, so the
+    buyer does not ask again, and without an oversell there is no verdict."""
+    return Answer("error", why=why, open=True)
+
+
+#: No answer at all.
+NONE = Answer("unknown", open=True)

@@ -1,0 +1,78 @@
+"""How a target counts what a shop has: over HTTP, or in its database."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import psycopg
+
+from loadtest.target.errors import EXCERPT, TargetError
+
+#: Seconds.
+TIMEOUT = 30.0
+
+
+def ask(
+    url: str,
+    *,
+    method: str = "GET",
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+) -> Any:
+    """The JSON that a request is answered with, None for an empty answer; `body` is sent as JSON.
+
+    Raises TargetError when nobody answers, or with a status of 400 or above, or with no JSON.
+    """
+    data = None if body is None else json.dumps(body).encode()
+    given = {"Accept": "application/json", "Content-Type": "application/json", **(headers or {})}
+    try:
+        with urlopen(Request(url, data, given, method=method), timeout=TIMEOUT) as response:
+            text = response.read().decode(errors="replace")
+    except HTTPError as error:
+        with error:
+            said = error.read(EXCERPT).decode(errors="replace")
+        raise TargetError(f"{method} {url} was answered {error.code}: {said}") from error
+    except (URLError, OSError, HTTPException) as error:
+        raise TargetError(
+            f"no shop answers at {url} ({error}): start it, or name another with --host"
+        ) from error
+    try:
+        return json.loads(text) if text.strip() else None
+    except ValueError as error:
+        raise TargetError(
+            f"{method} {url} was answered no JSON: {text[:EXCERPT]!r}. Name an address that "
+            "answers with JSON, or count in the database (sql)"
+        ) from error
+
+
+def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    """The rows of a query, committed; an empty list where it returns none.
+
+    dsn    postgresql://user:password@host/database, or sqlite:///path/to/file
+    query  with %s in the place of each value (PostgreSQL), or ? (SQLite)
+
+    Raises TargetError with what the database says.
+    """
+    try:
+        if dsn.startswith("sqlite:///"):
+            file = dsn.removeprefix("sqlite:///")
+            address = f"file:{file}?mode=rw"  # a name that is wrong makes no new database
+            with closing(sqlite3.connect(address, uri=True, timeout=TIMEOUT)) as own, own:
+                return own.execute(query, values).fetchall()
+        if dsn.startswith(("postgresql://", "postgres://")):
+            with psycopg.connect(dsn, connect_timeout=int(TIMEOUT)) as connection:
+                rows = connection.execute(query, values or None)
+                return rows.fetchall() if rows.description else []
+    except (psycopg.Error, sqlite3.Error) as error:
+        raise TargetError(f"the database says: {str(error).strip()}. Query: {query}") from error
+    raise TargetError(
+        f"the database {dsn.partition(':')[0]} is not known here: give postgresql:// or "
+        "sqlite:///, or count in Python with its own driver"
+    )

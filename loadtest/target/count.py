@@ -1,0 +1,162 @@
+"""What a target's shop has at the end of a rush, in the form that the judge reads.
+
+A shop may know less than the judge would like to: only how many orders there are, no stock, no
+idempotency keys. What is judged and what is not stands in the run as `judged` and `not_judged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadtest.judge.intervals import Request
+from loadtest.judge.verdict import Reply
+from loadtest.target.errors import TargetError, call, file_of
+from loadtest.target.target import Order, Orders, Target
+
+
+@dataclass
+class Count:
+    """The orders and the stock of one sale of a target.
+
+    opened  units that the shop showed when the sale was opened, None if it shows none
+    before  the numbers of the orders that there were then, or how many there were
+    """
+
+    target: Target
+    opened: int | None = None
+    before: int | frozenset[str] = 0
+
+    def open(self, stock: int) -> None:
+        """Open a sale, and count what is there. Raises ShopUnreachable, TargetError."""
+        call(self.target, self.target.open, stock)
+        self.opened = self.stock()
+        orders = self._orders()
+        self.before = orders if isinstance(orders, int) else frozenset(map(_number, orders))
+
+    def stock(self) -> int | None:
+        """Units left, None if the shop shows none. Raises ShopUnreachable, TargetError."""
+        left = call(self.target, self.target.stock)
+        if left is not None and (isinstance(left, bool) or not isinstance(left, int)):
+            raise self._wrong(
+                "stock", left, "a whole number, or None where the shop shows no stock"
+            )
+        return left
+
+    def orders(self, keys: Mapping[str, str]) -> list[dict[str, Any]] | int:
+        """The orders since the sale was opened, each with the key of its buyer, or their number.
+
+        keys  the key of each buyer by its name
+
+        Raises ShopUnreachable, TargetError.
+        """
+        found = self._orders()
+        if isinstance(found, int) != isinstance(self.before, int):
+            self.before = 0 if isinstance(found, int) else frozenset()
+        if isinstance(found, int):
+            assert isinstance(self.before, int)
+            return max(0, found - self.before)
+        assert isinstance(self.before, frozenset)
+        return [_as_judged(one, keys) for one in found if _number(one) not in self.before]
+
+    def _orders(self) -> Orders:
+        found: Any = call(self.target, self.target.orders)
+        if isinstance(found, int) and not isinstance(found, bool):
+            return found
+        if isinstance(found, str | bytes | Mapping) or not isinstance(found, Sequence):
+            raise self._wrong("orders", found, "a whole number, or a list of Order")
+        for one in found:
+            if not isinstance(one, Order) and not (
+                isinstance(one, Mapping) and {"order", "key"} <= one.keys()
+            ):
+                raise self._wrong("orders", one, "Orders in its list: Order(number, buyer)")
+        return found
+
+    def _wrong(self, method: str, returned: object, wanted: str) -> TargetError:
+        shown = f"{returned!r:.60}"
+        return TargetError(f"{file_of(self.target)}: {method}() returned {shown}; return {wanted}")
+
+
+def _number(order: Order | Mapping[str, Any]) -> str:
+    return str(order.number if isinstance(order, Order) else order["order"])
+
+
+def _as_judged(order: Order | Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+    if isinstance(order, Order):
+        buyer = str(order.buyer)
+        return {"order": order.number, "key": keys.get(buyer, buyer)}
+    return dict(order)
+
+
+def match(
+    found: list[dict[str, Any]] | int, requests: Sequence[Request], replies: Sequence[Reply]
+) -> tuple[list[dict[str, Any]], list[Reply]]:
+    """The orders and the replies as the judge takes them; the requests are changed in place.
+
+    Where there is only a number of orders, each answer `sold` gets one, then each answer that left
+    it open, and what is left belongs to nobody: the totals are judged, and no buyer alone. Order
+    numbers that are words become whole numbers. An answer that names no order gets its buyer's.
+    """
+    orders = _assigned(found, requests, replies) if isinstance(found, int) else found
+    numbers: dict[str, int] = {}
+
+    def whole(number: object) -> int:
+        if isinstance(number, int):
+            return number
+        return numbers.setdefault(str(number), -1 - len(numbers))
+
+    orders = [{**order, "order": whole(order["order"])} for order in orders]
+    number_of = {order["key"]: order["order"] for order in orders}
+
+    def order_of(key: str, outcome: str, named: object) -> int | None:
+        if outcome != "sold":
+            return None if named is None else whole(named)
+        if named is None or isinstance(found, int):
+            return number_of.get(key)
+        return whole(named)
+
+    for request in requests:
+        request.order = order_of(request.attempt, request.outcome, request.order)
+    return orders, [
+        Reply(reply.key, reply.outcome, order_of(reply.key, reply.outcome, reply.order))
+        for reply in replies
+    ]
+
+
+def _assigned(
+    count: int, requests: Sequence[Request], replies: Sequence[Reply]
+) -> list[dict[str, Any]]:
+    """So many orders, each with the key of a buyer who may have it."""
+    sold = [request.attempt for request in requests if request.outcome == "sold"]
+    sold += [reply.key for reply in replies if reply.outcome == "sold"]
+    open_to_all = [request.attempt for request in requests if request.type == "info"]
+    keys = list(dict.fromkeys([*sold, *open_to_all]))[:count]
+    keys += [f"nobody-{number}" for number in range(1, count - len(keys) + 1)]
+    return [{"order": number, "key": key} for number, key in enumerate(keys, 1)]
+
+
+def scope(target: Target, *, listed: bool, shows_stock: bool) -> dict[str, list[str]]:
+    """What the verdict on a target is based on, and what it says nothing of.
+
+    listed       whether orders() returned a list
+    shows_stock  whether stock() returned a number
+    """
+    judged = ["how many orders there are, compared with the units"]
+    missing = []
+    if listed:
+        judged.append("every answer, compared with the order of its buyer")
+    else:
+        judged.append("how many answers said sold, compared with the number of orders")
+        missing.append("which buyer has which order, since orders() returns a number: an order for "
+                       "the wrong buyer, or two for one buyer, may go unseen")  # fmt: skip
+    if shows_stock:
+        judged.append("the stock left, compared with the orders")
+    else:
+        missing.append("lost updates of the stock, since there is no stock()")
+    if target.repeatable:
+        judged.append("asking again after an answer that was lost")
+    else:
+        missing.append("asking again after an answer that was lost, since repeatable is False: no "
+                       "idempotency key")  # fmt: skip
+    return {"judged": judged, "not_judged": missing}

@@ -1,0 +1,103 @@
+"""The class that a target's file defines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadtest.target.answer import Answer
+
+
+@dataclass
+class Buyer:
+    """One buyer of a rush.
+
+    number  0, 1, 2, ...
+    key     its own in every rush: an idempotency key, or a name that no earlier rush has used
+    client  a Locust FastHttpSession with the buyer's own cookies: get, post, ... of FastHttpUser
+    kept    what prepare() keeps for buy(): a token, the id of a cart
+    tries   how often it has asked before
+    """
+
+    number: int
+    key: str
+    client: Any
+    kept: dict[str, Any] = field(default_factory=dict)
+    tries: int = 0
+
+    @property
+    def name(self) -> str:
+        """The same in every rush: buyer-0, buyer-1, ..."""
+        return f"buyer-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order of the shop: its number, and the `name` or `key` of its buyer."""
+
+    number: int | str
+    buyer: str
+
+
+#: What orders() may return.
+Orders = int | Sequence[Order | Mapping[str, Any]]
+
+
+class Target:
+    """How one shop is bought from, and how its orders are counted. Override the four methods that
+    raise NotImplementedError; the others, and the attributes, where the shop needs it.
+
+    name        the shop's in tables; the name of the file by default
+    repeatable  whether a buyer whose answer was lost may ask again without buying twice: the shop
+                takes an idempotency key
+    warm_up     a path that every buyer gets before the rush, to be connected; empty: none
+    prepare_s   seconds that all buyers may take for prepare(), beside 50 ms for each buyer
+    host        the address of the shop, without a slash at its end
+    file        the file of this class
+    """
+
+    name: str = ""
+    repeatable: bool = False
+    warm_up: str = "/"
+    prepare_s: float = 30.0
+    file: str = ""
+    #: Only this project's shop has these.
+    product: str = "unit"
+    hold_ms: int = 0
+    sale: int = 0
+
+    def __init__(self, host: str) -> None:
+        self.host = host.rstrip("/")
+
+    def open(self, stock: int) -> None:
+        """Put `stock` units up for sale. Orders of before may stay: they are not counted."""
+        raise NotImplementedError
+
+    def prepare(self, buyer: Buyer) -> None:
+        """All that comes before the request that buys: login, CSRF token, cart. Nobody is in the
+        rush yet. An answer with a status of 400 or above ends the run with a message, unless the
+        request was sent with catch_response=True."""
+        if self.warm_up:
+            buyer.client.get(self.warm_up, name="warm-up", catch_response=True)
+
+    def buy(self, buyer: Buyer) -> Any:
+        """Send the one request that buys, and return its response. It is called again after an
+        answer that says so (`again`)."""
+        raise NotImplementedError
+
+    def read(self, response: Any) -> Answer:
+        """What the response to buy() means: sold(), sold_out(), again() or error("why").
+
+        response  of any status, with status_code, headers, text, json() and url
+        """
+        raise NotImplementedError
+
+    def orders(self) -> Orders:
+        """All orders there are: how many, or a list of Order. With a list each answer is compared
+        with the order of its buyer."""
+        raise NotImplementedError
+
+    def stock(self) -> int | None:
+        """Units that the shop shows as left; None where it shows none."""
+        return None

@@ -1,0 +1,120 @@
+"""A shop with a login, a CSRF token and a cart, over HTTP, that does what a test says; its target.
+
+    python -m loadtest.tests.cart_shop PORT MODE
+
+MODE: honest sells under a mutex; generous answers `sold` to everybody and orders what there is;
+hiding shows no more orders than three; pages answers everything with an HTML page.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+from typing import Any
+
+from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out
+
+CSRF = "csrf-of-{}"
+PAGE = "<!doctype html><title>Log in</title>"
+
+
+class CartShop(Target):
+    """Three requests before the barrier, one in the rush."""
+
+    name = "cart"
+
+    def open(self, stock: int) -> None:
+        ask(f"{self.host}/restock", method="POST", body={"stock": stock})
+
+    def prepare(self, buyer: Buyer) -> None:
+        said = buyer.client.post("/login", json={"user": buyer.name})
+        buyer.kept["token"] = {"X-CSRF": said.json()["csrf"]}
+        for product in ("pear", "apple"):
+            buyer.client.post("/cart", json={"product": product}, headers=buyer.kept["token"])
+
+    def buy(self, buyer: Buyer) -> Any:
+        return buyer.client.post("/checkout", headers=buyer.kept["token"])
+
+    def read(self, response: Any) -> Answer:
+        body = response.json()
+        if response.status_code >= 400:
+            return sold_out() if body["error"] == "sold out" else error(body["error"])
+        return sold(order=body["order"])
+
+    def orders(self) -> list[Order]:
+        return [Order(number, buyer) for number, buyer in ask(f"{self.host}/orders")]
+
+    def stock(self) -> int:
+        return int(ask(f"{self.host}/stock"))
+
+
+class Shop(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    mode = "honest"
+    lock = Lock()
+    stock = 0
+    orders: list[tuple[str, str]] = []
+    #: The paths of all requests, in their order.
+    seen: list[str] = []
+    carts: dict[str, list[str]] = {}
+
+    def do_GET(self) -> None:
+        shown = Shop.orders[:3] if self.mode == "hiding" else Shop.orders
+        kept = {"/orders": shown, "/stock": Shop.stock, "/seen": Shop.seen}
+        self._answer(200 if self.path in kept else 404, kept.get(self.path))
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        body = json.loads(self.rfile.read(length) or "{}")
+        if self.path == "/restock":
+            Shop.stock, Shop.orders, Shop.seen, Shop.carts = body["stock"], [], [], {}
+            return self._answer(200, None)
+        Shop.seen.append(self.path)
+        if self.path == "/login":
+            cookie = {"Set-Cookie": f"user={body['user']}"}
+            return self._answer(200, {"csrf": CSRF.format(body["user"])}, cookie)
+        user = self.headers.get("Cookie", "").partition("user=")[2].partition(";")[0]
+        if not user or self.headers.get("X-CSRF") != CSRF.format(user):
+            return self._answer(403, {"error": "forbidden"})
+        if self.path == "/cart":
+            Shop.carts.setdefault(user, []).append(body["product"])
+            return self._answer(200, None)
+        return self._checkout(user)
+
+    def _checkout(self, user: str) -> None:
+        if Shop.carts.get(user) != ["pear", "apple"]:
+            return self._answer(400, {"error": "the cart is not full"})
+        with Shop.lock:
+            if not Shop.stock and self.mode != "generous":
+                return self._answer(409, {"error": "sold out"})
+            number = f"A-{len(Shop.orders) + 1}"
+            if Shop.stock:
+                Shop.stock -= 1
+                Shop.orders.append((number, user))
+        return self._answer(201, {"order": number})
+
+    def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        page = self.mode == "pages" and self.command == "POST" and self.path == "/checkout"
+        data = PAGE.encode() if page else json.dumps(body).encode()
+        kind = "text/html" if page else "application/json"
+        self.send_response(200 if page else status)
+        for name, value in {"Content-Type": kind, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: pytest reads the rest."""
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 256
+    daemon_threads = True
+
+
+if __name__ == "__main__":
+    Shop.mode = sys.argv[2]
+    Server(("127.0.0.1", int(sys.argv[1])), Shop).serve_forever()
