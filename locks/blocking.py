@@ -40,7 +40,7 @@ class Parts(Protocol):
 
 
 def run(shared: Parts, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
-    """What the steps lead to. Raises WireError, and passes on what a signal handler raises."""
+    """Do the steps; their result. Raises WireError, and passes on what a signal handler raises."""
     try:
         step = next(steps)
         while True:

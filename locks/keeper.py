@@ -1,4 +1,4 @@
-"""What can be done with a lease beside releasing it: extend, verify, hand over, adopt.
+"""What can be done with a lease besides releasing it: extend, verify, hand over, adopt.
 
     web     lease = lock.acquire(5)
     web     text = lease.hand_over(within=60)     renewed here for the last time
@@ -57,7 +57,7 @@ class Keeping:
         Passes a WireError on. Raises ValueError for a time that cannot work.
         """
         if not 0 < seconds < float("inf"):
-            raise ValueError(f"{seconds!r} are no seconds to prolong a lease by; give more than 0")
+            raise ValueError(f"{seconds!r} cannot prolong a lease: give seconds, more than 0")
         sent = now()
         gained = seconds - drift(seconds)
         deadline = 0.0
@@ -98,7 +98,7 @@ class Keeping:
         sent = now()
         try:
             reply = yield "renew", renew_args(handed.token, self._ttl, heir=token)
-        except BaseException:  # it may be ours: then it must not be nobody's for a ttl
+        except BaseException:  # it may be ours: do not leave it locked for a ttl
             if release is not None:
                 self._renewals.abandon(token.encode(), keys, release, ttl=self._ttl)
             raise
@@ -127,7 +127,7 @@ class Keeper:
         return self.run(self.keeping.hand_over(lease, within))
 
     def run(self, steps: Steps[T]) -> T:
-        """What the steps lead to."""
+        """Do the steps; their result."""
         try:
             script, args = next(steps)
             while True:

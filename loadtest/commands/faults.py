@@ -26,7 +26,7 @@ from servers import embedded
 
 #: Threads of a node: a few buyers of every strategy wait at the same time.
 THREADS = 160
-#: After so many faults in a row that broke the servers for good, the others are not tried.
+#: After so many faults in a row whose servers did not come back, the others are not made.
 BROKEN_IN_A_ROW = 2
 #: Variables that lead to servers which the run did not start.
 EXTERNAL = ("DATABASE_URL", "REDIS_URL", "REDIS_LOCKS_URL", "REDIS_SENTINELS", "REDLOCK_URLS")

@@ -1,4 +1,4 @@
-"""What the proofs measure: processes, locks, clocks and servers, each read anew at the moment."""
+"""What the proofs measure: processes, locks, clocks and servers, read anew each time."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def clock_ahead(url: str) -> float:
 
 
 def run_id(proxy: Proxy, timeout: float = 0.3) -> str:
-    """Which Redis answers through this proxy, by its run_id; empty if none does."""
+    """The run_id of the Redis that answers through this proxy; empty if none does."""
     host, port = proxy.address.split(":")
     try:
         with redis.Redis(

@@ -22,7 +22,7 @@ from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell
 from loadtest.report.timeline import timeline
 
-#: Seconds for buyers who act to come to an end when their fault broke.
+#: Seconds to wait for the buyers' threads after a step of their fault failed.
 ACT_TIMEOUT = 15.0
 
 
@@ -66,8 +66,7 @@ def _play(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> list[Cell]
 
 
 def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
-    """Arm, fire, prove, act, heal. Returns the evidence. Raises NotFired, and whatever else a step
-    raises."""
+    """Arm, fire, prove, act, heal. Returns the evidence. Raises NotFired, or what a step raises."""
 
     def record(phase: str, what: str, kind: str = "ok") -> None:
         testbed.record_fault(fault.name, kind, phase, what)
@@ -122,7 +121,7 @@ def _afterwards(end: Callable[[], None]) -> Iterator[None]:
 
 
 def _abandon(trials: Sequence[Trial]) -> None:
-    """Nobody asks any more, and nobody stays stopped: the fault broke."""
+    """A step of the fault failed: let no buyer ask again, and resume all that are stopped."""
     for trial in trials:
         for buyer in trial.buyers:
             buyer.give_up()

@@ -19,7 +19,7 @@ STOCK = 10
 ENTER_TIMEOUT = 10.0
 #: Seconds that a resumed buyer is waited for: a rival may block it.
 RESUME_TIMEOUT = 0.4
-#: A lock may live for so many times the ttl that it was given: Redis rounds, a watchdog is early.
+#: Factors within which a measured ttl counts as the given one: Redis rounds, watchdogs are early.
 LONGER = 1.1
 
 
@@ -69,7 +69,7 @@ class Trial:
         self.wrong: list[str] = []
 
     def miss(self, why: str) -> None:
-        """The trial shows nothing, and this is why. The first reason stays."""
+        """Note why the trial shows nothing. The first reason counts."""
         self.missing = self.missing or why
 
     def open(self) -> None:

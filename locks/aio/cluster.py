@@ -1,7 +1,7 @@
 """What the locks of one redis.asyncio.RedisCluster share in one event loop.
 
-Where a command goes, and what an error for a reply means, says ../slots.py; which node renews what,
-../nodes.py.
+Where a command goes, and what an error for a reply means, is decided in ../slots.py; which node
+renews what, in ../nodes.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .watchdog import AsyncWatchdog
 
 T = TypeVar("T")
 
-#: Seconds that a node may take to say who has which slot, and for which what it said is new.
+#: Seconds that a node may take to answer CLUSTER SLOTS, and for which its answer is used again.
 LOOK_UP = 0.5
 
 
@@ -64,7 +64,7 @@ class AsyncNodes(Nodes[AsyncNode]):
     async def drive(
         self, steps: Generator[Hop, Any, T], send: Callable[[Send], Awaitable[Any]]
     ) -> T:
-        """What route() leads to. Raises WireError."""
+        """Do the steps of route(); their result. Raises WireError."""
         try:
             step = next(steps)
             while True:

@@ -31,7 +31,7 @@ class AsyncKeeper:
         return await self.run(self.keeping.hand_over(lease, within))
 
     async def run(self, steps: Steps[T]) -> T:
-        """What the steps lead to. A cancellation is thrown into them, too."""
+        """Do the steps; their result. A cancellation is thrown into them, too."""
         try:
             script, args = next(steps)
             while True:

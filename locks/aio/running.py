@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 
 class Running:
-    """An acquire on its way."""
+    """An acquire in progress."""
 
     def __init__(self, shared: AsyncParts, acquisition: Acquisition) -> None:
         self._shared = shared
         self._acquisition = acquisition
-        self._line: object = None  # that on which the last question went out
+        self._line: object = None  # the connection on which the last command was sent
 
     async def run(self, steps: Generator[Step, Any, T]) -> T:
-        """What the steps lead to. Raises WireError."""
+        """Do the steps; their result. Raises WireError."""
         try:
             step = next(steps)
             while True:
