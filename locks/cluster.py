@@ -29,6 +29,7 @@ from .slots import (
     slot_of,
     tag_of,
 )
+from .steps import run
 from .wakeups import WakeUps
 from .watchdog import Watchdog
 from .wire import Connections
@@ -63,24 +64,14 @@ class SyncNodes(Nodes[SyncNode]):
 
     def drive(self, steps: Generator[Hop, Any, T], send: Callable[[Send], Any]) -> T:
         """Do the steps of route() in this thread; their result. Raises WireError."""
-        try:
-            step = next(steps)
-            while True:
-                answer = None
-                try:
-                    if isinstance(step, Send):
-                        answer = send(step)
-                    else:
-                        threading.Event().wait(step.pause)
-                        self.refresh()
-                except WireError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        finally:
-            steps.close()
+
+        def do(step: Hop) -> Any:
+            if isinstance(step, Send):
+                return send(step)
+            threading.Event().wait(step.pause)
+            return self.refresh()
+
+        return run(steps, do)
 
     def refresh(self) -> None:
         """Ask the nodes in turn who has which slot, unless that was done just now."""

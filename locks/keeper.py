@@ -23,6 +23,7 @@ from .lease import Lease, LossReason, Release
 from .metrics import Metrics, emit
 from .protocol import ADD, LEAST, SET, Inspection, drift, renew_args
 from .renewals import Renewals
+from .steps import run
 
 T = TypeVar("T")
 #: A script's name and arguments. Its reply is sent in, or a WireError thrown.
@@ -128,17 +129,7 @@ class Keeper:
 
     def run(self, steps: Steps[T]) -> T:
         """Do the steps; their result."""
-        try:
-            script, args = next(steps)
-            while True:
-                try:
-                    reply = self._call(script, *args)
-                except BaseException as error:
-                    script, args = steps.throw(error)
-                else:
-                    script, args = steps.send(reply)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return run(steps, lambda step: self._call(step[0], *step[1]))
 
 
 class Handed(NamedTuple):

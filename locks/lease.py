@@ -82,8 +82,7 @@ class Lease(BaseLease):
         """Give the lease to another process, which passes the returned text to `lock.adopt()`.
 
         From here on the lease cannot be used in this process, and leaving its block releases
-        nothing.
-        It ends unless it is adopted within so many seconds (None: the lock's ttl). Raises
+        nothing. It ends unless it is adopted within so many seconds (None: the lock's ttl). Raises
         LockLost, LockBackendError: then it is still held here.
         """
         return self._asked_of().hand_over(self, within)

@@ -27,6 +27,7 @@ from ..slots import (
     slot_of,
     tag_of,
 )
+from ..steps import run_async
 from .connections import AsyncConnections
 from .line import Reply
 from .shared import AsyncParts, until_the_end
@@ -65,24 +66,14 @@ class AsyncNodes(Nodes[AsyncNode]):
         self, steps: Generator[Hop, Any, T], send: Callable[[Send], Awaitable[Any]]
     ) -> T:
         """Do the steps of route(); their result. Raises WireError."""
-        try:
-            step = next(steps)
-            while True:
-                answer = None
-                try:
-                    if isinstance(step, Send):
-                        answer = await send(step)
-                    else:
-                        await asyncio.sleep(step.pause)
-                        await self.refresh()
-                except WireError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        finally:
-            steps.close()
+
+        async def do(step: Hop) -> Any:
+            if isinstance(step, Send):
+                return await send(step)
+            await asyncio.sleep(step.pause)
+            return await self.refresh()
+
+        return await run_async(steps, do)
 
     async def refresh(self) -> None:
         """Ask the nodes in turn who has which slot, unless that was done just now."""

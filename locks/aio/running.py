@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ..acquisition import Acquisition, Ask, Listen, Step
 from ..scripts import script
+from ..steps import run_async
 from .shared import AsyncParts
 
 T = TypeVar("T")
@@ -23,17 +24,7 @@ class Running:
 
     async def run(self, steps: Generator[Step, Any, T]) -> T:
         """Do the steps; their result. Raises WireError."""
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = await self._do(step)
-                except BaseException as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return await run_async(steps, self._do)
 
     async def _do(self, step: Step) -> Any:
         shared, acquisition = self._shared, self._acquisition
