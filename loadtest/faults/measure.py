@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.request import urlopen
@@ -16,6 +16,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from loadtest.stack.client import Strategy
 from servers import embedded
 from servers.proxy.proxy import Proxy
 
@@ -78,7 +79,7 @@ def lock_keys(server: embedded.Valkey, lock: str, product: str) -> list[str]:
 
 
 def seconds_left(
-    servers: Sequence[embedded.Valkey], strategy: Mapping[str, Any], product: str
+    servers: Sequence[embedded.Valkey], strategy: Strategy, product: str
 ) -> float | None:
     """Seconds after which this product's lock ends by itself, if nobody renews it: by PTTL, or by
     the time that is the lock's value. None: it never does, or there is none on a Redis.

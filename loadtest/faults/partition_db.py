@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -12,6 +12,7 @@ import psycopg
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import ANSWER_TIMEOUT, TTL, VICTIMS, Testbed, until
 from loadtest.faults.trial import Trial, measured_ttl
+from loadtest.stack.client import Strategy
 
 #: Seconds after which the shop's client gives up on a silent PostgreSQL: REPLY_TIMEOUT of
 #: shop/postgres.py. Until then a watchdog renews for a holder that only waits.
@@ -74,10 +75,10 @@ class PartitionDb(Fault):
             first = trial.victim.first or "nothing"
             trial.miss(f"the victim was answered {first}: it did not hang")
 
-    def longest_recovery(self, strategy: Mapping[str, Any]) -> float:
+    def longest_recovery(self, strategy: Strategy) -> float:
         return self._bound(strategy) + SLACK
 
-    def _bound(self, strategy: Mapping[str, Any]) -> float:
+    def _bound(self, strategy: Strategy) -> float:
         """Seconds for which a holder that hangs keeps others out, by the rules of its lock."""
         return MAX_HOLD + TTL if strategy["fenced"] else REPLY_TIMEOUT
 

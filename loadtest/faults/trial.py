@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from loadtest.expected import EXPECTED, STOPS
 from loadtest.faults import measure
@@ -13,6 +13,7 @@ from loadtest.faults.judged_sale import judge_sale
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.verdict import Judgement
+from loadtest.stack.client import Strategy
 
 STOCK = 10
 #: Seconds for a victim to reach its point.
@@ -46,9 +47,7 @@ class Trial:
     stopped_for  seconds that the victim was stopped
     """
 
-    def __init__(
-        self, testbed: Testbed, fault: Traits, strategy: Mapping[str, Any], run: str
-    ) -> None:
+    def __init__(self, testbed: Testbed, fault: Traits, strategy: Strategy, run: str) -> None:
         self.testbed = testbed
         self.fault = fault
         self.lock = str(strategy["name"])
