@@ -146,7 +146,7 @@ def set_up(environment: Environment, **_: Any) -> None:
     web_ui.install(
         environment, last_run=last_run, runs=runs, progress=progress, begin_another=begin_another
     )
-    gc.freeze()  # what is loaded stays: it is looked through neither in a rush nor at the end
+    gc.freeze()  # no collection walks through what is loaded, in a rush or at the end
 
 
 @events.test_start.add_listener
@@ -206,7 +206,7 @@ def _end(environment: Environment, result: dict[str, Any]) -> None:
 
 
 def _end_the_run(environment: Environment) -> None:
-    """What would go on forever: end it, unless the buyers stay for another rush."""
+    """End a run that would go on forever, unless the buyers stay for another rush."""
     options = environment.parsed_options
     assert options is not None
     assert environment.runner is not None

@@ -109,7 +109,7 @@ class Acquisition:
             self._waiters.leave(self.keys[0], self.token)
 
     def ask(self, *what: Arg) -> Generator[Step, Any, Answer]:
-        """What acquire.lua answers."""
+        """The meaning of acquire.lua's reply."""
         asked = now()
         known, self.known = self.known, True
         args = self.token, milliseconds(self._ttl), self._fence_ttl_ms, *what
@@ -126,16 +126,16 @@ class Acquisition:
         return min(self.end, self._watch.ask_at(self.token))
 
     def undo(self) -> Ask | None:
-        """What leaves the queue, and gives the lock back if it is ours nevertheless.
+        """The command that leaves the queue, and gives the lock back if it is ours nevertheless.
 
-        None where the server cannot know of us. Whatever the answer is, say so to undone().
+        None if the server cannot know of us. Pass its answer to undone().
         """
         return Ask("release", (self.token, self._fence_ttl_ms), FLOOR) if self.known else None
 
     def undone(self, reply: Any, *, in_order: bool = False) -> None:
         """The reply to undo(), or the exception in its place.
 
-        in_order  it was surely executed after everything that was asked before
+        in_order  whether it was certainly executed after every command sent before it
         """
         if isinstance(reply, WireError):
             logger.warning("%s: gave up, the server does not know yet: %s", self._name, reply)

@@ -111,7 +111,7 @@ class BaseLease:
             raise LockLost(name=self.name)
 
     def lasts_until(self, deadline: float) -> None:
-        """Move the deadline, unless it is later anyway: a renewal may meet an extension."""
+        """Move the deadline, but never back: a renewal may cross an extension."""
         with self._losing:
             self.deadline = max(self.deadline, deadline)
 
@@ -121,7 +121,7 @@ class BaseLease:
         self.outcome = Release.HANDED_OVER
 
     def mark_lost(self, reason: LossReason) -> None:
-        """Mark the lease lost, log it, and say so to whoever asked.
+        """Mark the lease lost, log it, and call those who asked to be called.
 
         Idempotent: only the first call counts.
         """
@@ -137,7 +137,7 @@ class BaseLease:
             also(reason)
 
     def add_note_to(self, error: BaseException) -> None:
-        """Say in an exception that leaves the lock's block that the lease was lost in it."""
+        """Add a note to an exception that leaves the lock's block: the lease was lost in it."""
         if self.loss is not None or self.outcome is Release.EXPIRED:
             found = self.loss or self.outcome
             error.add_note(f"{self.name}: the lease was lost in this block: {found}")

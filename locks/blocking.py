@@ -13,6 +13,7 @@ from .command import Arg, WireError
 from .protocol import Wake
 from .renewals import Renewals
 from .scripts import Script, script
+from .steps import run as run_steps
 
 if TYPE_CHECKING:
     from .wakeups import Mailbox, WakeUps
@@ -40,26 +41,16 @@ class Parts(Protocol):
 
 
 def run(shared: Parts, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
-    """What the steps lead to. Raises WireError, and passes on what a signal handler raises."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                answer: Any = None
-                if isinstance(step, Ask):
-                    answer = ask(shared, acquisition, step)
-                elif isinstance(step, Listen):
-                    shared.wakeups.listen(step.until)
-                else:
-                    answer = _sleep(acquisition, step.mailbox)
-            except BaseException as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(answer)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    finally:
-        steps.close()  # also when a signal handler raised between two steps
+    """Do the steps; their result. Raises WireError, and passes on what a signal handler raises."""
+
+    def do(step: Step) -> Any:
+        if isinstance(step, Ask):
+            return ask(shared, acquisition, step)
+        if isinstance(step, Listen):
+            return shared.wakeups.listen(step.until)
+        return _sleep(acquisition, step.mailbox)
+
+    return run_steps(steps, do)
 
 
 def ask(shared: Parts, acquisition: Acquisition, step: Ask) -> Any:

@@ -1,7 +1,7 @@
 """What the locks of one redis.RedisCluster share: for each node, connections and a watchdog; for
 each slot in which somebody waits, a subscription at the slot's primary.
 
-Where a command goes, and what an error for a reply means, says slots.py.
+Where a command goes, and what an error for a reply means, is decided in slots.py.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from .slots import (
     slot_of,
     tag_of,
 )
+from .steps import run
 from .wakeups import WakeUps
 from .watchdog import Watchdog
 from .wire import Connections
@@ -36,7 +37,7 @@ from .wire import Connections
 T = TypeVar("T")
 
 HOOK = "redis_connect_func"
-#: Seconds that a node may take to say who has which slot, and for which what it said is new.
+#: Seconds that a node may take to answer CLUSTER SLOTS, and for which its answer is used again.
 LOOK_UP = 0.5
 
 
@@ -62,25 +63,15 @@ class SyncNodes(Nodes[SyncNode]):
         return SyncNode(self, place, self._most)
 
     def drive(self, steps: Generator[Hop, Any, T], send: Callable[[Send], Any]) -> T:
-        """What route() leads to, in this thread. Raises WireError."""
-        try:
-            step = next(steps)
-            while True:
-                answer = None
-                try:
-                    if isinstance(step, Send):
-                        answer = send(step)
-                    else:
-                        threading.Event().wait(step.pause)
-                        self.refresh()
-                except WireError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        finally:
-            steps.close()
+        """Do the steps of route() in this thread; their result. Raises WireError."""
+
+        def do(step: Hop) -> Any:
+            if isinstance(step, Send):
+                return send(step)
+            threading.Event().wait(step.pause)
+            return self.refresh()
+
+        return run(steps, do)
 
     def refresh(self) -> None:
         """Ask the nodes in turn who has which slot, unless that was done just now."""
@@ -97,7 +88,7 @@ class SyncNodes(Nodes[SyncNode]):
             self._refreshed = now()
 
     def close(self) -> None:
-        """Nobody will want a lock here any more."""
+        """Close all connections: the cluster is no longer used."""
         for wakeups in list(self.wakeups.values()):
             wakeups.close()
         for node in self.all():

@@ -65,7 +65,7 @@ def is_refusal_of_replica(error: BaseException) -> bool:
 
 
 class Address:
-    """Where a client's commands go, as whom and how safely: all of its connections' options."""
+    """Where a client's commands go, as which user, with which TLS: its connections' options."""
 
     def __init__(self, pool: Any, **instead: Any) -> None:
         given = {**pool.connection_kwargs, **instead}
@@ -88,7 +88,7 @@ class Address:
 
 
 def has_moved(connection: Any) -> bool:
-    """Whether it leads to a master that the Sentinels, asked since by another, have replaced.
+    """Whether it leads to a master that the Sentinels have replaced since it was opened.
 
     A master that is cut off from its Sentinels closes nothing, and goes on granting locks.
     """

@@ -43,7 +43,7 @@ class Lock:
 
     redis     a redis.Redis
     timeout   seconds after which the lock ends; None: renewed as long as this process lives
-    sleep     seconds; nobody polls, but a wait that is shorter still means one try, as there
+    sleep     seconds; nothing polls, but a shorter wait means one try, as in redis-py
     lease     of this thread: its fence, and check() before a write
     ttl       seconds that a lock without a timeout survives its process (on the class)
     """
@@ -95,7 +95,7 @@ class Lock:
     ) -> bool:
         """Whether the lock was acquired. Waits for as long as the arguments, or the lock's, say.
 
-        token  to have in place of one that is made up. Raises ValueError for one that is no UTF-8.
+        token  used instead of a random one. Raises ValueError if it is not UTF-8.
         """
         pause = self.sleep if sleep is None else sleep
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
@@ -178,7 +178,8 @@ class Lock:
             logger.warning("%r: not released when leaving the block: %s", self.name, failed)
 
     def _rename(self, lease: Lease, token: bytes) -> Lease:
-        """Give it that token. It was queued with one that is unique: two may bring the same."""
+        """Give the lease that token. It was queued with a unique one: two callers may bring the
+        same."""
         try:
             return self._lock.adopt(lease.hand_over(), token=token.decode())
         except BaseException:
@@ -206,7 +207,7 @@ class Lock:
         return True
 
     def _token(self) -> bytes | None:
-        """This thread's; bytes, whoever set it."""
+        """This thread's token, as bytes."""
         return None if self.local.token is None else self._encode(self.local.token)
 
     def _owner(self) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What can be done with a lease beside releasing it: extend, verify, hand over, adopt.
+"""What can be done with a lease besides releasing it: extend, verify, hand over, adopt.
 
     web     lease = lock.acquire(5)
     web     text = lease.hand_over(within=60)     renewed here for the last time
@@ -23,6 +23,7 @@ from .lease import Lease, LossReason, Release
 from .metrics import Metrics, emit
 from .protocol import ADD, LEAST, SET, Inspection, drift, renew_args
 from .renewals import Renewals
+from .steps import run
 
 T = TypeVar("T")
 #: A script's name and arguments. Its reply is sent in, or a WireError thrown.
@@ -57,7 +58,7 @@ class Keeping:
         Passes a WireError on. Raises ValueError for a time that cannot work.
         """
         if not 0 < seconds < float("inf"):
-            raise ValueError(f"{seconds!r} are no seconds to prolong a lease by; give more than 0")
+            raise ValueError(f"{seconds!r} cannot prolong a lease: give seconds, more than 0")
         sent = now()
         gained = seconds - drift(seconds)
         deadline = 0.0
@@ -98,7 +99,7 @@ class Keeping:
         sent = now()
         try:
             reply = yield "renew", renew_args(handed.token, self._ttl, heir=token)
-        except BaseException:  # it may be ours: then it must not be nobody's for a ttl
+        except BaseException:  # it may be ours: do not leave it locked for a ttl
             if release is not None:
                 self._renewals.abandon(token.encode(), keys, release, ttl=self._ttl)
             raise
@@ -127,18 +128,8 @@ class Keeper:
         return self.run(self.keeping.hand_over(lease, within))
 
     def run(self, steps: Steps[T]) -> T:
-        """What the steps lead to."""
-        try:
-            script, args = next(steps)
-            while True:
-                try:
-                    reply = self._call(script, *args)
-                except BaseException as error:
-                    script, args = steps.throw(error)
-                else:
-                    script, args = steps.send(reply)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        """Do the steps; their result."""
+        return run(steps, lambda step: self._call(step[0], *step[1]))
 
 
 class Handed(NamedTuple):

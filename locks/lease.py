@@ -81,8 +81,8 @@ class Lease(BaseLease):
     def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, which passes the returned text to `lock.adopt()`.
 
-        From here on the lease is of no use in this process, and leaving its block releases nothing.
-        It ends unless it is adopted within so many seconds, the lock's ttl if None is given. Raises
+        From here on the lease cannot be used in this process, and leaving its block releases
+        nothing. It ends unless it is adopted within so many seconds (None: the lock's ttl). Raises
         LockLost, LockBackendError: then it is still held here.
         """
         return self._asked_of().hand_over(self, within)

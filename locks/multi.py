@@ -20,7 +20,7 @@ class MultiLock(Lock):
 
     They are acquired in the order of their names, so that two that want the same locks cannot hold
     one each and wait for the other's, whatever order they name them in. `wait` is for all of them
-    together. A lock that is given twice is acquired once.
+    together. A lock given twice is acquired once.
 
         cart = MultiLock(RedisLock(client, f"product:{id}", ttl=10) for id in (42, 7))
         with cart.hold(wait=5) as lease:
@@ -71,7 +71,7 @@ class MultiLock(Lock):
 
 
 class MultiLease(Lease):
-    """The leases of several locks. Losing one is losing all; the others are held until the release.
+    """The leases of several locks. If one is lost, all are; the others are held until the release.
 
     leases  one of each lock, in the order of their names
     """

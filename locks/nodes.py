@@ -35,7 +35,7 @@ class Nodes(Renewals, Generic[N]):
         return found if found is not None else self._nodes.setdefault(place, self._make(place))
 
     def home_of(self, key: bytes) -> N:
-        """The node that has the key now, or any where none is known to."""
+        """The node that has the key now; any node if unknown."""
         return self.at(self.topology.place_of(slot_of(key)) or self.topology.known[0])
 
     def all(self) -> list[N]:

@@ -112,7 +112,7 @@ class Renewals:
         self.abandon(token.encode(), keys, (token, milliseconds(fence_ttl)), ttl=ttl)
 
     def release_abandoned(self, token: bytes) -> None:
-        """Release it at once if it is an abandoned one: the lock was handed to it."""
+        """If this token is abandoned, release it at once: the lock was handed to it."""
         abandoned = self.abandoned.get(token)
         if abandoned is not None:
             abandoned.asked, abandoned.due = 0, 0.0

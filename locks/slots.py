@@ -19,7 +19,7 @@ SLOTS = 16384
 PAUSE = 0.02
 #: ... and at most.
 LONGEST_PAUSE = 0.5
-#: Seconds for which a cluster that is down is waited for by one who waits without end.
+#: Seconds for which an acquire without a limit waits for a cluster that is down.
 OUTAGE = 60.0
 
 
@@ -60,7 +60,7 @@ def redirect(error: BaseException, asked: Place) -> Redirect | None:
 
 
 def is_passing(error: WireError) -> bool:
-    """Whether it may be over soon: a slot on the move, a failover, a node that is not reached."""
+    """Whether the error may pass soon: a migrating slot, a failover, an unreachable node."""
     cause = error.__cause__ or error
     if not is_a(cause, "ResponseError"):
         return True
@@ -88,7 +88,7 @@ class Topology:
         return bool(self._ranges)
 
     def place_of(self, slot: int) -> Place | None:
-        """The node that has the slot, None where nobody is known to."""
+        """The node that has the slot; None if unknown."""
         if slot in self._moved:
             return self._moved[slot]
         return next((place for first, last, place in self._ranges if first <= slot <= last), None)

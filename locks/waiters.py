@@ -1,4 +1,4 @@
-"""Who waits in this process, and what they know of the locks that they wait for. No I/O."""
+"""The waiters of this process, and what they know of their locks. No I/O."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Waiters:
         return mailbox, watch
 
     def leave(self, key: bytes, token: bytes) -> None:
-        """A wake-up that still comes for this token is for nobody."""
+        """Remove a waiter. A wake-up that still arrives for its token belongs to nobody."""
         self.mailboxes.pop(token, None)
         watch = self._watches.get(key)
         if watch is not None:

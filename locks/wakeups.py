@@ -6,8 +6,8 @@ into the mailbox of the waiter with that token. No connection per waiter, and a 
 has no subscription, which the release script sees at once.
 
 The lock's holder is in the data: a waiter that gets no wake-up asks again when the holder's
-lease ends, and all of them do when the subscription broke. What may be concluded from a wake-up
-says Wake.deadline in protocol.py.
+lease ends, and all of them do when the subscription broke. What may be concluded from a wake-up:
+see Wake.deadline in protocol.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One thread per process and server that renews all leases there, and marks the lost ones.
 
 On a connection of its own with a short timeout and no retries. What is due, and what the replies
-mean, says renewals.py. Started by the first lease, ended when there has been none for a while. A
-section of milliseconds is over before the thread ever looks at it, so adding a lease wakes the
-thread only when it would otherwise sleep too long.
+mean, is decided in renewals.py. Started by the first lease, ended when there has been none for a
+while. A section of milliseconds is over before the thread ever looks at it, so adding a lease wakes
+the thread only when it would otherwise sleep too long.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ LEAST_DISK, LEAST_MEMORY = 700 * MB, 500 * MB
 PORTS = {8000: "the page", 8089: "Locust"}
 #: A package of the lock file that every machine needs: those behind a `;` are for some.
 PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+) *\\?$", re.MULTILINE)
-#: What some parts need, and nothing else does: a program, or a file.
+#: What only some parts need: a program, or a file.
 OPTIONAL = {
     "make": "the commands of the README; without it see their lines in the Makefile",
     "git": "a clone; a ZIP of the project does as well",
@@ -42,7 +42,7 @@ OPTIONAL = {
 
 
 class Finding(NamedTuple):
-    """One line. `todo` says what to do before anything works; a `note` is no obstacle."""
+    """One line. `todo` says what has to be done first; a `note` does not stop anything."""
 
     name: str
     says: str
@@ -171,7 +171,7 @@ def _least(there: int, least: int, what: str) -> str:
 
 
 def _memory() -> int:
-    """Bytes that are available, or that there are; 0 where nobody says."""
+    """Bytes of memory that are available, else in total; 0 if unknown."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
         return int(re.findall(r"MemAvailable: +([0-9]+) kB", text)[0]) * 1024

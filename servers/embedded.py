@@ -129,7 +129,7 @@ def adopt(pid: int) -> None:
 def detach() -> None:
     """Stop using the servers; the last user stops them. Called at the end of the process.
 
-    This process is forgotten last: if it is killed before, the next user does the rest.
+    This process leaves the registry last: if it is killed before, the next user does the rest.
     """
     global _attached_by
     if _attached_by != os.getpid():

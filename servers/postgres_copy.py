@@ -66,7 +66,8 @@ class PostgresCopy(Postgres):
 
     def catch_up_with(self, first: PostgresCopy) -> None:
         """Wait until this replica has replayed all that `first` has written by now. Raises
-        EmbeddedError. Asked here: what `first` knows of its replicas may be ten seconds old."""
+        EmbeddedError. The replica is asked: what `first` knows of its replicas may be ten seconds
+        old."""
         deadline = time.monotonic() + START_TIMEOUT
         written = first.sql("SELECT pg_current_wal_lsn()")[0][0]
         while not self.sql(f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn")[0][0]:
@@ -106,6 +107,6 @@ class PostgresCopy(Postgres):
             said = getattr(error, "stderr", "") or str(error)
             raise EmbeddedError(f"pg_basebackup made no copy of {self.of}: {said}") from error
         for others in (self.data / "log", *self.data.glob(".s.PGSQL.*")):
-            others.unlink(missing_ok=True)  # its log and its socket's lock, where they are there
+            others.unlink(missing_ok=True)  # its log and its socket's lock, if they exist
         with (self.data / "postgresql.auto.conf").open("a") as settings:
             settings.write("fsync = off\n")  # a kill loses nothing; at a start it costs seconds

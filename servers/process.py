@@ -51,7 +51,7 @@ class ServerProcess:
 
         folder       where it works; by default, where this process does
         environment  all of its variables; by default, those of this process
-        user         whom it runs as, where this process is root's
+        user         the user that it runs as, if this process is root's
         """
         with uninterrupted(), ExitStack() as opened:
             log = self.log
@@ -118,7 +118,7 @@ class ServerProcess:
         self.process = None
 
     def leave_running(self) -> None:
-        """Forget it and let it run: somebody else ends it by its pid."""
+        """Let it run on without this object: somebody else ends it by its pid."""
         if self.process is not None:
             self.process.returncode = 0  # or Popen would complain that it still runs
             self.process = None

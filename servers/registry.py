@@ -29,9 +29,9 @@ STOP_TIMEOUT = 5.0
 
 @contextmanager
 def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, Any]]:
-    """The users, read under a file lock and written when the block ends well.
+    """The users, read under a file lock, and written if the block raises nothing.
 
-    undo  closed, still under the lock, if the block fails or the file cannot be written; else not
+    undo  closed, still under the lock, only if the block fails or the file cannot be written
 
     Raises EmbeddedError, with what to do, where the folder cannot be written.
     """

@@ -17,7 +17,7 @@ SHORT_FOLDERS = ("/tmp", "/var/tmp")
 def runtime_folder() -> Path:
     """This user's folder with a short path: a Unix socket's path is limited to about 100 bytes.
 
-    Raises EmbeddedError, with what to do, where there is none.
+    Raises EmbeddedError, with what to do, if there is no such folder.
     """
     socket = f"oversold-{os.getuid()}/0123456789012/.s.PGSQL.5432.lock"
     for base in (tempfile.gettempdir(), *SHORT_FOLDERS):

@@ -18,8 +18,8 @@ def end_on(*numbers: signal.Signals) -> None:
     """From now on the first of these ends this process by an exception; later ones are only noted.
 
     SIGINT raises KeyboardInterrupt, the others SystemExit with the usual exit code. An ignored
-    SIGHUP stays ignored: nohup means it. An ignored SIGINT does not: a shell's `&` sets that, and
-    nobody could end the command by it.
+    SIGHUP stays ignored, for nohup. An ignored SIGINT does not: a shell's `&` sets it, and Ctrl-C
+    could not end the command.
     """
     for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 class ShopError(Exception):
     """The shop could not do what was asked."""
 
-    #: What it says unless a message is given. Not the docstring, which python -OO leaves out: the
-    #: docstring of a subclass is made of it.
+    #: The default message. Not the docstring, because python -OO removes docstrings; a subclass's
+    #: docstring is made from it.
     text = "The shop could not do what was asked."
     status = 500
     outcome = "error"

@@ -1,4 +1,4 @@
-"""What it means that the database refused a fence, and the way out where nobody can pass any more.
+"""Why the database refused a fence, and how to sell again when it refuses every fence.
 
 A fence is the microsecond of the locks' Redis at which its lock was acquired, or one more than the
 one before. After a move to a Redis that is empty and whose clock is behind, new fences are lower
@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 #: Microseconds. A holder that acquired before the move and has not claimed yet may have a fence
 #: that is higher than the database's by as long as a lock can be held. New ones begin above that.
 MARGIN = 60_000_000
-#: Lua counts in doubles: from here on the next number is the same number.
+#: Lua counts in doubles: above this, n + 1 may equal n.
 LARGEST = 2**53 - 2 * MARGIN
 
 
 def refusal(attempt: Attempt, lease: Lease) -> Lost:
-    """Why the database refused this lease's fence. Raises UnknownProduct where none is on sale.
+    """Why the database refused this lease's fence. Raises UnknownProduct if the product is unknown.
 
     A newer holder came after this one, so its fence is higher by at most the time since. One that
     is higher by more comes from another clock.

@@ -84,7 +84,7 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
                 point("release", token=lease.token)
                 note(held=lease.held_seconds)
     finally:
-        if lease is not None:  # who sold nothing has released it too
+        if lease is not None:  # released also after a purchase that sold nothing
             point(
                 "released",
                 token=lease.token,

@@ -21,7 +21,7 @@ MOST_KNOWN = 10_000
 #: Seconds to wait for others who look for a name: longer than a connection takes that fails.
 LOOKING = 8.0
 
-_known: set[str] = set()  # known also after its sale was closed: the purchase looks again
+_known: set[str] = set()  # also after its sale was closed: the purchase checks again
 _looking = threading.Lock()
 
 

@@ -94,8 +94,8 @@ class Receipt:
 
 
 def require_its_sale(attempt: Attempt, stock: Stock) -> None:
-    """Raises SaleOver if the buyer came for another sale than the one that was read: who waited
-    until the next sale was open buys nothing of that."""
+    """Raises SaleOver if the buyer came for another sale than the one that was read: a buyer who
+    waited past the end of a sale must not buy in the next one."""
     if attempt.sale not in (None, stock.sale_id):
         raise SaleOver
 

@@ -59,7 +59,7 @@ class Actor:
         self._may_go.get()
 
     def set_free(self) -> None:
-        """Stop nowhere any more."""
+        """From now on stop at no step."""
         self._is_free = True
         self._may_go.put(None)
 

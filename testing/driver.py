@@ -81,7 +81,8 @@ class Driver:
         return self._run
 
     def _turn(self, actor: Actor) -> bool:
-        """One step of this call, and what it lets others do. Whether anything moved."""
+        """Let this call do one step, and those go on that it unblocks. Returns whether anything
+        moved."""
         moved = False
         if not actor.has_ended and not actor.is_blocked:
             self._run.schedule += actor.name
@@ -131,11 +132,11 @@ class Driver:
         return True
 
     def _stop(self, text: str) -> None:
-        """Called in whatever thread comes to a step."""
+        """Called in any thread that reaches a step."""
         thread = threading.current_thread()
         actor = self._of_thread.get(thread)
         if actor is None and self._moving is not None:
-            # A thread that serves a request of the call that moves: live_server's.
+            # A thread of live_server, which serves a request of the call that moves.
             actor = self._of_thread[thread] = self._moving
         if actor is not None:
             actor.stop_before(text)

@@ -1,4 +1,4 @@
-"""What a test that interleaves can end with."""
+"""The errors that `interleave` raises."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ class InterleavingFailed(AssertionError):
 
 
 class NothingToInterleave(ValueError):
-    """A callable came by no point: it sent no statement and called none of the named functions."""
+    """A callable reached no step: it sent no statement and called none of the named functions."""
 
 
 class Stuck(AssertionError):
-    """No thread moves, and the database knows of nobody who waits."""
+    """No thread moves, and none waits for a lock of the database."""

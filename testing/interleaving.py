@@ -1,4 +1,4 @@
-"""Drives calls through every order of their steps, each order on a state made anew."""
+"""Runs calls in every order of their steps, with a fresh state for each order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def interleave(
     timeout: float = 10.0,
     using: str = "default",
 ) -> list[Run]:
-    """Run the calls in every order of their steps. What came of each order, simplest order first.
+    """Run the calls in every order of their steps. Returns a Run for each order, simplest first.
 
     calls     two or more; each runs in a thread and on a connection of its own
     before    called before each order: makes the state that the calls begin with

@@ -15,7 +15,7 @@ def count(steps: list[int]) -> int:
 
 def orders(steps: list[int], limit: int) -> list[str]:
     """At most `limit` of them, those with the fewest switches first: a race that needs only one
-    switch more than running one after another is the one to read.
+    switch more than running one after another is the easiest to read.
 
     The bound on switches is Musuvathi and Qadeer's (PLDI 2007): most races need two.
     """

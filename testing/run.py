@@ -1,4 +1,4 @@
-"""One interleaving as it happened: who did what, in which order, and what each call came to."""
+"""One interleaving as it happened: who did what, in which order, and how each call ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Step:
 
 @dataclass(slots=True)
 class Run:
-    """What came of one schedule.
+    """The outcome of one schedule.
 
     schedule  whose turn it was: `AABB`
     steps     what happened, in order

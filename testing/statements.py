@@ -1,4 +1,4 @@
-"""A statement in one short line, as a reader of a timeline wants it."""
+"""A statement as one short line, for a timeline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def short(sql: str, params: Any = None) -> str:
 
 
 def _with(text: str, params: Any) -> str:
-    """The values where the places for them are, as far as there are places."""
+    """The statement with its values in place of its placeholders."""
     if isinstance(params, (list, tuple)):
         for value in params:
             # psycopg's integers are a subclass whose repr is Int4(1).

@@ -20,7 +20,7 @@ def timeline(run: Run) -> str:
 
 
 def between(run: Run) -> str:
-    """Between which two steps of one call another one wrote, and what; "" if that is nowhere."""
+    """The two steps of one call between which another call wrote, and what it wrote; "" if none."""
     done = [step for step in run.steps if step.kind == "step"]
     for actor in sorted({step.actor for step in done}):
         own = [number for number, step in enumerate(done) if step.actor == actor]

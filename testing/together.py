@@ -14,7 +14,7 @@ from django.db import connections
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the calls came to.
+    """How the calls ended.
 
     returned   what was returned, of the calls that returned
     raised     what was raised, of those that raised

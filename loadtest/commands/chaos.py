@@ -2,8 +2,8 @@
 
 Every rush has a seed of its own, drawn from the run's, for which faults come when and for how long.
 A seed repeats the faults but not the interleaving of threads and servers, so the history of a
-violation is kept. Canaries are locks that break under such faults: a run that does not see each of
-them break would not have seen a sound one break either, and shows nothing.
+violation is kept. Canaries are locks that break under such faults. A run in which one of them
+does not break would have missed a broken sound lock too, so it shows nothing.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from loadtest.report import tables as report
 CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del")
 #: How many disturbances a rush has at most.
 MOST_AT_ONCE = 3
-#: Milliseconds between check and decrement, where a disturbance may take the lock away, and where
-#: none does. With 0 the section takes one, and hardly any fault hits it.
+#: Milliseconds between check and decrement: where a disturbance may take the lock away, and where
+#: none may. With 0 the critical section takes about 1 ms, and hardly any fault hits it.
 HOLDS = ((60, 120, 120), (60, 0))
-#: A disturbance that was never seen to happen in so many tries does nothing.
+#: A disturbance that was tried so often and never seen to happen is broken.
 TRIES = 3
 
 
@@ -54,7 +54,8 @@ class Found:
 
     @property
     def broken(self) -> list[Cell]:
-        """The sales of sound strategies that are violated. One that shows nothing is not."""
+        """The sales of sound strategies that broke. A sale that shows nothing is not one of
+        them."""
         sound = [cell for cell in self.cells if cell["lock"] not in CANARIES]
         return [c for c in sound if not c["as_expected"] and (not c["missing"] or c["oversold"])]
 
@@ -80,7 +81,7 @@ class Found:
         return EXIT_CODES["unknown"] if self.why else 0
 
     def add(self, rush: Rush, cells: Sequence[Cell]) -> None:
-        """Take the cells of a rush, and note the canaries that broke in it."""
+        """Add the cells of a rush, and note the canaries that broke in it."""
         self.rushes.append(rush)
         self.cells += cells
         for cell in cells:
@@ -157,7 +158,7 @@ def _rushes(
 
 
 def _deck(chance: Random) -> Iterator[Disturbance]:
-    """Every disturbance as often as its weight says, in a random order; then again in another."""
+    """Endlessly: every disturbance as often as its weight says, each time in a new random order."""
     cards = [one for one in DISTURBANCES for _ in range(one.weight)]
     while True:
         yield from chance.sample(cards, len(cards))

@@ -6,9 +6,8 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console
 
@@ -21,12 +20,13 @@ from loadtest.judge.run import Cell, Summary
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
+from loadtest.stack.client import Strategy
 from loadtest.stack.stack import StackError
 from servers import embedded
 
 #: Threads of a node: a few buyers of every strategy wait at the same time.
 THREADS = 160
-#: After so many faults in a row that broke the servers for good, the others are not tried.
+#: After so many faults in a row whose servers did not come back, the others are not made.
 BROKEN_IN_A_ROW = 2
 #: Variables that lead to servers which the run did not start.
 EXTERNAL = ("DATABASE_URL", "REDIS_URL", "REDIS_LOCKS_URL", "REDIS_SENTINELS", "REDLOCK_URLS")
@@ -90,7 +90,7 @@ def exit_code(cells: Sequence[Cell]) -> int:
 def _make_all(
     testbed: Testbed,
     names: Sequence[str],
-    strategies: Sequence[Mapping[str, Any]],
+    strategies: Sequence[Strategy],
     cells: list[Cell],
     summary: Summary,
     out: Output,
@@ -148,7 +148,7 @@ def order(chosen: Chosen) -> list[str]:
     return names
 
 
-def _strategies(testbed: Testbed, chosen: Chosen) -> list[dict[str, Any]]:
+def _strategies(testbed: Testbed, chosen: Chosen) -> list[Strategy]:
     known = {str(one["name"]): one for one in testbed.shop(RIVALS).strategies()}
     require_known(chosen.locks, list(known), "lock")
     return [known[lock] for lock in chosen.locks or known]

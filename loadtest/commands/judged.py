@@ -11,10 +11,10 @@ from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.verdict import Asked, Judgement, Reply, judge
 from loadtest.stack.stack import Stack
 
-#: What may stay on a lock server after a rush: the last fence of a name, the units of a sale that
-#: the counter has handed out, and what is not a lock's at all.
+#: Keys that may stay on a lock server after a rush: the last fence of a name, the units that the
+#: counter has reserved, and keys that belong to no lock.
 STAYS = re.compile(r"(lock:\{.*\}:fence|stock:\{\d+\}(:held)?|throttle:.*|page:.*|:1:.*)\Z")
-#: Seconds for the last keys to go: a release may be on its way.
+#: Seconds until the last keys have to be gone: a release may be on its way.
 GONE_WITHIN = 1.0
 
 
@@ -61,7 +61,7 @@ def judged_with_history(
 
 
 def leaked_keys(stack: Stack, before: set[str]) -> list[str]:
-    """The keys that a rush left on the lock servers and that are to be gone once it is over."""
+    """The keys that a rush left on the lock servers although no lock leaves them there."""
     deadline = time.monotonic() + GONE_WITHIN
     while True:
         left = [key.split("/", 2)[2] for key in stack.keys_on_lock_servers() - before]

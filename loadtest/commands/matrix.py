@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from rich.console import Console
 
@@ -16,6 +15,7 @@ from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
+from loadtest.stack.client import Strategy
 
 LEGEND = """
 lost updates: decrements that another write erased
@@ -83,7 +83,7 @@ def _one_process(
         return [rush(buyers, alone, lock, ONE_PROCESS) for lock in locks], stack.events()
 
 
-def _not_run(strategy: Mapping[str, Any], setting: Setting) -> Run:
+def _not_run(strategy: Strategy, setting: Setting) -> Run:
     """The run of a strategy whose server is not installed."""
     return {
         "lock": strategy["name"],

@@ -80,7 +80,7 @@ class Progress:
         self._status.start()
 
     def pause(self) -> None:
-        """End the line until the next step: something else is printed now."""
+        """End the progress line before something else is printed."""
         self("")
         self._status.stop()
 
@@ -173,7 +173,7 @@ def stack_and_buyers(
 def rush(buyers: Buyers, setting: Setting, lock: str, fault: str = "rush") -> Run:
     """One rush under one lock, compared with the verdict expected of it. Raises StackError.
 
-    Where the nodes record, the judge decides from what they recorded, and not Locust.
+    If the nodes record, the judge decides from their records instead of Locust's.
     """
     stack = buyers.stack
     before = stack.keys_on_lock_servers() if stack.record else set()

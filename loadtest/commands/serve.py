@@ -43,7 +43,8 @@ def serving(
 
     Raises StackError when a part does not start.
     """
-    # Before the nodes, for their page; Locust itself comes last: it asks the shop for its locks.
+    # The port is chosen before the nodes start, for their page; Locust itself starts last, because
+    # it asks the shop for its locks.
     locust_port, token = free_port(locust_port), new_token()
     with (
         Stack(

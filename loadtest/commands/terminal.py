@@ -1,4 +1,4 @@
-"""What the commands print to, whatever characters and however many columns it has."""
+"""A console for the commands, for any encoding and any width."""
 
 from __future__ import annotations
 

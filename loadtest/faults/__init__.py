@@ -33,7 +33,7 @@ FAULTS: dict[str, type[Fault]] = {
     fault.name: fault
     for fault in (
         *(Crash, Slow, LateRelease, Pause, PauseAcquired, Clock),
-        *(Restart, Eviction, Failover, SplitBrain, FailoverSentinel),  # of one ttl
+        *(Restart, Eviction, Failover, SplitBrain, FailoverSentinel),  # they share one ttl
         *(Quorum, LostReplies, UnknownCommit, Busy, RedisDown, Stall, Misconf),
         *(Partition, PartitionDb, SlowWrite, DbKill, Shutdown, ShutdownShort),
         *(FenceAhead, FenceAheadRaised, DbFailover, DbFailoverSync),

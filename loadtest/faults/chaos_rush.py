@@ -24,8 +24,8 @@ from loadtest.report.timeline import timeline
 
 STOCK = 12
 BUYERS = 20
-#: Seconds over which the buyers of a rush start, faster than they can be served where each holds
-#: the lock for a while; and over which its disturbances start.
+#: Seconds over which the buyers of a rush start, faster than they can be served with a hold; and
+#: seconds over which its disturbances start.
 COME_WITHIN = 1.2
 DISTURB_WITHIN = 1.3
 #: Seconds after the last disturbance for everybody to have a final answer.
@@ -49,7 +49,7 @@ class Made:
 
 @dataclass
 class Rush:
-    """What one rush is to do, and what its disturbances came to.
+    """One rush: its plan, and the outcome of its disturbances.
 
     hold_ms  milliseconds that each purchase spends between its check and its decrement
     """

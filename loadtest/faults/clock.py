@@ -25,8 +25,8 @@ time.time_ns = lambda: _time_ns() + {int(AHEAD * 1e9)!r}
 
 
 class Clock(Fault):
-    """Node B's clock is a minute ahead of node A's: in all of its code, not in the locks that are
-    known to read it alone. A holder that is ahead would only hold its lock for longer."""
+    """Node B's clock is a minute ahead of node A's: in all of its code, not only in the locks that
+    are known to read it. A holder that is ahead would only hold its lock for longer."""
 
     name = "clock"
     title = f"the contender's clock is {AHEAD:g} s ahead"

@@ -41,8 +41,8 @@ class Crash(Fault):
         process.wait()
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        """Not by the pids that were killed: by those that the node has, a spared worker among them,
-        and those that the victims recorded."""
+        """Measured by the pids that the node has now (a worker that was spared is among them) and
+        those that the victims recorded, not by the pids that were killed."""
         self.require_soon(lambda: not testbed.pids(VICTIMS), "a process of node A is left", 3.0)
         for trial in trials:
             pid = trial.victim_pid

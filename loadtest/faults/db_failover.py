@@ -22,9 +22,9 @@ POOL = "30"
 
 class DbFailover(Fault):
     """Node B moves to a copy of the database that has a replica. Replication becomes a black
-    hole, one buyer more is sold to and has the answer, the server is killed and the replica
-    promoted. Asynchronous, it does not have those orders: no lock and no database strategy can
-    know. Redis forgets nothing meanwhile.
+    hole, one more buyer buys and is answered, the server is killed and the replica promoted. An
+    asynchronous replica lacks these orders, and no lock and no database strategy can know that.
+    Redis keeps its data.
     """
 
     name = "db-failover"
@@ -81,7 +81,7 @@ class DbFailover(Fault):
         self.way.switch(self.second.socket)
 
     def _buys_last(self, trial: Trial) -> None:
-        """One buyer more, whose order the replica does not get."""
+        """One more buyer, whose order does not reach the replica."""
         outcome = trial.ask_once("late")
         if outcome != "sold":
             trial.miss(f"the last buyer was answered {outcome}")
@@ -97,7 +97,7 @@ class DbFailover(Fault):
         )
 
     def act(self, trial: Trial) -> None:
-        """Nobody is stopped anywhere."""
+        """No buyer of this fault is stopped."""
 
     def clean_up(self, testbed: Testbed) -> None:
         if self.servers:
@@ -108,7 +108,7 @@ class DbFailover(Fault):
             server.stop()
 
     def _has_failed_over(self) -> int:
-        """How many of the last orders the replica has, which is no replica any more."""
+        """How many of the last orders the promoted replica has."""
         self.require(self.dropped, "replication lost nothing")
         recovers = self.second.sql("SELECT pg_is_in_recovery()")[0][0]
         self.require(not recovers, "the replica was not promoted")

@@ -1,7 +1,7 @@
-"""The faults of chaos, which may come at any moment, several at a time, and are healed soon after.
+"""The faults of chaos: each at any moment, several at a time, healed soon after.
 
 A disturbance is a generator: it makes the fault, yields how many seconds the fault should last,
-heals it, and returns by what it was seen that it happened: nothing if it was not. Random choices
+heals it, and returns the evidence that it happened, or an empty text. Random choices
 come from the rush's own random numbers.
 """
 
@@ -34,7 +34,7 @@ class Disturbance:
     on              what it needs for itself: `nodes`, `redis`, `proxies`, or nothing
     takes_the_lock  whether even a sound lock may be taken away, so that two hold it and the fence
                     decides
-    weight          how often it comes where others come once: more for those that break most locks
+    weight          how often it comes compared with others: more for those that break most locks
     """
 
     name: str
@@ -160,7 +160,7 @@ def fail_over(testbed: Testbed, chance: Random) -> Making:
 
 @disturbance("redis", takes_the_lock=True, weight=2)
 def evict(testbed: Testbed, chance: Random) -> Making:
-    """Several times: a holder that is alive loses its lock only if the moment is right."""
+    """Several times, because a living holder loses its lock only at the right moment."""
     eviction = Eviction()
     evicted = 0
     for _ in range(chance.randint(5, 8)):

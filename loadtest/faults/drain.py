@@ -1,4 +1,4 @@
-"""The end of a trial: everybody else buys, until nothing is left or nobody gets anything."""
+"""The end of a trial: all other buyers buy until the stock is sold or nobody can buy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_DRAIN = 40.0
 def drain(trial: Trial) -> None:
     """Let all the other buyers buy, until the shelf is empty or nobody can buy any more.
 
-    One goes first: it finds what the fault left behind, with nobody beside it.
+    One goes first, alone: it meets what the fault left behind.
     """
     trial.healed_at = time.monotonic()
     _let_buy(trial, [buyer for buyer in trial.buyers if buyer.asks_again][:1])

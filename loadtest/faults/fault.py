@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from loadtest.faults.testbed import TTL, Testbed, until
 from loadtest.faults.trial import Trial
+from loadtest.stack.client import Strategy
 
 #: A dead holder keeps others out for so many ttl at most: its own, and time for them to ask.
 SLOWEST = 3
@@ -98,7 +98,7 @@ class Fault(ABC):
     def clean_up(self, testbed: Testbed) -> None:  # noqa: B027
         """Put back what has to stay until the sales are judged. Called whether it fired or not."""
 
-    def longest_recovery(self, strategy: Mapping[str, Any]) -> float:
+    def longest_recovery(self, strategy: Strategy) -> float:
         """Seconds after which somebody has to have bought again, where `recovery` is measured."""
         return SLOWEST * self.ttl
 

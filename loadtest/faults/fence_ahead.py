@@ -18,12 +18,12 @@ AHEAD = 3600.0
 
 class FenceAhead(Fault):
     """As after a move to a Redis that is empty and whose clock is behind: every new fence is lower
-    than the database's. Every holder is refused as stale, and so nothing is sold. It does not heal
-    by itself before the hour is over; see fence-ahead@raised."""
+    than the database's. Every holder is refused as stale, and so nothing is sold. It ends by
+    itself only after that hour; see fence-ahead@raised."""
 
     name = "fence-ahead"
     title = f"the database's fence is {AHEAD:g} s ahead of Redis's clock"
-    #: What the buyers' answer names, for the operator.
+    #: The command that the buyers' answer names, for the operator.
     way_out = "manage.py raise_fence"
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class FenceAhead(Fault):
 
     @staticmethod
     def _ahead(testbed: Testbed, trials: Sequence[Trial]) -> float:
-        """Seconds by which the fence that is least ahead of Redis's clock is ahead."""
+        """Seconds by which the lowest fence is ahead of Redis's clock."""
         found = testbed.sql(f"SELECT min(fence) FROM product WHERE name IN ({_names(trials)})")
         return float(found[0][0]) / 1_000_000 - clock(testbed)
 

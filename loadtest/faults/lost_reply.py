@@ -16,8 +16,8 @@ HAS_LOCK = "acquired"
 
 class LostReplies(Fault):
     """The proxy drops the reply to the victim's first command that names its product: the one that
-    takes the lock. The victim is answered `unavailable`, what it asked for is on the server all
-    the same, and it asks again with the same key. Redlock does not need that one reply."""
+    takes the lock. The victim is answered `unavailable`, its command took effect all the
+    same, and it asks again with the same key. Redlock does not need that one reply."""
 
     name = "lost-reply"
     title = "the reply that says that the lock is ours is cut off"

@@ -1,4 +1,4 @@
-"""What the proofs measure: processes, locks, clocks and servers, each read anew at the moment."""
+"""What the proofs measure: processes, locks, clocks and servers, read anew each time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.request import urlopen
@@ -16,6 +16,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from loadtest.stack.client import Strategy
 from servers import embedded
 from servers.proxy.proxy import Proxy
 
@@ -78,7 +79,7 @@ def lock_keys(server: embedded.Valkey, lock: str, product: str) -> list[str]:
 
 
 def seconds_left(
-    servers: Sequence[embedded.Valkey], strategy: Mapping[str, Any], product: str
+    servers: Sequence[embedded.Valkey], strategy: Strategy, product: str
 ) -> float | None:
     """Seconds after which this product's lock ends by itself, if nobody renews it: by PTTL, or by
     the time that is the lock's value. None: it never does, or there is none on a Redis.
@@ -121,7 +122,7 @@ def clock_ahead(url: str) -> float:
 
 
 def run_id(proxy: Proxy, timeout: float = 0.3) -> str:
-    """Which Redis answers through this proxy, by its run_id; empty if none does."""
+    """The run_id of the Redis that answers through this proxy; empty if none does."""
     host, port = proxy.address.split(":")
     try:
         with redis.Redis(

@@ -19,19 +19,19 @@ REFUSALS = {
     "NOREPLICAS": (["CONFIG SET min-replicas-to-write 1"], ["CONFIG SET min-replicas-to-write 0"]),
     "READONLY": ([f"REPLICAOF 127.0.0.1 {free_port()}"], ["REPLICAOF NO ONE"]),
 }
-#: The one that lasts while victims hold their locks: a background save failed.
+#: The error while victims hold their locks: a background save failed.
 LASTS = "MISCONF"
 LASTING = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
 PROBE = "probe"
 
 
 class Misconf(Fault):
-    """Out of memory, too few replicas, a replica in the master's place: during each of them a buyer
-    asks, before the victims come. Then a snapshot fails while victims hold their locks, and Redis
+    """Out of memory, too few replicas, a replica in the master's place: a buyer asks during each of
+    them, before the victims do. Then a snapshot fails while victims hold their locks, and Redis
     refuses their releases (stop-writes-on-bgsave-error).
 
-    RedisLock may be had without memory: its script begins with a LPOP, and Redis lets a script that
-    has written go on. So its buyers may be sold to then, under the lock.
+    RedisLock can be acquired without free memory: its script begins with an LPOP, and Redis lets a
+    script that has written go on. So its buyers may buy meanwhile, under the lock.
     """
 
     name = "misconf"

@@ -9,7 +9,7 @@ from loadtest.faults.trial import Trial
 
 
 def each(trials: Sequence[Trial], what: Callable[[Trial], object]) -> None:
-    """Do it for all trials at once, in threads. Raises the first error when all have ended."""
+    """Call it for all trials at once, in threads. Raises the first error after all have ended."""
     errors: list[BaseException] = []
 
     def one(trial: Trial) -> None:

@@ -33,7 +33,7 @@ class Partition(Fault):
         return "Redis answers a PING by the way of node B, and none by that of node A"
 
     def meet(self, trial: Trial) -> None:
-        """Nothing is sold unlocked by node A; node B sells when the lock's time is over."""
+        """Node A sells nothing without the lock; node B sells when the lock has expired."""
         cut_off = trial.send(trial.buyer("cut-off"), VICTIMS)
         trial.rival_enters("rival-1", grace=self.grace)
         until(lambda: bool(cut_off.first), 10)

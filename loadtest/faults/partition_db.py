@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -12,19 +12,20 @@ import psycopg
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import ANSWER_TIMEOUT, TTL, VICTIMS, Testbed, until
 from loadtest.faults.trial import Trial, measured_ttl
+from loadtest.stack.client import Strategy
 
-#: Seconds after which the shop's client gives a silent PostgreSQL up: REPLY_TIMEOUT of
+#: Seconds after which the shop's client gives up on a silent PostgreSQL: REPLY_TIMEOUT of
 #: shop/postgres.py. Until then a watchdog renews for a holder that only waits.
 REPLY_TIMEOUT = 9.0
-#: Seconds for which RedisLock renews a living holder here; less than REPLY_TIMEOUT, to show it.
+#: Seconds for which RedisLock renews here; less than REPLY_TIMEOUT, so that its effect shows.
 MAX_HOLD = 2.0
-#: Seconds for two slow cores.
+#: Seconds that two slow cores may add.
 SLACK = 3.0
 
 
 class PartitionDb(Fault):
     """A black hole between node A and PostgreSQL: no byte passes, no connection is closed, and the
-    holders hang in their next statement. Their locks' servers are in reach, so watchdogs renew.
+    holders hang in their next statement. They still reach their locks' servers, so watchdogs renew.
 
     How long nobody else can buy is measured: RedisLock's `max_hold` bounds it to that and a ttl,
     the reply timeout of the shop's connections bounds it for every lock.
@@ -74,15 +75,16 @@ class PartitionDb(Fault):
             first = trial.victim.first or "nothing"
             trial.miss(f"the victim was answered {first}: it did not hang")
 
-    def longest_recovery(self, strategy: Mapping[str, Any]) -> float:
+    def longest_recovery(self, strategy: Strategy) -> float:
         return self._bound(strategy) + SLACK
 
-    def _bound(self, strategy: Mapping[str, Any]) -> float:
+    def _bound(self, strategy: Strategy) -> float:
         """Seconds for which a holder that hangs keeps others out, by the rules of its lock."""
         return MAX_HOLD + TTL if strategy["fenced"] else REPLY_TIMEOUT
 
     def _require_hold(self, trial: Trial) -> None:
-        """A lock that is renewed keeps others out until its bound, or its victim did not hang."""
+        """A renewed lock keeps others out until its bound; one that does not shows that nothing
+        hung."""
         took = trial.recovery()
         if took is None:
             trial.wrong.append(f"nobody bought for {REPLY_TIMEOUT + SLACK:g} s")

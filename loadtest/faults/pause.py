@@ -38,8 +38,8 @@ class Pause(Fault):
         self.since = time.monotonic()
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        """Not by the pids that were signalled: by those that the node has, and those that the
-        victims recorded."""
+        """Measured by the pids that the node has now and those that the victims recorded, not by
+        the pids that were signalled."""
         stopped = until(lambda: self._is_stopped(testbed, trials), 2)
         self.require(stopped, "a process of node A still runs")
         return f"the {len(testbed.pids(VICTIMS))} processes of node A are in state T"

@@ -1,4 +1,4 @@
-"""Puts the testbed back to how it began, whatever a fault that broke has left behind."""
+"""Restores the testbed after a fault of which a step failed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from loadtest.stack.stack import REDLOCK_SERVERS
 
 
 def repair(testbed: Testbed) -> None:
-    """Both nodes new, with their own settings; an empty Redis that answers; no other server, and
-    proxies that pass everything on.
+    """Start both nodes anew with their own settings, and an empty Redis; stop every other server,
+    and let the proxies pass everything on.
 
     Raises StackError, redis.RedisError, OSError or EmbeddedError when a part does not come back.
     """

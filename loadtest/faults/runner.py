@@ -21,14 +21,13 @@ from loadtest.judge.history import Event, by_product
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell
 from loadtest.report.timeline import timeline
+from loadtest.stack.client import Strategy
 
-#: Seconds for buyers who act to come to an end when their fault broke.
+#: Seconds to wait for the buyers' threads after a step of their fault failed.
 ACT_TIMEOUT = 15.0
 
 
-def play(
-    testbed: Testbed, fault: Fault, strategies: Sequence[Mapping[str, Any]], run: str
-) -> list[Cell]:
+def play(testbed: Testbed, fault: Fault, strategies: Sequence[Strategy], run: str) -> list[Cell]:
     """Make the fault, and judge every strategy that has an expected verdict under it.
 
     run  makes the names of products and the keys of attempts unique
@@ -66,8 +65,7 @@ def _play(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> list[Cell]
 
 
 def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
-    """Arm, fire, prove, act, heal. Returns the evidence. Raises NotFired, and whatever else a step
-    raises."""
+    """Arm, fire, prove, act, heal. Returns the evidence. Raises NotFired, or what a step raises."""
 
     def record(phase: str, what: str, kind: str = "ok") -> None:
         testbed.record_fault(fault.name, kind, phase, what)
@@ -122,7 +120,7 @@ def _afterwards(end: Callable[[], None]) -> Iterator[None]:
 
 
 def _abandon(trials: Sequence[Trial]) -> None:
-    """Nobody asks any more, and nobody stays stopped: the fault broke."""
+    """A step of the fault failed: let no buyer ask again, and resume all that are stopped."""
     for trial in trials:
         for buyer in trial.buyers:
             buyer.give_up()
@@ -181,13 +179,13 @@ def _cell(fault: Fault, trial: Trial, events: Mapping[str, list[Event]], evidenc
     return cast(Cell, cell)
 
 
-def unknown(fault: str, strategies: Sequence[Mapping[str, Any]], why: str) -> list[Cell]:
+def unknown(fault: str, strategies: Sequence[Strategy], why: str) -> list[Cell]:
     """The cells of a fault that showed nothing, with the reason."""
     verdict = {"verdict": "unknown", "as_expected": False, "evidence": f"none: {why}"}
     return [cast(Cell, _empty(fault, one) | verdict | {"missing": why}) for one in strategies]
 
 
-def _not_run(fault: Fault, strategy: Mapping[str, Any]) -> Cell:
+def _not_run(fault: Fault, strategy: Strategy) -> Cell:
     """The cell of a strategy whose server is not installed."""
     verdict = {
         "verdict": "not_run",
@@ -197,7 +195,7 @@ def _not_run(fault: Fault, strategy: Mapping[str, Any]) -> Cell:
     return cast(Cell, _empty(fault.name, strategy) | verdict)
 
 
-def _empty(fault: str, strategy: Mapping[str, Any]) -> dict[str, Any]:
+def _empty(fault: str, strategy: Strategy) -> dict[str, Any]:
     return {
         "lock": strategy["name"],
         "fault": fault,

@@ -17,8 +17,8 @@ DELAY = 0.8
 
 
 class SlowWrite(Fault):
-    """Kleppmann's: no process is slow, and neither is the lock's server; the network to the
-    database is. The victim sends its write within its ttl, and it arrives after it."""
+    """Kleppmann's case: no process and no lock server is slow, but the network to the database is.
+    The victim sends its write within its ttl, and it arrives after the ttl."""
 
     name = "slow-write"
     title = f"{DELAY:g} s each way between the holder's node and PostgreSQL"
@@ -35,7 +35,7 @@ class SlowWrite(Fault):
         )
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        """Every victim sends its write at once: its ttl is not over yet."""
+        """Every victim sends its write at once, within its ttl."""
         testbed.postgres.delay(DELAY)
         self.sent_at = time.monotonic()
         for trial in trials:
@@ -52,8 +52,8 @@ class SlowWrite(Fault):
         return f"a round trip of node A to PostgreSQL takes {self.round_trip:.2f} s"
 
     def resume(self, trial: Trial) -> None:
-        """The victims write already; wait for their answers before the rivals go on, or a rival
-        would not know whose write was later."""
+        """The victims are writing. Wait for their answers before the rivals go on: else nobody
+        knows whose write was later."""
         trial.resume_rivals()
         assert trial.victim is not None
         trial.victim.join(20)

@@ -13,9 +13,9 @@ from servers import embedded
 
 
 class SplitBrain(Failover):
-    """Replication is a black hole when the victim takes its lock. Then the replica is promoted and
-    node B sent to it. Node A keeps the old master, which renews and releases as if nothing had
-    happened: no holder can notice."""
+    """Replication is a black hole when the victim takes its lock. Then the replica is promoted, and
+    node B uses it. Node A keeps the old master, which renews and releases as before: no holder
+    can notice."""
 
     name = "split-brain"
     title = "two masters: the replica is promoted, and only node B follows"
@@ -46,7 +46,7 @@ class SplitBrain(Failover):
         )
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        """The victims have released on the old master, which goes with what it knew."""
+        """The victims have released on the old master, which is killed with its data."""
         testbed.redis[VICTIMS].switch(testbed.address(testbed.main))
         if self.old is not None:
             self.old.stop(signal.SIGKILL)  # SIGTERM would wait for its replica

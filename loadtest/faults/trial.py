@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from loadtest.expected import STOPS, expected_of
 from loadtest.faults import measure
@@ -13,13 +13,14 @@ from loadtest.faults.judged_sale import judge_sale
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.verdict import Judgement
+from loadtest.stack.client import Strategy
 
 STOCK = 10
 #: Seconds for a victim to reach its point.
 ENTER_TIMEOUT = 10.0
 #: Seconds that a resumed buyer is waited for: a rival may block it.
 RESUME_TIMEOUT = 0.4
-#: A lock may live for so many times the ttl that it was given: Redis rounds, a watchdog is early.
+#: Factors within which a measured ttl counts as the given one: Redis rounds, watchdogs are early.
 LONGER = 1.1
 
 
@@ -46,9 +47,7 @@ class Trial:
     stopped_for  seconds that the victim was stopped
     """
 
-    def __init__(
-        self, testbed: Testbed, fault: Traits, strategy: Mapping[str, Any], run: str
-    ) -> None:
+    def __init__(self, testbed: Testbed, fault: Traits, strategy: Strategy, run: str) -> None:
         self.testbed = testbed
         self.fault = fault
         self.lock = str(strategy["name"])
@@ -69,7 +68,7 @@ class Trial:
         self.wrong: list[str] = []
 
     def miss(self, why: str) -> None:
-        """The trial shows nothing, and this is why. The first reason stays."""
+        """Note why the trial shows nothing. The first reason counts."""
         self.missing = self.missing or why
 
     def open(self) -> None:

@@ -1,7 +1,7 @@
 """What the history of a correct sale shows, strategy by strategy.
 
-Facts about the shop's strategies as the load test expects them, not as the shop states them: what
-is judged does not choose the rules. A test compares the names with the shop's own.
+These are the load test's own expectations, not the shop's statements: whoever is judged does not
+choose the rules. A test compares the names with the shop's own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is to be seen of each order.
+    """What the history of a correct sale shows of each order.
 
     locked     its stock was read, and it was committed, inside a hold of the lock
     own_token  no two grants have the same token; not so where a holder may enter its own lock again

@@ -55,7 +55,7 @@ class Event(TypedDict, total=False):
     what: str
 
 
-#: What every event has, and of which type the fields are that something is computed from.
+#: The types of the fields that every event has, and of those that something is computed from.
 NEEDED = {"t", "by", "type", "f"}
 TYPES: dict[str, Any] = {
     **dict.fromkeys(("t", "pid", "thread", "amount"), int),
@@ -96,8 +96,8 @@ class History:
 def read(paths: Iterable[Path | str]) -> list[Event]:
     """The events of all files, oldest first. Raises OSError.
 
-    A line that is no event becomes one that says so (DAMAGED). A last line without its end is
-    skipped: a killed process left it.
+    A line that is not an event becomes an event that says so (DAMAGED). A last line without its end
+    is skipped: a killed process left it.
     """
     found = [event for path in paths for event in _parse(Path(path), Path(path).read_bytes())]
     return sorted(found, key=lambda event: event["t"])
@@ -141,7 +141,7 @@ def _parse(path: Path, data: bytes) -> Iterator[Event]:
 
 
 def _event(line: bytes) -> Event | None:
-    """The event of a line; None if it is none."""
+    """The event of a line; None if the line is not an event."""
     try:
         event = json.loads(line)
     except ValueError:

@@ -1,8 +1,8 @@
-"""The rules over the record itself: what it says of one purchase agrees, and nothing is missing.
+"""The rules on the record itself: nothing in it is missing, and nothing contradicts the rest.
 
 A run whose nodes recorded shows for each order which request it was sold in, under which lock and
-in which sale. What is missing or contradicts itself is no evidence of anything. A finding that
-voids leaves only an oversell to be concluded, which the orders show alone.
+in which sale. A record with gaps or contradictions proves nothing: with such a finding only an
+oversell can be concluded, which the orders show alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, Request
 from loadtest.judge.sale_record import Finding, Record, more
 
-#: An answer with one of these came from a node that has looked at the purchase.
+#: Outcomes that only a node gives that has begun the purchase.
 LOOKED_AT = frozenset({"sold", "sold_out", "busy", "lost", "closed"})
 
 
@@ -59,7 +59,7 @@ def unrecorded(record: Record) -> Finding | None:
 
 
 def _missing(request: Request, events: list[Event]) -> str:
-    """What the nodes did not record of a request that was answered."""
+    """What the nodes failed to record of a request that was answered."""
     assert request.answered is not None
     times = [event["t"] for event in events]
     served = events[bisect_left(times, request.sent) : bisect_right(times, request.answered)]

@@ -3,8 +3,8 @@
 `overlap`, and a fence that fell between grants, mean that the lock failed. Where something took the
 lock from its holder the storage may have repaired that: with its fence RedisLock sells exactly
 while a stale holder still believes that it holds the lock. Where nothing did, they spoil the sale.
-All others do in any case: the storage accepted what it had to refuse, or the lock was not used, and
-totals that are right all the same are right by luck.
+All other findings spoil it in any case: the storage accepted what it had to refuse, or the lock was
+not used, and totals that are right are right by luck.
 """
 
 from __future__ import annotations

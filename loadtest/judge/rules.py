@@ -94,8 +94,8 @@ def _could_have_gone(record: Record) -> list[float]:
 
 
 def false_refusal(record: Record) -> Finding | None:
-    """Who was refused was not sold anything by that request, and a replay needs an order of before.
-    For `sold_out` to a buyer who has an order see false_sold_out."""
+    """A refused request sold nothing, and a replay needs an earlier order. For `sold_out` to a
+    buyer who has an order see false_sold_out."""
     found = _sold_and_refused(record)
     if found:
         return Finding("false_refusal", found[0][1] + more(found), tuple(key for key, _ in found))

@@ -16,7 +16,7 @@ OUTCOMES = (
     *("sold", "sold_out", "closed", "busy", "lost"),
     *("unavailable", "throttled", "error", "unknown"),
 )
-#: The outcomes after which a buyer has what there was to have.
+#: The outcomes after which a buyer does not ask again.
 FINAL = frozenset({"sold", "sold_out"})
 
 
@@ -103,7 +103,7 @@ class Record:
 
     @property
     def initial_stock(self) -> int:
-        """Units that there were to sell: those that were asked for, whatever the shop says."""
+        """Units on sale: as many as were asked for, whatever the shop says."""
         return self.asked.stock
 
     @property
@@ -218,7 +218,7 @@ class Record:
 
     def gave_up(self, buyer: Reply) -> bool:
         """Whether a buyer got no answer, has no order and was not to ask again (its node was
-        killed, say). Such a buyer shows nothing of how the sale went on."""
+        killed, say). Such a buyer proves nothing about the sale."""
         excused = buyer.key in self.asked.excused
         return excused and buyer.outcome == "unknown" and buyer.key not in self.number_of
 

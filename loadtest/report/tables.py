@@ -147,7 +147,7 @@ def machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
-    """Write summary.json into a folder, in place of the one before or not at all. Raises OSError
+    """Write summary.json into a folder atomically: whole, or not at all. Raises OSError
     when the disk is full."""
     fresh = folder / f".summary-{os.getpid()}.json"
     try:

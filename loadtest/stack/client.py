@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import json
 from http.client import HTTPException
-from typing import Any
+from typing import Any, TypedDict
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
+
+
+class Strategy(TypedDict):
+    """A strategy as GET /strategies has it. shop/strategy.py says what each field means."""
+
+    name: str
+    title: str
+    article: str
+    summary: str
+    expected: dict[str, str]
+    file: str
+    backend: str
+    sound: bool
+    renewed: bool
+    fenced: bool
+    takes_over: bool
+    reserves: bool
+    needs: str
+    available: bool
 
 
 class ShopUnreachable(RuntimeError):
@@ -69,7 +88,7 @@ class Shop:
         except (OSError, ValueError, HTTPException) as error:
             raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
 
-    def strategies(self) -> list[dict[str, Any]]:
+    def strategies(self) -> list[Strategy]:
         """Every strategy, as GET /strategies has it."""
         return list(self._ask("GET", "/strategies")["strategies"])
 

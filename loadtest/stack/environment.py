@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-#: What a user's own environment or .env may say of a real shop, and would spoil a demo.
+#: Settings of a real shop in the user's environment or .env that would spoil a demo.
 PLAIN = {
     "DEBUG": "0",
     "HTTPS": "0",
@@ -23,8 +23,8 @@ KEPT = {"LOCUST_ALLOWED_HOSTS"}
 def inherited() -> dict[str, str]:
     """This process's environment for those that it starts in ROOT.
 
-    Without the options of a Locust of the user's own, but for who may open its web UI, and without
-    PYTHONSAFEPATH, which would hide our packages from `python -m`.
+    Without the user's own Locust options (except LOCUST_ALLOWED_HOSTS), and without PYTHONSAFEPATH,
+    which would hide our packages from `python -m`.
     """
     return {
         name: value

@@ -139,7 +139,7 @@ class Stack:
             self._folder.cleanup()
 
     def _say_what_is_left(self) -> None:
-        """Say what the stopping waits for. Stopping goes on where nobody listens any more."""
+        """Print what stopping waits for. Stopping goes on if the output is closed."""
         left = [f"node {node.name}" for node in self.nodes if node.process is not None]
         seconds = max(0.0, self._until - time.monotonic())
         waits = f": {', '.join(left)}, at most {seconds:.0f} s" if left else ""
@@ -189,7 +189,7 @@ class Stack:
         return {**inherited(), **files, **own}
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """What one node is given: also its name, by which a history tells nodes apart."""
+        """What one node is given: also its name, by which a history distinguishes nodes."""
         return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self._given}
 
     def new_events(self) -> list[Event]:

@@ -18,7 +18,7 @@ from loadtest.faults import FAULTS, Fault, measure
 from loadtest.faults.fault import NotFired
 from loadtest.faults.testbed import VICTIMS, Testbed
 from loadtest.faults.trial import Trial
-from loadtest.stack.client import Shop, ShopUnreachable
+from loadtest.stack.client import Shop, ShopUnreachable, Strategy
 
 #: Pids of node A's master and worker. The victims are in the worker.
 MASTER, WORKER = 101, 102
@@ -36,9 +36,9 @@ BACKENDS = {
 RENEWED = {"token-watchdog", "reentrant", "zookeeper", "redis", "fence-at-write"}
 
 
-def strategy(name: str) -> dict[str, Any]:
+def strategy(name: str) -> Strategy:
     """A strategy as GET /strategies has it."""
-    return {
+    known = {
         "name": name,
         "backend": BACKENDS.get(name, "redis"),
         "reserves": name == "counter",
@@ -46,6 +46,7 @@ def strategy(name: str) -> dict[str, Any]:
         "takes_over": name.startswith("setnx-timestamp"),
         "available": True,
     }
+    return cast(Strategy, known)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Violations to plant in a recorded rush that were found by looking for what no rule would see."""
+"""Violations to plant in a recorded rush that an early judge did not find."""
 
 from __future__ import annotations
 

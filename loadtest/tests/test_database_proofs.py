@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from loadtest.faults.db_failover import DbFailover, DbFailoverSync
 from loadtest.faults.fence_ahead import AHEAD, FenceAhead, FenceAheadRaised
 from loadtest.faults.partition_db import REPLY_TIMEOUT, PartitionDb
 from loadtest.faults.slow_write import DELAY, SlowWrite
+from loadtest.stack.client import Strategy
 from loadtest.tests.fake_trial import Way, buyer, refused, trial
 
 # --- partition-db ---------------------------------------------------------------------------------
@@ -68,8 +69,9 @@ def test_a_renewed_lock_that_kept_nobody_out_shows_no_bound(fenced: bool) -> Non
 
 
 def test_the_bound_is_max_hold_and_a_ttl_for_redislock_and_the_reply_timeout_for_others() -> None:
+    fenced, other = (cast(Strategy, {"fenced": fenced}) for fenced in (True, False))
     longest = PartitionDb().longest_recovery
-    assert longest({"fenced": True}) < REPLY_TIMEOUT < longest({"fenced": False})
+    assert longest(fenced) < REPLY_TIMEOUT < longest(other)
 
 
 # --- slow-write -----------------------------------------------------------------------------------

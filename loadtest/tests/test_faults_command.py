@@ -6,7 +6,7 @@ import errno
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -20,13 +20,14 @@ from loadtest.faults.runner import unknown
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import tables
+from loadtest.stack.client import Strategy
 from loadtest.stack.results import ResultFolder, now
 from loadtest.stack.stack import StackError
 from loadtest.tests.fake_testbed import strategy
 from servers import embedded
 
 LOCKS = ("token", "redis")
-Play = Callable[[str, Sequence[Mapping[str, Any]]], list[Cell]]
+Play = Callable[[str, Sequence[Strategy]], list[Cell]]
 
 
 class FakeStack:
@@ -46,7 +47,7 @@ class FakeStack:
     def shop(self, node: int = 0) -> FakeStack:
         return self
 
-    def strategies(self) -> list[dict[str, Any]]:
+    def strategies(self) -> list[Strategy]:
         return [strategy(name) for name in LOCKS]
 
     def ready(self) -> dict[str, Any]:
@@ -60,7 +61,7 @@ class FakeStack:
         return []
 
 
-def cells(fault: str, strategies: Sequence[Mapping[str, Any]], **facts: Any) -> list[Cell]:
+def cells(fault: str, strategies: Sequence[Strategy], **facts: Any) -> list[Cell]:
     """What a fault whose every cell is as expected comes to, but for these facts."""
     found = unknown(fault, strategies, "")
     return [
@@ -96,7 +97,7 @@ def summary_of(results: Path) -> list[dict[str, Any]]:
 def test_an_error_in_one_fault_makes_it_unknown_and_the_next_is_made(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    def play(name: str, strategies: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    def play(name: str, strategies: Sequence[Strategy]) -> list[Cell]:
         if name == "slow":
             raise StackError("node A did not start (/readyz timed out)")
         return cells(name, strategies)
@@ -115,7 +116,7 @@ def test_after_two_faults_that_broke_the_servers_the_others_are_not_tried(
 ) -> None:
     tried = []
 
-    def play(name: str, strategies: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    def play(name: str, strategies: Sequence[Strategy]) -> list[Cell]:
         tried.append(name)
         raise StackError("node A did not start")
 
@@ -130,7 +131,7 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
 ) -> None:
     kept = []
 
-    def play(name: str, strategies: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    def play(name: str, strategies: Sequence[Strategy]) -> list[Cell]:
         if name != "crash":
             (partial,) = results.glob(".partial-*")
             summary = json.loads((partial / "summary.json").read_text())

@@ -1,4 +1,4 @@
-"""Locust's web UI under make serve: its own page works as before, and tells no secret."""
+"""Locust's web UI under make serve: its own page works as before, and shows no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock for asyncio. It takes its decisions where the one for threads does, a folder up."""
+"""The lock for asyncio. It shares its decisions with the lock for threads, one folder up."""
 
 from __future__ import annotations
 

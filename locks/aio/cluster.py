@@ -1,7 +1,7 @@
 """What the locks of one redis.asyncio.RedisCluster share in one event loop.
 
-Where a command goes, and what an error for a reply means, says ../slots.py; which node renews what,
-../nodes.py.
+Where a command goes, and what an error for a reply means, is decided in ../slots.py; which node
+renews what, in ../nodes.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..slots import (
     slot_of,
     tag_of,
 )
+from ..steps import run_async
 from .connections import AsyncConnections
 from .line import Reply
 from .shared import AsyncParts, until_the_end
@@ -35,7 +36,7 @@ from .watchdog import AsyncWatchdog
 
 T = TypeVar("T")
 
-#: Seconds that a node may take to say who has which slot, and for which what it said is new.
+#: Seconds that a node may take to answer CLUSTER SLOTS, and for which its answer is used again.
 LOOK_UP = 0.5
 
 
@@ -64,25 +65,15 @@ class AsyncNodes(Nodes[AsyncNode]):
     async def drive(
         self, steps: Generator[Hop, Any, T], send: Callable[[Send], Awaitable[Any]]
     ) -> T:
-        """What route() leads to. Raises WireError."""
-        try:
-            step = next(steps)
-            while True:
-                answer = None
-                try:
-                    if isinstance(step, Send):
-                        answer = await send(step)
-                    else:
-                        await asyncio.sleep(step.pause)
-                        await self.refresh()
-                except WireError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        finally:
-            steps.close()
+        """Do the steps of route(); their result. Raises WireError."""
+
+        async def do(step: Hop) -> Any:
+            if isinstance(step, Send):
+                return await send(step)
+            await asyncio.sleep(step.pause)
+            return await self.refresh()
+
+        return await run_async(steps, do)
 
     async def refresh(self) -> None:
         """Ask the nodes in turn who has which slot, unless that was done just now."""

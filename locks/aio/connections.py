@@ -47,7 +47,7 @@ class AsyncConnections:
         within  seconds that it may take; the client's socket timeout if that is less or None is
                 given
 
-        Raises WireError. Cancelled, it leaves nothing behind: what was not sent never is.
+        Raises WireError. Cancelled, it leaves nothing behind: a command not sent yet is never sent.
         """
         (reply,) = await self.call_all([(script, keys, args)], within=within, asking=asking)
         if isinstance(reply, Exception):
@@ -79,7 +79,7 @@ class AsyncConnections:
     def post(
         self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None
     ) -> Reply:
-        """Run the script whether or not anybody waits for its reply, which the future has.
+        """Run the script, whether or not anybody awaits the returned future, which gets its reply.
 
         Sent before this returns, if the connection is open.
         """

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ..keeper import Keeping, Steps
+from ..steps import run_async
 from .lease import AsyncLease
 
 T = TypeVar("T")
@@ -31,15 +32,5 @@ class AsyncKeeper:
         return await self.run(self.keeping.hand_over(lease, within))
 
     async def run(self, steps: Steps[T]) -> T:
-        """What the steps lead to. A cancellation is thrown into them, too."""
-        try:
-            script, args = next(steps)
-            while True:
-                try:
-                    reply = await self._call(script, *args)
-                except BaseException as error:
-                    script, args = steps.throw(error)
-                else:
-                    script, args = steps.send(reply)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        """Do the steps; their result. A cancellation is thrown into them, too."""
+        return await run_async(steps, lambda step: self._call(step[0], *step[1]))

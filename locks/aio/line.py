@@ -1,4 +1,4 @@
-"""One connection for all tasks of a loop: commands go out in order, and so do replies come back.
+"""One connection for all tasks of a loop: commands are sent, and replies come back, in order.
 
 A reply belongs to a future, and futures are kept in the order of their commands. So a task that is
 cancelled in the middle leaves a future that nobody waits for, not a reply that the next one reads;
@@ -98,7 +98,8 @@ class Line:
             reply.set_result(answer)
 
     def _fail(self, error: BaseException) -> None:
-        """With WireError, or the error itself if it is none of the client, as a provider's."""
+        """With WireError, or with the error itself if it is not the client's (a credential
+        provider's, say)."""
         self.usable = False
         known = is_of_the_client(error) or isinstance(error, TimeoutError)
         for reply, sent in [
@@ -112,6 +113,6 @@ class Line:
 
 
 def _retrieved(reply: Reply) -> None:
-    """What became of it does not matter: what was sent with it fares likewise."""
+    """Its result does not matter: the command that was sent with it has the same fate."""
     if not reply.cancelled():
         reply.exception()

@@ -2,7 +2,7 @@
 
 redis-py connects: address, TLS, user, database, Sentinels. Then the transport calls us back for
 what arrives. A task that reads would be cancelled with all others when asyncio.run ends, before
-those that still have a lock to give back; and each reply would cost a turn of the loop more.
+the tasks that still have to give back a lock; and each reply would cost a turn of the loop more.
 """
 
 from __future__ import annotations

@@ -8,32 +8,23 @@ from typing import Any, TypeVar
 
 from ..acquisition import Acquisition, Ask, Listen, Step
 from ..scripts import script
+from ..steps import run_async
 from .shared import AsyncParts
 
 T = TypeVar("T")
 
 
 class Running:
-    """An acquire on its way."""
+    """An acquire in progress."""
 
     def __init__(self, shared: AsyncParts, acquisition: Acquisition) -> None:
         self._shared = shared
         self._acquisition = acquisition
-        self._line: object = None  # that on which the last question went out
+        self._line: object = None  # the connection on which the last command was sent
 
     async def run(self, steps: Generator[Step, Any, T]) -> T:
-        """What the steps lead to. Raises WireError."""
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = await self._do(step)
-                except BaseException as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        """Do the steps; their result. Raises WireError."""
+        return await run_async(steps, self._do)
 
     async def _do(self, step: Step) -> Any:
         shared, acquisition = self._shared, self._acquisition

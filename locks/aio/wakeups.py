@@ -200,7 +200,7 @@ class AsyncWakeUps:
 
 
 async def _reply(asking: Awaitable[Any]) -> Any:
-    """What was answered, also where that is an error: without the right to ask, say."""
+    """The reply, or the error in its place: for instance without the right to ask."""
     try:
         return await asking
     except WireError as error:

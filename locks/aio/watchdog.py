@@ -76,7 +76,7 @@ class AsyncWatchdog(Renewals):
         return await self.connections.call_all(calls, within=timeout)
 
     async def _sleep(self) -> bool:
-        """Until something is due; False when there is nothing left to do."""
+        """Sleep until something is due. Returns False when there is nothing left to do."""
         due = self.next_due()
         if not self._idle:  # leases come and go: look again before sleeping for longer
             due = min(due, now() + self._tick)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
+from .. import compat
 from ..testing.process import LOCKS
 from ..testing.process import Process as Worker
 from ..testing.proxy import Proxy
@@ -63,3 +64,10 @@ def worker(server: Server) -> Iterator[Callable[[], Worker]]:
     yield start
     for each in workers:
         each.kill()
+
+
+@pytest.fixture
+def lock_of(client: redis.Redis) -> Iterator[Callable[..., compat.Lock]]:
+    """Makes `compat.Lock`s of one name."""
+    yield lambda **options: compat.Lock(client, "job", **options)
+    client.delete("job")  # what a test wrote there itself

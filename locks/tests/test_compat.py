@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,13 +20,6 @@ from ..testing.server import Server, eventually
 from .waiting import in_thread
 
 Make = Callable[..., compat.Lock]
-
-
-@pytest.fixture
-def lock_of(client: redis.Redis) -> Iterator[Make]:
-    """Makes locks of one name."""
-    yield lambda **options: compat.Lock(client, "job", **options)
-    client.delete("job")  # what a test wrote there itself
 
 
 def test_the_key_is_redis_py_s_and_its_value_is_the_token(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,13 +17,6 @@ from ..testing.server import Server, eventually, free_port
 from .waiting import in_thread
 
 Make = Callable[..., compat.Lock]
-
-
-@pytest.fixture
-def lock_of(client: redis.Redis) -> Iterator[Make]:
-    """Makes locks of one name."""
-    yield lambda **options: compat.Lock(client, "job", **options)
-    client.delete("job")  # what a test wrote there itself
 
 
 def test_two_that_queue_with_the_same_token_get_the_lock_one_after_the_other(

@@ -11,7 +11,7 @@ MOST_BUYERS = 1000
 MOST_STOCK = 10_000
 
 
-#: What to set for a strategy whose servers are not there, by its `needs`.
+#: A strategy's `needs` -> what to set if its servers are missing.
 MISSING = {
     "REDLOCK_URLS": "needs five more Redis servers: REDLOCK_URLS",
     "ZOOKEEPER_HOSTS": "needs ZooKeeper: ZOOKEEPER_HOSTS",
@@ -19,7 +19,7 @@ MISSING = {
 
 
 def choices() -> list[tuple[Strategy, str]]:
-    """Every strategy, and why it cannot be chosen here; empty where it can."""
+    """Every strategy with the reason why it cannot be chosen here, or an empty text."""
     return [(one, _missing(one)) for one in STRATEGIES.values()]
 
 

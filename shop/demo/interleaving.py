@@ -7,7 +7,7 @@
         b.finishes()                 # all of B happens now
         a.finishes()
 
-No sleep, no luck: which step follows which is the test's own text.
+No sleep and no luck: the test itself says which step follows which.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from django.db import connections
 
 from shop import probe
 
-#: Points that nobody stops at: what they lie between is decided elsewhere.
+#: Points at which no thread stops: other points decide the order there.
 PASSED = {"arrives", "begins", "reserve", "acquire", "release", "released"}
 #: Seconds until a thread that should have moved is given up.
 TIMEOUT = 15.0

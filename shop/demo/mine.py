@@ -1,7 +1,7 @@
 """Strategies from files of one's own: SHOP_DEMO_STRATEGIES=mine=path, in a demo alone.
 
-A file defines `buy(attempt)`. It is read again when it has changed: a save needs no restart.
-A file that does not load, or fails in its own code, is an error with its line and never a 500.
+A file defines `buy(attempt)`, and is read again after each change, without a restart. If it does
+not load or raises, the answer is an error that names the line, never a 500.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shop.errors import BadInput, ShopError
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES, Strategy
 
-#: What a purchase may raise; everything else is a mistake in the file.
+#: What a purchase may raise; anything else is a mistake in the file.
 ITS_OWN = (ShopError, KeyHasBought, LockError, redis.RedisError, DatabaseError, InterfaceError)
 
 
@@ -62,7 +62,7 @@ class OwnFile:
         self._loaded: tuple[tuple[int, int], ModuleType] | None = None
 
     def buy(self, attempt: Attempt) -> Receipt:
-        """Sell one unit as the file does it. Raises BrokenFile where the file is wrong."""
+        """Sell one unit with the file's `buy`. Raises BrokenFile where the file is wrong."""
         buy = self.load()
         try:
             receipt = buy(attempt)

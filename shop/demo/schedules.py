@@ -40,7 +40,7 @@ GLANCE = 0.003
 
 
 class Run(NamedTuple):
-    """What came of one schedule. `log`: who reached what, in the order in which it happened."""
+    """The outcome of one schedule. `log`: who reached what, in the order in which it happened."""
 
     schedule: str
     log: list[str]
@@ -143,7 +143,7 @@ class Scheduler:
         return Run(schedule, log, sale_report(sale.pk, buyers=2))
 
     def _points_of_a_purchase(self) -> list[str]:
-        """What a buyer comes by who is alone."""
+        """The points that a buyer passes when alone."""
         fast_commits()
         restock(product=PRODUCT, amount=1)
         reached: list[str] = []
@@ -199,13 +199,13 @@ class Scheduler:
 
 
 def fast_commits() -> None:
-    """Order and visibility stay what they are; only the disk is not waited for."""
+    """Do not wait for the disk; order and visibility stay the same."""
     with connection.cursor() as cursor:
         cursor.execute("SET synchronous_commit = off")
 
 
 def gate_the_commit() -> None:
-    """Make a point of it: a COMMIT of this thread is sent when the test says so."""
+    """Make the COMMIT a point, so that it is sent when the test says so."""
     wrapper = connections["default"]
     commit = wrapper.commit
 

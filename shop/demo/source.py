@@ -1,7 +1,7 @@
 """The code of a strategy, as the page shows it: what a reader needs, its decisive lines marked.
 
-Left out: imports, docstrings of functions, types of arguments, the entry in the registry, and what
-only records and stops purchases for the demo (`point`, `note`) or guards against misuse.
+Left out: imports, docstrings of functions, types of arguments, the entry in the registry, what only
+records and stops purchases for the demo (`point`, `note`), and guards against misuse.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _blocks(file: str) -> Iterator[Block]:
 
 
 def _block(file: str, node: ast.stmt, lines: list[str]) -> Block:
-    """The lines of a statement without noise, from the margin on."""
+    """The lines of a statement that the page shows, unindented."""
     decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
     shown = [it.lineno for it in decorators if ast.unparse(it) not in NOISE]
     first = min([node.lineno, *shown])
@@ -127,8 +127,8 @@ def _block(file: str, node: ast.stmt, lines: list[str]) -> Block:
 
 
 def _clean(function: ast.FunctionDef, kept: dict[int, str]) -> None:
-    """Take the noise of a function out of its lines, and the types out of its signature. A `try`
-    whose `finally` was nothing but noise goes too, and what it enclosed moves to the left."""
+    """Remove what the page leaves out, and the types of the signature. A `try` whose `finally`
+    would be empty is removed too, and its body moves to the left."""
     for node in ast.walk(function):
         if isinstance(node, ast.FunctionDef):
             _shorten(node, kept)

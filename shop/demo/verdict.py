@@ -1,11 +1,11 @@
-"""What the page calls a sale: its verdict, and the lock that the verdict is about."""
+"""The verdict that the page shows for a sale, and the lock that the verdict is about."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-#: Verdicts of the judge that later orders of the same sale refute.
+#: Verdicts of the judge that a later order of the same sale refutes.
 NOT_OVERSOLD = {"exact", "undersold"}
 
 
