@@ -84,8 +84,10 @@ class Buyer(FastHttpUser):
     def _prepare(self, rush: Rush, person: Person) -> None:
         """All that comes before the barrier. Raises TargetError."""
         with kept_open(self.client) as responses:
-            call(rush.target, rush.target.prepare, person)
-        require_good(responses)
+            try:
+                call(rush.target, rush.target.prepare, person)
+            finally:
+                require_good(responses)  # an answer that is an error says more than what follows
 
     def _buy(self, rush: Rush, person: Person) -> None:
         """Ask until an answer is final or the deadline is over. Raises TargetError."""
