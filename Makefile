@@ -6,6 +6,7 @@
 # make bench  RedisLock beside other locks, and its rush beside the floor
 # make http-servers  slow clients and a restart against the nodes' HTTP and other servers
 # make test   the whole test suite, on real PostgreSQL and Valkey
+# make test-whole what make test leaves out: whole commands, browsers, clusters
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
 # make fuzz   10,000 requests at random, to a node in a demo and to one that is none
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
@@ -36,7 +37,7 @@ unexport PYTHONSAFEPATH
 
 .PHONY: example-shop
 .PHONY: doctor demo matrix faults chaos bench serve workshop http-servers readme screenshots test
-.PHONY: test-fast test-workshop fuzz lint hooks lock audit sbom licences install install-dev clean
+.PHONY: test-fast test-whole test-workshop fuzz lint hooks lock audit sbom licences install install-dev clean
 
 # With .venv it also starts the servers; without it any Python will do.
 doctor:
@@ -80,13 +81,17 @@ screenshots: install-dev
 test: install-dev
 	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+test-whole: install-dev
+	@exec $(BIN)/python -m pytest --whole -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+
 test-workshop: install-dev
-	@exec $(BIN)/python -m pytest -n 3 --dist loadgroup workshop/tests/exercises.py $(ARGS)
+	@exec $(BIN)/python -m pytest -n 3 --dist loadgroup workshop/tests/exercises.py workshop/tests/sessions.py \
+	  workshop/tests/packs.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
-FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast export fault_proofs \
-  faults_command history html_report judge_by_chance lock_rules measure neutered_faults open_answers \
-  planted report rules rush target terminal timeline verdict))
+FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast database_proofs export \
+  fault_choice fault_proofs fault_steps faults_command history html_report judge_by_chance lock_rules \
+  measure neutered_faults open_answers planted report rules rush target terminal timeline verdict))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

@@ -72,6 +72,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
         locks=given.lock or (CONTRAST if given.command == "demo" else ()),
         repeat=given.repeat or (11 if given.command == "bench" else 1),
         verbose=given.verbose,
+        mine=given.mine or "",
         **{name: getattr(given, name) for name in SIZES if getattr(given, name) is not None},
     )
     return COMMANDS[given.command](setting, console)

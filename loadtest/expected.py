@@ -12,6 +12,7 @@ single process (1 node, 1 worker).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 VERDICTS = {"x": "exact", "O": "oversold", "U": "undersold", "D": "deadlock"}
 TABLE = """
@@ -107,6 +108,15 @@ def parse(table: str) -> dict[str, dict[str, str]]:
 
 #: Lock -> fault -> the verdict that is expected of the judge.
 EXPECTED = parse(TABLE)
+
+
+def expected_of(strategy: Mapping[str, Any]) -> Mapping[str, str]:
+    """Fault -> the verdict that is expected of this strategy. One that is not in the table, as that
+    of a workshop, brings its own as `verdicts`."""
+    found: Mapping[str, str] = strategy.get("verdicts") or EXPECTED[strategy["name"]]
+    return found
+
+
 #: Faults that no lock and no database survives without an operator or another setting of the
 #: servers. Their variants (`fence-ahead@raised`, `db-failover@sync`) show which.
 BEYOND_LOCKS = frozenset({"fence-ahead", "db-failover"})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from .aio import AsyncLease, AsyncRedisLock
 from .errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTimeout
 from .lease import Lease, LossReason, Release
 from .lock import Lock
 from .metrics import Metrics
+from .multi import MultiLease, MultiLock
 from .protocol import Inspection
 from .redis_lock import RedisLock
 
 __all__ = [
+    "AsyncLease",
+    "AsyncRedisLock",
     "Inspection",
     "Lease",
     "Lock",
@@ -20,6 +24,8 @@ __all__ = [
     "LockTimeout",
     "LossReason",
     "Metrics",
+    "MultiLease",
+    "MultiLock",
     "RedisLock",
     "Release",
 ]

@@ -1,22 +1,20 @@
-"""One acquire on its way: ask, queue, sleep until woken, and clean up if it fails."""
+"""One acquire, without I/O: what to do next, and what each answer means.
+
+`obtain` is a generator of steps. Whoever runs it does each step, by blocking a thread (blocking.py)
+or by awaiting it (aio/), and sends the answer back in: so there is one place that decides.
+"""
 
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from .clock import now
+from .command import Arg, WireError
 from .protocol import LEAVE, STAY, Answer, Wake, milliseconds, queue_args
-from .scripts import script
-from .shared import Shared
-from .wakeups import Watch
-from .wire import Arg, WireError
-
-if TYPE_CHECKING:
-    from .wakeups import Mailbox
+from .renewals import Renewals
+from .waiters import Waiters, Watch
 
 logger = logging.getLogger(__name__)
 
@@ -24,10 +22,35 @@ logger = logging.getLogger(__name__)
 FLOOR = 0.5
 
 
+class Ask(NamedTuple):
+    """Run this script on the lock's keys. Answer: its reply; or a WireError is thrown in."""
+
+    script: str
+    args: Sequence[Arg]
+    within: float  # seconds
+
+
+class Listen(NamedTuple):
+    """Subscribe. Answer at the latest at that second of our clock, or a WireError is thrown in."""
+
+    until: float
+
+
+class Sleep(NamedTuple):
+    """Wait in the mailbox. Answer: the wake-up, or None when it is time to ask."""
+
+    mailbox: Any
+
+
+Step: TypeAlias = Ask | Listen | Sleep
+Grant: TypeAlias = tuple[int, float]  # fence and deadline of the lease
+
+
 class Acquisition:
     """A token that wants the lock.
 
-    name, keys      of the lock
+    waiters         of this process, where the wake-up for the token arrives
+    renewals        take over what could not be cleaned up
     ttl, fence_ttl  seconds
     end             second of our clock at which the wait is over
     known           whether the server may know the token
@@ -35,7 +58,8 @@ class Acquisition:
 
     def __init__(
         self,
-        shared: Shared,
+        waiters: Waiters,
+        renewals: Renewals,
         name: str,
         keys: Sequence[bytes],
         token: str,
@@ -47,86 +71,78 @@ class Acquisition:
         self.token = token.encode()
         self.end = end
         self.known = False
-        self._shared = shared
-        self._wakeups = shared.wakeups
+        self.keys = keys
+        self._waiters = waiters
+        self._renewals = renewals
         self._name = name
-        self._keys = keys
         self._ttl = ttl
         self._fence_ttl_ms = milliseconds(fence_ttl)
+        self._watch = Watch()
 
-    def obtain(self, *, once: bool) -> tuple[int, float] | None:
-        """Fence and deadline of the lease, or None if the wait was over first.
+    def obtain(self, *, once: bool) -> Generator[Step, Any, Grant | None]:
+        """The steps that lead to the lease, or to None if the wait was over first.
 
-        Raises WireError. After any exception call cancel().
+        Passes a WireError on. After any exception undo it: see undo().
         """
-        if once or not self._wakeups.listening:
-            answer = self.ask(STAY)
+        if once or not self._waiters.listening:
+            answer = yield from self.ask(STAY)
             if once or answer.fence is not None:
                 return self._granted(answer)
         try:
-            mailbox, watch = self._wakeups.join(self._keys[0], self.token)
-            return self._queue(mailbox, watch)
+            mailbox, self._watch = self._waiters.join(self.keys[0], self.token)
+            while True:
+                yield Listen(self.end)
+                left = self.end - now()
+                if left <= 0:
+                    return self._granted((yield from self.ask(LEAVE)))
+                answer = yield from self.ask(*queue_args(self._waiters.channel, left))
+                if answer.fence is not None:
+                    return self._granted(answer)
+                self._watch.until = answer.asked + (answer.left if answer.left >= 0 else self._ttl)
+                wake: Wake | None = yield Sleep(mailbox)
+                if wake is not None:
+                    deadline = wake.deadline(answer, self._ttl, now())
+                    if deadline is not None:
+                        self._watch.until = now() + self._ttl
+                        return wake.fence, deadline
         finally:
-            self._wakeups.leave(self._keys[0], self.token)
+            self._waiters.leave(self.keys[0], self.token)
 
-    def ask(self, *what: Arg) -> Answer:
-        """What acquire.lua answers. Raises WireError."""
+    def ask(self, *what: Arg) -> Generator[Step, Any, Answer]:
+        """What acquire.lua answers."""
         asked = now()
         known, self.known = self.known, True
+        args = self.token, milliseconds(self._ttl), self._fence_ttl_ms, *what
         try:
-            args = self.token, milliseconds(self._ttl), self._fence_ttl_ms, *what
-            reply = self._call("acquire", *args, within=max(FLOOR, self.end - asked))
-            return Answer.parse(asked, reply)
+            reply = yield Ask("acquire", args, max(FLOOR, self.end - asked))
         except WireError as error:
             self.known = known or error.sent
             raise
+        return Answer.parse(asked, reply)
 
-    def cancel(self) -> None:
-        """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless."""
-        if not self.known:
-            return
-        args = self.token, self._fence_ttl_ms
-        ours = False
-        try:
-            ours = self._call("release", *args, within=FLOOR) == 1
-        except WireError as error:
-            logger.warning("%s: gave up, the server does not know yet: %s", self._name, error)
-        finally:
-            if not ours:  # a command that got no answer may be executed later
-                self._shared.watchdog.abandon(self.token, self._keys, args, ttl=self._ttl)
+    def asks_at(self) -> float:
+        """The second of our clock until which a waiter sleeps that is not woken: then the holder's
+        lease has ended, or the wait is over."""
+        return min(self.end, self._watch.ask_at(self.token))
 
-    def _queue(self, mailbox: Mailbox, watch: Watch) -> tuple[int, float] | None:
-        while True:
-            self._wakeups.listen(self.end)
-            left = self.end - now()
-            if left <= 0:
-                return self._granted(self.ask(LEAVE))
-            answer = self.ask(*queue_args(self._wakeups.channel, left))
-            if answer.fence is not None:
-                return self._granted(answer)
-            watch.until = answer.asked + (answer.left if answer.left >= 0 else self._ttl)
-            wake = _sleep(self, mailbox, watch)
-            if wake is not None:
-                deadline = wake.deadline(answer, self._ttl, now())
-                if deadline is not None:
-                    watch.until = now() + self._ttl
-                    return wake.fence, deadline
+    def undo(self) -> Ask | None:
+        """What leaves the queue, and gives the lock back if it is ours nevertheless.
 
-    def _granted(self, answer: Answer) -> tuple[int, float] | None:
+        None where the server cannot know of us. Whatever the answer is, say so to undone().
+        """
+        return Ask("release", (self.token, self._fence_ttl_ms), FLOOR) if self.known else None
+
+    def undone(self, reply: Any, *, in_order: bool = False) -> None:
+        """The reply to undo(), or the exception in its place.
+
+        in_order  it was surely executed after everything that was asked before
+        """
+        if isinstance(reply, WireError):
+            logger.warning("%s: gave up, the server does not know yet: %s", self._name, reply)
+        settled = reply == 1 or (in_order and isinstance(reply, int))
+        if not settled:  # a command that got no answer may be executed later
+            args = self.token, self._fence_ttl_ms
+            self._renewals.abandon(self.token, self.keys, args, ttl=self._ttl)
+
+    def _granted(self, answer: Answer) -> Grant | None:
         return None if answer.fence is None else (answer.fence, answer.deadline(self._ttl))
-
-    def _call(self, name: str, *args: Arg, within: float) -> Any:
-        return self._shared.connections.call(script(name), self._keys, args, within=within)
-
-
-def _sleep(acquisition: Acquisition, mailbox: Mailbox, watch: Watch) -> Wake | None:
-    """The wake-up, or None when it is time to ask: the subscription broke, the holder's lease ended
-    or the wait is over."""
-    while True:
-        left = min(acquisition.end, watch.ask_at(acquisition.token)) - now()
-        if left <= 0:
-            return None
-        try:
-            return mailbox.get(timeout=min(left, threading.TIMEOUT_MAX))
-        except queue.Empty:
-            continue

@@ -1,99 +1,44 @@
-"""One acquisition of a lock: its token, its fence and how long it can be trusted."""
+"""One acquisition of a lock by a thread: checked, extended, handed over, released."""
 
 from __future__ import annotations
 
-import logging
-import os
-import secrets
 import threading
 from collections.abc import Callable
-from enum import StrEnum
+from typing import Any, Protocol
 
+from .base_lease import BaseLease
 from .callbacks import callbacks
-from .clock import now
-from .errors import LockLost, LockNotHeld
 from .lazily import lazily
-
-logger = logging.getLogger(__name__)
-
-
-class Release(StrEnum):
-    """What a release found."""
-
-    RELEASED = "released"  # the lock was ours, and is free now
-    EXPIRED = "expired"  # the lock was no longer ours; nothing was touched
-    UNKNOWN = "unknown"  # the server did not answer; the lock is free at the latest after its ttl
+from .outcomes import LossReason as LossReason
+from .outcomes import Release as Release
 
 
-class LossReason(StrEnum):
-    """How a lease was lost."""
+class Keeper(Protocol):
+    """What a lease asks of the lock that it came from. Methods raise LockLost, LockBackendError."""
 
-    GONE = "gone"  # the server has no such lock any more: deleted, evicted, restarted empty
-    TAKEN = "taken"  # the server says that somebody else holds the lock
-    EXPIRED = "expired"  # the deadline passed: the server was not reached, or we were paused
-    MAX_HOLD = "max_hold"  # held for longer than allowed, and not renewed any more
-
-
-#: Cached, since os.getpid() is a system call for each lease; refreshed after a fork.
-_pid = os.getpid()
+    def extend(self, lease: Lease, seconds: float) -> None: ...
+    def owned(self, lease: Lease) -> bool: ...
+    def hand_over(self, lease: Lease, within: float | None) -> str: ...
 
 
-def _after_fork() -> None:
-    global _pid
-    _pid = os.getpid()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def new_token() -> str:
-    """A value that no other acquisition has: 128 random bits behind the process's id."""
-    return f"{_pid}-{secrets.token_hex(16)}"
-
-
-class Lease:
+class Lease(BaseLease):
     """One acquisition. Belongs to no thread; whoever has it may check or release it.
 
-    token     names this acquisition, and no other one ever made
-    fence     strictly rising integer for the storage to check, or None where the lock has none
-    waited_seconds  from asking for the lock to having it
-    deadline  second of our clock (clock.py) from which the lease can no longer be trusted;
-              renewing moves it
-    loss      how it was lost (`LossReason`), None until that is known
-    outcome   what the release found (`Release`), None while the lease is held
+    See `BaseLease` for what it knows.
     """
 
     def __init__(
         self,
         *,
-        name: str,
-        token: str,
-        deadline: float,
         release: Callable[[Lease], Release],
-        fence: int | None = None,
-        waited_seconds: float = 0.0,
         on_lost: Callable[[Lease, LossReason], None] | None = None,
+        keeper: Keeper | None = None,
+        **known: Any,
     ) -> None:
-        self.name = name
-        self.token = token
-        self.fence = fence
-        self.waited_seconds = waited_seconds
-        self.deadline = deadline
-        self.loss: LossReason | None = None
-        self.outcome: Release | None = None
+        super().__init__(**known)
+        self._keeper = keeper
         self._release = release
         self._on_lost = on_lost
-        self._losing = threading.Lock()
-        self._pid = _pid
-        self._acquired = now()
-        self._held: float | None = None
-
-    @property
-    def lost(self) -> bool:
-        """Whether the lease can no longer be trusted although it was not released."""
-        if self.loss is not None:
-            return True
-        return self.outcome is None and now() >= self.deadline
 
     @property
     def lost_event(self) -> threading.Event:
@@ -103,78 +48,53 @@ class Lease:
             event.set()
         return event
 
-    @property
-    def held_seconds(self) -> float:
-        """How long the lease was held, or has been held so far."""
-        return now() - self._acquired if self._held is None else self._held
-
-    @property
-    def foreign(self) -> bool:
-        """Whether the lease was acquired by another process, from which this one was forked."""
-        return _pid != self._pid
-
-    def remaining(self) -> float:
-        """Seconds for which the lease can still be trusted; 0 when it cannot.
-
-        Read from the clock of this machine, not from the server: right even in a process that was
-        paused, and on a machine that was suspended.
-        """
-        if self.outcome is not None or self.loss is not None:
-            return 0.0
-        return max(0.0, self.deadline - now())
-
-    def check(self) -> None:
-        """Raise LockLost when the lease can no longer be trusted. Costs no round trip.
-
-        Raises LockNotHeld when the lease was released before or belongs to another process.
-        """
-        self._check_ours()
-        if self.outcome is not None:
-            raise LockNotHeld("the lease was released; acquire a new one", name=self.name)
-        if self.remaining() <= 0.0:
-            self.mark_lost(LossReason.EXPIRED)
-            raise LockLost(name=self.name)
-
-    def mark_lost(self, reason: LossReason) -> None:
-        """Mark the lease lost, log it, set `lost_event`, and call on_lost in another thread.
-
-        Idempotent: only the first call counts.
-        """
-        with self._losing:
-            if self.loss is not None:
-                return
-            self.loss = reason
-        self.lost_event.set()
-        logger.warning(
-            "%s: lease lost after %.3f s: %s", self.name, self.held_seconds, reason.value
-        )
-        if self._on_lost is not None:
-            callbacks.call(self._on_lost, self, reason)
-
     def release(self) -> Release:
         """Release the lock and return what was found; see `Release`.
 
         Raises LockNotHeld when the lease was released before or belongs to another process.
         After UNKNOWN it may be called again.
         """
-        self._check_ours()
-        if self.outcome not in (None, Release.UNKNOWN):
-            raise LockNotHeld("the lease was released before; release it once", name=self.name)
-        if self._held is None:
-            self._held = now() - self._acquired
+        self._begin_release()
         try:
-            self.outcome = self._release(self)
+            outcome = self._release(self)
         except BaseException:
             self.outcome = Release.UNKNOWN
             raise
-        if self.outcome is not Release.RELEASED:
-            logger.warning(
-                "%s: release after %.3f s: %s", self.name, self._held, self.outcome.value
-            )
-        return self.outcome
+        return self._end_release(outcome)
 
-    def _check_ours(self) -> None:
-        if self.foreign:
-            raise LockNotHeld(
-                "the lease was acquired in another process; acquire one here", name=self.name
-            )
+    def extend(self, seconds: float) -> None:
+        """Make the lease last for at least so many seconds from now. One round trip.
+
+        For a step in which nothing can be renewed, and for a lock that is not renewed at all. Never
+        makes it shorter. Raises LockLost when the lock is no longer ours, LockBackendError when the
+        server is not reached: then the lease is good until the deadline that it had.
+        """
+        self._asked_of().extend(self, seconds)
+
+    def owned(self) -> bool:
+        """Whether the server says that the lock is ours, at this moment. check() asks nobody.
+
+        Raises LockBackendError.
+        """
+        return self._asked_of().owned(self)
+
+    def hand_over(self, within: float | None = None) -> str:
+        """Give the lease to another process, which passes the returned text to `lock.adopt()`.
+
+        From here on the lease is of no use in this process, and leaving its block releases nothing.
+        It ends unless it is adopted within so many seconds, the lock's ttl if None is given. Raises
+        LockLost, LockBackendError: then it is still held here.
+        """
+        return self._asked_of().hand_over(self, within)
+
+    def _asked_of(self) -> Keeper:
+        self.check_may_ask()
+        if self._keeper is None:
+            raise NotImplementedError(f"{self.name}: only a RedisLock's lease can do this")
+        return self._keeper
+
+    def _announce(self, reason: LossReason) -> None:
+        """Set `lost_event`, and call on_lost in another thread."""
+        self.lost_event.set()
+        if self._on_lost is not None:
+            callbacks.call(self._on_lost, self, reason)

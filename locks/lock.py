@@ -8,18 +8,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .errors import LockTimeout
-from .lease import Lease, Release
+from .lease import Lease
 
 F = TypeVar("F", bound=Callable[..., Any])
+L = TypeVar("L", bound=Lease, covariant=True)
 
 #: Functions whose body runs after their call has returned.
 RUN_LATER = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
 
 #: Shortest lease that makes sense: a server's expiry is counted in milliseconds.
 SHORTEST_TTL = 0.001
+
+
+def check_name_and_ttl(name: str, ttl: float) -> None:
+    """Raises ValueError."""
+    if not name:
+        raise ValueError("a lock needs a name: say what it protects, for instance 'product:42'")
+    if not (math.isfinite(ttl) and ttl >= SHORTEST_TTL):
+        raise ValueError(f"ttl is {ttl!r}: give seconds, finite and at least {SHORTEST_TTL}")
 
 
 class Lock(ABC):
@@ -30,10 +39,7 @@ class Lock(ABC):
     """
 
     def __init__(self, name: str, *, ttl: float) -> None:
-        if not name:
-            raise ValueError("a lock needs a name: say what it protects, for instance 'product:42'")
-        if not (math.isfinite(ttl) and ttl >= SHORTEST_TTL):
-            raise ValueError(f"ttl is {ttl!r}: give seconds, finite and at least {SHORTEST_TTL}")
+        check_name_and_ttl(name, ttl)
         self.name = name
         self.ttl = ttl
 
@@ -51,7 +57,7 @@ class Lock(ABC):
         except LockTimeout:
             return None
 
-    def hold(self, wait: float | None) -> Hold:
+    def hold(self, wait: float | None) -> Hold[Lease]:
         """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a function.
 
         Leaving the block never replaces the block's own exception. A lease that expired meanwhile
@@ -63,15 +69,15 @@ class Lock(ABC):
         return Hold(self, wait)
 
 
-class Hold(AbstractContextManager[Lease], ContextDecorator):
+class Hold(AbstractContextManager[L], ContextDecorator):
     """What Lock.hold returns: acquires on entering, releases on leaving."""
 
     def __init__(self, lock: Lock, wait: float | None) -> None:
         self._lock = lock
         self._wait = wait
-        self._lease: Lease | None = None
+        self._lease: L | None = None
 
-    def _recreate_cm(self) -> Hold:
+    def _recreate_cm(self) -> Hold[L]:
         """For ContextDecorator: each call of a decorated function has a lease of its own."""
         return Hold(self._lock, self._wait)
 
@@ -85,11 +91,11 @@ class Hold(AbstractContextManager[Lease], ContextDecorator):
                 )
         return super().__call__(function)
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> L:
         if self._lease is not None:
             raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
-        self._lease = self._lock.acquire(self._wait)
-        return self._lease
+        self._lease = lease = cast(L, self._lock.acquire(self._wait))
+        return lease
 
     def __exit__(
         self,
@@ -106,6 +112,5 @@ class Hold(AbstractContextManager[Lease], ContextDecorator):
             if error is None:
                 raise
             error.add_note(f"{lease.name}: and its release failed: {failed!r}")
-        if error is not None and (lease.loss is not None or lease.outcome is Release.EXPIRED):
-            found = lease.loss or lease.outcome
-            error.add_note(f"{lease.name}: the lease was lost in this block: {found}")
+        if error is not None:
+            lease.add_note_to(error)

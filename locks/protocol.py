@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import re
+import secrets
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,16 +18,51 @@ ANY_HOLDER = b"*"
 # What acquire.lua does when the lock is taken.
 STAY, QUEUE, LEAVE = b"stay", b"queue", b"leave"
 
+# What the milliseconds of renew.lua are.
+LEAST, ADD, SET = b"least", b"add", b"set"
 
-def keys_of(name: str) -> tuple[bytes, ...]:
+
+def keys_of(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
     """The keys of hand_over.lua for a lock's name: lock, queue, waiters, fence.
 
     The name is the hash tag, so all four share a cluster slot; braces in it are escaped, so that
     no name can end the tag early.
+
+    key  the lock's own key where it is given, because other programs know it; the other three
+         follow it into its slot (unless it has a closing brace and no hash tag), and are no keys
+         of any other lock
     """
-    escaped = name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
-    lock = b"lock:{%b}" % escaped.encode()
-    return lock, lock + b":queue", lock + b":waiters", lock + b":fence"
+    if key is None:
+        lock = beside = b"lock:{%b}" % _escape(name.encode())
+    else:
+        lock = key
+        beside = b"lock:{%b}:key:%b" % (hashed_of(key), _escape(key))
+    return lock, beside + b":queue", beside + b":waiters", beside + b":fence"
+
+
+def hashed_of(key: bytes) -> bytes:
+    """The part of a key that says in which slot of a cluster it is: its hash tag, or all of it."""
+    tag = re.match(rb"[^{]*\{([^}]+)\}", key)
+    return tag[1] if tag else key
+
+
+def _escape(name: bytes) -> bytes:
+    return name.replace(b"%", b"%25").replace(b"{", b"%7B").replace(b"}", b"%7D")
+
+
+def renew_args(
+    token: str | bytes, seconds: float, how: bytes = LEAST, heir: str | bytes | None = None
+) -> tuple[str | bytes | int, ...]:
+    """The arguments of renew.lua; heir is the token that has the lock from now on, if another."""
+    return token, milliseconds(seconds), how, token if heir is None else heir
+
+
+def channel_for(tag: bytes = b"") -> bytes:
+    """A channel that nobody has, or ever had, for the waiters of this process.
+
+    tag  in a cluster: the hash tag of a lock; hand_over.lua finds by its braces that it is sharded
+    """
+    return b"lock:wake:%b%d-%b" % (tag, os.getpid(), secrets.token_hex(8).encode())
 
 
 def milliseconds(seconds: float) -> int:
@@ -127,7 +165,7 @@ class Inspection:
         """Reply of inspect.lua."""
         owner, left, fence, waiters = reply
         return cls(
-            owner=owner.decode() if owner else None,
+            owner=owner.decode(errors="backslashreplace") if owner else None,  # whoever wrote it
             left=max(0, left) / 1000,
             fence=int(fence) if fence else None,
             waiters=tuple(token.decode() for token in waiters),

@@ -1,6 +1,6 @@
 """RedisLock: the lock to copy. One Redis or Valkey server, first in first out, fenced, renewed.
 
-Who holds the lock stands in the data, in a key with an expiry. Whoever finds it taken queues in
+The lock's holder is in the data, in a key with an expiry. Whoever finds it taken queues in
 the same script; the script that releases it gives it to the first waiter that is alive and still
 wants it, and wakes that one (wakeups.py). So a contended acquisition is two commands, nobody
 barges in, and it costs the same however many wait. A thread renews what is held (watchdog.py).
@@ -17,39 +17,52 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from .acquisition import Acquisition
+from . import blocking
+from .base_lease import new_token
 from .clock import now
-from .errors import LockBackendError, LockTimeout
-from .lease import Lease, LossReason, Release, new_token
+from .cluster import Slot, cluster_of
+from .command import Arg, WireError
+from .errors import LockTimeout
+from .keeper import Handed, Keeper, Keeping
+from .lease import Lease, LossReason, Release
 from .lock import Lock
 from .metrics import Metrics, emit
-from .protocol import ANY_HOLDER, FENCE_TTL, Inspection, keys_of, milliseconds
+from .protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
 from .scripts import script
 from .shared import shared_of
-from .watchdog import Renewal
-from .wire import Arg, WireError
+from .terms import Terms
 
 logger = logging.getLogger(__name__)
 
 
-class Client(Protocol):
+class SingleClient(Protocol):
     """redis.Redis, or valkey.Valkey."""
 
     @property
     def connection_pool(self) -> Any: ...
 
 
-class RedisLock(Lock):
+class ClusterClient(Protocol):
+    """redis.RedisCluster, or valkey.ValkeyCluster."""
+
+    def get_nodes(self) -> Any: ...
+
+
+Client: TypeAlias = SingleClient | ClusterClient
+
+
+class RedisLock(Terms, Lock):
     """Mutual exclusion by name on one Redis, with a fence for the storage to check.
 
-    client    a redis.Redis (or valkey.Valkey), which says where the server is and, by its
-              socket_timeout, how long a silent one is waited for; the lock opens connections of its
-              own, which all locks of one client share
+    client    a redis.Redis or redis.RedisCluster (or valkey-py's), which says where the server is
+              and, by its socket_timeout, how long a silent one is waited for; the lock opens
+              connections of its own, which all locks of one client share
     name      what is locked, any non-empty text
+    key       the lock's key in Redis, where another program locks the same with a key of its own
+              making, as redis-py's Lock does with its name; not given: one that nothing else uses
     ttl       seconds that the lock survives a holder that stopped answering
     renew     whether a living holder's lease is renewed each ttl / 3
     max_hold  seconds after which a lease is renewed no more, None: as long as its process lives
@@ -72,35 +85,41 @@ class RedisLock(Lock):
         name: str,
         *,
         ttl: float,
+        key: str | bytes | None = None,
         renew: bool = True,
         max_hold: float | None = None,
         fence_ttl: float = FENCE_TTL,
         on_lost: Callable[[Lease, LossReason], None] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        super().__init__(name, ttl=ttl)
-        pool = getattr(client, "connection_pool", None)
-        kind = getattr(pool, "connection_class", None)
-        if kind is None or inspect.iscoroutinefunction(kind.connect):
-            raise TypeError(
-                f"client is {type(client).__module__}.{type(client).__name__}: "
-                "RedisLock needs a redis.Redis, not one for asyncio or a cluster"
-            )
-        if max_hold is not None and not max_hold >= ttl:
-            raise ValueError(f"max_hold is {max_hold!r}: give seconds, at least the ttl of {ttl}")
-        if not fence_ttl >= ttl or fence_ttl == math.inf:
-            raise ValueError(f"fence_ttl is {fence_ttl!r}: give seconds, at least the ttl of {ttl}")
+        super().__init__(
+            name,
+            ttl=ttl,
+            key=key,
+            renew=renew,
+            max_hold=max_hold,
+            fence_ttl=fence_ttl,
+            metrics=metrics,
+        )
         self.client = client
-        self.renew = renew
-        self.max_hold = max_hold
-        self.fence_ttl = fence_ttl
         self.on_lost = on_lost
-        self.metrics = metrics
-        self._keys = keys_of(name)
-        self._shared = shared_of(pool)  # keeps the three alive
-        self._server = self._shared.connections
+        self._shared = self._parts(client)  # keeps them alive
+        self._server: Any = self._shared.connections
         self._wakeups = self._shared.wakeups
         self._watchdog = self._shared.watchdog
+        self._keeper = Keeper(self._call, Keeping(self._watchdog, ttl=ttl, metrics=metrics))
+
+    def _parts(self, client: Any) -> blocking.Parts:
+        pool = getattr(client, "connection_pool", None)
+        kind = getattr(pool, "connection_class", None)
+        if kind is not None and not inspect.iscoroutinefunction(kind.connect):
+            return shared_of(pool)
+        if hasattr(client, "nodes_manager") and not hasattr(client, "__await__"):
+            return Slot(cluster_of(client), self._keys[0])
+        raise TypeError(
+            f"client is {type(client).__module__}.{type(client).__name__}: RedisLock needs a "
+            "redis.Redis or a redis.RedisCluster; for redis.asyncio there is AsyncRedisLock"
+        )
 
     def acquire(self, wait: float | None) -> Lease:
         """Take the lock, queueing for at most `wait` seconds (None: as long as it takes).
@@ -110,27 +129,20 @@ class RedisLock(Lock):
         the server answers again. A silent server is waited for until the end of the wait, but at
         least 0.5 s and at most the client's socket_timeout; then once more for 0.5 s.
         """
-        if wait is not None and not wait >= 0:
-            raise ValueError(f"wait is {wait!r}: give seconds, 0 to try once, None for no end")
         started = now()
         token = new_token()
-        acquisition = Acquisition(
-            self._shared,
-            self.name,
-            self._keys,
-            token,
-            ttl=self.ttl,
-            fence_ttl=self.fence_ttl,
-            end=math.inf if wait is None else started + wait,
+        acquisition = self._acquisition(
+            self._wakeups.waiters, self._watchdog, token, wait=wait, started=started
         )
         lease = None
         try:
-            lease = self._lease(token, acquisition.obtain(once=wait == 0), started)
+            steps = acquisition.obtain(once=wait == 0)
+            lease = self._lease(token, blocking.run(self._shared, acquisition, steps), started)
         except WireError as error:
-            acquisition.cancel()
+            blocking.undo(self._shared, acquisition)
             raise self._unknown(error) from error.__cause__
         except BaseException:
-            acquisition.cancel()
+            blocking.undo(self._shared, acquisition)
             raise
         finally:
             emit(self.metrics, "waited", self.name, now() - started, lease is not None)
@@ -162,7 +174,31 @@ class RedisLock(Lock):
         except WireError as error:
             raise self._unknown(error) from error.__cause__
 
-    def _lease(self, token: str, granted: tuple[int, float] | None, started: float) -> Lease | None:
+    def adopt(self, handed: str, *, token: str | None = None) -> Lease:
+        """Go on with a lease that another process handed over; `handed` is what it returned.
+
+        Only one can: the first. The lease is renewed and released here from now on.
+
+        token  for the lease in this process; not given: one that nobody else has. Where a given
+               one gets no answer, the lock may stay taken for a ttl
+
+        Raises ValueError for a text that is no lease of this lock, LockLost when the lease is over,
+        or was adopted before, LockBackendError.
+        """
+        before, mine, started = Handed.parse(handed, self.name), token or new_token(), now()
+        release = self._release_args(mine) if token is None else None
+        steps = self._keeper.keeping.adopt(before, mine, self._keys, release)
+        try:
+            deadline = self._keeper.run(steps)
+        except WireError as error:
+            raise self._unknown(error) from error.__cause__
+        lease = self._lease(mine, (before.fence, deadline), started)
+        assert lease is not None
+        return lease
+
+    def _lease(
+        self, token: str, granted: tuple[int | None, float] | None, started: float
+    ) -> Lease | None:
         if granted is None:
             return None
         fence, deadline = granted
@@ -174,41 +210,24 @@ class RedisLock(Lock):
             release=self._release,
             waited_seconds=now() - started,
             on_lost=self._lost if self.on_lost or self.metrics else None,
+            keeper=self._keeper,
         )
-        stop = math.inf if self.max_hold is None else now() + self.max_hold
-        self._watchdog.add(
-            Renewal(
-                lease,
-                key=self._keys[0],
-                ttl=self.ttl,
-                stop=stop if self.renew else 0.0,
-                metrics=self.metrics,
-            )
-        )
+        self._watchdog.add(self._renewal(lease))
         return lease
 
     def _lost(self, lease: Lease, reason: LossReason) -> None:
-        emit(self.metrics, "lost", self.name, reason)
+        self._count_loss(reason)
         if self.on_lost is not None:
             self.on_lost(lease, reason)
 
     def _release(self, lease: Lease) -> Release:
         self._watchdog.remove(lease.token)
-        asked_before = lease.outcome is Release.UNKNOWN
-        outcome = Release.UNKNOWN
         try:
-            if self._call("release", lease.token, milliseconds(self.fence_ttl)) == 1:
-                outcome = Release.RELEASED
-            elif not asked_before:  # else it may have been the release before that freed it
-                outcome = Release.EXPIRED
+            reply = self._call("release", *self._release_args(lease.token))
         except WireError as error:
-            logger.warning("%s: not released, its ttl ends it: %s", self.name, error)
-        emit(self.metrics, "held", self.name, lease.held_seconds, outcome)
-        return outcome
+            reply = error
+            self._watchdog.release_again(lease.token, self._keys, self.ttl, self.fence_ttl)
+        return self._found(lease, reply)
 
     def _call(self, name: str, *args: Arg) -> Any:
         return self._server.call(script(name), self._keys, args, within=None)
-
-    def _unknown(self, error: WireError) -> LockBackendError:
-        text = f"the server was not reached or refused, nothing is known about the lock: {error}"
-        return LockBackendError(text, name=self.name)

@@ -11,9 +11,10 @@ import weakref
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from .command import Address
 from .wakeups import WakeUps
 from .watchdog import Watchdog
-from .wire import Address, Connections
+from .wire import Connections
 
 
 class Shared:
@@ -26,8 +27,15 @@ class Shared:
         self.wakeups = WakeUps(address, self.watchdog)
         self.connections.on_demoted = self.wakeups.resubscribe
         self.watchdog.on_demoted = self.connections.demoted
+        self.wakeups.on_demoted = self.connections.disconnect
         parts = self.connections, self.watchdog, self.wakeups
         weakref.finalize(self, _close, *parts).atexit = False
+
+    def after_fork(self) -> None:
+        """In the child: what the parent has open is the parent's."""
+        self.connections.disconnect()
+        self.wakeups.after_fork()
+        self.watchdog.after_fork()
 
 
 def _close(connections: Connections, watchdog: Watchdog, wakeups: WakeUps) -> None:
@@ -47,9 +55,7 @@ def shared_of(pool: Any) -> Shared:
 
 def _after_fork() -> None:
     for shared in list(_shared.values()):
-        shared.connections.disconnect()
-        shared.wakeups.after_fork()
-        shared.watchdog.after_fork()
+        shared.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

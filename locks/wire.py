@@ -5,8 +5,6 @@ was lost would be repeated and find the lock gone; a wait of one second would la
 retry. So the lock takes from the client where and how to connect, and leaves its retries, its
 decoding and its pool alone. A waiter holds no connection, so there are never more of them than
 threads that talk to the server at one moment.
-
-Errors are distinguished by the names of their classes: redis-py and valkey-py have the same names.
 """
 
 from __future__ import annotations
@@ -17,66 +15,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from .command import (
+    Address,
+    Arg,
+    Call,
+    WireError,
+    eval_,
+    evalsha,
+    has_moved,
+    is_a,
+    is_of_the_client,
+    is_refusal_of_replica,
+)
 from .scripts import Script
-
-Arg = bytes | str | int
-Call = tuple[Script, Sequence[bytes], Sequence[Arg]]  # a script with its KEYS and ARGV
-
-#: Seconds that a silent server is waited for where the client says nothing.
-TIMEOUT = 5.0
-
-#: What our connections do not take over from the client's ...
-NOT_OURS = {
-    "event_dispatcher",
-    "health_check_interval",
-    "himport_registry",
-    "maint_notifications_config",
-    "maint_notifications_pool_handler",
-    "oss_cluster_maint_notifications_handler",
-    "parser_class",
-    "retry_on_error",
-    "retry_on_timeout",
-    "socket_connect_timeout",
-    "socket_timeout",
-}
-#: ... and what they have instead (RESP2, in which a subscription's messages are plain replies).
-OURS = {"retry": None, "decode_responses": False, "protocol": 2}
-
-
-class WireError(Exception):
-    """No answer from the server, or an error for one. The cause is redis-py's exception.
-
-    sent  whether the command was sent, and so may have been, or will be, executed
-    """
-
-    def __init__(self, cause: BaseException, *, sent: bool) -> None:
-        super().__init__(str(cause) or type(cause).__name__)
-        self.sent = sent
-        self.__cause__ = cause
-
-
-def is_a(error: BaseException, name: str) -> bool:
-    """Whether the error's class, or one of its bases, has this name."""
-    return any(kind.__name__ == name for kind in type(error).__mro__)
-
-
-def is_of_the_client(error: BaseException) -> bool:
-    """Whether redis-py or valkey-py raised it, or the socket below."""
-    return is_a(error, "RedisError") or is_a(error, "ValkeyError") or isinstance(error, OSError)
-
-
-class Address:
-    """Where a client's commands go, as whom and how safely: all of its connections' options."""
-
-    def __init__(self, pool: Any) -> None:
-        given = pool.connection_kwargs
-        self._class = pool.connection_class
-        self._options: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
-        self.timeout: float = given.get("socket_timeout") or TIMEOUT
-
-    def connection(self) -> Any:
-        """A connection for one thread at a time, not yet open."""
-        return self._class(**self._options)
 
 
 class Connections:
@@ -88,10 +39,17 @@ class Connections:
         self.on_demoted: Callable[[], None] = lambda: None
 
     def call(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        args: Sequence[Arg],
+        *,
+        within: float | None,
+        asking: bool = False,
     ) -> Any:
         """Run the script, by its SHA-1, or its text where the server has not got it.
 
+        asking  whether a node of a cluster sent us here by ASK
         within  seconds that connecting, and then the answer, may take at most; the client's socket
                 timeout if that is less, or if None is given
 
@@ -108,11 +66,11 @@ class Connections:
             open_connection(connection, timeout)
             sent = True
             try:
-                reply = _ask(connection, "EVALSHA", script.sha, keys, args)
+                reply = _ask(connection, evalsha(script, keys, args), asking)
             except Exception as error:
                 if not is_a(error, "NoScriptError"):
                     raise
-                reply = _ask(connection, "EVAL", script.text, keys, args)
+                reply = _ask(connection, eval_(script, keys, args), asking)
             reusable = True
             return reply
         except Exception as error:
@@ -127,6 +85,18 @@ class Connections:
                 self._idle.append(connection)
             else:  # its next reply would be anybody's
                 connection.disconnect()
+
+    def run(self, *command: str, within: float) -> Any:
+        """The reply to a command without a script, on a connection for it. Raises WireError."""
+        connection = self._address.connection()
+        try:
+            open_connection(connection, min(within, self._address.timeout))
+            connection.send_command(*command)
+            return connection.read_response(disable_decoding=True)
+        except Exception as error:
+            raise WireError(error, sent=True) from error
+        finally:
+            connection.disconnect()
 
     def demoted(self) -> None:
         """The server became a replica: close what leads there, and say so to on_demoted."""
@@ -169,22 +139,6 @@ def _is_stale(connection: Any) -> bool:
         return True
 
 
-def has_moved(connection: Any) -> bool:
-    """Whether it leads to a master that the Sentinels, asked since by another, have replaced.
-
-    A master that is cut off from its Sentinels closes nothing, and goes on granting locks.
-    """
-    found = getattr(getattr(connection, "connection_pool", None), "master_address", None)
-    return found is not None and found != (connection.host, connection.port)
-
-
-def is_refusal_of_replica(error: BaseException) -> bool:
-    """Whether a server refused because it is a replica: it was demoted, and keeps its clients."""
-    return is_a(error, "ReadOnlyError") or (
-        is_a(error, "ResponseError") and "READONLY" in str(error)
-    )
-
-
 def hang_up(connection: Any) -> None:
     """End a connection on which another thread is reading: that thread finds it closed."""
     sock = getattr(connection, "_sock", None)
@@ -193,20 +147,22 @@ def hang_up(connection: Any) -> None:
             sock.shutdown(socket.SHUT_RDWR)
 
 
-def _command(
-    name: str, script: str, keys: Sequence[bytes], args: Sequence[Arg]
-) -> list[bytes | str]:
-    """Without ints: hiredis crashes when a signal handler raises while it packs one."""
-    parts: list[bytes | str] = [name, script, b"%d" % len(keys), *keys]
-    parts += [b"%d" % arg if isinstance(arg, int) else arg for arg in args]
-    return parts
-
-
-def _ask(
-    connection: Any, name: str, script: str, keys: Sequence[bytes], args: Sequence[Arg]
-) -> Any:
-    connection.send_command(*_command(name, script, keys, args))
+def _ask(connection: Any, command: Sequence[bytes | str], asking: bool) -> Any:
+    if asking:
+        connection.send_command("ASKING")
+        connection.read_response()
+    connection.send_command(*command)
     return connection.read_response(disable_decoding=True)
+
+
+def ask(connection: Any, *command: bytes | str) -> Any:
+    """The reply, or the error for one. Raises what the connection's class does otherwise."""
+    try:
+        return _ask(connection, command, asking=False)
+    except Exception as error:
+        if not is_a(error, "ResponseError"):
+            raise
+        return error
 
 
 def call_all(connection: Any, calls: Sequence[Call], timeout: float) -> list[Any]:
@@ -229,7 +185,7 @@ def call_all(connection: Any, calls: Sequence[Call], timeout: float) -> list[Any
 
 
 def _exchange(connection: Any, calls: Sequence[Call]) -> list[Any]:
-    commands = [_command("EVALSHA", script.sha, keys, args) for script, keys, args in calls]
+    commands = [evalsha(*call) for call in calls]
     connection.send_packed_command(connection.pack_commands(commands))
     replies: list[Any] = []
     for _ in commands:

@@ -83,7 +83,7 @@ class Postgres:
         return int((self.data / "postmaster.pid").read_text().splitlines()[0])
 
     def _run(self, installed: Installed) -> None:
-        """Start the server itself. pg_ctl would hand its paths to a shell."""
+        """Start the server itself. pg_ctl would pass its paths to a shell."""
         sockets = self._make_socket_folder(installed.user)
         process = ServerProcess("PostgreSQL", self.data / "log")
         process.start(

@@ -1,4 +1,4 @@
-"""Sales with what they came to, and orders as a record: nothing of either is edited by hand."""
+"""Sales with what they came to, and orders as a record: neither can be edited."""
 
 from __future__ import annotations
 

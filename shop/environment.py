@@ -34,7 +34,7 @@ def next_database(url: str) -> str:
 
 def with_login(url: str, *, user: str, password: str) -> str:
     """`url` with user and password, unless it has some or there is no password: so that a URL can
-    stand in a compose file and its password in a file of its own."""
+    be in a compose file and its password in a file of its own."""
     parts = urlsplit(url)
     if not password or "@" in parts.netloc:
         return url

@@ -2,7 +2,7 @@
 
 A fence is the microsecond of the locks' Redis at which its lock was acquired, or one more than the
 one before. After a move to a Redis that is empty and whose clock is behind, new fences are lower
-than those that the database has seen. It refuses every holder, and has to: it cannot tell them from
+than those that the database has seen. It has to refuse every holder: it cannot distinguish new from
 stale ones. Nothing is sold until the clock has caught up, or raise_fence has run.
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from locks.lease import Release
-from shop.api import FORMS, JSON, LARGEST_ID, LARGEST_STOCK, LONGEST_PAGE
+from shop.api import LONGEST_PAGE
 from shop.errors import (
     BadInput,
     Busy,
@@ -27,6 +27,7 @@ from shop.errors import (
     Unavailable,
     UnknownProduct,
 )
+from shop.parameters import FORMS, JSON, LARGEST_ID, LARGEST_STOCK
 from shop.reports import UnknownSale
 from shop.strategies import STRATEGIES
 

@@ -138,7 +138,7 @@ def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
     return PurchaseHistory.objects.filter(sale_id=sale_id)
 
 
-#: What `recent_reports` asks, for the newest sale of each product. Written by hand: the page asks
+#: What `recent_reports` asks, for the newest sale of each product. Written as SQL: the page asks
 #: up to four times a second, and putting the statement together took Django more than all the rest.
 CURRENT = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,

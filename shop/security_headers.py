@@ -31,7 +31,7 @@ HEADERS = {
 
 
 class SecurityHeadersMiddleware:
-    """Sets HEADERS where the answer does not have them. To stand first in MIDDLEWARE."""
+    """Sets HEADERS where the answer does not have them. Comes first in MIDDLEWARE."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

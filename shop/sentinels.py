@@ -17,7 +17,7 @@ from redis.sentinel import SentinelConnectionPool, SentinelConnectionPoolProxy
 def parse_sentinels(text: str) -> list[tuple[str, int]]:
     """`a:26379,b:26379` as [("a", 26379), ("b", 26379)]; [] for none. Raises ImproperlyConfigured.
 
-    An IPv6 address stands in brackets.
+    An IPv6 address is in brackets.
     """
     return [_address(each.strip()) for each in text.split(",")] if text.strip() else []
 

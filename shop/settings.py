@@ -48,6 +48,11 @@ SHOP_DEMO_HISTORY: str = env.str("SHOP_DEMO_HISTORY", default="")
 SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
 #: For a demo: strategies from files of one's own, as in mine=workshop/mine/ex05.py.
 SHOP_DEMO_STRATEGIES: dict[str, str] = env.dict("SHOP_DEMO_STRATEGIES", default={})
+#: For a demo: seconds that a buyer who is stepped through waits for its next step. A class that
+#: discusses a step needs more (make serve: 600).
+SHOP_DEMO_STEP_TIMEOUT: float = env.float("SHOP_DEMO_STEP_TIMEOUT", default=60.0)
+#: For a demo: a TOML file of lessons, whose questions the page shows at /?lesson=5.
+SHOP_DEMO_LESSONS: str = env.str("SHOP_DEMO_LESSONS", default="")
 #: For a demo: seconds by which this node's clock is ahead.
 SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
 #: For a demo: where Locust's web UI listens; the page starts its rushes there (make serve sets it).
@@ -93,7 +98,7 @@ CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 HTTPS: bool = env.bool("HTTPS", default=False)
 SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
-#: Anybody can send the header to a node that no proxy stands before.
+#: Anybody can send the header to a node that is not behind a proxy.
 SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS and SHOP_BEHIND_PROXY else None
 )

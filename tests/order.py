@@ -1,6 +1,8 @@
-"""How `make test` begins: its longest modules first, so that none is left alone at the end.
+"""What `make test` runs, and in which order.
 
-A pytest plugin. xdist takes modules in this order (`--no-loadscope-reorder`); by itself it begins
+A pytest plugin. Modules that run whole commands in a clone, a browser or a cluster are left to
+`make test-whole`, unless they are named. The others begin with the longest, so that none is left
+alone at the end: xdist takes modules in this order (`--no-loadscope-reorder`); by itself it begins
 with those that have most tests, and ends with the few that take half a minute each.
 """
 
@@ -8,10 +10,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
-#: Each at least some 8 seconds, by `make test ARGS=--durations=0`. Those that compute stand between
+#: Each at least some 8 seconds, by `make test ARGS=--durations=0`. Those that compute come between
 #: those that wait, so that not all workers want the processors at once.
 LONGEST = (
     "loadtest/tests/test_readme.py",
@@ -22,6 +25,7 @@ LONGEST = (
     "loadtest/tests/test_slow_clients.py",
     "loadtest/tests/test_attacks_from_the_web.py",
     "servers/tests/test_embedded.py",
+    "servers/tests/test_embedded_user.py",
     "loadtest/tests/test_restart_of_a_node.py",
     "loadtest/tests/test_sentinels.py",
     "loadtest/tests/test_locust.py",
@@ -45,6 +49,48 @@ LONGEST = (
     "loadtest/tests/test_serve.py",
     "shop/tests/test_admin_login.py",
 )
+
+
+#: Those of `make test-whole`: each test of these runs for seconds.
+WHOLE = (
+    *(
+        f"loadtest/tests/test_{name}.py"
+        for name in (
+            *("attacks_from_the_web", "content_security", "demo", "faults", "html_report_page"),
+            *("leaves_nothing", "locust", "locust_page", "neutered_for_real", "page", "page_steps"),
+            "page_workshop",
+            *("planted_shops", "readme", "restart_of_a_node", "sentinels", "serve", "slow_clients"),
+        )
+    ),
+    "locks/tests/contract/test_cluster.py",
+    "locks/tests/test_failover.py",
+    "locks/tests/test_package.py",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="run what make test leaves out")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    if not _chooses(config) or config.getoption("whole"):
+        return []
+    return [f"{len(WHOLE)} modules that take longest are left to make test-whole"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out those of the other half, unless files were named."""
+    if not _chooses(config) or collection_path.suffix != ".py":
+        return None
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    is_test = collection_path.name.startswith("test_")
+    return True if is_test and (name in WHOLE) != config.getoption("whole") else None
+
+
+def _chooses(config: pytest.Config) -> bool:
+    """Whether no files were named: then it is all of the suite that is asked for."""
+    return config.args_source is not pytest.Config.ArgsSource.ARGS
 
 
 @pytest.hookimpl(trylast=True)  # pytest-django has put its own order into each module

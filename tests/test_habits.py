@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import yaml
 
 from tests import order
@@ -66,9 +67,35 @@ def test_every_file_that_make_test_fast_names_is_there() -> None:
     assert [n for n in names if not (ROOT / f"loadtest/tests/test_{n}.py").exists()] == []
 
 
-def test_every_module_that_make_test_begins_with_is_there() -> None:
-    assert len(set(order.LONGEST)) == len(order.LONGEST)
-    assert [name for name in order.LONGEST if not (ROOT / name).exists()] == []
+@pytest.mark.parametrize("listed", [order.LONGEST, order.WHOLE], ids=["longest", "whole"])
+def test_every_module_that_is_listed_for_make_test_is_there(listed: tuple[str, ...]) -> None:
+    assert len(set(listed)) == len(listed)
+    assert [name for name in listed if not (ROOT / name).exists()] == []
+
+
+def test_every_module_is_run_by_one_of_make_test_and_make_test_whole_and_ci_runs_both() -> None:
+    modules = {
+        path.relative_to(ROOT).as_posix()
+        for room in ROOT.iterdir()
+        if room.is_dir() and not room.name.startswith(".") and room.name != "var"
+        for path in room.rglob("tests/**/test_*.py")
+    }
+    assert set(order.WHOLE) < modules
+    for whole in (False, True):
+        config: Any = SimpleNamespace(
+            args_source=pytest.Config.ArgsSource.TESTPATHS,
+            rootpath=ROOT,
+            getoption=lambda name, whole=whole: whole,
+        )
+        left_out = {name for name in modules if order.pytest_ignore_collect(ROOT / name, config)}
+        assert left_out == (modules - set(order.WHOLE) if whole else set(order.WHOLE))
+    commands = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert {"make test", "make test-whole", "make test-workshop"} <= set(commands)
+
+
+def test_a_module_that_is_named_is_run_whatever_it_is() -> None:
+    config: Any = SimpleNamespace(args_source=pytest.Config.ArgsSource.ARGS)
+    assert order.pytest_ignore_collect(ROOT / order.WHOLE[0], config) is None
 
 
 def test_the_longest_modules_go_first_and_each_stays_whole() -> None:

@@ -8,6 +8,7 @@ import sys
 
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
+from servers.signals import ENDING, end_on, uninterrupted
 from workshop import render
 from workshop.checker import UNDECIDED
 from workshop.progress import DamagedProgress, Progress
@@ -21,6 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
     parser.add_argument("word", nargs="*", help="; ".join(render.HELP))
     given = parser.parse_args()
+    end_on(*ENDING)
     out = render.console()
     try:
         progress = Progress()
@@ -33,7 +35,6 @@ def main() -> int:
         try:
             if given.word:
                 return session.run_word(" ".join(given.word))
-            render.show_help(out)
             session.interact()
             return 0
         except KeyboardInterrupt:
@@ -44,7 +45,8 @@ def main() -> int:
             )
             return UNDECIDED
         finally:
-            session.close()
+            with uninterrupted():
+                session.close()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from loadtest.judge.verdict import Judgement, judge
 from loadtest.report.timeline import timeline
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT
+from workshop.child import kill
 from workshop.commands import LOG
 from workshop.refusal import Refusal, Undecided
 
@@ -28,10 +29,11 @@ from workshop.refusal import Refusal, Undecided
 MINE = "mine"
 #: A rush of the workshop: small enough for a laptop, too many for the stock.
 BUYERS, STOCK = 40, 20
-#: Seconds until a rush whose buyers get no final answer is over.
-LONGEST_RUSH = 15.0
-#: Seconds for a check in a process of its own.
-LONGEST_CHECK = 20.0
+#: Seconds without a sale after which a rush is stuck, and until a slow one is given up.
+LONGEST_PAUSE = 6.0
+LONGEST_RUSH = 40.0
+#: Seconds for a check in a process of its own; each of its steps has its own end.
+LONGEST_CHECK = 60.0
 
 
 class Bench(Testbed):
@@ -45,43 +47,49 @@ class Bench(Testbed):
         super().__init__(log=log, progress=progress, threads=BUYERS, extras=False)
         self.file = file
         self._rushes = 0
-        self._environment_of_a_node: dict[str, str] = {}
+        self.environment: dict[str, str] = {}
 
     def _environment(self) -> dict[str, str]:
         environment = super()._environment() | {
             "SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}",
             LOG: str(self.folder / "commands.jsonl"),
         }
-        self._environment_of_a_node = environment
+        self.environment = environment
         return environment
 
     def in_a_process(self, check: str) -> tuple[Refusal | None, str]:
         """Run a check of the file in a process of its own, on these servers. What it found, and
         what the participant's code printed. Raises Undecided."""
         command = [sys.executable, "-m", "workshop.checks", check, str(self.file)]
-        environment = self._environment_of_a_node | {"SHOP_DB_POOL": "0"}
+        environment = self.environment | {"SHOP_DB_POOL": "0"}
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
         try:
-            done = subprocess.run(
-                command,
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=LONGEST_CHECK,
-            )
+            stdout, stderr = process.communicate(timeout=LONGEST_CHECK)
         except subprocess.TimeoutExpired as error:
-            return Refusal("endless", {"seconds": LONGEST_CHECK, "where": ""}), str(error.stdout)
-        *printed, last = done.stdout.splitlines() or [""]
+            raise Undecided(f"{check} took more than {LONGEST_CHECK:g} s here") from error
+        finally:
+            kill(process.pid)  # and what it forked, which may hold its pipes
+            process.wait()
+        *printed, last = stdout.splitlines() or [""]
         with suppress(ValueError, TypeError, KeyError):
             said = json.loads(last)
             if "undecided" in said:
                 raise Undecided(said["undecided"])
             found = said["refusal"]
             return (None if found is None else Refusal.of(found)), "\n".join(printed)
-        if "Timeout (" in done.stderr:  # faulthandler's
-            return Refusal("endless", {"where": _frame(done.stderr, self.file.name)}), done.stdout
-        raise Undecided(f"the check {check} broke: {done.stderr.strip()[-300:]}")
+        if "Timeout (" in stderr and (where := _frame(stderr, self.file)):  # faulthandler's
+            return Refusal("endless", {"where": where}), stdout
+        raise Undecided(f"the check {check} broke: {stderr.strip()[-300:]}")
 
     def rush(self, *, buyers: int = BUYERS, stock: int = STOCK) -> Judgement:
         """A rush under `mine`, judged. Raises Undecided."""
@@ -97,8 +105,13 @@ class Bench(Testbed):
             started = time.monotonic()
             for number, buyer in enumerate(everybody):
                 buyer.start(self.shop(number % 2))
-            for buyer in everybody:
-                buyer.join(max(0.0, started + LONGEST_RUSH - time.monotonic()))
+            while not all(buyer.answered.is_set() for buyer in everybody):
+                now = time.monotonic()
+                if now - max(started, *(buyer.sold_at for buyer in everybody)) > LONGEST_PAUSE:
+                    break
+                if now - started > LONGEST_RUSH:
+                    raise Undecided(f"a rush took more than {LONGEST_RUSH:g} s here")
+                time.sleep(0.02)
             for buyer in everybody:
                 buyer.give_up()
             report = self.shop(1).sale(sale)
@@ -133,10 +146,10 @@ class Bench(Testbed):
                 self.restart(number)
 
 
-def _frame(trace: str, name: str) -> str:
+def _frame(trace: str, file: Path) -> str:
     """`line 12` of the participant's file, from faulthandler's trace; empty if it is not there."""
     for line in trace.splitlines():
-        if name in line:
+        if f'"{file}"' in line:
             return line.strip().partition(", ")[2]
     return ""
 

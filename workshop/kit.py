@@ -36,6 +36,7 @@ __all__ = [
     "RenewedLock",
     "SoldOut",
     "Stock",
+    "TokenLock",
     "acquire",
     "fenced",
     "guarded",
@@ -49,8 +50,8 @@ __all__ = [
 #: Products of a rush begin with this. Their locks live long: else a slow laptop would make a right
 #: lock, which does not renew yet, oversell.
 RUSH = "rush-"
-#: Seconds that a lock lives: in a rush, and everywhere else.
-RUSH_TTL, TTL = 10.0, 1.0
+#: Seconds that a lock lives in a rush; everywhere else it is the setting.
+RUSH_TTL = 10.0
 #: The last leases that `fenced` was given, for the checks, which take them away.
 leases: deque[Lease] = deque(maxlen=8)
 
@@ -66,7 +67,7 @@ class Guarded:
         return self._buy(attempt)
 
     def _lock_for(self, attempt: Attempt) -> Lock:
-        ttl = RUSH_TTL if attempt.product.startswith(RUSH) else TTL
+        ttl = RUSH_TTL if attempt.product.startswith(RUSH) else settings.SHOP_LOCK_TTL
         return self.kind(Commands(locks_client(), attempt.key or ""), attempt.lock_name, ttl=ttl)
 
 

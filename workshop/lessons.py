@@ -84,6 +84,9 @@ class Lesson:
     expect: str
     hints: list[str]
     refusals: dict[str, dict[str, str]] = field(default_factory=dict)
+    then: str = ""
+    stays: bool = False
+    observed: str = ""
 
     @property
     def text(self) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 import tomllib
 from typing import Any
 
 from workshop.lessons import HERE
+
+#: Columns of a terminal.
+WIDTH = 80
 
 
 def plans() -> dict[int, dict[str, Any]]:
@@ -19,6 +23,7 @@ def lines(minutes: int) -> list[str]:
     plan = plans()[minutes]
     at, found = 0, [str(plan["title"])]
     for takes, what in plan["parts"]:
-        found.append(f"{at:4}  {takes:3} min  {what}")
+        begins = f"{at:4}  {takes:3} min  "
+        found += textwrap.wrap(begins + what, WIDTH, subsequent_indent=" " * len(begins))
         at += takes
     return [*found, f"{at:4}  end"]

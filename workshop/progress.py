@@ -106,11 +106,16 @@ class Progress:
         self._save()
 
     def file(self, lesson: Lesson) -> Path:
-        """The participant's copy of the exercise; made if it is not there."""
+        """The participant's copy of the exercise; made at the first call, and not made again if it
+        is gone since."""
         path = self.folder / lesson.file
-        if not path.exists():
+        known = self.of(lesson)
+        if not path.exists() and not known.get("begun"):
             self.folder.mkdir(exist_ok=True)
             shutil.copyfile(lesson.shipped, path)
+        if not known.get("begun"):
+            known["begun"] = True
+            self._save()
         return path
 
     def reset(self, lesson: Lesson) -> Path | None:
@@ -120,6 +125,7 @@ class Progress:
         if path.exists():
             kept = path.with_suffix(".py.bak")
             path.replace(kept)
+        self.of(lesson)["begun"] = False
         self.file(lesson)
         return kept
 

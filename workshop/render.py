@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Mapping
 
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
+from loadtest.commands import terminal
+from loadtest.faults import fault_report
 from workshop.checker import Result
 from workshop.lessons import Lesson, lessons
 from workshop.progress import Progress
@@ -20,6 +23,7 @@ HELP: Mapping[str, str] = {
     "predict a": "answer the question of this lesson, before you run it; Enter: no idea",
     "run": "see what happens, for real",
     "check": "check your file now; a save does it too",
+    "page": "the shop's page, on which your file is the lock mine: step it, rush it",
     "hint": "a hint; three a lesson",
     "next": "the next lesson",
     "goto 8": "any lesson",
@@ -27,15 +31,17 @@ HELP: Mapping[str, str] = {
     "explain": "the text of this lesson",
     "reset": "begin the exercise anew; your file is kept as .bak",
     "solution": "ours, after you have passed or after three refusals",
-    "quiz": "eight questions, before and after",
+    "quiz": "eight questions, before and after; quiz 7 shows one of them to a room",
     "report": "your quiz, predictions and checks",
     "plan 90": "for who teaches: 45, 90 or 180 minutes",
+    "pack": "for who teaches: a folder for a room without internet",
     "quit": "end; everything is stopped",
 }
 
 
 def console() -> Console:
     """Colours in a terminal alone, and never where NO_COLOR is set."""
+    terminal.console()  # what the encoding of stdout lacks is printed in plain characters
     found = Console(highlight=False)
     if found.width > WIDTH or not found.is_terminal:
         found = Console(highlight=False, width=WIDTH)
@@ -47,9 +53,14 @@ def show_result(out: Console, lesson: Lesson, result: Result, name: str) -> None
     if result.printed.strip():
         out.print("your code printed:")
         out.print("\n".join(result.printed.strip().splitlines()[-10:]), markup=False)
+    if result.cells:
+        for table in fault_report.tables(result.cells, out.width):
+            out.print(table)
+        out.print(fault_report.numbers(result.cells), highlight=False)
     if result.undecided:
         out.print("UNDECIDED", style="bold yellow")
-        out.print(f"{result.undecided}\nThis is not your code's fault. Type check to try again.")
+        out.print(result.undecided, markup=False)
+        out.print("This is not your code's fault. Type check to try again.")
         return
     if result.refusal is None:
         out.print(f"PASSED  {lesson.title}", style="bold green")
@@ -101,14 +112,14 @@ def show_answer(out: Console, lesson: Lesson, letter: str) -> None:
 def show_list(out: Console, progress: Progress) -> None:
     """All lessons."""
     table = Table(box=None, pad_edge=False)
-    for column in ("", "lesson", "from", "minutes", "predicted", "tries", "passed"):
-        table.add_column(column)
+    for column in ("", "", "lesson", "minutes", "predicted", "tries", "passed"):
+        table.add_column(column, no_wrap=True)
     for lesson in lessons().values():
         known = progress.of(lesson)
         table.add_row(
             ">" if lesson == progress.lesson else "",
-            f"{lesson.number}  {lesson.title}",
-            lesson.article,
+            str(lesson.number),
+            lesson.title,
             str(lesson.teach + lesson.exercise),
             "-" if known["right"] is None else ("right" if known["right"] else "wrong"),
             str(known["tries"]),
@@ -134,4 +145,9 @@ def show_solution(out: Console, lesson: Lesson, mine: str) -> None:
 def show_help(out: Console) -> None:
     """Every word that can be typed."""
     for word, what in HELP.items():
-        out.print(f"  {word:10} {what}", markup=False)
+        out.print(hanging(f"  {word:10} ", what, out.width), markup=False)
+
+
+def hanging(begins: str, text: str, width: int) -> str:
+    """A text behind its beginning, its further lines indented as far."""
+    return textwrap.fill(begins + text, width, subsequent_indent=" " * len(begins))

@@ -5,25 +5,31 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Empty
 from typing import IO
 
 from rich.console import Console
 
-from loadtest.stack.stack import ROOT
-from workshop import plan, render
+from loadtest.stack.client import ShopUnreachable
+from loadtest.stack.stack import ROOT, StackError
+from servers.embedded import EmbeddedError
+from workshop import child, render
 from workshop.bench import Bench
-from workshop.checker import UNDECIDED, announced, check
-from workshop.lessons import lessons
+from workshop.checker import UNDECIDED, Result, announced, check
+from workshop.lessons import Lesson, lessons
 from workshop.progress import Progress
-from workshop.quiz import Question, questions, score
+from workshop.refusal import Refusal
+from workshop.saves import Saves
+from workshop.teaching import Teaching
+from workshop.typed import Typed
 
-#: Seconds between two looks at the participant's file. No inotify: WSL and containers have none
-#: that can be relied on.
+#: Seconds between two looks at the participant's files.
 LOOK_EVERY = 0.3
+#: What the nodes know the file under, whichever lesson it is of.
+CHECKED = "exercise.py"
 
 
 class Session:
@@ -34,19 +40,23 @@ class Session:
         self.progress = progress
         self.log = log
         self.bench: Bench | None = None
-        self._own = progress.folder / ".checked.py"
-        self._stamp: tuple[int, int] | None = None
-        self._typed: Queue[str | None] | None = None
+        # A copy of its own for each session: two of them may run at a time.
+        self._folder = tempfile.TemporaryDirectory(prefix="oversold-workshop-")
+        self._own = Path(self._folder.name) / CHECKED
+        self._saves = Saves(progress.folder)
+        self.typed = Typed(out)
 
     # --- words ----------------------------------------------------------------------------------
 
     def run_word(self, line: str) -> int:
         """Do what was typed. The exit code that it would have as a command."""
         word, *rest = line.split() or [""]
+        teaching = Teaching(self.out, self.progress, self.typed)
         words: dict[str, Callable[[list[str]], int]] = {
             "predict": self.do_predict,
             "run": self.do_run,
             "check": self.do_check,
+            "page": self.do_page,
             "hint": self.do_hint,
             "next": self.do_next,
             "goto": self.do_goto,
@@ -54,31 +64,33 @@ class Session:
             "explain": self.do_explain,
             "reset": self.do_reset,
             "solution": self.do_solution,
-            "plan": self.do_plan,
-            "quiz": self.do_quiz,
-            "report": self.do_report,
+            "plan": teaching.do_plan,
+            "quiz": teaching.do_quiz,
+            "report": teaching.do_report,
+            "observe": teaching.do_observe,
+            "pack": teaching.do_pack,
             "help": self.do_help,
         }
         if word in words:
             return words[word](rest)
         if len(word) == 1 and word in "abcdefgh":
             return self.do_predict([word])
-        self.out.print(f"unknown word {word!r}", markup=False)
-        return self.do_help(rest) or 2
+        self.out.print(f"unknown word {word!r}; help lists them all", markup=False)
+        return 2
 
     def do_predict(self, rest: list[str]) -> int:
         """Keep the prediction; without one, ask."""
         lesson = self.progress.lesson
         letter = rest[0].lower() if rest else ""
-        if letter and letter not in "abcdefgh"[: len(lesson.options)]:
-            letters = ", ".join("abcdefgh"[: len(lesson.options)])
-            self.out.print(f"one of {letters}; Enter alone is no idea", markup=False)
+        letters = ["", *"abcdefgh"[: len(lesson.options)]]
+        if letter not in letters:
+            self.out.print(f"one of{', '.join(letters)[1:]}; Enter alone is no idea", markup=False)
             return 2
         if not rest:
             render.show_question(self.out, lesson, self.progress.of(lesson)["predicted"])
             if not sys.stdin.isatty():
                 return 0
-            letter = self._answer("your prediction (Enter: no idea) > ")[:1]
+            letter = self.typed.letter("your prediction (Enter: no idea) > ", len(lesson.options))
         self.progress.predicted(lesson, letter)
         self.out.print("kept; run shows what happens", markup=False)
         return 0
@@ -93,23 +105,58 @@ class Session:
             if known["predicted"] is None:
                 return 2
         self.out.print(f"$ {lesson.command}", markup=False)
-        done = subprocess.run(["bash", "-c", lesson.command], cwd=ROOT, check=False)
+        if lesson.stays and not sys.stdin.isatty():
+            self.out.print(f"It stays until Ctrl-C: start it in a terminal. {lesson.then}.")
+            return 2
+        ends = "; Enter or Ctrl-C here ends it" if lesson.stays else "; Ctrl-C ends it"
+        self.out.print(f"[dim]{lesson.then or 'this takes a moment'}{ends}[/]")
+        code = child.run(lesson.command, lambda: lesson.stays and self.typed.was_any())
+        if code not in (0, 1) and not lesson.stays:
+            self.out.print(f"It did not end as it should (exit code {code}): run starts it again.")
+            return 2
         render.show_answer(self.out, lesson, known["predicted"])
-        return 0 if done.returncode in (0, 1) else 2
+        return 0
+
+    def do_page(self, rest: list[str]) -> int:
+        """The shop's page, on which the participant's file is the lock `mine`."""
+        if not sys.stdin.isatty():
+            self.out.print("It stays until Ctrl-C: start it in a terminal.")
+            return 2
+        file = _short(self.progress.file(self.progress.lesson))
+        self.out.print("[dim]your file is the lock mine there; Enter or Ctrl-C here ends it[/]")
+        child.run(f"make serve ARGS='--mine {file}'", self.typed.was_any)
+        return 0
 
     def do_check(self, rest: list[str]) -> int:
         """Check the participant's file."""
         lesson = self.progress.lesson
         file = self.progress.file(lesson)
-        self._stamp = _stamp(file)
-        self.out.print(f"checking: {announced(lesson)}", markup=False)
-        # A file of its own: the nodes know one name for all lessons.
-        self._own.write_bytes(file.read_bytes())
-        result = check(lesson, self._own, self._servers())
+        self._saves.ignore(file)
+        try:
+            self._own.write_bytes(file.read_bytes())
+        except OSError:
+            result = Result(Refusal("gone", {"file": file.name}))
+        else:
+            self.out.print(f"checking: {announced(lesson)}", markup=False)
+            result = self._checked(lesson)
         if result.exit_code != UNDECIDED:
             self.progress.checked(lesson, result.refusal.code if result.refusal else None)
-        render.show_result(self.out, lesson, result, _short(file))
+        render.show_result(self.out, lesson, result.named(CHECKED, file.name), _short(file))
         return result.exit_code
+
+    def _checked(self, lesson: Lesson) -> Result:
+        """What became of the copy. After an undecided check the servers are started anew."""
+        try:
+            result = check(lesson, self._own, self._servers())
+        except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
+            if self.bench is None:  # nothing started: what does this machine lack?
+                self.out.print(f"{error}\n", markup=False)
+                doctor = [sys.executable, "-m", "servers.doctor"]
+                subprocess.run(doctor, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
+            result = Result(undecided=f"{error}\nSee {os.path.relpath(self.log.name, ROOT)}.")
+        if result.exit_code == UNDECIDED:
+            self._stop_servers()
+        return result
 
     def do_hint(self, rest: list[str]) -> int:
         self.out.print(self.progress.hint(self.progress.lesson), markup=False)
@@ -143,6 +190,7 @@ class Session:
 
     def do_reset(self, rest: list[str]) -> int:
         kept = self.progress.reset(self.progress.lesson)
+        self._saves.ignore(self.progress.file(self.progress.lesson))
         self.out.print(f"begun anew{f'; yours is in {_short(kept)}' if kept else ''}", markup=False)
         return 0
 
@@ -151,49 +199,10 @@ class Session:
         if not self.progress.may_see_the_solution(lesson):
             self.out.print("after you have passed, or after three refusals; hint helps")
             return 2
-        mine = self.progress.file(lesson).read_text(encoding="utf-8", errors="replace")
+        file = self.progress.file(lesson)
+        mine = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         render.show_solution(self.out, lesson, mine)
         return 0
-
-    def do_plan(self, rest: list[str]) -> int:
-        """A facilitator's plan of so many minutes."""
-        known = ", ".join(map(str, plan.plans()))
-        if not rest or rest[0] not in known.split(", "):
-            self.out.print(f"plan takes minutes: {known}")
-            return 2
-        self.out.print("\n".join(plan.lines(int(rest[0]))), markup=False)
-        return 0
-
-    def do_quiz(self, rest: list[str]) -> int:
-        """Ask the eight questions; the first time counts as before, every later one as after."""
-        if rest:
-            answers = rest[0].lower()
-        elif sys.stdin.isatty():
-            answers = "".join(self._ask(question) for question in questions())
-        else:
-            self.out.print("quiz takes eight letters where there is no terminal: quiz cbbcbcca")
-            return 2
-        self.progress.quizzed(answers)
-        self.out.print(f"{score(answers)} of {len(questions())}", markup=False)
-        return 0
-
-    def _ask(self, question: Question) -> str:
-        self.out.print(f"\n{question.text}", markup=False)
-        for letter, option in zip("abcd", question.options, strict=True):
-            self.out.print(f"  {letter}  {option}", markup=False)
-        return self._answer("> ")[:1] or "-"
-
-    def _answer(self, prompt: str) -> str:
-        """One line that is typed now, in lower case; in a session its reader has stdin."""
-        self.out.print(prompt, end="", markup=False)
-        line = sys.stdin.readline() if self._typed is None else self._typed.get()
-        return (line or "").strip().lower()
-
-    def do_report(self, rest: list[str]) -> int:
-        """The quiz before and after, and the lessons."""
-        for when, answers in self.progress.quiz.items():
-            self.out.print(f"quiz {when}: {score(answers)} of {len(questions())}", markup=False)
-        return self.do_list([])
 
     def do_help(self, rest: list[str]) -> int:
         render.show_help(self.out)
@@ -205,32 +214,60 @@ class Session:
         """The present lesson: its question, its file, what to type."""
         lesson = self.progress.lesson
         file = self.progress.file(lesson)
-        self._stamp = _stamp(file)
-        render.show_question(self.out, lesson, self.progress.of(lesson)["predicted"])
+        self._saves.ignore(file)
+        predicted = self.progress.of(lesson)["predicted"]
+        render.show_question(self.out, lesson, predicted)
+        todo = "Type a letter, then run." if predicted is None else "run shows it."
+        how = "saving it checks it" if self.typed.in_a_session else "check checks it"
         self.out.print(
-            f"\nType a letter, then run. The exercise: {_short(file)}; saving it checks it.",
-            markup=False,
+            f"\n{todo} Then explain, and the exercise:\n{_short(file)} ({how}).", markup=False
         )
 
     def interact(self) -> None:
         """Words from stdin until quit or the end of input, and a check after each save."""
-        typed = self._typed = Queue()
-        threading.Thread(target=_read, args=(typed,), daemon=True).start()
+        self.typed.read()
         self.introduce()
+        self._prompt()
         while True:
             try:
-                line = typed.get(timeout=LOOK_EVERY)
+                line = self.typed.line(LOOK_EVERY)
             except Empty:
-                if self._was_saved():
-                    self.do_check([])
+                if self._look_for_saves():
+                    self._prompt()
                 continue
             if line is None or line.strip() in ("quit", "q", "exit"):
                 return
             if line.strip():
                 self.run_word(line)
+            self._prompt()
+
+    def _look_for_saves(self) -> bool:
+        """Check the present exercise if it was saved. Whether anything was printed."""
+        present = self.progress.file(self.progress.lesson)
+        saved = self._saves.saved()
+        for path in saved:
+            self.out.print()
+            if path == present:
+                self.do_check([])
+                continue
+            for lesson in lessons().values():
+                if lesson.file == path.name:
+                    self.out.print(
+                        f"{path.name} is of lesson {lesson.number}: goto {lesson.number}, "
+                        "then check."
+                    )
+        return bool(saved)
+
+    def _prompt(self) -> None:
+        if self.out.is_terminal:
+            self.out.print(f"lesson {self.progress.lesson.number}> ", end="", markup=False)
 
     def close(self) -> None:
-        """Stop the servers."""
+        """Stop the servers, and remove what the session made for itself."""
+        self._stop_servers()
+        self._folder.cleanup()
+
+    def _stop_servers(self) -> None:
         if self.bench is not None:
             self.bench.stop()
             self.bench = None
@@ -244,23 +281,6 @@ class Session:
 
     def _step(self, step: str) -> None:
         self.out.print(f"[dim]{step}[/]")
-
-    def _was_saved(self) -> bool:
-        return _stamp(self.progress.file(self.progress.lesson)) != self._stamp
-
-
-def _read(typed: Queue[str | None]) -> None:
-    for line in sys.stdin:
-        typed.put(line)
-    typed.put(None)
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size
 
 
 def _short(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from loadtest.commands.run import CONTRAST
 from loadtest.rush.form import CROWD, REFUSED_HOLD_MS, RUSH, number, whole
@@ -25,6 +26,7 @@ TAKEN_BY = {
     "nodes": (*RUSHES, "serve"),
     "workers": (*RUSHES, "serve"),
     "repeat": ("matrix", "bench", "target"),
+    "mine": ("serve",),
     "host": ("target",),
     "deadline": ("target",),
     "i_may_load": ("target",),
@@ -57,6 +59,7 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("nodes", whole(1, len(NAMES)), "default: 2")
     add("workers", whole(1, 16), "processes per node; default: 2")
     add("repeat", whole(1, 1000), "rounds; default: 1, bench 11")
+    add("mine", own_file, "a file of yours that sells as the lock `mine`")
     add("host", str, "address of your shop, http://127.0.0.1:8001 say")
     add("deadline", RUSH["deadline"], "seconds after which buyers give up; default: 60")
     add("i_may_load", str, "the name of a machine, not this one, that you may rush")
@@ -81,6 +84,14 @@ def names(text: str) -> list[str]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} names nothing: give names, or leave it out")
     return found
+
+
+def own_file(text: str) -> str:
+    """The whole path of a file. Raises ArgumentTypeError where there is none."""
+    path = Path(text).resolve()
+    if not path.is_file() or "," in str(path):
+        raise argparse.ArgumentTypeError(f"{text!r} is no file, or has a comma in its path")
+    return str(path)
 
 
 def minutes(text: str) -> float:

@@ -30,7 +30,8 @@ CONTRAST = ("none", "token", "redis")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds."""
+    """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds; `mine` is a file
+    of one's own that serve adds as the strategy `mine`."""
 
     locks: Sequence[str] = CONTRAST
     buyers: int = 200
@@ -42,6 +43,7 @@ class Setting:
     deadline: float = 60.0
     verbose: bool = False
     repeat: int = 1
+    mine: str = ""
 
     @property
     def threads(self) -> int:

@@ -1,6 +1,6 @@
 """The pictures of the README, from real runs in a real browser: make screenshots.
 
-The page after three rushes, two buyers stepped by hand into RedisLock, and the report of a pause.
+The page after three rushes, two buyers stepped into RedisLock, and the report of a pause.
 Needs Debian's Chromium (apt-get install chromium) and requirements-dev.txt.
 """
 

@@ -24,6 +24,10 @@ from servers.ports import free_port
 SHOP_PORT = 8000
 LOCUST_PORT = 8089
 ADMIN = "demo"
+#: Seconds that a class may discuss a step; see SHOP_DEMO_STEP_TIMEOUT.
+STEP_TIMEOUT = "600"
+#: What the page shows at /?lesson=5.
+LESSONS = ROOT / "workshop" / "lessons.toml"
 
 
 @contextmanager
@@ -53,6 +57,9 @@ def serving(
                 "LOCUST_URL": f"http://127.0.0.1:{locust_port}",
                 "LOCUST_TOKEN": token,
                 "LOCUST_TOKEN_FILE": "",
+                "SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT,
+                "SHOP_DEMO_LESSONS": str(LESSONS),
+                **({"SHOP_DEMO_STRATEGIES": f"mine={setting.mine}"} if setting.mine else {}),
             },
         ) as stack,
         Buyers(stack, log=log, port=locust_port, token=token) as buyers,
@@ -124,6 +131,8 @@ def run(setting: Setting, console: Console) -> int:
         page, *others = [node.url for node in stack.nodes]
         login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
+        if setting.mine:
+            console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
         console.print(f"admin   {page}/admin/  ({login})", highlight=False, soft_wrap=True)
         console.print(f"Locust  {buyers.url}/  (the same, with its figures and a tab of verdicts)")
         console.print("plain Locust, in another terminal:")

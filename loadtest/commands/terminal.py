@@ -10,8 +10,8 @@ from rich.console import Console
 
 #: Columns of output to a pipe or a file: enough for the matrix.
 WIDTH = 120
-#: Signs that not every encoding has, and what stands for them there.
-PLAIN = {"✓": "+", "✗": "x", "…": "...", "·": "."}
+#: Characters that some encodings lack -> what is printed instead.
+PLAIN = {"✓": "+", "✗": "x", "…": "...", "·": ".", "•": "-", "─": "-", "━": "-", "│": "|"}
 
 
 def console() -> Console:

@@ -15,11 +15,11 @@ from typing import cast
 from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.disturbances import Disturbance
+from loadtest.faults.judged_sale import judge_sale
 from loadtest.faults.testbed import TTL, Testbed, until
 from loadtest.judge.history import by_product
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell
-from loadtest.judge.verdict import Asked, judge
 from loadtest.report.timeline import timeline
 
 STOCK = 12
@@ -179,25 +179,17 @@ def _orphans(testbed: Testbed, sale: Sale) -> list[str]:
 
 
 def _judge(testbed: Testbed, rush: Rush, sale: Sale, history: ProductHistory) -> Cell:
-    shop = testbed.shop(1)
-    report = shop.sale(sale.number)
-    judgement = judge(
-        initial_stock=int(report["initial_stock"]),
-        stock_left=int(report["stock_left"]),
-        orders=shop.orders(sale.number),
-        replies=[buyer.reply for buyer in sale.buyers if buyer.first],
+    judgement = judge_sale(
+        testbed.shop(1),
+        sale=sale.number,
+        lock=sale.lock,
+        product=sale.product,
+        stock=STOCK,
+        buyers=sale.buyers,
         history=history,
         ttl=TTL,
         fired=bool(rush.proven),
-        orphan_lock=", ".join(_orphans(testbed, sale)),
-        asked=Asked(
-            stock=STOCK,
-            buyers=[buyer.attempt for buyer in sale.buyers],
-            lock=sale.lock,
-            product=sale.product,
-            sale=sale.number,
-            recorded=True,
-        ),
+        orphan=", ".join(_orphans(testbed, sale)),
     )
     excused = {"overlap"} if any(one.takes_the_lock for one in rush.chosen) else set()
     wrong = sorted(set(judgement.violations) - excused)

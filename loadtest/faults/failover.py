@@ -18,7 +18,7 @@ from servers.sentinels import MASTER, Sentinels
 
 class Failover(Fault):
     """Replication is a black hole when the victim takes its lock. Then the master is killed, the
-    replica promoted by hand, and everybody sent to it.
+    replica promoted by a command, and everybody sent to it.
 
     Without the black hole nothing would be lost: on loopback the replica has the bytes at once.
     """

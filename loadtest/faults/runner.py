@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
-from loadtest.expected import EXPECTED
+from loadtest.expected import expected_of
 from loadtest.faults.drain import BUYERS, drain
 from loadtest.faults.fault import Fault, NotFired
 from loadtest.faults.parallel import each
@@ -36,7 +36,7 @@ def play(
     A fault that did not fire, or an error on the way, makes every cell of it `unknown` with the
     reason, and the testbed is put back to how it began. Raises what keeps that from happening.
     """
-    concerned = [one for one in strategies if fault.name in EXPECTED[one["name"]]]
+    concerned = [one for one in strategies if fault.name in expected_of(one)]
     tried = [one for one in concerned if one["available"]]
     missing = [_not_run(fault, one) for one in concerned if not one["available"]]
     if not tried:
@@ -207,7 +207,7 @@ def _empty(fault: str, strategy: Mapping[str, Any]) -> dict[str, Any]:
         **dict.fromkeys(("orders", "stock_left", "oversold", "undersold", "lost_updates"), 0),
         "outcomes": {},
         "violations": [],
-        "expected": EXPECTED[strategy["name"]][fault],
+        "expected": expected_of(strategy)[fault],
         "evidence": "",
         "wrong": [],
         "recovery_s": None,

@@ -6,12 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from loadtest.expected import EXPECTED, STOPS
+from loadtest.expected import STOPS, expected_of
 from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
+from loadtest.faults.judged_sale import judge_sale
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.verdict import Asked, Judgement, judge
+from loadtest.judge.verdict import Judgement
 
 STOCK = 10
 #: Seconds for a victim to reach its point.
@@ -52,7 +53,7 @@ class Trial:
         self.fault = fault
         self.lock = str(strategy["name"])
         self.strategy = strategy
-        self.expected = EXPECTED[self.lock][fault.name]
+        self.expected = expected_of(strategy)[fault.name]
         self.stop = STOPS.get(self.lock, {}).get(fault.name, fault.stop)
         # With the run at its end, so that no product's name is the beginning of another's.
         self.product = f"{self.lock}-{fault.name.replace('@', '_')}-{run}"
@@ -184,26 +185,17 @@ class Trial:
 
     def judge(self, history: ProductHistory, orphan: str) -> Judgement:
         """The judgement on the history and on the shop's own record."""
-        shop = self.testbed.shop(RIVALS)
-        report = shop.sale(self.sale)
-        return judge(
-            initial_stock=int(report["initial_stock"]),
-            stock_left=int(report["stock_left"]),
-            orders=shop.orders(self.sale),
-            replies=[buyer.reply for buyer in self.buyers if buyer.first],
+        return judge_sale(
+            self.testbed.shop(RIVALS),
+            sale=self.sale,
+            lock=self.lock,
+            product=self.product,
+            stock=STOCK,
+            buyers=self.buyers,
             history=history,
             ttl=self.fault.ttl,
             fired=not self.missing,
-            orphan_lock=orphan,
-            asked=Asked(
-                stock=STOCK,
-                buyers=[buyer.attempt for buyer in self.buyers],
-                lock=self.lock,
-                product=self.product,
-                sale=self.sale,
-                recorded=True,
-                excused=frozenset(b.attempt for b in self.buyers if not b.asks_again),
-            ),
+            orphan=orphan,
         )
 
     def recovery(self) -> float | None:

@@ -6,7 +6,6 @@ import itertools
 import socket
 import threading
 import time
-from types import TracebackType
 from typing import Self
 
 from loadtest.http.slow_clients import outcome_of, post_buy, read_answer
@@ -42,12 +41,7 @@ class Customers:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
             thread.join()

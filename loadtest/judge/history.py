@@ -16,14 +16,13 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Required, Self, TypedDict, cast
 
 #: json.dumps with other separators would make an encoder for each call.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-#: `by` of an event that stands for a line that is none. The judge concludes nothing beside it.
+#: `by` of what replaces a line that is not an event. With one, the judge concludes nothing.
 DAMAGED = "damaged"
 
 
@@ -90,12 +89,7 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

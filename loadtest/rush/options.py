@@ -37,7 +37,7 @@ def _refuse(text: str) -> int:
 def _refuse_several_processes(parser: LocustArgumentParser) -> None:
     """Refuse Locust's own options for that, on the command line, in the environment and in files.
 
-    They are changed where they are: argparse can replace no option that stands in a group.
+    They are changed in place: argparse cannot replace an option that is in a group.
     """
     for action in parser._actions:
         if action.dest in {"master", "worker"}:

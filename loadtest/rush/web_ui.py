@@ -108,7 +108,7 @@ def _asked(
 
 
 def _fixed(environment: Environment) -> dict[str, str]:
-    """What Locust's own form sends beside a rush, as it stands."""
+    """What Locust's own form sends beside a rush, unchanged."""
     options = environment.parsed_options
     values = {"host": environment.host, "profile": environment.profile}
     values["run_time"] = options.run_time if options else None

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 import redis
 
 from loadtest.judge.history import Event, Reader
 from loadtest.stack.client import Shop
+from loadtest.stack.environment import PLAIN, inherited
 from loadtest.stack.node import Node, StackError
 from servers import embedded, zookeeper
 from servers.embedded import ROOT
@@ -27,7 +27,7 @@ from servers.process import STOP_TIMEOUT
 from servers.runtime import runtime_folder
 from servers.signals import uninterrupted
 
-__all__ = ["ROOT", "Node", "Stack", "StackError"]
+__all__ = ["ROOT", "Node", "Stack", "StackError", "inherited"]
 
 #: What the nodes are called.
 NAMES = "ABCDEFGH"
@@ -39,34 +39,6 @@ PAUSES = "unlocked_before_commit=10"
 SETTINGS = "shop.settings"
 #: Begins the name of the database that those of all stacks are copies of.
 TEMPLATE = "oversold_template_"
-
-#: What a user's own environment or .env may say of a real shop, and would spoil a demo.
-PLAIN = {
-    "DEBUG": "0",
-    "HTTPS": "0",
-    "ALLOWED_HOSTS": "localhost,127.0.0.1",
-    "SHOP_BEHIND_PROXY": "0",
-    "BUY_RATE_LIMIT": "",
-    "GUNICORN_CMD_ARGS": "",
-    "PYTHONUTF8": "1",
-}
-
-
-#: Of this project's own, not Locust's.
-KEPT = {"LOCUST_ALLOWED_HOSTS"}
-
-
-def inherited() -> dict[str, str]:
-    """This process's environment for those that it starts in ROOT.
-
-    Without the options of a Locust of the user's own, but for who may open its web UI, and without
-    PYTHONSAFEPATH, which would hide our packages from `python -m`.
-    """
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in KEPT or not (name.startswith("LOCUST_") or name == "PYTHONSAFEPATH")
-    }
 
 
 def _digest_of_migrations() -> str:
@@ -142,12 +114,7 @@ class Stack:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def shop(self, node: int = 0) -> Shop:

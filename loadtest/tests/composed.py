@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Loader(yaml.SafeLoader):
-    """Takes Compose's own tags for what they stand before."""
+    """Ignores Compose's own tags: a tagged value counts as the value."""
 
 
 def _list(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> list[Any]:

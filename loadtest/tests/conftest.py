@@ -3,10 +3,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from loadtest.tests.checkout import fresh_copy
+
+if TYPE_CHECKING:  # without a browser, for make test-fast
+    from playwright.sync_api import Browser
+
+    from loadtest.tests.browser import Watched
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -26,3 +32,18 @@ def clone() -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix='oversold clone\'s "$HOME" ü-') as folder:
         yield fresh_copy(Path(folder))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from loadtest.tests.browser import launched
+
+    with launched() as running:
+        yield running
+
+
+@pytest.fixture
+def watched() -> Watched:
+    from loadtest.tests.browser import Watched
+
+    return Watched()

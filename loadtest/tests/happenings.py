@@ -1,4 +1,4 @@
-"""Writes histories by hand: one call per event, times in milliseconds."""
+"""Writes made-up histories: one call per event, times in milliseconds."""
 
 from __future__ import annotations
 

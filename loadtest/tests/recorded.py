@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,3 +111,7 @@ class RecordedRush:
         ]  # fmt: skip
         shop.answered(20 * number + 19, key, outcome, fields.pop("order", None))
         shop.events[-1].update(fields)  # type: ignore[typeddict-item]
+
+
+#: A plant changes a rush, and may return arguments for the judge.
+Plant = Callable[[RecordedRush], Any]

@@ -117,8 +117,8 @@ def test_every_disturbance_comes_as_often_as_its_weight_before_they_come_again()
         for _ in range(2):
             dealt = [next(deck).name for _ in range(sum(one.weight for one in DISTURBANCES))]
             assert Counter(dealt) == {one.name: one.weight for one in DISTURBANCES}
-        hand = chaos._deal(chaos._deck(Random(seed)), 3)
-        assert len({one.name for one in hand}) == 3
+        some = chaos._deal(chaos._deck(Random(seed)), 3)
+        assert len({one.name for one in some}) == 3
 
 
 # --- disturbances at once -------------------------------------------------------------------------

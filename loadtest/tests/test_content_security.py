@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Response, expect
 
 from loadtest.stack.stack import ROOT, Stack
-from loadtest.tests.browser import Watched, launched
+from loadtest.tests.browser import Watched
 
 #: Chromium's console says it too; the event says it without depending on the console's wording.
 REPORT = """
@@ -40,17 +40,6 @@ def make_clerk(stack: Stack) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as running:
-        yield running
-
-
-@pytest.fixture
-def watched() -> Watched:
-    return Watched()
 
 
 @pytest.fixture

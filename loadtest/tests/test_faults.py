@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from loadtest.commands import chaos
 from loadtest.commands import faults as command
 from loadtest.commands import run as commands
 from loadtest.expected import EXPECTED, STOPS, SURVIVABLE
-from loadtest.faults import FAULTS, fault_report
+from loadtest.faults import fault_report
 from loadtest.faults.db_failover import DbFailover
 from loadtest.faults.fence_ahead import FenceAheadRaised
 from loadtest.faults.late_release import LateRelease
@@ -27,7 +26,8 @@ from loadtest.faults.slow import Slow
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
 from loadtest.faults.trial import Trial
 from loadtest.judge.run import Cell, Judged, Summary
-from loadtest.stack.stack import ROOT, StackError
+from loadtest.stack.stack import ROOT
+from loadtest.tests.real_testbed import real_testbed
 from servers import embedded
 
 #: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock.
@@ -46,15 +46,8 @@ watchdog.Watchdog.add = lambda watchdog, renewal: None
 
 @pytest.fixture(scope="module")
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in command.EXTERNAL:
-            patch.delenv(name, raising=False)
-        log = tmp_path_factory.mktemp("testbed") / "log"
-        with (
-            log.open("wb") as file,
-            Testbed(log=file, progress=lambda step: None, threads=32) as testbed,
-        ):
-            yield testbed
+    with real_testbed(tmp_path_factory.mktemp("testbed"), threads=32) as testbed:
+        yield testbed
 
 
 def cells(testbed: Testbed, fault: Any, *locks: str) -> dict[str, Cell]:
@@ -184,13 +177,6 @@ def test_a_strategy_whose_server_is_missing_is_not_run(
         assert cell["missing"] == "ZOOKEEPER_HOSTS is not set, and no such server is installed"
 
 
-def test_every_fault_of_the_table_exists_and_every_fault_is_in_the_table(
-    testbed: Testbed,
-) -> None:
-    expected = {fault for row in EXPECTED.values() for fault in row}
-    assert expected - {"rush", "rush-one-process"} == set(FAULTS)
-
-
 def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(
     testbed: Testbed,
 ) -> None:
@@ -228,43 +214,3 @@ def test_faults_write_their_cells_as_runs_of_summary_json(latest: Path) -> None:
     assert (latest / "faults.md").read_text().startswith("# Faults")
     assert (latest / "report.html").stat().st_size > 100_000
     assert (latest / "history.jsonl").stat().st_size > 0
-
-
-# --- the commands -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", command.EXTERNAL)
-def test_no_fault_is_made_on_servers_that_the_run_did_not_start(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for other in command.EXTERNAL:
-        monkeypatch.delenv(other, raising=False)
-    monkeypatch.setattr(embedded, "read_env", lambda: None)
-    command.refuse_external_servers()
-    monkeypatch.setenv(name, "redis://example.test")
-    with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
-        command.run(command.Chosen(), Console(quiet=True))
-    with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
-        chaos.run(1, 1, Console(quiet=True))
-
-
-def test_an_unknown_fault_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(StackError, match="unknown fault: earthquake; there are crash, slow"):
-        command.run(command.Chosen(faults=["earthquake"]), Console(quiet=True))
-
-
-def test_faults_that_concern_none_of_the_locks_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(embedded, "read_env", lambda: None)
-    for name in command.EXTERNAL:
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(StackError, match="none of these faults concerns any of these locks"):
-        command.run(command.Chosen(["quorum"], ["token"]), Console(quiet=True))
-
-
-def test_a_seed_repeats_the_order_of_the_faults() -> None:
-    orders = [command.order(command.Chosen(seed=seed)) for seed in (7, 7, 8)]
-    assert orders[0] == orders[1] != orders[2]
-    assert set(orders[0]) == set(FAULTS)
-    assert command.order(command.Chosen()) == list(FAULTS)

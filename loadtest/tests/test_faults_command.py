@@ -16,11 +16,7 @@ from rich.console import Console
 
 from loadtest.commands import faults as command
 from loadtest.commands import run as commands
-from loadtest.faults import Fault, runner
-from loadtest.faults.fault import NotFired
 from loadtest.faults.runner import unknown
-from loadtest.faults.testbed import Testbed
-from loadtest.faults.trial import Trial
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import tables
@@ -161,99 +157,6 @@ def test_exit_codes_tell_what_is_off_from_what_shows_nothing() -> None:
     assert command.exit_code([*right, *nothing]) == EXIT_CODES["unknown"] == 6
     assert command.exit_code([*right, *off]) == command.exit_code([*nothing, *wrong]) == 1
     assert command.exit_code([*nothing, *off]) == 1
-
-
-# --- one fault ------------------------------------------------------------------------------------
-
-
-class Breaks(Fault):
-    """A fault of which one step raises."""
-
-    name = "crash"
-    title = "breaks"
-
-    def __init__(self, step: str, error: Exception) -> None:
-        super().__init__()
-        self.step, self.error = step, error
-        self.healed = False
-
-    def _do(self, step: str) -> None:
-        if step == self.step:
-            raise self.error
-
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self._do("arm")
-
-    def enter(self, trial: Trial) -> None: ...
-
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self._do("fire")
-
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        self._do("prove")
-        return "seen"
-
-    def act(self, trial: Trial) -> None: ...
-
-    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self._do("meanwhile")
-
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.healed = True
-        self._do("heal")
-
-    def clean_up(self, testbed: Testbed) -> None:
-        self._do("clean_up")
-
-
-class Quiet:
-    """As much of a testbed as a fault needs that does nothing."""
-
-    def __init__(self) -> None:
-        self.log = io.BytesIO()
-
-    def new_events(self) -> list[Any]:
-        return []
-
-    def record_fault(self, *_: object) -> None: ...
-
-    def set_ttl(self, seconds: float) -> None: ...
-
-
-@pytest.mark.parametrize("step", ["arm", "fire", "prove", "meanwhile", "heal", "clean_up"])
-@pytest.mark.parametrize("error", [NotFired("crash: not so"), OSError("no such process")])
-def test_whatever_step_breaks_the_cells_are_unknown_and_the_testbed_is_repaired(
-    monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
-) -> None:
-    repaired: list[object] = []
-    monkeypatch.setattr(runner, "repair", repaired.append)
-    monkeypatch.setattr(runner, "drain", lambda trial: None)
-    monkeypatch.setattr(Trial, "open", lambda trial: None)
-    monkeypatch.setattr(Trial, "orphans", lambda trial: [])
-    monkeypatch.setattr(runner, "_cell", lambda *_: None)  # judged before anything is cleaned up
-    testbed, fault = Quiet(), Breaks(step, error)
-    found = runner.play(cast(Testbed, testbed), fault, [strategy(name) for name in LOCKS], "run")
-    why = "crash: not so" if isinstance(error, NotFired) else "OSError: no such process"
-    assert [(one["lock"], one["verdict"], one["missing"]) for one in found] == [
-        (lock, "unknown", why) for lock in LOCKS
-    ]
-    assert repaired == [testbed]
-    assert fault.healed
-    assert why.encode() in testbed.log.getvalue()
-
-
-def test_the_reason_is_what_broke_first_and_not_what_that_led_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class BreaksTwice(Breaks):
-        def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-            raise AttributeError("nothing to heal")
-
-    monkeypatch.setattr(runner, "repair", lambda testbed: None)
-    monkeypatch.setattr(Trial, "open", lambda trial: None)
-    fault = BreaksTwice("fire", OSError("no such process"))
-    (found,) = runner.play(cast(Testbed, Quiet()), fault, [strategy("token")], "run")
-    assert found["missing"] == "OSError: no such process"
 
 
 # --- a full disk ----------------------------------------------------------------------------------

@@ -143,20 +143,20 @@ def test_the_events_of_each_run_are_parsed_once(monkeypatch: pytest.MonkeyPatch)
     def watch(name: str) -> None:
         parse = getattr(intervals, name)
 
-        def counted(events: Any) -> Any:
+        def counted(*events: Any) -> Any:
             parsed[name] += 1
-            return parse(events)
+            return parse(*events)
 
         monkeypatch.setattr(intervals, name, counted)
 
-    for name in ("_requests", "_holds", "_commits"):
+    for name in ("_requests", "_holds_by_handler", "_commits"):
         watch(name)
     shops = {"a1": crowd("a1", buyers=3, stock=2), "b2": calm("b2")}
     events = [event for shop in shops.values() for event in shop.history().events]
     runs = [run_of(shop, "none", "rush", attempts=name) for name, shop in shops.items()]
     parsed.clear()
     report_data(summary_of(*runs), events)
-    assert parsed == {"_requests": 2, "_holds": 2, "_commits": 2}
+    assert parsed == {"_requests": 2, "_holds_by_handler": 2, "_commits": 2}
 
 
 def test_page_and_report_have_one_palette_and_one_dom_js(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from loadtest.tests.browser import Watched, launched, printed_over_each_other, words_of
+from loadtest.tests.browser import Watched, printed_over_each_other, words_of
 from loadtest.tests.reported import HOSTILE, write_every_fault, write_faults, write_rush
 
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1920), ("dark", 390)]
@@ -30,12 +30,6 @@ PAINTED = """() => { const canvas = document.querySelector("#lanes canvas");
     const context = copy.getContext("2d", { willReadFrequently: true });
     context.drawImage(canvas, 0, 0);
     return context.getImageData(0, 0, copy.width, copy.height).data.some((byte) => byte > 0); }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as running:
-        yield running
 
 
 @pytest.fixture
@@ -183,7 +177,7 @@ def test_nothing_runs_off_the_screen_and_axe_finds_nothing_serious(
         page.close()
 
 
-def test_26_faults_fit_on_1280_pixels_and_their_signs_are_explained(
+def test_every_fault_fits_on_1280_pixels_and_their_signs_are_explained(
     page: Page, tmp_path: Path
 ) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})

@@ -21,7 +21,7 @@ from loadtest.commands.run import Setting
 from loadtest.commands.serve import serving
 from loadtest.rush.locust_process import Buyers
 from loadtest.stack.stack import Stack
-from loadtest.tests.browser import Watched, launched
+from loadtest.tests.browser import Watched
 
 RUSH = {"lock": "redis", "stock": "5", "hold_ms": "0", "product": "apple", "deadline": "60"}
 SWARM = {"user_count": "10", "spawn_rate": "100", **RUSH}
@@ -40,17 +40,6 @@ def served() -> Iterator[tuple[Stack, Buyers]]:
     setting = Setting(buyers=10, nodes=1, workers=1)
     with tempfile.TemporaryFile() as log, serving(setting, log=log) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as running:
-        yield running
-
-
-@pytest.fixture
-def watched() -> Watched:
-    return Watched()
 
 
 @pytest.fixture

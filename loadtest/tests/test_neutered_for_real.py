@@ -19,6 +19,7 @@ from loadtest.faults.repair import repair
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import Testbed
 from loadtest.tests.neuters import NEUTERS, Neuter
+from loadtest.tests.real_testbed import real_testbed
 
 ALL = os.environ.get("NEUTER") == "all"
 SOME = {
@@ -38,15 +39,8 @@ ENDLESS = {"setnx", "counter", "advisory", "row-lock", "version", "rollback", "c
 
 @pytest.fixture(scope="module")
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in command.EXTERNAL:
-            patch.delenv(name, raising=False)
-        log = tmp_path_factory.mktemp("testbed") / "log"
-        with (
-            log.open("wb") as file,
-            Testbed(log=file, progress=lambda step: None, threads=command.THREADS) as testbed,
-        ):
-            yield testbed
+    with real_testbed(tmp_path_factory.mktemp("testbed"), threads=command.THREADS) as testbed:
+        yield testbed
 
 
 @pytest.mark.parametrize("neuter", CHOSEN, ids=[f"{one.fault}-{one.how}" for one in CHOSEN])

@@ -14,7 +14,7 @@ from loadtest.commands.run import Setting
 from loadtest.commands.serve import serving
 from loadtest.rush.locust_process import Buyers
 from loadtest.stack.stack import Stack
-from loadtest.tests.browser import Watched, launched
+from loadtest.tests.browser import Watched
 from loadtest.tests.demo_page import (
     BUYERS,
     PLACES,
@@ -37,22 +37,11 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """One cache for all pages: the charting library is a megabyte."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     yield context
     context.close()
-
-
-@pytest.fixture
-def watched() -> Watched:
-    return Watched()
 
 
 @pytest.fixture

@@ -48,11 +48,6 @@ def context() -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def watched() -> Watched:
-    return Watched()
-
-
-@pytest.fixture
 def page(stack: Stack, context: BrowserContext, watched: Watched) -> Iterator[Page]:
     with opened(context, stack.nodes[0].url, watched) as page:
         yield page

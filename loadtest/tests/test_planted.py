@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loadtest.judge.evidence import EVIDENCE
-from loadtest.tests.plants import PLANTS, Plant, everybody_is_granted_the_lock_at_once
-from loadtest.tests.recorded import RecordedRush
+from loadtest.tests.plants import PLANTS, everybody_is_granted_the_lock_at_once
+from loadtest.tests.recorded import Plant, RecordedRush
 
 
 @pytest.mark.parametrize("lock", EVIDENCE)
@@ -70,3 +70,25 @@ def test_a_holder_that_enters_its_own_reentrant_lock_again_has_one_token_in_one_
     assert rush.judged().verdict == "exact"
     rush.events("acquired", 1)[0]["token"] = "thread 1201"
     assert rush.judged().violations == ("shared_token",)
+
+
+@pytest.mark.parametrize(("first", "verdict"), [("sold", "unknown"), ("unknown", "exact")])
+def test_a_number_of_a_commit_that_was_forgotten_may_be_used_again(
+    first: str, verdict: str
+) -> None:
+    """The server was killed in the COMMIT, and its successor counts from where it had been. Who was
+    answered `sold` has an order already."""
+    rush = RecordedRush("row-lock", buyers=4)
+    order = rush.happened.orders[3]["order"]
+    if first == "unknown":
+        rush.answer(3, first)
+    rush.happened.asks(200, "buyer-3")
+    rush.happened.events[-1]["sale"] = 7
+    rush.at(3, 142, "arrives")
+    rush.at(3, 143, "begins", "invoke", lock="row-lock", product="pause-token", sale=7)
+    rush.at(3, 145, "after_read", amount=1, sale=7)
+    rush.at(3, 147, "before_commit", "invoke", order=order, sale=7)
+    rush.happened.answered(219, "buyer-3", "sold", order)
+    rush.happened.events[-1]["sold_in"] = 7
+    judged = rush.judged()
+    assert judged.verdict == verdict, judged

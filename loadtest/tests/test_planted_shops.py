@@ -20,7 +20,7 @@ PLANTS = {
     ),
     "shop/demo/hooks.py": (
         'text = "".join(',
-        'garbled = "{gar\\n" if any(line.get("lock") == "none" for line in lines) else ""\n'
+        'garbled = b"{gar\\n" if any(line.get("lock") == "none" for line in lines) else b""\n'
         '        text = garbled + "".join(',
     ),
 }

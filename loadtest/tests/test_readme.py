@@ -49,6 +49,7 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) ->
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",  # it prints in whatever encoding the environment names
             timeout=120,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)

@@ -24,8 +24,8 @@ from typing import Any
 
 from ..testing.process import LOCKS, Process
 from ..testing.server import Server
-from . import counting, scenarios
-from .contenders import UNCONTENDED, WAITING
+from . import counting, doors, scenarios
+from .contenders import AWAITED, UNCONTENDED, WAITING
 from .table import table
 
 Figures = dict[str, dict[str, float]]  # lock -> measure -> median
@@ -90,6 +90,16 @@ def run(server: Server, *, quick: bool) -> dict[str, Any]:
             few,
             lambda lock: scenarios.churn(workers, lock, 32, 0.001, seconds),
         )
+        do(
+            "drain of 200 tasks, hold 1 ms",
+            ["RedisLock", *AWAITED],
+            some,
+            partial(scenarios.drain, workers, waiters=200, hold=0.001),
+        )
+        print("10,000 tasks that wait in one process ...", flush=True)
+        report["crowd of 10,000 tasks"] = {"AsyncRedisLock": doors.crowd(server.port, 10_000)}
+        print("a cluster beside a single server ...", flush=True)
+        report["cluster"] = {"RedisLock": doors.cluster_beside_single(server.port)}
         for waiters in (12, 100) if quick else (12, 100, 800):
             do(
                 f"commands with {waiters} waiters",

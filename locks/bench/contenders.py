@@ -1,7 +1,7 @@
 """The locks that are compared, each as a context manager that is made anew for every acquisition.
 
 `floor` is what no lock on one Redis can undercut when nobody waits: SET NX PX and one
-compare-and-delete script, by the same client. It cannot wait, so it stands in the uncontended
+compare-and-delete script, by the same client. It cannot wait, so it is in the uncontended
 comparison only.
 """
 
@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import Any
 
 import redis
+import redis.asyncio
+import redis.asyncio.lock
 import redis.lock
 import redis_lock  # type: ignore[import-untyped]  # python-redis-lock
 
-from .. import RedisLock
+from .. import AsyncRedisLock, RedisLock
 from ..classic.scripts import script
 
 WAIT = 60.0
 Hold = Callable[[redis.Redis, str, int], AbstractContextManager[Any]]
+AsyncHold = Callable[[Any, str, int], AbstractAsyncContextManager[Any]]
 
 
 @contextmanager
@@ -62,3 +65,20 @@ UNCONTENDED: dict[str, Hold] = {
     "python-redis-lock": python_redis_lock,
 }
 WAITING: dict[str, Hold] = {name: hold for name, hold in UNCONTENDED.items() if hold is not floor}
+
+
+def ours_async(client: Any, name: str, ttl: int) -> AbstractAsyncContextManager[Any]:
+    return AsyncRedisLock(client, name, ttl=ttl).hold(wait=WAIT)
+
+
+def redis_py_async(client: Any, name: str, ttl: int) -> AbstractAsyncContextManager[Any]:
+    """Its defaults: asks again every 100 ms."""
+    return redis.asyncio.lock.Lock(client, name, timeout=ttl, blocking_timeout=WAIT)
+
+
+AWAITED: dict[str, AsyncHold] = {
+    "AsyncRedisLock": ours_async,
+    "redis-py asyncio": redis_py_async,
+}
+#: The blocking lock that excludes one for asyncio.
+BLOCKING = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}

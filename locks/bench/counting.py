@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import redis.asyncio
 from redis.connection import AbstractConnection
+
+from ..aio.link import Link
 
 sent = 0
 _connecting = threading.local()
@@ -29,5 +32,20 @@ def install() -> None:
             sent += 1
         send(self, command, check_health=check_health)
 
+    write: Any = Link.write
+    execute: Any = redis.asyncio.Redis.execute_command
+
+    def counting_write(self: Any, command: Any) -> None:
+        global sent
+        sent += 1
+        write(self, command)
+
+    def counting_execute(self: Any, *args: Any, **options: Any) -> Any:
+        global sent
+        sent += 1
+        return execute(self, *args, **options)
+
+    Link.write = counting_write  # type: ignore[method-assign]
+    redis.asyncio.Redis.execute_command = counting_execute  # type: ignore[method-assign]
     AbstractConnection.connect = quiet_connect  # type: ignore[method-assign]
     AbstractConnection.send_packed_command = counting_send  # type: ignore[method-assign]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .contenders import UNCONTENDED
+from .contenders import AWAITED, UNCONTENDED
 
-COLUMNS = list(UNCONTENDED)
+COLUMNS = [*UNCONTENDED, *AWAITED]
 
 #: scenario prefix -> (measure, what it is called, format)
 ROWS = {
@@ -21,6 +21,18 @@ ROWS = {
         ("hand_over_us", "hand-over, us", "{:.0f}"),
         ("sent_per_acquisition", "commands per acquisition", "{:.1f}"),
         ("overtakes_max", "overtakes, most", "{:.0f}"),
+    ],
+    "crowd": [
+        ("bytes_per_waiter", "bytes per waiter", "{:.0f}"),
+        ("cpu_percent_while_waiting", "% CPU while waiting", "{:.2f}"),
+        ("drained_per_s", "drained per second", "{:.0f}"),
+        ("out_of_order", "out of order", "{:.0f}"),
+    ],
+    "cluster": [
+        ("single_uncontended", "single, uncontended: commands", "{:.2f}"),
+        ("cluster_uncontended", "cluster, uncontended: commands", "{:.2f}"),
+        ("single_contended", "single, contended: commands", "{:.2f}"),
+        ("cluster_contended", "cluster, contended: commands", "{:.2f}"),
     ],
     "commands": [("sent_per_acquisition", "commands per acquisition", "{:.2f}")],
     "32": [

@@ -8,6 +8,7 @@ release   give it back
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import threading
@@ -16,9 +17,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import redis
+import redis.asyncio
 
 from . import counting
-from .contenders import WAITING
+from .contenders import AWAITED, BLOCKING, WAITING
 
 #: arrived, acquired, released: seconds of the monotonic clock, which all processes share
 Span = tuple[float, float, float]
@@ -26,12 +28,16 @@ Span = tuple[float, float, float]
 
 class Worker:
     def __init__(self, port: int) -> None:
+        self.port = port
         self.client = redis.Redis(port=port, max_connections=500)
         self.stack = ExitStack()
 
     def drain(
         self, lock: str, name: str, ttl: int, hold: float, arrivals: list[float]
     ) -> dict[str, Any]:
+        if lock in AWAITED:
+            return asyncio.run(self._drain(lock, name, ttl, hold, arrivals))
+
         def once(arrival: float) -> list[Span]:
             time.sleep(max(0.0, arrival - time.monotonic()))
             return [self._take(lock, name, ttl, hold)]
@@ -51,13 +57,33 @@ class Worker:
         return self._in_threads([(loop, start)] * threads)
 
     def hold(self, lock: str, name: str, ttl: int) -> float:
-        self.stack.enter_context(WAITING[lock](self.client, name, ttl))
+        self.stack.enter_context(WAITING[BLOCKING.get(lock, lock)](self.client, name, ttl))
         return time.monotonic()
 
     def release(self) -> float:
         started = time.monotonic()
         self.stack.close()
         return started
+
+    async def _drain(
+        self, lock: str, name: str, ttl: int, hold: float, arrivals: list[float]
+    ) -> dict[str, Any]:
+        client = redis.asyncio.Redis(port=self.port, max_connections=500)
+        before = counting.sent
+
+        async def once(arrival: float) -> list[Span]:
+            await asyncio.sleep(max(0.0, arrival - time.monotonic()))
+            arrived = time.monotonic()
+            async with AWAITED[lock](client, name, ttl):
+                acquired = time.monotonic()
+                if hold:
+                    await asyncio.sleep(hold)
+                released = time.monotonic()
+            return [(arrived, acquired, released)]
+
+        spans = await asyncio.gather(*(once(arrival) for arrival in arrivals))
+        await client.aclose()
+        return {"spans": spans, "sent": counting.sent - before}
 
     def _take(self, lock: str, name: str, ttl: int, hold: float) -> Span:
         arrived = time.monotonic()

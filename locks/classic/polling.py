@@ -7,9 +7,10 @@ from abc import abstractmethod
 
 import redis
 
+from ..base_lease import new_token
 from ..clock import now
 from ..errors import LockBackendError, LockTimeout
-from ..lease import Lease, Release, new_token
+from ..lease import Lease, Release
 from ..lock import Lock
 
 

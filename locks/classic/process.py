@@ -15,9 +15,10 @@ import math
 import os
 import threading
 
+from ..base_lease import new_token
 from ..clock import now
 from ..errors import LockTimeout
-from ..lease import Lease, Release, new_token
+from ..lease import Lease, Release
 from ..lock import Lock
 
 #: One per name that was ever asked for; a shop has as many as it has products.

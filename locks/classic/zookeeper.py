@@ -26,9 +26,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from ..base_lease import new_token
 from ..clock import now
 from ..errors import LockBackendError, LockTimeout
-from ..lease import Lease, LossReason, Release, new_token
+from ..lease import Lease, LossReason, Release
 from ..lock import Lock
 from .points import point
 

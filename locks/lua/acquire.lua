@@ -9,7 +9,10 @@
 -- ARGV[5]  queue: the channel on which this waiter's process listens
 -- ARGV[6]  queue: milliseconds for which it waits, -1 forever
 -- returns  {1, fence, now} the lock is ours; {0, milliseconds until the holder's lease ends, now};
---          now is the server's microsecond
+--          now is the server's microsecond; fewer milliseconds if the holder took the key without
+--          us, as redis-py's Lock does: its release wakes nobody
+local TOKEN = '^%d+%-%x+$' -- what new_token() in lease.py makes
+local POLL = 100 -- milliseconds
 local token, ttl, memory = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local holder = redis.call('get', KEYS[1])
@@ -55,5 +58,8 @@ elseif ARGV[4] == 'queue' then
         redis.call('rpush', KEYS[2], token)
     end
     outlive(math.max(left, ttl))
+end
+if holder and not string.match(holder, TOKEN) and (left < 0 or left > POLL) then
+    left = POLL
 end
 return {0, left, now}

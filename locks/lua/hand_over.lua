@@ -57,6 +57,26 @@ local function doubt(channel, since)
     end
 end
 
+-- In a cluster a channel has the hash tag of the lock: its messages stay within the lock's shard.
+local function is_sharded(channel)
+    return string.find(channel, '{', 1, true) ~= nil
+end
+
+local function has_subscriber(channel)
+    if is_sharded(channel) then
+        return redis.call('pubsub', 'shardnumsub', channel)[2] > 0
+    end
+    return redis.call('pubsub', 'numsub', channel)[2] > 0
+end
+
+local function publish(channel, message)
+    if is_sharded(channel) then
+        redis.call('spublish', channel, message)
+    else
+        redis.call('publish', channel, message)
+    end
+end
+
 -- Hand the free lock to the first waiter that still wants it and whose process can be woken.
 -- Returns its token, or nil when there is none: then the lock is the caller's to take or delete.
 -- Stops at `asking`, who gets the reply instead of a message.
@@ -77,13 +97,13 @@ local function hand_over(asking, memory)
         if token == asking then
             heir = token
             redis.call('hdel', KEYS[3], token)
-        elseif wants and doubted == '0' and redis.call('pubsub', 'numsub', channel)[2] > 0 then
+        elseif wants and doubted == '0' and has_subscriber(channel) then
             -- Given before it is published: were the server to refuse to give it, nobody must know.
             local fence = next_fence()
             give(token, ttl, fence, memory)
             redis.call('hdel', KEYS[3], token)
             redis.call('hset', KEYS[3], '*', channel)
-            redis.call('publish', channel, token .. ' ' .. digits(fence) .. ' ' .. digits(now))
+            publish(channel, token .. ' ' .. digits(fence) .. ' ' .. digits(now))
             heir = token
         elseif wants and (doubted == '0' or now - tonumber(doubted) < GRACE) then
             local since = doubted == '0' and digits(now) or doubted

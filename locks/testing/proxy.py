@@ -73,7 +73,11 @@ class Proxy:
             client, _ = self._listener.accept()
         except OSError:
             return
-        server = socket.create_connection(("127.0.0.1", self.target))
+        try:
+            server = socket.create_connection(("127.0.0.1", self.target))
+        except OSError:  # nobody there
+            client.close()
+            return
         state = {"doomed": False, "subscribed": False, "frozen": False}
         link = {"client": client, "server": server, **state}
         self._links.append(link)

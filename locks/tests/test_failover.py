@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 import redis
+import redis.sentinel
 
-from .. import LockBackendError, RedisLock, Release
+from .. import LockBackendError, RedisLock, Release, wakeups
 from ..testing.process import LOCKS, ROOT
 from ..testing.proxy import Proxy
-from ..testing.server import Server, eventually
+from ..testing.sentinel import MASTER, Sentinel
+from ..testing.server import Server, eventually, free_port
 from .test_chaos import overlaps
 from .waiting import in_thread, waiter
 
@@ -114,6 +116,91 @@ def test_who_waits_moves_to_the_new_master_once_the_demoted_one_refused(pair: Pa
     eventually(lambda: len(there.inspect().waiters) == 1)
     assert there._release(holder) is Release.RELEASED
     assert other.result(2).release() is Release.RELEASED
+
+
+def test_who_only_waits_follows_a_failover_that_kept_its_connections_without_an_error(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No command of this process meets the refusal: the subscription itself is looked after."""
+    monkeypatch.setattr(wakeups, "PROBE", 0.2)
+    holder = RedisLock(pair.master.client(), "looked after", ttl=60).acquire(5)
+    lock = RedisLock(pair.client(), "looked after", ttl=60)
+    other = waiter(lock)
+    channel = lock._wakeups.channel
+    pair.fail_over()
+    there = RedisLock(pair.replica.client(), "looked after", ttl=60)
+    eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"))
+    eventually(lambda: len(pair.replica.client().hvals("lock:{looked after}:waiters")) == 1)
+    eventually(lambda: _channel_of_the_waiter(pair.replica) == lock._wakeups.channel != channel)
+    assert there._release(holder) is Release.RELEASED
+    assert other.result(2).release() is Release.RELEASED
+
+
+def _channel_of_the_waiter(server: Server) -> Any:
+    waiters: Any = server.client().hvals("lock:{looked after}:waiters")
+    return waiters[0].split()[0] if waiters else b""
+
+
+def test_nobody_waits_at_a_replica_that_the_name_still_leads_to(pair: Pair) -> None:
+    """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
+    lock = RedisLock(pair.client(), "waits elsewhere", ttl=60)
+    with lock.hold(wait=1):
+        pair.name.target = pair.replica.port  # for connections from now on
+        with pytest.raises(LockBackendError, match="replica"):
+            lock.acquire(5)
+        pair.name.target = pair.master.port
+        other = waiter(lock)
+    assert other.result(2).release() is Release.RELEASED
+
+
+def test_a_silent_subscription_at_a_master_stays_and_costs_no_place(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "PROBE", 0.1)
+    lock = RedisLock(pair.client(), "undisturbed", ttl=60)
+    with lock.hold(wait=1):
+        other = waiter(lock)
+        channel = lock._wakeups.channel
+        roles = _calls(pair.master, "role")
+        eventually(lambda: _calls(pair.master, "role") > roles + 1)
+        assert lock._wakeups.channel == channel
+        pair.name.target = free_port()  # nobody there to ask: the probe itself must decide
+        pings = _calls(pair.master, "ping")
+        eventually(lambda: _calls(pair.master, "ping") > pings + 1)
+        assert lock._wakeups.channel == channel
+    assert other.result(2).release() is Release.RELEASED
+
+
+def _calls(server: Server, command: str) -> int:
+    seen = server.client().info("commandstats")
+    return int(seen.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+def test_a_real_sentinel_s_failover_is_followed_by_holder_and_waiters(
+    pair: Pair, tmp_path: Path
+) -> None:
+    sentinel = Sentinel(tmp_path, pair.master)
+    try:
+        found = redis.sentinel.Sentinel([("127.0.0.1", sentinel.port)], socket_timeout=2)
+        client: redis.Redis = found.master_for(MASTER)
+        lock = RedisLock(client, "followed by all", ttl=30)
+        holder = lock.acquire(5)
+        other = waiter(lock)
+        sentinel.fail_over()
+        look = RedisLock(pair.replica.client(), "followed by all", ttl=30)
+        eventually(lambda: _role(pair.replica) == "master")
+        eventually(lambda: len(look.inspect().waiters) == 1)
+        eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"), within=20)
+        assert look.inspect().owner == holder.token
+        while holder.release() is Release.UNKNOWN:  # the old master's connections are being cut
+            pass
+        mine = other.result(10)
+        assert (mine.fence or 0) > (holder.fence or 0)
+        assert look.inspect().owner == mine.token
+        assert mine.release() is Release.RELEASED
+        client.close()
+    finally:
+        sentinel.stop()
 
 
 def test_failovers_that_keep_their_clients_give_no_lock_to_two(pair: Pair, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_an_error_has_its_message_without_docstrings(flag: str) -> None:
 def test_a_machine_that_was_suspended_trusts_no_lease_of_before(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """time.monotonic() stands still meanwhile, CLOCK_BOOTTIME does not."""
+    """time.monotonic() stops meanwhile, CLOCK_BOOTTIME does not."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         pytest.skip("this system has no CLOCK_BOOTTIME")
     lease = RedisLock(client, "suspended", ttl=10, renew=False).acquire(1)

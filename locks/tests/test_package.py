@@ -115,14 +115,18 @@ def test_the_folder_copied_under_any_name_beside_nothing_but_redis_py_works(
     for tool in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py"):
         (lent / tool).symlink_to(str(distribution("pytest").locate_file(tool)))
     alone = {"PYTHONPATH": f"{tmp_path}:{lent}", "LOCKS_TEST_SERVER": binary()}
-    tests = [folder / "tests/test_queue.py", folder / "tests/test_lease.py"]
+    about = "queue", "giving_up", "wake_ups", "lease", "release", "fences"
+    tests = [folder / f"tests/test_{each}.py" for each in about]
     chosen = [] if name == "anyname" else ["-k", "killed or order or paused"]
     run(sys.executable, "-S", "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, *tests,
         folder=folder, env=alone)  # fmt: skip
 
 
 def readme_program(server: Server, name: str) -> str:
-    """All examples of the README as one program that uses the package `name`."""
-    examples = re.findall(r"```python\n(.*?)```", (HERE / "README.md").read_text(), re.DOTALL)
-    program = "\n".join(examples).replace("redis.Redis()", f"redis.Redis(port={server.port})")
+    """All examples of the pages as one program that uses the package `name`."""
+    pages = "".join((HERE / page).read_text() for page in ("README.md", "FROM_REDIS_PY.md"))
+    examples = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
+    program = "\n".join(examples)
+    for client in ("redis.Redis(", "redis.asyncio.Redis("):
+        program = program.replace(f"{client})", f"{client}port={server.port})")
     return program.replace("from locks import", f"from {name} import")

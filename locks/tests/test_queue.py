@@ -1,19 +1,16 @@
-"""The queue: first in, first out, exact waits, and no waiter that stops the others."""
+"""The queue: first in, first out, and exact waits."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 
-from .. import LockTimeout, RedisLock, Release, acquisition, wire
-from ..protocol import LEAVE
-from ..testing.process import Process as Worker
-from ..testing.server import Server, eventually
+from .. import LockTimeout, RedisLock
+from ..testing.server import Server
 from .waiting import held, in_thread, queued, waiter
 
 
@@ -54,31 +51,6 @@ def test_a_newcomer_cannot_barge_in_where_the_lock_expired_under_a_queue(
         assert lock.try_acquire() is None
         assert first.result(1).fence > (holder.fence or 0)  # type: ignore[operator]
     first.result().release()
-
-
-def test_a_release_between_the_try_and_the_sleep_is_not_missed(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from .. import acquisition as module
-
-    lock = RedisLock(client, "lost wake-up", ttl=30)
-    reached, go_on = threading.Event(), threading.Event()
-    sleep = module._sleep
-
-    def slow(*args: object) -> object:
-        reached.set()
-        go_on.wait(5)
-        return sleep(*args)  # type: ignore[arg-type]
-
-    with held(lock) as lease:
-        monkeypatch.setattr(module, "_sleep", slow)
-        other = in_thread(lambda: lock.acquire(20))
-        reached.wait(5)
-        lease.release()
-        go_on.set()
-        woken = time.monotonic()
-        other.result(5).release()
-    assert time.monotonic() - woken < 0.5
 
 
 def test_the_wait_ends_on_time_while_others_keep_acquiring(client: redis.Redis) -> None:
@@ -165,212 +137,3 @@ def test_more_waiters_than_connections_in_the_pool_wait_without_one(server: Serv
         waiting.result(5).release()
     for each in taken:
         each.close()
-
-
-class Interrupted(BaseException):
-    """Stands for KeyboardInterrupt in a thread that is not the main one."""
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, Interrupted])
-def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
-) -> None:
-    from .. import acquisition as module
-
-    lock = RedisLock(client, "interrupted", ttl=10)
-    seen = []
-
-    def interrupt(*_: object) -> None:
-        seen.append(lock.inspect().waiters)
-        raise error
-
-    with held(lock):
-        monkeypatch.setattr(module, "_sleep", interrupt)
-        with pytest.raises(error):
-            lock.acquire(5)
-        assert len(seen[0]) == 1
-        assert lock.inspect().waiters == ()
-
-
-def test_an_exception_after_the_hand_over_gives_the_lock_back(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from .. import acquisition as module
-
-    lock = RedisLock(client, "given up", ttl=10)
-    with held(lock) as lease:
-
-        def interrupt(*_: object) -> None:
-            lease.release()
-            assert lock.inspect().owner not in (None, lease.token)
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(module, "_sleep", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            lock.acquire(5)
-    assert not lock.locked()
-
-
-@pytest.mark.parametrize(
-    ("released", "gets_it"),
-    [("while it is queued", True), ("before its last question", True), ("after it", False)],
-)
-def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, released: str, gets_it: bool
-) -> None:
-    """A waiter that is not woken any more asks once more, and leaves the queue in the same step."""
-    lock = RedisLock(client, "race", ttl=10)
-    ask = acquisition.Acquisition.ask
-
-    def last_sleep(waiter: acquisition.Acquisition, *_: object) -> None:
-        if released == "while it is queued":
-            assert lease.release() is Release.RELEASED
-            assert lock.inspect().owner == waiter.token.decode()
-        waiter.end = 0.0
-
-    def last_question(waiter: acquisition.Acquisition, *what: Any) -> Any:
-        if what == (LEAVE,) and released == "before its last question":
-            client.delete("lock:{race}:queue", "lock:{race}:waiters")  # its wait is over there too
-            assert lease.release() is Release.RELEASED
-        answer = ask(waiter, *what)
-        if what == (LEAVE,) and released == "after it":
-            assert lease.release() is Release.RELEASED
-        return answer
-
-    lease = lock.acquire(1)
-    monkeypatch.setattr(acquisition, "_sleep", last_sleep)
-    monkeypatch.setattr(acquisition.Acquisition, "ask", last_question)
-    if gets_it:
-        mine = lock.acquire(5)
-        assert lock.inspect().owner == mine.token
-        assert mine.release() is Release.RELEASED
-    else:
-        with pytest.raises(LockTimeout):
-            lock.acquire(5)
-    state = lock.inspect()
-    assert (state.owner, state.waiters) == (None, ())
-
-
-def test_a_waiter_whose_wait_is_over_is_not_handed_the_lock(
-    client: redis.Redis, worker: Callable[[], Worker]
-) -> None:
-    lock = RedisLock(client, "over", ttl=10)
-    asleep = worker()
-    with held(lock) as lease:
-        asleep.send("acquire", name="over", ttl=10, wait=0.5)
-        queued(lock, 1)
-        asleep.pause()
-        second = waiter(lock)
-        eventually(lambda: _clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
-    second.result(1).release()
-    asleep.resume()
-    assert asleep.answer() == "LockTimeout" or asleep.ask("release") == "released"
-    assert not lock.locked()
-
-
-def _clock(client: redis.Redis) -> float:
-    seconds, micros = client.time()
-    return float(seconds + micros / 1e6)
-
-
-def test_a_killed_head_waiter_costs_the_next_one_nothing(
-    client: redis.Redis, worker: Callable[[], Worker]
-) -> None:
-    lock = RedisLock(client, "dead head", ttl=10)
-    head = worker()
-    with held(lock) as lease:
-        head.send("acquire", name="dead head", ttl=10, wait=30)
-        queued(lock, 1)
-        second = waiter(lock)
-        head.kill()
-        released = time.monotonic()
-        lease.release()
-        second.result(5)
-        assert time.monotonic() - released < 1
-    second.result().release()
-
-
-def test_waiters_ask_again_when_their_subscription_broke(
-    client: redis.Redis,
-) -> None:
-    lock = RedisLock(client, "cut", ttl=30)
-    with held(lock) as lease:
-        other = waiter(lock)
-        channel = lock._wakeups.channel
-        client.client_kill_filter(_type="pubsub")
-        eventually(lambda: lock._wakeups.listening and lock._wakeups.channel != channel)
-        eventually(lambda: lock._wakeups.channel in client.hvals("lock:{cut}:waiters")[0])
-        released = time.monotonic()
-        lease.release()
-        other.result(5)
-        assert time.monotonic() - released < 0.5
-    other.result().release()
-
-
-def test_a_release_while_the_subscription_is_broken_wastes_no_lease(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ..wakeups import WakeUps
-
-    lock = RedisLock(client, "deaf for a while", ttl=30)
-    broken, go_on = threading.Event(), threading.Event()
-    listen = WakeUps.listen
-
-    def late(self: WakeUps, until: float) -> None:
-        if not self.listening:
-            broken.set()
-            go_on.wait(5)
-        listen(self, until)
-
-    with held(lock) as lease:
-        other = waiter(lock)
-        monkeypatch.setattr(WakeUps, "listen", late)
-        client.client_kill_filter(_type="pubsub")
-        assert broken.wait(5)
-        lease.release()  # given to nobody: the waiter's channel has no receiver
-        assert not lock.locked()
-        go_on.set()
-        other.result(5).release()
-
-
-def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_handed(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from .. import acquisition as module
-
-    lock = RedisLock(client, "mute", ttl=30)
-
-    def interrupt(*_: object) -> None:
-        monkeypatch.undo()
-        monkeypatch.setattr(wire.Connections, "call", unreachable)
-        raise Interrupted
-
-    def unreachable(*_: object, **__: object) -> None:
-        monkeypatch.undo()
-        raise wire.WireError(redis.ConnectionError("cut"), sent=True)
-
-    with held(lock) as lease:
-        monkeypatch.setattr(module, "_sleep", interrupt)
-        with pytest.raises(Interrupted):
-            lock.acquire(20)
-        assert len(lock.inspect().waiters) == 1  # the server still thinks that it waits
-        next_one = waiter(lock)
-        lease.release()
-    next_one.result(1).release()
-
-
-def test_a_wake_up_for_a_lease_that_is_held_already_does_not_release_it(
-    client: redis.Redis,
-) -> None:
-    lock = RedisLock(client, "late wake", ttl=10)
-    with held(lock) as first:
-        other = waiter(lock)
-    lease = other.result(5)
-    client.publish(lock._wakeups.channel, "noise")
-    client.publish(lock._wakeups.channel, f"{lease.token} {lease.fence} {lease.fence}")
-    with held(RedisLock(client, "after it", ttl=10)):
-        barrier = waiter(RedisLock(client, "after it", ttl=10))
-    barrier.result(5).release()  # its wake-up was read after the one above
-    assert lock.inspect().owner == lease.token
-    assert first.outcome is Release.RELEASED
-    lease.release()

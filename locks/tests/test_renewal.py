@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from .. import Lease, LossReason, RedisLock, Release, watchdog
+from ..command import Call
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
-from ..wire import Call
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_leases_of_unlike_ttl_are_renewed_with_timeouts_of_their_own(
     seen: dict[int, float] = {}
 
     def note(_: object, calls: Sequence[Call], timeout: float) -> list[int]:
-        for _script, _keys, (_token, ttl_ms) in calls:
+        for _script, _keys, (_token, ttl_ms, *_how) in calls:
             assert isinstance(ttl_ms, int)
             seen[ttl_ms] = timeout
         return [1] * len(calls)

@@ -42,7 +42,7 @@ while time.monotonic() < end:
     except Interrupted:
         interrupts += 1
 signal.setitimer(signal.ITIMER_REAL, 0)
-print(interrupts, len(lock._wakeups._mailboxes))
+print(interrupts, len(lock._wakeups.waiters.mailboxes))
 """
 
 
@@ -84,7 +84,7 @@ def test_an_interrupt_right_after_the_mailbox_was_made_leaves_none(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(client, "mailbox", ttl=10)
-    kind = type(lock._wakeups)
+    kind = type(lock._wakeups.waiters)
     join = kind.join
 
     def interrupted(*args: Any) -> Any:
@@ -94,7 +94,7 @@ def test_an_interrupt_right_after_the_mailbox_was_made_leaves_none(
     monkeypatch.setattr(kind, "join", interrupted)
     with held(lock), pytest.raises(KeyboardInterrupt):
         lock.acquire(5)
-    assert not lock._wakeups._mailboxes
+    assert not lock._wakeups.waiters.mailboxes
 
 
 class SoftLimit(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from functools import partial
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockBackendError, RedisLock, Release, scripts, wakeups
-from ..acquisition import Acquisition
+from .. import LockBackendError, RedisLock, Release, blocking, scripts, wakeups
 from ..clock import now
 from ..scripts import script
 from ..testing.proxy import Proxy
@@ -23,10 +21,12 @@ def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_f
     client: redis.Redis,
 ) -> None:
     lock = RedisLock(client, "asked twice", ttl=10)
-    acquisition = Acquisition(
-        lock._shared, lock.name, lock._keys, "token", ttl=10, fence_ttl=60, end=math.inf
+    acquisition = lock._acquisition(
+        lock._wakeups.waiters, lock._watchdog, "token", wait=None, started=now()
     )
-    first, second = acquisition.ask(b"stay"), acquisition.ask(b"stay")
+    first, second = (
+        blocking.run(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2)
+    )
     assert first.fence is not None
     assert second.fence == first.fence
     assert lock.inspect().owner == "token"

@@ -3,6 +3,8 @@
 acquire  name ttl wait [more options of RedisLock]   {"fence", "token", "waited", "remaining"}
          leave_a_child: fork while it waits
 crowd    name ttl wait waiters: as many threads that acquire and release; answers at once
+adopt    name ttl handed                             {"fence", "token"}
+compat   name timeout token: is it owned, extended, locked after its release
 release                                              what it found
 check                                                "held" or the error
 remaining                                            seconds
@@ -22,7 +24,7 @@ from typing import Any
 
 import redis
 
-from .. import Lease, LockError, RedisLock
+from .. import Lease, LockError, RedisLock, compat
 
 
 class Holder:
@@ -44,6 +46,18 @@ class Holder:
             "waited": lease.waited_seconds,
             "remaining": lease.remaining(),
         }
+
+    def adopt(self, name: str, ttl: float, handed: str) -> dict[str, Any]:
+        self.lease = lease = RedisLock(self.client, name, ttl=ttl).adopt(handed)
+        return {"fence": lease.fence, "token": lease.token}
+
+    def compat(self, name: str, timeout: float, token: str) -> list[Any]:
+        lock = compat.Lock(self.client, name, timeout=timeout)
+        lock.local.token = token
+        owned = lock.owned()
+        extended = "extended" if lock.extend(timeout) else ""
+        lock.release()
+        return [owned, extended, lock.locked()]
 
     def crowd(self, name: str, ttl: float, wait: float, waiters: int) -> str:
         lock = RedisLock(self.client, name, ttl=ttl)

@@ -21,7 +21,6 @@ import threading
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from servers.proxy.connection import Address, Conditions, Connection
@@ -117,12 +116,7 @@ class Proxy:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- modes ------------------------------------------------------------------------------------

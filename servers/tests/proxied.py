@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from servers.proxy.proxy import Proxy
+from servers.tests.polling import eventually as eventually
 
 #: Seconds that a client waits for an answer in these tests.
 SILENCE = 0.3
-
-
-def eventually(condition: Callable[[], object], *, what: str, timeout: float = 10.0) -> None:
-    """Wait until the condition holds; fail with `what` after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"not so after {timeout:g} s: {what}"
-        time.sleep(0.01)
 
 
 def client_at(port: int, *, timeout: float = 5.0) -> redis.Redis:

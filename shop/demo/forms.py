@@ -1,4 +1,4 @@
-"""What the page's forms may ask for; the messages stand beside their fields."""
+"""What the page's forms accept; each message is shown beside its field."""
 
 from __future__ import annotations
 

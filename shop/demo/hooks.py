@@ -2,12 +2,12 @@
 
 Pauses at points, for everybody; and, with a folder to record into (SHOP_DEMO_HISTORY), a history
 of what each purchase did and stops for single ones. A buyer who sends `Demo-Stop: after_read`
-stands at that point from the time that the file at/<key>@after_read appears in the folder until
+stops at that point: the file at/<key>@after_read appears in the folder, and the buyer goes on when
 the file go/<key>@after_read does. Files, because everything else may be down or cut off.
 
 In a folder with at/ an event is written as it happens: the process may be killed the moment after.
 Without at/ nobody stops, and what a purchase did is written when it is over: a write under the lock
-hands the processor to another thread, and the rush would be slower for being watched.
+lets another thread run, and the rush would be slower for being watched.
 """
 
 from __future__ import annotations

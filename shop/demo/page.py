@@ -16,6 +16,7 @@ from shop import reports
 from shop.api import DEMO_PRODUCT, endpoint, parse_product
 from shop.demo import rush, steps, verdict
 from shop.demo.forms import LockForm, RushForm, choices
+from shop.demo.lesson import lesson
 from shop.demo.source import critical_section
 from shop.errors import BadInput, Unavailable
 from shop.strategies import STRATEGIES
@@ -34,6 +35,8 @@ def index(request: HttpRequest) -> HttpResponse:
         "product": DEMO_PRODUCT,
         "buyers": steps.BUYERS,
         "deadline": rush.DEADLINE,
+        "step_minutes": round(settings.SHOP_DEMO_STEP_TIMEOUT / 60, 1),
+        "lesson": lesson(request.GET.get("lesson")),
     }
     return render(request, "shop/page.html", shown)
 

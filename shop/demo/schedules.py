@@ -5,9 +5,9 @@ order and all else up to the COMMIT, before which the buyer stops; the commit, a
 The last one ends only when the transaction and the lock have: whoever moves next finds it done.
 
 A buyer who waits in the database or for the lock counts as blocked, and the turn is the other's.
-The database is asked whether it is so (pg_blocking_pids). A lock is asked for without a wait: who
-is refused stands still and asks again after each move of the other. What is blocked goes on as soon
-as it can, as it would in the rush.
+The database is asked whether it is so (pg_blocking_pids). A lock is asked for without a wait: a
+buyer who is refused asks again after each move of the other. A blocked buyer goes on as soon as it
+can, as it would in the rush.
 """
 
 from __future__ import annotations

@@ -177,7 +177,12 @@ def _is_noise(node: ast.stmt) -> bool:
     match node:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
             return name in NOISE
-        case ast.Assign(targets=[ast.Attribute(attr="committing") | ast.Name(id="blocks")]):
+        case (
+            ast.Assign(targets=[ast.Attribute(attr="committing") | ast.Name(id="blocks")])
+            | ast.Assign(targets=[ast.Name(id="lease")], value=ast.Constant(value=None))
+        ):
+            return True
+        case ast.If(body=body, orelse=[]) if all(map(_is_noise, body)):
             return True
         case ast.If(body=[ast.Raise(exc=ast.Name(id=name))]):
             return name == GUARD

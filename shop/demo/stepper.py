@@ -17,15 +17,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis
+from django.conf import settings
 
-#: Seconds that a buyer waits at a stop before it leaves: rolled back, nothing sold.
-TIMEOUT = 60.0
-#: Seconds after which Redis forgets a round that nobody goes on with.
-KEPT = 600
 #: Point -> the stops there, in order. While a buyer pays nothing happens, so that stop is at the
 #: point of the check.
 STOPS = {"after_read": ("checked", "paid"), "before_commit": ("written",)}
 LEAVE = "leave"
+
+
+def timeout() -> float:
+    """Seconds that a buyer waits at a stop before it leaves: rolled back, nothing sold."""
+    return float(settings.SHOP_DEMO_STEP_TIMEOUT)
+
+
+def kept() -> int:
+    """Seconds after which Redis forgets a round that nobody goes on with."""
+    return max(600, round(2 * timeout()))
 
 
 class LeftAlone(Exception):
@@ -48,17 +55,17 @@ class SteppedBuyer:
     saw: int | None = None
 
     def publish(self, status: str, **facts: Any) -> None:
-        """Publish the state of this buyer: moving, standing or done."""
+        """Publish the state of this buyer: moving, stopped or done."""
         state = {"status": status, "since": time.time(), "saw": self.saw, **facts}
         with self.client.pipeline(transaction=False) as pipeline:
             pipeline.hset(board(self.round_id), self.buyer, json.dumps(state))
-            pipeline.expire(board(self.round_id), KEPT)
+            pipeline.expire(board(self.round_id), kept())
             pipeline.execute()
 
     def wait_at(self, stop: str) -> None:
         """Wait there until its permit comes. Raises LeftAlone."""
-        self.publish("standing", at=stop)
-        deadline = time.monotonic() + TIMEOUT
+        self.publish("stopped", at=stop)
+        deadline = time.monotonic() + timeout()
         while time.monotonic() < deadline:
             # Shorter than the client's own timeout; a permit for an earlier stop is a double click.
             arrived = self.client.blpop([permits(self.round_id, self.buyer)], timeout=0.5)
@@ -70,7 +77,7 @@ class SteppedBuyer:
             if permit == stop:
                 self.publish("moving", after=stop)
                 return
-        raise LeftAlone(f"left alone for {TIMEOUT:.0f} s: rolled back, nothing sold")
+        raise LeftAlone(f"left alone for {timeout():.0f} s: rolled back, nothing sold")
 
 
 _buyer: ContextVar[SteppedBuyer | None] = ContextVar("buyer", default=None)

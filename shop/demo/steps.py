@@ -1,4 +1,4 @@
-"""Two buyers and one unit, stepped through by hand against the real database.
+"""Two buyers and one unit, one step at a time, against the real database.
 
 A round has a lock and the buyers A and B. Each is a thread that runs the real check_out() on a
 connection of its own, and stops on the way (shop/demo/stepper.py). There is one round at a time; a
@@ -22,14 +22,14 @@ from django.db.utils import load_backend
 from shop import stock
 from shop.checkout import check_out
 from shop.demo.stepper import (
-    KEPT,
     LEAVE,
-    TIMEOUT,
     LeftAlone,
     SteppedBuyer,
     board,
+    kept,
     permits,
     step_through,
+    timeout,
 )
 from shop.errors import BadInput, ShopError
 from shop.purchase import Attempt
@@ -43,16 +43,20 @@ BUYERS = ("A", "B")
 ROUND = "page:steps"
 #: Seconds without an answer after which a buyer that moves counts as blocked.
 BLOCKED_AFTER = 0.4
-#: Milliseconds. A person thinks longer than the shop's own timeouts allow.
-TIMEOUTS_MS = {
-    "idle_in_transaction_session_timeout": round(TIMEOUT * 1000) + 5_000,
-    "lock_timeout": round(TIMEOUT * 1000),
-    "statement_timeout": round(TIMEOUT * 1000) + 5_000,
-}
+
+
+def timeouts_ms() -> dict[str, int]:
+    """Milliseconds. A person thinks longer than the shop's own timeouts allow."""
+    waits = round(timeout() * 1000)
+    return {
+        "idle_in_transaction_session_timeout": waits + 5_000,
+        "lock_timeout": waits,
+        "statement_timeout": waits + 5_000,
+    }
 
 
 class NotNow(ShopError):
-    text = "This buyer cannot take a step now. Wait until it stands, or begin a new round."
+    text = "This buyer cannot take a step now. Wait until it has stopped, or begin a new round."
     status = 409
 
 
@@ -65,7 +69,7 @@ def begin(lock: str) -> str:
             _permit(before["round"], buyer, LEAVE)
     stock.restock(product=PRODUCT, amount=1)
     round_id = uuid.uuid4().hex
-    client.set(ROUND, json.dumps({"round": round_id, "lock": lock}), ex=KEPT)
+    client.set(ROUND, json.dumps({"round": round_id, "lock": lock}), ex=kept())
     return round_id
 
 
@@ -77,14 +81,14 @@ def step(round_id: str, buyer: str) -> None:
     now = current(client)
     if now is None or now["round"] != round_id:
         raise NotNow("this round is over; begin a new one")
-    client.expire(ROUND, KEPT)
+    client.expire(ROUND, kept())
     if client.hsetnx(
         board(round_id), buyer, json.dumps({"status": "moving", "since": time.time()})
     ):
         threading.Thread(target=_buy, args=(round_id, buyer, now["lock"]), daemon=True).start()
         return
     at = _parsed(client.hget(board(round_id), buyer))
-    if at is None or at["status"] != "standing":
+    if at is None or at["status"] != "stopped":
         raise NotNow
     _permit(round_id, buyer, at["at"])
 
@@ -97,7 +101,7 @@ def current(client: Any) -> dict[str, Any] | None:
 def state() -> dict[str, Any] | None:
     """The round that is on and how far its buyers are; None where there is none.
 
-    A buyer is `ready`, `moving`, `blocked`, `standing` (`at` a stop) or `done` (`outcome`).
+    A buyer is `ready`, `moving`, `blocked`, `stopped` (`at` a stop) or `done` (`outcome`).
     Blocked, it `waits_for` the lock or the database. `left_s`: seconds until it gives up.
     """
     client = locks_client()
@@ -111,11 +115,11 @@ def state() -> dict[str, Any] | None:
 def _seen(state: dict[str, Any] | None) -> dict[str, Any]:
     if state is None:
         return {"status": "ready"}
-    if state["status"] == "standing":
-        return {**state, "left_s": _left(state, TIMEOUT)}
+    if state["status"] == "stopped":
+        return {**state, "left_s": _left(state, timeout())}
     if state["status"] == "moving" and time.time() - state["since"] > BLOCKED_AFTER:
         waits_for = state.get("waits_for", "database")
-        limit = settings.SHOP_LOCK_WAIT if waits_for == "lock" else TIMEOUT
+        limit = settings.SHOP_LOCK_WAIT if waits_for == "lock" else timeout()
         return {**state, "status": "blocked", "waits_for": waits_for, "left_s": _left(state, limit)}
     return state
 
@@ -132,7 +136,7 @@ def _parsed(text: bytes | str | None) -> dict[str, Any] | None:
 def _permit(round_id: str, buyer: str, permit: str) -> None:
     client = locks_client()
     client.rpush(permits(round_id, buyer), permit)
-    client.expire(permits(round_id, buyer), KEPT)
+    client.expire(permits(round_id, buyer), kept())
 
 
 def _buy(round_id: str, buyer: str, lock: str) -> None:
@@ -169,7 +173,7 @@ def _connect(buyer: str) -> None:
     closed at the end, so nothing of it has to be put back."""
     database = copy.deepcopy(connections["default"].settings_dict)
     database["OPTIONS"].pop("pool", None)
-    given = " ".join(f"-c {name}={value}" for name, value in TIMEOUTS_MS.items())
+    given = " ".join(f"-c {name}={value}" for name, value in timeouts_ms().items())
     database["OPTIONS"].update(options=given, application_name=f"oversold buyer {buyer}")
     backend = load_backend(database["ENGINE"])
     connections["default"] = backend.DatabaseWrapper(database, "default")

@@ -1,4 +1,4 @@
-"""PostgreSQL under a test's hand: another address, a killed backend, a reply that gets lost."""
+"""What tests do to PostgreSQL: another address, a killed backend, a lost reply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psycopg
@@ -65,12 +64,7 @@ class ReplyCutter:
         self._start(self._accept)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)  # or accept() would go on waiting
         for thread in self._threads:
             thread.join(5)
@@ -129,7 +123,7 @@ def _to_postgres() -> socket.socket:
 
 
 def somebody_waits_for_a_row() -> bool:
-    """Whether a statement stands in PostgreSQL's queue for a lock."""
+    """Whether a statement waits in PostgreSQL's queue for a lock."""
     with beside_django() as beside:
         waiting = beside.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'",

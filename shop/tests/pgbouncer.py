@@ -7,7 +7,6 @@ import shutil
 import socket
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -68,12 +67,7 @@ class PgBouncer:
         self._server.wait_until(self._listens, timeout=START_TIMEOUT)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.stop()
         self._folder.cleanup()
 

@@ -180,7 +180,7 @@ def test_a_key_that_bought_in_an_earlier_sale_takes_nothing_from_this_one() -> N
 
 
 class Crash(BaseException):
-    """Ends the buyer's thread where it stands."""
+    """Ends the buyer's thread at the point where it is."""
 
 
 def crash() -> None:

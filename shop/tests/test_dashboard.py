@@ -46,7 +46,7 @@ def dashboard() -> Any:
 
 
 def queries() -> dict[str, str]:
-    """Where it stands -> PromQL."""
+    """Place in the dashboard -> PromQL."""
     panels = {
         f"{panel['title']} {target['refId']}": target["expr"]
         for panel in dashboard()["panels"]

@@ -109,7 +109,7 @@ def test_a_purchase_stops_where_it_was_asked_to_and_goes_on_when_it_may(folder: 
     buyer = threading.Thread(target=ann)
     buyer.start()
     mark = folder / "at" / "run+ann@after_read"
-    eventually(mark.exists, what="she stands at the point")
+    eventually(mark.exists, what="she is stopped at the point")
     assert not answers
     (folder / "go" / mark.name).touch()
     buyer.join(10)

@@ -105,7 +105,7 @@ def test_the_strategies_that_need_no_redis_are_in_the_registry() -> None:
 def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
     lock: str, settings: Settings
 ) -> None:
-    """The other stands between its write and its commit: its lock is held, or its row is."""
+    """The other is between its write and its commit: its lock is held, or its row is."""
     open_sale(2)
     with Interleaving() as threads:
         other = threads.enter("other", partial(buy, lock=lock, buyer="bob"))

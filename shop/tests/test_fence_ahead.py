@@ -72,11 +72,11 @@ def test_nothing_is_sold_until_the_command_has_run_and_then_everything_is(lock: 
 def test_a_stale_holder_is_not_called_an_outage(lock: str) -> None:
     """Its rival came later, by no more than the time that the stale holder was away."""
     open_sale(10)
-    with Interleaving() as stage:
-        stale = stage.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
+    with Interleaving() as run:
+        stale = run.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
         stale.runs_to("acquired")
         locks_client().flushdb()
-        rival = stage.enter("rival", partial(check_out, Attempt(APPLE, "rival", lock)))
+        rival = run.enter("rival", partial(check_out, Attempt(APPLE, "rival", lock)))
         rival.finishes()
         with pytest.raises(Lost, match="fenced off") as refusal:
             stale.finishes()
@@ -89,8 +89,8 @@ def test_a_holder_of_before_who_wakes_up_after_the_command_sells_nothing() -> No
     open_sale(10)
     ahead = put_ahead()
     locks_client().set(f"lock:{{redis:{APPLE}}}:fence", ahead + 5)
-    with Interleaving() as stage:
-        stale = stage.enter("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
+    with Interleaving() as run:
+        stale = run.enter("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
         stale.runs_to("acquired")
         locks_client().flushdb()
         raise_fence("redis", Product.objects.get(name=APPLE))
@@ -125,8 +125,8 @@ def test_check_stack_names_the_product_and_the_command_until_it_was_run() -> Non
 def test_a_closed_sale_is_not_called_a_newer_holder() -> None:
     """fence-at-write: the write finds another sale, and a fence that is lower than its own."""
     open_sale(2)
-    with Interleaving() as stage:
-        buyer = stage.enter("buyer", partial(check_out, Attempt(APPLE, "buyer", "fence-at-write")))
+    with Interleaving() as run:
+        buyer = run.enter("buyer", partial(check_out, Attempt(APPLE, "buyer", "fence-at-write")))
         buyer.runs_to("after_read")
         open_sale(3)
         with pytest.raises(SaleClosed):

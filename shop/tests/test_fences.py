@@ -31,7 +31,7 @@ def the_lock_is_gone() -> None:
 
 @contextmanager
 def a_stale_holder(lock: str, *, at: str) -> Iterator[tuple[Actor, Actor, Interleaving]]:
-    """The holder stands at the point `at` and has lost its lock; the rival has not begun."""
+    """The holder is stopped at the point `at` and has lost its lock; the rival has not begun."""
     with Interleaving() as threads:
         stale = threads.enter("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
         stale.runs_to(at)

@@ -29,7 +29,7 @@ def buyer(name: str, lock: str) -> Callable[[], Receipt]:
 
 
 def enter_and_ask_for_the_lock(threads: Interleaving, name: str, call: Callable[[], Any]) -> Actor:
-    """A buyer of whom Redis has heard, and who stands nowhere yet."""
+    """A buyer that has sent its command to Redis and has reached no point yet."""
     before = commands()
     actor = threads.enter(name, call)
     eventually(lambda: commands() > before, what=f"{name} asks for the lock")

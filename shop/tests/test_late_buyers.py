@@ -50,10 +50,10 @@ def test_a_late_buyer_reserves_no_unit_of_the_next_sale() -> None:
 def test_who_waited_for_the_lock_until_the_next_sale_was_open_is_refused() -> None:
     """Without the sale in its request the unit would be sold out of the next one."""
     first = open_sale(5)
-    with Interleaving() as stage:
-        holder = stage.enter("holder", partial(buy, lock="redis", buyer="holder", sale=first.pk))
+    with Interleaving() as run:
+        holder = run.enter("holder", partial(buy, lock="redis", buyer="holder", sale=first.pk))
         holder.runs_to("after_read")
-        waiter = stage.enter("waiter", partial(buy, lock="redis", buyer="waiter", sale=first.pk))
+        waiter = run.enter("waiter", partial(buy, lock="redis", buyer="waiter", sale=first.pk))
         waiter.starts()
         eventually(somebody_queues, what="the waiter queues for the lock")
         assert holder.finishes().status == 201

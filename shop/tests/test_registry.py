@@ -1,4 +1,4 @@
-"""The registry: what it says of a strategy is complete, true, and stands once."""
+"""The registry: what it says of a strategy is complete, true, and written once."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_get_strategies_answers_what_the_registry_says(
     }
 
 
-# --- nothing stands twice -----------------------------------------------------------------------
+# --- nothing is written twice -------------------------------------------------------------------
 
 
 def shape(function: ast.FunctionDef) -> str:

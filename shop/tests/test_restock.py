@@ -112,8 +112,8 @@ def test_a_restock_waits_for_a_buyer_who_is_about_to_commit() -> None:
 @pytest.mark.parametrize("lock", ["none", "token"])
 def test_a_buyer_who_read_before_the_sale_was_closed_sells_nothing(lock: str) -> None:
     sale = open_sale(1)
-    with Interleaving() as stage:
-        late = stage.enter("late", partial(check_out, Attempt(APPLE, "ada", lock)))
+    with Interleaving() as run:
+        late = run.enter("late", partial(check_out, Attempt(APPLE, "ada", lock)))
         late.runs_to("after_read")
         stock.close(product=APPLE)
         with pytest.raises(Lost, match="The sale was closed meanwhile; nothing was sold"):
@@ -126,9 +126,9 @@ def test_a_buyer_who_read_before_the_sale_was_closed_sells_nothing(lock: str) ->
 @committed
 def test_the_close_of_a_sale_waits_for_a_buyer_who_is_about_to_commit() -> None:
     sale = open_sale(3)
-    with Interleaving() as stage:
-        a = stage.enter("A", partial(buy, lock="redis")).runs_to("before_commit")
-        clerk = stage.enter("clerk", partial(stock.close, product=APPLE))
+    with Interleaving() as run:
+        a = run.enter("A", partial(buy, lock="redis")).runs_to("before_commit")
+        clerk = run.enter("clerk", partial(stock.close, product=APPLE))
         eventually(somebody_waits_for_a_row, what="the close waits for A's row")
         assert a.finishes().status == 201
         clerk.finishes()

@@ -38,7 +38,7 @@ RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
 
 class Clock:
-    """Stands in for `time`: it goes by its own sleeps alone."""
+    """Replaces `time`: only its own sleeps advance it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -193,7 +193,7 @@ def test_a_connection_lost_at_the_commit_is_answered_unknown_and_not_retried(loc
     with installed(break_once):
         answer = buy(lock=lock)
     assert (answer.status, answer.body["outcome"]) == (503, "unknown")
-    assert reached == ["after_read", "before_commit"]
+    assert reached == ["begins", "after_read", "before_commit"]
     assert books() == (0, 2)
 
 

@@ -1,4 +1,4 @@
-"""Two buyers stepped through by hand, each in a thread of its own, as the page does it."""
+"""Two buyers, stepped through as on the page, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shop.tests.till import books, committed, eventually
 
 @pytest.fixture(autouse=True)
 def _hooks() -> Iterator[None]:
-    """Those of a demo; another test may have taken them away. Whoever still stands leaves."""
+    """The demo's hooks, which another test may have removed. Afterwards stopped buyers leave."""
     demo.install()
     yield
     now = steps.state()
@@ -72,7 +72,7 @@ def test_without_a_lock_two_buyers_can_be_led_into_buying_the_last_unit() -> Non
 @committed
 @pytest.mark.parametrize("lock", ["redis", "row-lock"])
 def test_the_same_steps_are_blocked_under_a_lock(lock: str) -> None:
-    """Without it B would stand at `checked` too, having read 1."""
+    """Without it B would reach `checked` too, having read 1."""
     buyers = Round(lock)
     buyers.step("A", "checked")
     buyers.step("B", "blocked")
@@ -102,15 +102,15 @@ def test_a_double_click_is_one_step() -> None:
 @committed
 @pytest.mark.parametrize("lock", ["none", "redis"])
 def test_a_buyer_who_is_left_alone_rolls_back_and_gives_the_lock_back(
-    lock: str, monkeypatch: pytest.MonkeyPatch
+    lock: str, settings: Any
 ) -> None:
     buyers = Round(lock)
     buyers.step("A", "checked")
     buyers.step("A", "paid")
-    monkeypatch.setattr(stepper, "TIMEOUT", 0.5)
+    settings.SHOP_DEMO_STEP_TIMEOUT = 0.5
     assert "left alone" in buyers.step("A", "rolled_back")["said"]
     assert books(steps.PRODUCT) == (0, 1)
-    monkeypatch.undo()
+    settings.SHOP_DEMO_STEP_TIMEOUT = 60.0
     buyers.step("B", "checked")
 
 
@@ -148,7 +148,7 @@ def test_a_stopped_buyer_outlasts_the_shops_timeouts_and_leaves_nothing_in_the_p
         assert cursor.fetchone() == (1,)
         cursor.execute("SHOW idle_in_transaction_session_timeout")
         assert cursor.fetchone() == ("6s",)  # of everybody else
-    assert steps.TIMEOUTS_MS["idle_in_transaction_session_timeout"] > stepper.TIMEOUT * 1000
+    assert steps.timeouts_ms()["idle_in_transaction_session_timeout"] > stepper.timeout() * 1000
 
 
 @committed
@@ -158,7 +158,7 @@ def test_the_steps_can_be_taken_over_http_alone() -> None:
     assert begun.status_code == 201
     round_id = begun.json()["round"]
     assert page.post("/steps/step", {"round": round_id, "buyer": "A"}).status_code == 202
-    eventually(lambda: "standing" in page.get("/state").content.decode(), what="A stands")
+    eventually(lambda: "stopped" in page.get("/state").content.decode(), what="A is stopped")
     answer = page.get("/state").json()["steps"]
     assert answer["lock"] == "none"
     assert answer["sale"]["initial_stock"] == 1

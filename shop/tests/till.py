@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from servers.tests.polling import eventually as eventually
 from shop import stock
 from shop.models import Product, PurchaseHistory, Sale
 from shop.probe import Probe
@@ -57,14 +57,6 @@ def books(product: str = APPLE) -> tuple[int, int]:
     """Orders that exist for a product, and its stock left."""
     orders = PurchaseHistory.objects.filter(product_name=product).count()
     return orders, Product.objects.get(name=product).amount
-
-
-def eventually(true: Callable[[], bool], *, what: str, timeout: float = 15.0) -> None:
-    """Poll until `true()`; fail with `what` after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while not true():
-        assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
-        time.sleep(0.01)
 
 
 def at(place: str, happens: Callable[[], object]) -> Probe:

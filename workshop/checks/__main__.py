@@ -8,7 +8,6 @@ JSON: {"refusal": null or {code, facts, story}}, or {"undecided": why}.
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
 import sys
@@ -16,10 +15,10 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from workshop.refusal import Refusal, Undecided
+import redis
 
-#: Seconds until code that does not come back is given up.
-LONGEST = 12.0
+from workshop.checks.step import watch
+from workshop.refusal import Refusal, Undecided
 
 
 def main(check: str, path: Path) -> Refusal | None:
@@ -29,7 +28,7 @@ def main(check: str, path: Path) -> Refusal | None:
     django.setup()
     from shop.demo.mine import BrokenFile, OwnFile
 
-    faulthandler.dump_traceback_later(LONGEST, exit=True)
+    watch()
     try:
         module = OwnFile("mine", path).module()
     except BrokenFile as error:
@@ -42,10 +41,20 @@ def main(check: str, path: Path) -> Refusal | None:
         line = _line(error, module)
         if line is None:
             raise  # a mistake of ours
+        if _server_is_gone(error):
+            raise Undecided(f"a server does not answer: {error}") from error
         return Refusal("raises", {"error": f"{path.name}: {line} {type(error).__name__}: {error}"})
-    finally:
-        faulthandler.cancel_dump_traceback_later()
     return found
+
+
+def _server_is_gone(error: Exception) -> bool:
+    """Whether a connection failed, which no code of the participant's can be blamed for."""
+    from django.db import InterfaceError, OperationalError
+
+    if isinstance(error, (redis.ConnectionError, redis.TimeoutError, InterfaceError)):
+        return True
+    known = getattr(error.__cause__, "sqlstate", None)  # None: the server has said nothing
+    return isinstance(error, OperationalError) and known is None
 
 
 def _line(error: BaseException, module: ModuleType) -> str | None:

@@ -19,7 +19,11 @@ def refusal(module: ModuleType) -> Refusal | None:
 
 
 def _find(probe: Probe) -> Refusal | None:
-    return _alone(probe) or _waiters(probe) or _deaths(probe)
+    return (
+        probe.quickly(TTL / 2.5, lambda: _alone(probe))
+        or probe.quickly(TTL / 1.2, lambda: _waiters(probe))
+        or _deaths(probe)
+    )
 
 
 def _alone(probe: Probe) -> Refusal | None:
@@ -31,7 +35,7 @@ def _alone(probe: Probe) -> Refusal | None:
     probe.says(f"A has the lock; PTTL says {left}")
     if left == -1:
         return probe.refuse("no-end")
-    if left < TTL_MS / 2:
+    if left < TTL_MS / 2:  # it took less time until it was asked: see quickly()
         return probe.refuse("wrong-unit", left=max(left, 0), ttl=TTL_MS)
     if left > 3 * TTL_MS:
         return probe.refuse("too-long", left=left, ttl=TTL_MS)
@@ -64,8 +68,11 @@ def _deaths(probe: Probe) -> Refusal | None:
         left = int(probe.plain.pttl(probe.lock(name).key))
         probe.says(f"A is killed after command {number} of {commands}; PTTL says {left}")
         deadline = time.monotonic() + RECOVERED_WITHIN
-        while not probe.lock(name).try_lock("b"):
-            if time.monotonic() > deadline:
+        while True:
+            asked = time.monotonic()
+            if probe.lock(name).try_lock("b"):
+                break
+            if asked > deadline:
                 probe.says(f"B has asked for {RECOVERED_WITHIN:.1f} s, and is still refused")
                 return probe.refuse("crash-between", command=number, left=left)
             time.sleep(0.02)

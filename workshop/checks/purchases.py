@@ -20,6 +20,7 @@ from shop.models import Product, PurchaseHistory
 from shop.purchase import Attempt, Receipt
 from shop.redis import locks_client
 from shop.strategies import STRATEGIES
+from workshop.checks.step import alive
 
 MINE = "mine"
 PRODUCT = "apple"
@@ -37,6 +38,7 @@ def install(module: ModuleType) -> None:
 
 def open_sale(units: int) -> int:
     """A new sale, and no lock of an older one; its number."""
+    alive()
     locks_client().flushdb()
     Product.objects.filter(name=PRODUCT).update(fence=0)  # a wrong try may have left a high one
     return stock.restock(product=PRODUCT, amount=units).pk

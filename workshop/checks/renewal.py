@@ -19,7 +19,10 @@ LATE = 0.2
 
 def refusal(module: ModuleType) -> Refusal | None:
     """What is wrong with the renewal; None if nothing is."""
-    return probed(module, lambda probe: _of_others(probe) or _while_it_works(probe))
+    return probed(
+        module,
+        lambda probe: probe.quickly(TTL / 4, lambda: _of_others(probe)) or _while_it_works(probe),
+    )
 
 
 def _of_others(probe: Probe) -> Refusal | None:

@@ -144,7 +144,7 @@ def test_two_that_find_the_lock_expired_both_get_it_where_they_delete_it_first(
     with ThreadPoolExecutor(2) as contenders:
         got = dict(zip([2000, 3000], contenders.map(contend, [2000.0, 3000.0]), strict=True))
     assert sum(lease is not None for lease in got.values()) == winners
-    if winners == 1:  # A1: the time that stands is that of the one who lost
+    if winners == 1:  # A1: the time in the key is that of the one who lost
         (loser,) = (now for now, lease in got.items() if lease is None)
         assert client.get(f"lock:{make(kind).name}") == str((loser + 5) * 1000).encode()
 

@@ -1,9 +1,10 @@
-// The page to project: asks the shop how the sale stands, starts rushes and stops them.
+// The page to project: shows the sale's state, starts rushes and stops them.
 
 import { $, badge, count } from "../assets/dom.js";
 import { allow, allowed, ask, besideTheFields, left, say } from "./ask.js";
 import { follow } from "./chart.js";
 import { showCode } from "./code.js";
+import { fill } from "./presets.js";
 import { showSales } from "./sales.js";
 import * as steps from "./steps.js";
 
@@ -182,5 +183,7 @@ $("buy").addEventListener("click", buyOne);
 $("lock").addEventListener("change", showLock);
 document.addEventListener("visibilitychange", look);
 steps.install(look);
+fill(location.search);
+warn();
 showLock();
 look();

@@ -1,4 +1,4 @@
-// Two buyers, stepped through by hand. What is shown comes from the shop's own state.
+// Two buyers, one step at a time. What is shown comes from the shop's own state.
 
 import { $, badge, element } from "../assets/dom.js";
 import { allow, allowed, ask, besideTheFields, left, say } from "./ask.js";
@@ -59,11 +59,11 @@ function showBuyer(column, buyer, steps) {
   const undone = status === "done" && buyer.outcome !== "sold";
   column.querySelectorAll(".track li").forEach((item, index) => {
     item.classList.toggle("passed", !undone && index <= reached);
-    item.classList.toggle("here", index === reached && status === "standing");
+    item.classList.toggle("here", index === reached && status === "stopped");
   });
   column.dataset.status = status;
   button.disabled = !steps;
-  allow(button, status === "ready" || status === "standing");
+  allow(button, status === "ready" || status === "stopped");
   const next = status === "ready" ? "check" : NEXT[at] || "check";
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${next}`;
   column.querySelector(".left").textContent = buyer ? left(buyer.left_s) : "";
@@ -81,7 +81,7 @@ function place(buyer, steps) {
       const [sign, words] = WAITS[steps.lock === "advisory" ? "advisory" : buyer.waits_for];
       return [badge("blocked", sign), words];
     }
-    case "standing":
+    case "stopped":
       return [
         {
           checked: `Has read ${buyer.saw}: there is one.`,

@@ -1,0 +1,166 @@
+"""A real command in a checkout, and the ways in which it ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from loadtest.tests.checkout import fresh_environment
+
+#: Prints each line of its input, until that ends.
+COMMAND = """
+import sys
+from pathlib import Path
+from loadtest import __main__ as program
+from loadtest.stack import stack
+from servers import process
+
+process.STOP_TIMEOUT = stack.STOP_TIMEOUT = float(sys.argv[1])
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up'); time.sleep(600)"
+
+class StubbornNode(stack.Node):
+    def command(self):
+        return [sys.executable, "-uc", STUBBORN, str(stack.ROOT)]
+
+    def wait_until_ready(self, shop):
+        self._server.wait_until(lambda: "up" in self._server.tail(), timeout=20)
+
+class StubbornStack(stack.Stack):
+    node_class = StubbornNode
+
+    def _own_database(self):
+        self._is_migrated = True
+        return "postgresql://nobody-asks"
+
+def run(setting, console):
+    from loadtest.commands.run import Progress
+    with (
+        open(stack.ROOT / "run.log", "wb") as log,
+        Progress(console, verbose=False) as progress,
+        StubbornStack(nodes=2, workers=1, threads=1, log=log, progress=progress) as running,
+    ):
+        console.print("ready")
+        for line in sys.stdin:
+            console.print(line)
+    return 0
+
+program.COMMANDS["demo"] = run
+sys.exit(program.main([]))
+"""
+
+
+#: Uses the servers until its input ends, so that not every command has to start them.
+HOLDER = (
+    "import sys; from servers import embedded; embedded.attach(); print('up'); sys.stdin.read()"
+)
+
+
+class Command:
+    """One such command in a checkout, and what it printed."""
+
+    def __init__(
+        self, root: Path, *, ignoring: signal.Signals | None = None, stop_timeout: float = 0.5
+    ) -> None:
+        self.root = root
+        self.printed = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-uc", COMMAND, str(stop_timeout)],
+            cwd=root,
+            env=fresh_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            preexec_fn=None if ignoring is None else lambda: ignore(ignoring),
+        )
+
+    def read_until(self, text: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.printed += line
+            if text in line:
+                return
+        raise AssertionError(f"it never printed {text!r}: {self.printed}")
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def stop_reading(self) -> None:
+        """As `| head -1` does, and `| tee` after Ctrl-C."""
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def print_something(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("something\n")
+        self.process.stdin.flush()
+
+    def end(self) -> int:
+        assert self.process.stdout is not None
+        if not self.process.stdout.closed:
+            self.printed += self.process.stdout.read()
+            self.process.stdout.close()
+        code = self.process.wait(30)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return code
+
+
+def ignore(number: signal.Signals) -> None:
+    signal.signal(number, signal.SIG_IGN)
+
+
+def ctrl_c(command: Command) -> None:
+    command.send(signal.SIGINT)
+    assert command.end() == 130
+    assert "stopping: node A, node B, at most" in command.printed
+    assert command.printed.endswith("stopped; everything that was started is stopped too\n")
+
+
+def ctrl_c_twice(command: Command) -> None:
+    command.send(signal.SIGINT)
+    command.read_until("stopping: node A, node B")
+    command.send(signal.SIGINT)
+    assert command.end() == 130
+    assert command.printed.count("stopping: node ") >= 2, "the second one was answered"
+
+
+def sigterm_twice(command: Command) -> None:
+    command.send(signal.SIGTERM)
+    command.read_until("stopping: node A, node B")
+    command.send(signal.SIGTERM)
+    assert command.end() == 128 + signal.SIGTERM
+
+
+def closed_terminal(command: Command) -> None:
+    command.stop_reading()
+    command.send(signal.SIGHUP)
+    assert command.end() == 128 + signal.SIGHUP
+
+
+def closed_pipe(command: Command) -> None:
+    command.stop_reading()
+    command.print_something()
+    assert command.end() == 1
+
+
+def ctrl_c_and_closed_pipe(command: Command) -> None:
+    command.stop_reading()
+    command.send(signal.SIGINT)
+    command.end()
+
+
+def end_of_its_work(command: Command) -> None:
+    assert command.process.stdin is not None
+    command.process.stdin.close()
+    assert command.end() == 0
+
+
+ENDINGS: list[Callable[[Command], None]] = [
+    *(ctrl_c, ctrl_c_twice, sigterm_twice, closed_terminal),
+    *(closed_pipe, ctrl_c_and_closed_pipe, end_of_its_work),
+]

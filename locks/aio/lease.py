@@ -1,0 +1,111 @@
+"""One acquisition of an AsyncRedisLock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..base_lease import BaseLease
+from ..command import WireError
+from ..errors import LockNotHeld
+from ..lazily import lazily
+from ..outcomes import LossReason, Release
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncKeeper(Protocol):
+    """What a lease asks of the lock that it came from. Methods raise LockLost, LockBackendError."""
+
+    async def extend(self, lease: AsyncLease, seconds: float) -> None: ...
+    async def owned(self, lease: AsyncLease) -> bool: ...
+    async def hand_over(self, lease: AsyncLease, within: float | None) -> str: ...
+
+
+class AsyncLease(BaseLease):
+    """One acquisition. Belongs to no task, but to its event loop. See `BaseLease` for the rest."""
+
+    def __init__(
+        self,
+        *,
+        send_release: Callable[[], asyncio.Future[Any]],
+        found: Callable[[BaseLease, Any], Release],
+        keeper: AsyncKeeper,
+        on_lost: Callable[[AsyncLease, LossReason], None] | None = None,
+        **known: Any,
+    ) -> None:
+        super().__init__(**known)
+        self._loop = asyncio.get_running_loop()
+        self._send_release = send_release
+        self._found = found
+        self._keeper = keeper
+        self._on_lost = on_lost
+        self._reply: asyncio.Future[Any] | None = None
+        self._cancel_body: Callable[[], None] | None = None
+
+    @property
+    def lost_event(self) -> asyncio.Event:
+        """Set when the loss is noticed: by the renewing task, or by check()."""
+        event = lazily(self, "_lost_event", asyncio.Event)
+        if self.loss is not None:
+            event.set()
+        return event
+
+    async def release(self) -> Release:
+        """Release the lock and return what was found; see `Release`.
+
+        Raises LockNotHeld when the lease was released before, or belongs to another process or
+        event loop. After UNKNOWN, and after it was cancelled, it may be called again: the command
+        is on its way then, and the second call waits for the same reply.
+        """
+        self._begin_release()
+        if self._loop is not asyncio.get_running_loop():
+            raise LockNotHeld("the lease belongs to another event loop", name=self.name)
+        self._cancel_body = None
+        if self._reply is None:
+            self._reply = self._send_release()
+        reply: Any
+        try:
+            reply = await asyncio.shield(self._reply)
+        except WireError as error:
+            reply, self._reply = error, None
+        except BaseException:
+            self.outcome = Release.UNKNOWN
+            raise
+        return self._end_release(self._found(self, reply))
+
+    async def extend(self, seconds: float) -> None:
+        """Make the lease last for at least so many seconds from now. See `Lease.extend`."""
+        self.check_may_ask()
+        await self._keeper.extend(self, seconds)
+
+    async def owned(self) -> bool:
+        """Whether the server says that the lock is ours, at this moment. See `Lease.owned`."""
+        self.check_may_ask()
+        return await self._keeper.owned(self)
+
+    async def hand_over(self, within: float | None = None) -> str:
+        """Give the lease to another process, with or without asyncio. See `Lease.hand_over`.
+
+        Cancelled, it is still held here.
+        """
+        self.check_may_ask()
+        return await self._keeper.hand_over(self, within)
+
+    def _announce(self, reason: LossReason) -> None:
+        """Set `lost_event`, cancel the body if that was asked for, and call on_lost soon."""
+        self.lost_event.set()
+        if self._cancel_body is not None:
+            self._cancel_body()
+        if self._on_lost is not None:
+            self._loop.call_soon(self._call_on_lost, self._on_lost, reason)
+
+    def _call_on_lost(
+        self, on_lost: Callable[[AsyncLease, LossReason], None], reason: LossReason
+    ) -> None:
+        try:
+            on_lost(self, reason)
+        except Exception:
+            logger.exception("on_lost failed")

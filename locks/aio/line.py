@@ -1,0 +1,117 @@
+"""One connection for all tasks of a loop: commands go out in order, and so do replies come back.
+
+A reply belongs to a future, and futures are kept in the order of their commands. So a task that is
+cancelled in the middle leaves a future that nobody waits for, not a reply that the next one reads;
+and what it sends after that, to give a lock back, arrives after what it sent before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from ..command import Address, WireError, is_of_the_client
+from .link import Link
+
+#: Seconds that the last replies are waited for when the loop ends.
+LINGER = 0.5
+
+Command = Sequence[bytes | str]
+Reply: TypeAlias = "asyncio.Future[Any]"
+
+
+class Line:
+    """A connection that opens itself, and is closed by close(), by an error, or with its loop.
+
+    usable  False once it failed or is to be used no more: make another one
+    ended   whether it is closed
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.usable = True
+        self.ended = False
+        self._timeout = address.timeout
+        self._loop = asyncio.get_running_loop()
+        self._outbox: deque[tuple[Command, Reply]] = deque()
+        self._sent: deque[Reply] = deque()
+        self._link = Link(address, opened=self._flush, received=self._answer, lost=self._fail)
+
+    def submit(self, command: Command, asking: bool = False) -> Reply:
+        """Send it, as soon as the connection is open. Cancelling the future before that unsends it.
+
+        asking  whether ASKING goes before it
+
+        The future raises WireError for an error, and for anything but a reply.
+        """
+        if asking:
+            self.submit(("ASKING",)).add_done_callback(_retrieved)
+        reply: Reply = self._loop.create_future()
+        if self._link.is_open:
+            self._sent.append(reply)
+            self._link.write(command)
+        else:
+            self._outbox.append((command, reply))
+        return reply
+
+    def expire(self, reply: Reply) -> None:
+        """Nobody waits for this reply any longer: the server is silent, and this line with it."""
+        if reply.done():
+            return
+        unsent = any(each is reply for _, each in self._outbox)
+        cause = TimeoutError("the server did not answer in time")
+        reply.set_exception(WireError(cause, sent=not unsent))
+        self.retire()
+
+    def retire(self) -> None:
+        """Send nothing new here. Others may still wait for their replies."""
+        if self.usable:
+            self.usable = False
+            self._loop.call_later(self._timeout, self._link.close)
+
+    def has_moved(self) -> bool:
+        """Whether the Sentinels have named another master since it was opened."""
+        return self._link.has_moved()
+
+    async def aclose(self) -> None:
+        """Send what is to be sent, wait a moment for the replies, and close it."""
+        self.usable = False
+        if waiting := {*self._sent, *(reply for _, reply in self._outbox)}:
+            await asyncio.wait(waiting, timeout=LINGER)
+        await self._link.aclose()
+
+    def _flush(self) -> None:
+        while self._outbox:
+            command, reply = self._outbox.popleft()
+            if not reply.done():
+                self._sent.append(reply)
+                self._link.write(command)
+
+    def _answer(self, answer: Any) -> None:
+        reply = self._sent.popleft()
+        if reply.done():
+            return
+        if isinstance(answer, Exception):
+            reply.set_exception(WireError(answer, sent=True))
+        else:
+            reply.set_result(answer)
+
+    def _fail(self, error: BaseException) -> None:
+        """With WireError, or the error itself if it is none of the client, as a provider's."""
+        self.usable = False
+        known = is_of_the_client(error) or isinstance(error, TimeoutError)
+        for reply, sent in [
+            *((r, True) for r in self._sent),
+            *((r, False) for _, r in self._outbox),
+        ]:
+            if not reply.done():
+                reply.set_exception(WireError(error, sent=sent) if known else error)
+        self._sent.clear()
+        self._outbox.clear()
+
+
+def _retrieved(reply: Reply) -> None:
+    """What became of it does not matter: what was sent with it fares likewise."""
+    if not reply.cancelled():
+        reply.exception()

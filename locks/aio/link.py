@@ -1,0 +1,154 @@
+"""A connection of redis-py's, opened by redis-py, and from then on without a task that reads it.
+
+redis-py connects: address, TLS, user, database, Sentinels. Then the transport calls us back for
+what arrives. A task that reads would be cancelled with all others when asyncio.run ends, before
+those that still have a lock to give back; and each reply would cost a turn of the loop more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redis import exceptions
+
+from ..command import Address, has_moved
+
+#: The error replies with a class of their own; all others are ResponseErrors with their text.
+ERRORS = {
+    b"NOPERM": exceptions.NoPermissionError,
+    b"NOSCRIPT": exceptions.NoScriptError,
+    b"READONLY": exceptions.ReadOnlyError,
+}
+
+
+class Incomplete(Exception):
+    """The rest of the reply has not arrived yet."""
+
+
+class Receiver(asyncio.Protocol):
+    """Takes RESP2 apart: each reply goes to `received`, an error as an exception."""
+
+    def __init__(
+        self, received: Callable[[Any], None], lost: Callable[[BaseException], None]
+    ) -> None:
+        self._received = received
+        self._lost = lost
+        self._buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer = self._buffer + data if self._buffer else data
+        start = 0
+        try:
+            while start < len(self._buffer):
+                reply, start = self._parse(start)
+                self._received(reply)
+        except Incomplete:
+            pass
+        self._buffer = self._buffer[start:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost(exc or ConnectionError("the server closed the connection"))
+
+    def _parse(self, start: int) -> tuple[Any, int]:
+        buffer = self._buffer
+        end = buffer.find(b"\r\n", start)
+        if end < 0:
+            raise Incomplete
+        kind, head, start = buffer[start], buffer[start + 1 : end], end + 2
+        if kind == 0x3A:  # :
+            return int(head), start
+        if kind == 0x2B:  # +
+            return head, start
+        if kind == 0x2D:  # -
+            code, _, text = head.partition(b" ")
+            if code in ERRORS:
+                return ERRORS[code](text.decode(errors="replace")), start
+            return exceptions.ResponseError(head.decode(errors="replace")), start
+        size = int(head)
+        if size < 0:
+            return None, start
+        if kind == 0x24:  # $
+            if len(buffer) < start + size + 2:
+                raise Incomplete
+            return buffer[start : start + size], start + size + 2
+        items = []  # *
+        for _ in range(size):
+            item, start = self._parse(start)
+            items.append(item)
+        return items, start
+
+
+class Link:
+    """A connection that opens itself, on which commands are written and replies come back.
+
+    opened    called once it is open
+    received  called with each reply, an error as an exception
+    lost      called once with an exception, when it is open no more or could not be opened
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        opened: Callable[[], None],
+        received: Callable[[Any], None],
+        lost: Callable[[BaseException], None],
+    ) -> None:
+        self.is_open = False
+        self._opened = opened
+        self._received = received
+        self._lost = lost
+        self._ended = False
+        self._connection = address.connection(socket_timeout=None)
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._connect(address.timeout), name="locks.connecting")
+        self._task.add_done_callback(self._connected)
+
+    def write(self, command: Sequence[bytes | str]) -> None:
+        """Send a command. The link must be open."""
+        self._connection._writer.write(b"".join(self._connection.pack_command(*command)))
+
+    def has_moved(self) -> bool:
+        """Whether the Sentinels have named another master since it was opened."""
+        return self.is_open and has_moved(self._connection)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Close it, because of this error if there was one."""
+        if not self._task.done():
+            self._task.cancel()
+        self._end(error or ConnectionError("the connection was closed"))
+
+    async def aclose(self) -> None:
+        """Close it, and return when nothing of it runs any more.
+
+        Without a turn of the loop if it can be: the loop may end right after this.
+        """
+        self.close()
+        if not self._task.done():
+            await asyncio.wait({self._task})
+
+    async def _connect(self, timeout: float) -> None:
+        async with asyncio.timeout(timeout):
+            await self._connection.connect()
+
+    def _connected(self, task: asyncio.Task[None]) -> None:
+        error: BaseException | None = ConnectionError("the connection was closed")
+        if not task.cancelled():
+            error = task.exception()
+        if error is not None or self._ended:
+            self._end(error or ConnectionError("the connection was closed"))
+            return
+        self._connection._writer.transport.set_protocol(Receiver(self._received, self._end))
+        self.is_open = True
+        self._opened()
+
+    def _end(self, error: BaseException) -> None:
+        connection, self.is_open = self._connection, False
+        if connection._writer is not None:
+            connection._writer.close()
+            connection._writer = connection._reader = None
+        if not self._ended:
+            self._ended = True
+            self._lost(error)

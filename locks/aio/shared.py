@@ -1,0 +1,99 @@
+"""What all locks of one client share in one event loop: a connection, wake-ups, renewals.
+
+By client for the reasons given in ../shared.py, and by loop because connections belong to theirs.
+They end with the client, or with the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from ..command import Address, Arg
+from ..renewals import Renewals
+from ..scripts import Script
+from .connections import AsyncConnections
+from .line import Reply
+from .wakeups import AsyncWakeUps
+from .watchdog import AsyncWatchdog
+
+
+class Calls(Protocol):
+    """AsyncConnections, or those of a slot, wherever it is."""
+
+    @property
+    def line(self) -> object: ...
+    async def call(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], /, *, within: float | None
+    ) -> Any: ...
+    def post(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], /, *, within: float | None
+    ) -> Reply: ...
+
+
+class AsyncParts(Protocol):
+    """What a lock needs of its server in a loop: AsyncShared, or cluster.AsyncSlot."""
+
+    @property
+    def connections(self) -> Calls: ...
+    @property
+    def wakeups(self) -> AsyncWakeUps: ...
+    @property
+    def watchdog(self) -> Renewals: ...
+
+
+class AsyncShared:
+    """Lives as long as its client and its loop."""
+
+    def __init__(self, client: Any) -> None:
+        address = Address(client.connection_pool)
+        self.connections = AsyncConnections(address)
+        self.watchdog = AsyncWatchdog(address)
+        self.wakeups = AsyncWakeUps(address, self.watchdog)
+        self.connections.on_demoted = self.wakeups.resubscribe
+        self.watchdog.connections.on_demoted = self.connections.demoted
+        self.wakeups.on_demoted = self.connections.leave
+        self.end = until_the_end(self.wakeups, self.watchdog, self.connections)
+
+    def parts(self, key: bytes) -> AsyncParts:
+        """For any key these, since there is one server."""
+        return self
+
+
+async def until_the_end(*parts: Any) -> AsyncGenerator[None, None]:
+    """Closed by the loop when it shuts down, or when its AsyncShared is collected."""
+    try:
+        yield
+    finally:
+        for part in parts:
+            await part.aclose()
+
+
+class PerLoop(Protocol):
+    """AsyncShared, or cluster.AsyncCluster."""
+
+    end: AsyncGenerator[None, None]
+
+    def parts(self, key: bytes) -> AsyncParts: ...
+
+
+#: By what identifies the client: its pool, or where it has none, itself.
+_shared: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, PerLoop]] = WeakKeyDictionary()
+
+
+async def shared_of(client: Any, make: Callable[[Any], PerLoop]) -> PerLoop:
+    """The one of the running loop for this client. Does not suspend."""
+    loop = asyncio.get_running_loop()
+    identity = getattr(client, "connection_pool", client)
+    by_loop = _shared.get(identity)
+    found = by_loop.get(loop) if by_loop is not None else None
+    if found is None:
+        if by_loop is None:
+            by_loop = _shared[identity] = {}
+        for ended in [each for each in by_loop if each.is_closed()]:
+            del by_loop[ended]
+        found = by_loop[loop] = make(client)
+        await anext(found.end)  # from here on it is closed in the end
+    return found

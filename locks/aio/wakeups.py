@@ -1,0 +1,209 @@
+"""What wakes the waiters of one loop: one subscription for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ..clock import now
+from ..command import Address, WireError, is_a
+from ..protocol import Wake, channel_for
+from ..renewals import Renewals
+from ..waiters import Waiters
+from ..whereabouts import ROLE, IsReplica, is_elsewhere, is_replica, subscribers_of
+from .connections import AsyncConnections
+from .link import Link
+
+logger = logging.getLogger(__name__)
+
+#: Seconds without a message after which the connection is probed, and again until it is given up.
+PROBE = 5.0
+#: Seconds that each answer may take about where the subscription should be.
+VERIFY = 0.5
+
+
+MOVED_AWAY = "the slot has moved to another node"
+
+
+class Mailbox:
+    """Of one waiter. It holds a wake-up, or None: ask again."""
+
+    __slots__ = ("_future", "_wakes")
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] | None = None
+        self._wakes: list[Wake | None] = []
+
+    def put(self, wake: Wake | None) -> None:
+        self._wakes.append(wake)
+        self._resume()
+
+    async def get(self, asks_at: Callable[[], float]) -> Wake | None:
+        """What was put, or None when it is time to ask: `asks_at` may change meanwhile."""
+        loop = asyncio.get_running_loop()
+        while not self._wakes:
+            left = asks_at() - now()
+            if left <= 0:
+                return None
+            self._future = loop.create_future()
+            timer = loop.call_later(left, self._resume)
+            try:
+                await self._future
+            finally:
+                timer.cancel()
+                self._future = None
+        return self._wakes.pop(0)
+
+    def _resume(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+
+class AsyncWakeUps:
+    """The waiters of one loop on one server, and the subscription that wakes them."""
+
+    def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
+        self.waiters = Waiters(Mailbox)
+        self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
+        self._address = address
+        self._renewals = renewals
+        self._link: Link | None = None
+        self._subscribed: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard = self._probing = self._role_due = False
+        self._verifying: asyncio.Task[None] | None = None
+        #: The server was demoted: leave the other connection that leads there.
+        self.on_demoted: Callable[[], None] = lambda: None
+
+    async def listen(self, until: float) -> None:
+        """Return when the subscription is confirmed, or at the second `until` of our clock.
+
+        Raises WireError when there can be none.
+        """
+        if self.waiters.listening:
+            return
+        if self._subscribed is None:
+            # A new channel each time: it has one subscription, ever, and so at most one server on
+            # which it has a receiver.
+            self.waiters.channel = channel_for(self._tag)
+            self._subscribed = asyncio.get_running_loop().create_future()
+            try:
+                self._link = Link(
+                    self._where(), opened=self._opened, received=self._received, lost=self._lost
+                )
+            except OSError as error:
+                self._lost(error)
+                raise WireError(error, sent=False) from error
+        subscribed, left = self._subscribed, max(0.0, until - now())
+        await asyncio.wait({subscribed}, timeout=None if left == math.inf else left)
+        if subscribed.done():
+            subscribed.result()
+
+    def resubscribe(self) -> None:
+        """The server was demoted, or may have been: all waiters ask again, on a new connection."""
+        if self._link is not None:
+            self._link.close()
+
+    async def aclose(self) -> None:
+        """End the subscription."""
+        if self._verifying is not None:
+            self._verifying.cancel()
+            await asyncio.wait({self._verifying})
+        if self._link is not None:
+            await self._link.aclose()
+
+    def _where(self) -> Address:
+        return self._address
+
+    def _opened(self) -> None:
+        assert self._link is not None
+        self._role_due = not self._tag
+        if self._role_due:
+            self._link.write(ROLE)
+        self._link.write(("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
+        self._heard = self._probing = True  # silent until the first probe: given up
+        self._look_in(min(PROBE, self._address.timeout))
+
+    def _received(self, message: Any) -> None:
+        if self._role_due:
+            self._role_due = False
+            if is_replica(message) and self._link is not None:
+                self._link.close(IsReplica())
+            return
+        self._heard, self._probing = True, False
+        if isinstance(message, Exception) or message[0] == b"sunsubscribe":
+            error = message if isinstance(message, Exception) else ConnectionError(MOVED_AWAY)
+            if self._link is not None:
+                self._link.close(error)
+        elif message[0] in (b"message", b"smessage"):
+            nobody = self.waiters.deliver(message[2])
+            if nobody is not None:  # if it gave up; not a token that got the lock by asking
+                self._renewals.release_abandoned(nobody)
+        elif message[0] in (b"subscribe", b"ssubscribe") and self._subscribed is not None:
+            self.waiters.listening = True
+            self._subscribed.set_result(None)
+
+    def _look_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """After PROBE seconds without a message: a probe, and after another PROBE the end."""
+        link = self._link
+        if link is None:
+            return
+        if not self._heard or not self.waiters.listening:
+            if self._probing or link.has_moved():
+                link.close(ConnectionError("the subscription is silent"))
+                return
+            if self._tag and not self.waiters.mailboxes:
+                link.close()  # one of many slots, and nobody waits in it any more
+                return
+            if self.waiters.mailboxes and not self._tag:
+                self._verifying = asyncio.get_running_loop().create_task(self._verify(link))
+            link.write(("PING",))
+            self._probing = True
+        self._heard = False
+        self._look_in(PROBE)
+
+    async def _verify(self, link: Link) -> None:
+        """Ask on a new connection where the subscription should be: see ../whereabouts.py."""
+        other = AsyncConnections(self._address)
+        try:
+            role = await _reply(other.run(*ROLE, within=VERIFY))
+            subscribers = await _reply(
+                other.run(*subscribers_of(self.waiters.channel), within=VERIFY)
+            )
+            moved = is_elsewhere(role, subscribers)
+            if moved or is_replica(role):
+                self.on_demoted()
+            if moved:
+                link.close(ConnectionError("the commands go to another server by now"))
+        except Exception as error:  # the link itself is probed in any case
+            logger.debug("where the subscription should be is not known: %s", error)
+        finally:
+            await other.aclose()
+
+    def _lost(self, error: BaseException) -> None:
+        subscribed, self._subscribed, self._link = self._subscribed, None, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if subscribed is not None and not subscribed.done():
+            subscribed.set_exception(WireError(error, sent=True))
+            subscribed.exception()  # retrieved: whoever still waits for it raises it
+        level = logging.WARNING if self.waiters.mailboxes else logging.INFO
+        logger.log(level, "no wake-ups until the next waiter subscribes: %s", error)
+        self.waiters.all_ask()
+
+
+async def _reply(asking: Awaitable[Any]) -> Any:
+    """What was answered, also where that is an error: without the right to ask, say."""
+    try:
+        return await asking
+    except WireError as error:
+        if not error.__cause__ or not is_a(error.__cause__, "ResponseError"):
+            raise
+        return error

@@ -1,0 +1,160 @@
+"""One of the processes of stress.py: takes the lock again and again, and writes down what it sees.
+
+    python -m locks.bench.stress_worker <door> <port> <counter's port> <ttl> <seconds> <history>
+
+The history has one JSON object per line: {"fence", "at"}, the monotonic second just before a check
+that passed; {"counted"}, a fenced write that was accepted; and at the end {"left"}, what is left in
+this process of waiters, leases and tokens to clean up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import sys
+import threading
+import time
+from typing import Any
+
+import redis
+import redis.asyncio
+
+from .. import AsyncRedisLock, LockError, RedisLock
+
+#: Waits, in seconds: tries, short ones that end in the queue, and those that must be served.
+WAITS = [0.0, 0.02, 0.3, 60.0, 60.0]
+THREADS = 8
+TASKS = 60
+
+#: Claim: refuse whoever comes after a higher fence. Returns the counter, or nil.
+CLAIM = """
+if tonumber(redis.call('hget', KEYS[1], 'fence') or 0) >= tonumber(ARGV[1]) then return false end
+redis.call('hset', KEYS[1], 'fence', ARGV[1])
+return redis.call('hget', KEYS[1], 'value') or '0'
+"""
+#: Write what was read, plus one, unless somebody has claimed since. Returns whether it was written.
+WRITE = """
+if redis.call('hget', KEYS[1], 'fence') ~= ARGV[1] then return 0 end
+redis.call('hset', KEYS[1], 'value', ARGV[2])
+return 1
+"""
+
+
+class Book:
+    """The history, and the counter that the storage guards by the fence."""
+
+    def __init__(self, path: str, port: int) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._counter: Any = redis.Redis(port=port)
+
+    def note(self, **event: Any) -> None:
+        os.write(self._file, json.dumps(event).encode() + b"\n")
+
+    def good(self, lease: Any) -> None:
+        at = time.monotonic()
+        lease.check()
+        self.note(fence=lease.fence, at=at)
+
+    def claim(self, fence: int) -> int | None:
+        found = self._counter.eval(CLAIM, 1, "counter", fence)
+        return None if found is None else int(found)
+
+    def write(self, fence: int, value: int) -> None:
+        if self._counter.eval(WRITE, 1, "counter", fence, value) == 1:
+            self.note(counted=1)
+
+
+def client_of(door: str, port: int) -> Any:
+    module: Any = redis.asyncio if "asyncio" in door else redis
+    if "cluster" in door:
+        return module.RedisCluster(host="127.0.0.1", port=port, socket_timeout=2)
+    return module.Redis(port=port, socket_timeout=2)
+
+
+def in_thread(lock: RedisLock, book: Book, chance: random.Random, end: float) -> None:
+    while time.monotonic() < end:
+        try:
+            with lock.hold(wait=chance.choice(WAITS)) as lease:
+                book.good(lease)
+                found = book.claim(lease.fence or 0)
+                time.sleep(chance.choice([0.0, 0.0, 0.001, 0.005]))
+                book.good(lease)
+                if found is not None:
+                    book.write(lease.fence or 0, found + 1)
+        except LockError:
+            time.sleep(0.01)
+
+
+async def in_task(lock: AsyncRedisLock, book: Book, chance: random.Random, end: float) -> None:
+    while time.monotonic() < end:
+        try:
+            # Cancelled at any moment, in the queue or in the block.
+            async with asyncio.timeout(chance.choice([None, None, None, 0.01, 0.1, 0.5])):
+                wait = chance.choice(WAITS)
+                async with lock.hold(wait=wait, cancel_on_loss=chance.random() < 0.5) as lease:
+                    book.good(lease)
+                    found = book.claim(lease.fence or 0)
+                    await asyncio.sleep(chance.choice([0.0, 0.0, 0.001, 0.005]))
+                    book.good(lease)
+                    if found is not None:
+                        book.write(lease.fence or 0, found + 1)
+        except (LockError, TimeoutError):
+            await asyncio.sleep(0.01)
+
+
+async def tasks(door: str, port: int, book: Book, ttl: float, end: float) -> dict[str, int]:
+    client = client_of(door, port)
+    lock = AsyncRedisLock(client, "stress", ttl=ttl)
+    before = len(asyncio.all_tasks())
+    chances = [random.Random(f"{os.getpid()}-{n}") for n in range(TASKS)]
+    await asyncio.gather(*(in_task(lock, book, chance, end) for chance in chances))
+    await asyncio.sleep(ttl + 5)  # whatever was abandoned has been cleaned up by then
+    here = await lock._here()
+    found = left(here.wakeups.waiters, here.watchdog)
+    await client.aclose()
+    ours = [task for task in asyncio.all_tasks() if "locks" not in task.get_name()]
+    return found | {"tasks": len(ours) - before}
+
+
+def threads(door: str, port: int, book: Book, ttl: float, end: float) -> dict[str, int]:
+    lock = RedisLock(client_of(door, port), "stress", ttl=ttl)
+    running = [
+        threading.Thread(
+            target=in_thread, args=(lock, book, random.Random(f"{os.getpid()}-{n}"), end)
+        )
+        for n in range(THREADS)
+    ]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+    time.sleep(ttl + 5)
+    return left(lock._wakeups.waiters, lock._watchdog)
+
+
+def left(waiters: Any, renewals: Any) -> dict[str, int]:
+    """What should be nothing once nobody wants the lock."""
+    of = [node.watchdog for node in renewals.all()] if hasattr(renewals, "all") else [renewals]
+    return {
+        "waiters": len(waiters.mailboxes),
+        "leases": sum(len(each.renewals) for each in of),
+        "abandoned": sum(len(each.abandoned) for each in of),
+    }
+
+
+def main(door: str, port: str, counter: str, ttl: str, seconds: str, path: str) -> None:
+    logging.disable(logging.WARNING)  # there is a lot to warn about
+    book = Book(path, int(counter))
+    end = time.monotonic() + float(seconds)
+    if "asyncio" in door:
+        found = asyncio.run(tasks(door, int(port), book, float(ttl), end))
+    else:
+        found = threads(door, int(port), book, float(ttl), end)
+    book.note(left=found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

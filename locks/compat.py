@@ -1,0 +1,263 @@
+"""redis-py's Lock, kept by RedisLock: change one argument, and get its queue and its wake-ups.
+
+    client.lock("report", timeout=30, lock_class=locks.compat.Lock)
+    CACHES = {"default": {"OPTIONS": {"REDIS_CLIENT_CLASS": "locks.compat.Redis"}, ...}}
+
+The key is redis-py's, so old and new locks of one name exclude each other while a change is rolled
+out. FROM_REDIS_PY.md has the steps, and what differs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from types import SimpleNamespace, TracebackType
+from typing import Any, Literal
+
+import redis
+from redis.exceptions import LockError, LockNotOwnedError
+
+from .command import Arg, WireError
+from .errors import LockBackendError, LockTimeout
+from .lease import Lease, LossReason, Release
+from .protocol import ADD, ANY_HOLDER, SET, milliseconds
+from .redis_lock import RedisLock
+
+logger = logging.getLogger(__name__)
+
+Token = bytes | str
+#: Leases of locks without a timeout, by their tokens: renewed until they are released or lost, even
+#: where nothing refers to the lock any more, for its token may be in another process.
+_endless: dict[str, Lease] = {}
+
+
+class _Local(threading.local):
+    """What a thread has: None in each that has acquired nothing."""
+
+    token: bytes | None = None
+    lease: Lease | None = None
+
+
+class Lock:
+    """A lock with redis-py's methods, arguments and exceptions. See redis.lock.Lock for those.
+
+    redis     a redis.Redis
+    timeout   seconds after which the lock ends; None: renewed as long as this process lives
+    sleep     seconds; nobody polls, but a wait that is shorter still means one try, as there
+    lease     of this thread: its fence, and check() before a write
+    ttl       seconds that a lock without a timeout survives its process (on the class)
+    """
+
+    ttl = 10.0
+
+    def __init__(
+        self,
+        redis: Any,
+        name: Token,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+    ) -> None:
+        self.redis = redis
+        self.name = name
+        self.timeout = timeout
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        self.local: Any = _Local() if thread_local else SimpleNamespace(token=None, lease=None)
+        key = self._encode(name)
+        self._lock = RedisLock(
+            redis,
+            key.decode(errors="backslashreplace"),
+            key=key,
+            ttl=timeout or self.ttl,
+            renew=not timeout,
+            on_lost=_forget,
+        )
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that this thread acquired here, None without one."""
+        lease: Lease | None = self.local.lease
+        return lease
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: Token | None = None,
+    ) -> bool:
+        """Whether the lock was acquired. Waits for as long as the arguments, or the lock's, say.
+
+        token  to have in place of one that is made up. Raises ValueError for one that is no UTF-8.
+        """
+        pause = self.sleep if sleep is None else sleep
+        wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        blocks = self.blocking if blocking is None else blocking
+        if not blocks or (wait is not None and wait < pause):
+            wait = 0.0
+        own = None if token is None else self._encode(token)
+        if own in (b"", ANY_HOLDER):
+            raise ValueError(f"{token!r} cannot be a token; give text that nobody else uses")
+        try:
+            lease = self._lock.acquire(wait)
+            if own is not None:
+                lease = self._rename(lease, own)
+        except LockTimeout:
+            return False
+        except LockBackendError as error:
+            raise (error.__cause__ or error) from error
+        self.local.token, self.local.lease = lease.token.encode(), lease
+        if self.timeout:
+            self._lock._watchdog.remove(lease.token)  # it may just end, as after a cooldown
+        else:
+            _endless[lease.token] = lease
+        return True
+
+    def locked(self) -> bool:
+        """Whether anybody has the lock."""
+        return self._owner() is not None
+
+    def owned(self) -> bool:
+        """Whether the token of this thread has the lock."""
+        token = self._token()
+        return token is not None and self._owner() == token
+
+    def release(self) -> None:
+        """Release the lock that has the token of this thread, wherever it was acquired.
+
+        Raises LockError without a token, LockNotOwnedError if another one, or none, has the lock.
+        When the server is not reached, redis-py's error is raised and the token is kept: try again.
+        """
+        token = self._token()
+        if token is None:
+            raise _error(LockError, self.name, "Nothing to release: acquire the lock first.")
+        name = token.decode(errors="backslashreplace")
+        self._lock._watchdog.remove(name)
+        released = self._ask("release", token, milliseconds(self._lock.fence_ttl)) == 1
+        lease = _endless.pop(name, self.local.lease)
+        if lease is not None and lease.token == name:
+            lease.outcome = Release.RELEASED if released else Release.EXPIRED
+        self.local.token = self.local.lease = None
+        if not released:
+            raise _error(LockNotOwnedError, self.name, "Not released: the lock had ended before.")
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
+        """Add seconds to what is left of the lock, or (replace_ttl) put them in its place."""
+        return self._prolong("extend", additional_time, SET if replace_ttl else ADD)
+
+    def reacquire(self) -> Literal[True]:
+        """Make the lock end `timeout` seconds from now."""
+        return self._prolong("reacquire", self.timeout, SET)
+
+    def __enter__(self) -> Lock:
+        if self.acquire():
+            return self
+        raise _error(LockError, self.name, "Not acquired within the time given; ask again later.")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Release. Unlike in redis-py the block's own exception is never replaced."""
+        try:
+            self.release()
+        except Exception as failed:
+            if error is not None:
+                error.add_note(f"{self.name!r}: and its release failed: {failed}")
+            elif self.raise_on_release_error or not isinstance(failed, LockError):
+                raise
+            logger.warning("%r: not released when leaving the block: %s", self.name, failed)
+
+    def _rename(self, lease: Lease, token: bytes) -> Lease:
+        """Give it that token. It was queued with one that is unique: two may bring the same."""
+        try:
+            return self._lock.adopt(lease.hand_over(), token=token.decode())
+        except BaseException:
+            args = lease.token, milliseconds(self._lock.fence_ttl)
+            self._lock._watchdog.abandon(
+                lease.token.encode(), self._lock._keys, args, ttl=self._lock.ttl
+            )
+            raise
+
+    def _prolong(self, what: str, seconds: float | None, how: bytes) -> Literal[True]:
+        token, lease = self._token(), self.lease
+        if token is None:
+            raise _error(LockError, self.name, f"Nothing to {what}: acquire the lock first.")
+        if not self.timeout or seconds is None:
+            raise _error(LockError, self.name, f"Nothing to {what}: it has no timeout.")
+        if lease is not None and lease.token.encode() != token:
+            lease = None
+        try:
+            keeper = self._lock._keeper
+            reply = keeper.run(keeper.keeping.prolong(lease, token, seconds, how))
+        except WireError as error:
+            raise error.__cause__ or error from None
+        if reply != 1:
+            raise _error(LockNotOwnedError, self.name, f"Not able to {what}: the lock has ended.")
+        return True
+
+    def _token(self) -> bytes | None:
+        """This thread's; bytes, whoever set it."""
+        return None if self.local.token is None else self._encode(self.local.token)
+
+    def _owner(self) -> bytes | None:
+        owner: bytes | None = self._ask("inspect")[0]
+        return owner
+
+    def _ask(self, script: str, *args: Arg) -> Any:
+        try:
+            return self._lock._call(script, *args)
+        except WireError as error:
+            raise error.__cause__ or error from None
+
+    def _encode(self, text: Token) -> bytes:
+        encoded: bytes = self.redis.get_encoder().encode(text)
+        return encoded
+
+
+class Redis(redis.Redis):
+    """A client whose lock() makes the locks of this module. For django-redis: `cache.lock()`."""
+
+    def lock(
+        self,
+        name: str,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        lock_class: Any = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+    ) -> Any:
+        """A lock; see redis.Redis.lock()."""
+        # Older redis-py's Lock does not know it.
+        rest = {} if raise_on_release_error else {"raise_on_release_error": False}
+        return (lock_class or Lock)(
+            self,
+            name,
+            timeout=timeout,
+            sleep=sleep,
+            blocking=blocking,
+            blocking_timeout=blocking_timeout,
+            thread_local=thread_local,
+            **rest,
+        )
+
+
+def _forget(lease: Lease, _: LossReason) -> None:
+    _endless.pop(lease.token, None)
+
+
+def _error(kind: type[LockError], name: Token, text: str) -> LockError:
+    error = kind(text)
+    error.lock_name = name  # type: ignore[assignment]  # older redis-py takes no such argument
+    return error

@@ -1,0 +1,108 @@
+"""A real cluster for the tests: primaries, replicas, and slots that can be moved."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .server import Server, eventually
+
+SLOTS = 16384
+
+
+class Cluster:
+    """Nodes on loopback, the first `primaries` of them with the slots, the others their replicas.
+
+    failover_ms  milliseconds of silence after which a node counts as failed
+    """
+
+    def __init__(
+        self, folder: Path, *, primaries: int = 3, replicas: int = 0, failover_ms: int = 1000
+    ) -> None:
+        self.nodes: list[Server] = []
+        try:
+            for number in range(primaries + replicas):
+                home = folder / f"node{number}"
+                home.mkdir()
+                options = "--cluster-enabled yes --cluster-require-full-coverage no"
+                failover = f"--cluster-node-timeout {failover_ms}"
+                failover += " --cluster-replica-validity-factor 0"
+                failover += " --repl-diskless-sync-delay 0"
+                self.nodes.append(Server(*options.split(), *failover.split(), "--dir", str(home)))
+            self._join(primaries)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def port(self) -> int:
+        return self.nodes[0].port
+
+    def run(self, node: Server, *command: Any) -> Any:
+        """A command to this node, whatever its slots."""
+        return node.client(decode_responses=True).execute_command(*command)
+
+    def owner(self, slot: int) -> Server:
+        """The node that is now this slot's primary, as far as the first living node knows."""
+        for node in self.nodes:
+            if node.process is not None and node.process.poll() is None:
+                for first, last, primary, *_ in node.client().execute_command("CLUSTER SLOTS"):
+                    if first <= slot <= last:
+                        return self._at(int(primary[1]))
+        raise AssertionError(f"nobody has slot {slot}")
+
+    def move(self, slot: int, to: Server, pause: Any = lambda: None) -> None:
+        """Move the slot as redis-cli does: key by key, TRYAGAIN and ASK meanwhile.
+
+        pause  called when half of its keys have moved
+        """
+        source = self.owner(slot)
+        there, here = self._id(to), self._id(source)
+        self.run(to, "CLUSTER SETSLOT", slot, "IMPORTING", here)
+        self.run(source, "CLUSTER SETSLOT", slot, "MIGRATING", there)
+        keys = self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000)
+        for number, key in enumerate(keys):
+            if number == len(keys) // 2:
+                pause()
+            self.run(source, "MIGRATE", "127.0.0.1", to.port, key, 0, 5000)
+        while keys := self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000):  # made meanwhile
+            for key in keys:
+                self.run(source, "MIGRATE", "127.0.0.1", to.port, key, 0, 5000)
+        for node in (to, source):
+            self.run(node, "CLUSTER SETSLOT", slot, "NODE", there)
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+    def _join(self, primaries: int) -> None:
+        share = SLOTS // primaries
+        for number, node in enumerate(self.nodes):
+            self.run(node, "CLUSTER SET-CONFIG-EPOCH", number + 1)
+            if number < primaries:
+                last = SLOTS if number == primaries - 1 else (number + 1) * share
+                self.run(node, "CLUSTER ADDSLOTSRANGE", number * share, last - 1)
+            for other in self.nodes[:number]:
+                self.run(node, "CLUSTER MEET", "127.0.0.1", other.port)
+        eventually(lambda: all(self._knows(n) == len(self.nodes) for n in self.nodes), within=20)
+        for number, node in enumerate(self.nodes[primaries:]):
+            self.run(node, "CLUSTER REPLICATE", self._id(self.nodes[number % primaries]))
+            eventually(partial(self._is_in_sync, node), within=20)
+        eventually(lambda: all(map(self._is_ok, self.nodes)), within=20)
+
+    def _is_in_sync(self, replica: Server) -> bool:
+        found = self.run(replica, "INFO", "replication")
+        return bool(found.get("master_link_status") == "up")
+
+    def _knows(self, node: Server) -> int:
+        return int(self.run(node, "CLUSTER INFO")["cluster_known_nodes"])
+
+    def _is_ok(self, node: Server) -> bool:
+        return bool(self.run(node, "CLUSTER INFO")["cluster_state"] == "ok")
+
+    def _id(self, node: Server) -> str:
+        return str(self.run(node, "CLUSTER MYID"))
+
+    def _at(self, port: int) -> Server:
+        return next(node for node in self.nodes if node.port == port)

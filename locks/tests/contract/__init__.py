@@ -1,0 +1,1 @@
+"""What every door to the lock promises, tried through each of them."""

@@ -1,0 +1,36 @@
+"""Fixture: one door at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ...testing.cluster import Cluster
+from ...testing.server import Server
+from .doors import Door, clustered, single
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three primaries, for tests that do them no harm, or move a slot."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
+
+
+#: Doors to a cluster.
+CLUSTERED = ["cluster", "cluster, asyncio"]
+
+
+@pytest.fixture(params=["threads", "asyncio", *CLUSTERED])
+def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
+    if "cluster" in request.param:
+        doors = clustered(request.getfixturevalue("cluster").port)
+    else:
+        doors = single(server.port)
+    door: Door = doors[request.param]()
+    door.admin.flushall()
+    yield door
+    door.close()
+    door.admin.close()

@@ -1,0 +1,149 @@
+"""A cluster that changes while the lock is held and waited for: slots move, primaries fail."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from ... import Release
+from ...protocol import keys_of
+from ...slots import slot_of
+from ...testing.cluster import Cluster
+from ...testing.server import eventually
+from ..waiting import in_thread
+from .conftest import CLUSTERED
+from .doors import Door, clustered
+from .test_contract import is_free, waiter
+
+
+@pytest.fixture(params=CLUSTERED)
+def door(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Door]:
+    door: Door = clustered(cluster.port)[request.param]()
+    yield door
+    door.close()
+    door.admin.close()
+
+
+def name_at(cluster: Cluster, node: Any, prefix: str) -> str:
+    """A lock's name whose slot this node has."""
+    for number in range(1000):
+        if cluster.owner(slot_of(keys_of(f"{prefix}{number}")[0])) is node:
+            return f"{prefix}{number}"
+    raise AssertionError("no such name")
+
+
+def test_the_slot_moves_while_twenty_wait_and_the_next_one_has_the_lock_within_the_ttl(
+    door: Door, cluster: Cluster
+) -> None:
+    ttl = 3.0
+    name = name_at(cluster, cluster.nodes[0], f"moving {type(door).__name__} ")
+    lock, slot = door.lock(name, ttl=ttl), slot_of(keys_of(name)[0])
+    holder = lock.acquire(5)
+    grants: list[float] = []
+    order: list[int | None] = []
+
+    def wait() -> None:
+        with lock.hold(wait=30) as lease:
+            grants.append(time.monotonic())
+            order.append(lease.fence)
+
+    waiting = [in_thread(wait) for _ in range(20)]
+    eventually(lambda: len(lock.inspect().waiters) == 20)
+    before = holder.remaining()
+    released: list[Release] = []
+
+    def release() -> None:  # in the middle of the migration: some of the keys are there already
+        released.append(holder.release())
+
+    halfway: list[threading.Thread] = []
+
+    def pause() -> None:
+        halfway.append(threading.Thread(target=release))
+        halfway[0].start()
+        time.sleep(0.05)
+
+    moved = time.monotonic()
+    cluster.move(slot, cluster.nodes[1], pause)
+    halfway[0].join()
+    for each in waiting:
+        each.result(20)
+    assert released == [Release.RELEASED]
+    assert before > 0
+    assert grants[0] - moved < ttl
+    assert order == sorted(order)  # type: ignore[type-var]
+    assert is_free(lock)
+    cluster.move(slot, cluster.nodes[0])
+    lock.acquire(5).release()
+
+
+def test_a_lease_survives_the_move_of_its_slot(door: Door, cluster: Cluster) -> None:
+    name = name_at(cluster, cluster.nodes[0], f"kept {type(door).__name__} ")
+    lock, slot = door.lock(name, ttl=1.2), slot_of(keys_of(name)[0])
+    with lock.hold(wait=5) as lease:
+        cluster.move(slot, cluster.nodes[1], pause=lambda: time.sleep(1.5))
+        time.sleep(1.5)
+        lease.check()
+    assert lease.outcome is Release.RELEASED
+    cluster.move(slot, cluster.nodes[0])
+
+
+def test_a_dead_shard_delays_no_renewal_of_another(door: Door, cluster: Cluster) -> None:
+    silent = name_at(cluster, cluster.nodes[2], f"silent {type(door).__name__} ")
+    healthy = name_at(cluster, cluster.nodes[0], f"healthy {type(door).__name__} ")
+    lost = door.lock(silent, ttl=0.9).acquire(1)
+    kept = door.lock(healthy, ttl=0.9).acquire(1)
+    cluster.nodes[2].signal(signal.SIGSTOP)
+    try:
+        end = time.monotonic() + 2.0
+        while time.monotonic() < end:
+            kept.check()
+            assert kept.remaining() > 0.15
+            time.sleep(0.02)
+        assert lost.lost
+    finally:
+        cluster.nodes[2].signal(signal.SIGCONT)
+    assert kept.release() is Release.RELEASED
+    eventually(lambda: cluster.run(cluster.nodes[0], "CLUSTER INFO")["cluster_state"] == "ok", 10)
+    eventually(lambda: is_free(door.lock(silent)), within=5)
+
+
+def test_the_primary_of_the_slot_fails_and_waiters_and_leases_follow_its_replica(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """For each door a lock of its own, and one failure for all of them."""
+    cluster = Cluster(tmp_path_factory.mktemp("failover"), primaries=3, replicas=1)
+    doors = [clustered(cluster.nodes[1].port)[kind]() for kind in CLUSTERED]
+    try:
+        names = [name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))]
+        locks = [door.lock(name, ttl=8) for door, name in zip(doors, names, strict=True)]
+        holders = [lock.acquire(5) for lock in locks]
+        others = [waiter(lock, 30) for lock in locks]
+        replica = cluster.nodes[3].client()
+        eventually(lambda: _replicated(cluster.nodes[0].client(), replica))
+        cluster.nodes[0].kill()
+        slot = slot_of(keys_of(names[0])[0])
+        eventually(lambda: cluster.owner(slot) is cluster.nodes[3], within=20)
+        eventually(lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok")
+        failed_over = time.monotonic()
+        for lock, holder, other in zip(locks, holders, others, strict=True):
+            holder.check()
+            assert holder.release() is Release.RELEASED
+            assert other.result(15).release() is Release.RELEASED
+            lock.acquire(5).release()
+        assert time.monotonic() - failed_over < 8 + 1
+    finally:
+        for door in doors:
+            door.close()
+            door.admin.close()
+        cluster.stop()
+
+
+def _replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
+    at = [node.info("replication")["master_repl_offset"] for node in (primary, replica)]
+    return bool(at[0] == at[1])

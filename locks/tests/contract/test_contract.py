@@ -1,0 +1,243 @@
+"""The contract: order, exact waits, renewal, loss, fences, and nothing left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from ... import LockBackendError, LockLost, LockNotHeld, LockTimeout, LossReason, Metrics, Release
+from ...protocol import keys_of
+from ...testing.server import eventually
+from ..waiting import in_thread
+from .doors import AnyLease, AnyLock, Door
+
+
+def waiter(lock: AnyLock, wait: float | None = 10) -> Future[AnyLease]:
+    """Somebody who waits for the lock, already in its queue."""
+    before = len(lock.inspect().waiters)
+    future = in_thread(lambda: lock.acquire(wait))
+    eventually(lambda: len(lock.inspect().waiters) == before + 1)
+    return future
+
+
+def is_free(lock: AnyLock) -> bool:
+    state = lock.inspect()
+    return (state.owner, state.waiters) == (None, ())
+
+
+def test_waiters_get_the_lock_in_the_order_of_their_arrival(door: Door) -> None:
+    lock = door.lock("fifo")
+    first = lock.acquire(5)
+    waiters = [waiter(lock) for _ in range(8)]
+    first.release()
+    fences = []
+    for each in waiters:
+        lease = each.result(5)
+        fences.append(lease.fence)
+        assert lease.release() is Release.RELEASED
+    assert fences == sorted(fences)  # type: ignore[type-var]
+    assert is_free(lock)
+
+
+def test_two_never_hold_it_and_nobody_is_left_out(door: Door) -> None:
+    lock = door.lock("counter")
+    inside, counted, together = 0, 0, threading.Lock()
+
+    def count() -> None:
+        nonlocal inside, counted
+        for _ in range(10):
+            with lock.hold(wait=20) as lease:
+                with together:
+                    inside += 1
+                    assert inside == 1
+                found = counted
+                time.sleep(0.0005)
+                assert lease.remaining() > 0
+                counted = found + 1
+                with together:
+                    inside -= 1
+
+    for each in [in_thread(count) for _ in range(6)]:
+        each.result(30)
+    assert counted == 60
+    assert is_free(lock)
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.15])
+def test_a_wait_that_is_over_is_a_timeout_on_time_and_leaves_no_place_in_the_queue(
+    door: Door, wait: float
+) -> None:
+    lock = door.lock("short")
+    with lock.hold(wait=5):
+        started = time.monotonic()
+        with pytest.raises(LockTimeout):
+            lock.acquire(wait)
+        assert wait <= time.monotonic() - started < wait + 0.5
+        assert lock.inspect().waiters == ()
+        assert lock.try_acquire() is None
+    lease = lock.try_acquire()
+    assert lease is not None
+    lease.release()
+
+
+def test_a_lease_is_renewed_for_as_long_as_it_is_held_and_not_past_max_hold(door: Door) -> None:
+    lock = door.lock("renewed", ttl=0.6)
+    with lock.hold(wait=5) as lease:
+        bounded = door.lock("bounded", ttl=0.3, max_hold=0.6).acquire(1)
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            lease.check()
+            time.sleep(0.05)
+        assert bounded.loss is LossReason.MAX_HOLD
+        with pytest.raises(LockLost):
+            bounded.check()
+    assert lease.outcome is Release.RELEASED
+
+
+@pytest.mark.parametrize("loss", [LossReason.GONE, LossReason.TAKEN])
+def test_a_lock_that_was_taken_away_is_lost_soon_and_its_release_touches_nothing(
+    door: Door, loss: LossReason
+) -> None:
+    lost: list[LossReason] = []
+    lock = door.lock("taken", ttl=0.9, on_lost=lambda _, reason: lost.append(reason))
+    lease = lock.acquire(1)
+    key = keys_of("taken")[0]
+    if loss is LossReason.GONE:
+        door.admin.delete(key)
+    else:
+        door.admin.set(key, "somebody", px=5000)
+    eventually(lambda: lost == [loss])
+    assert lease.lost
+    assert lease.release() is Release.EXPIRED
+    if loss is LossReason.TAKEN:
+        assert door.admin.get(key) == b"somebody"
+
+
+def test_the_holder_s_death_costs_the_next_waiter_no_more_than_its_ttl(door: Door) -> None:
+    lock = door.lock("dead", ttl=0.5, renew=False)
+    lock.acquire(1)
+    started = time.monotonic()
+    assert door.lock("dead", ttl=0.5).acquire(5).release() is Release.RELEASED
+    assert time.monotonic() - started < 1.0
+
+
+def test_a_released_lease_is_of_no_use_any_more(door: Door) -> None:
+    lease = door.lock("used").acquire(1)
+    lease.release()
+    for misuse in (lease.release, lease.check):
+        with pytest.raises(LockNotHeld):
+            misuse()
+
+
+def test_leaving_the_block_releases_and_hides_no_exception(door: Door) -> None:
+    lock = door.lock("raising")
+    with pytest.raises(ZeroDivisionError), lock.hold(wait=1):
+        1 / 0  # noqa: B018
+    assert is_free(lock)
+    with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1):
+        1 // door.admin.delete(keys_of("raising")[0]) - 1 // 0
+    assert "lost in this block: expired" in caught.value.__notes__[0]
+
+
+def test_fences_rise_across_release_hand_over_and_data_loss(door: Door) -> None:
+    lock = door.lock("fences")
+    fences = []
+    for turn in range(3):
+        lease = lock.acquire(1)
+        next_one = waiter(lock)
+        lease.release()
+        fences += [lease.fence, next_one.result(5).fence]
+        next_one.result().release()
+        if turn == 1:
+            door.admin.delete(*keys_of("fences"))
+    assert fences == sorted(set(fences))  # type: ignore[type-var]
+
+
+def test_a_forced_release_gives_the_lock_to_the_next_waiter_and_the_holder_notices(
+    door: Door,
+) -> None:
+    lock = door.lock("forced", ttl=0.9)
+    lease = lock.acquire(1)
+    next_one = waiter(lock)
+    assert lock.force_release()
+    next_lease = next_one.result(1)
+    eventually(lambda: lease.loss is LossReason.TAKEN)
+    assert next_lease.fence > lease.fence  # type: ignore[operator]
+    assert lease.release() is Release.EXPIRED
+    assert next_lease.release() is Release.RELEASED
+    assert not lock.force_release()
+
+
+def test_scripts_that_the_server_forgot_are_sent_again(door: Door) -> None:
+    lock = door.lock("forgotten", ttl=0.6)
+    door.admin.script_flush()
+    lease = lock.acquire(1)
+    door.admin.script_flush()
+    before = lease.remaining()
+    eventually(lambda: lease.remaining() > before - 0.05)
+    door.admin.script_flush()
+    assert lease.release() is Release.RELEASED
+
+
+def test_waiters_whose_subscription_broke_ask_again_and_get_the_lock(door: Door) -> None:
+    lock = door.lock("cut")
+    with lock.hold(wait=1) as lease:
+        others = [waiter(lock) for _ in range(3)]
+        before = door.admin.hvals(keys_of("cut")[2])
+        door.cut_subscriptions()
+
+        def asked_again() -> bool:
+            now = door.admin.hvals(keys_of("cut")[2])
+            return len(now) == 3 and not set(now) & set(before)
+
+        eventually(asked_again)
+        released = time.monotonic()
+        lease.release()
+        for each in others:
+            each.result(5).release()
+        assert time.monotonic() - released < 1
+
+
+def test_a_key_that_something_else_made_is_an_error_and_left_alone(door: Door) -> None:
+    key = keys_of("other")[0]
+    door.admin.hset(key, "field", "value")
+    with pytest.raises(LockBackendError, match="WRONGTYPE"):
+        door.lock("other").acquire(1)
+    assert door.admin.hgetall(key) == {b"field": b"value"}
+    door.admin.delete(key)
+
+
+def test_what_is_counted_says_how_it_went(door: Door) -> None:
+    class Noted(Metrics):
+        def __init__(self) -> None:
+            self.seen: list[Any] = []
+
+        def waited(self, name: str, seconds: float, acquired: bool) -> None:
+            self.seen.append(("waited", acquired))
+
+        def held(self, name: str, seconds: float, outcome: Release) -> None:
+            self.seen.append(("held", outcome))
+
+        def renewed(self, name: str, seconds: float) -> None:
+            self.seen.append("renewed")
+
+    noted = Noted()
+    lock = door.lock("counted", ttl=0.6, metrics=noted)
+    with lock.hold(wait=1):
+        assert lock.try_acquire() is None
+        eventually(lambda: "renewed" in noted.seen)
+    once = [each for each in noted.seen if each != "renewed"]
+    assert once == [("waited", True), ("waited", False), ("held", Release.RELEASED)]
+
+
+@pytest.mark.parametrize("name", ["a{}b", "}", "a b\n", "größe 蘋果" * 30])
+def test_any_name_will_do(door: Door, name: str) -> None:
+    lock = door.lock(name)
+    with lock.hold(wait=1):
+        other = waiter(lock)
+    assert other.result(5).release() is Release.RELEASED
+    assert is_free(lock)

@@ -1,0 +1,224 @@
+"""locks.compat.Lock does what redis-py's Lock promises, in our own words.
+
+What does not hold, and why: no lock is without an end (a `timeout` of None is renewed, so the key
+has a ttl), and nobody polls (a wait is exact, and `sleep` is not counted out in pauses).
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import LockError, LockNotOwnedError
+
+from .. import RedisLock, compat
+from ..testing.server import Server, eventually
+from .waiting import in_thread
+
+Make = Callable[..., compat.Lock]
+
+
+@pytest.fixture
+def lock_of(client: redis.Redis) -> Iterator[Make]:
+    """Makes locks of one name."""
+    yield lambda **options: compat.Lock(client, "job", **options)
+    client.delete("job")  # what a test wrote there itself
+
+
+def test_the_key_is_redis_py_s_and_its_value_is_the_token(
+    client: redis.Redis, lock_of: Make
+) -> None:
+    lock = lock_of()
+    assert lock.acquire(blocking=False) is True
+    assert client.get("job") == lock.local.token
+    assert 9000 < client.pttl("job") <= 10_000  # redis-py: no end
+    lock.release()
+    assert client.get("job") is None
+    assert lock.local.token is None
+
+
+@pytest.mark.parametrize("thread_local", [True, False])
+@pytest.mark.parametrize("token", ["mine", b"mine"])
+def test_a_token_may_be_brought_along(
+    client: redis.Redis, lock_of: Make, token: str | bytes, thread_local: bool
+) -> None:
+    lock, other = lock_of(thread_local=thread_local), lock_of()
+    assert lock.acquire(blocking=False, token=token)
+    assert client.get("job") == lock.local.token == b"mine"
+    assert other.acquire(blocking=False, token=token) is False  # it is no second key
+    lock.release()
+    assert client.get("job") is None
+
+
+@pytest.mark.parametrize("token", ["*", ""])
+def test_a_token_that_would_mean_something_else_is_refused(lock_of: Make, token: str) -> None:
+    with pytest.raises(ValueError, match="nobody else uses"):
+        lock_of().acquire(token=token)
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_owned_is_of_this_lock_and_locked_is_of_any(server: Server, decode: bool) -> None:
+    client = server.client(decode_responses=decode)
+    one, other = (client.lock("job", lock_class=compat.Lock) for _ in range(2))
+    for first, second in ((one, other), (other, one)):
+        assert (first.locked(), first.owned(), second.owned()) == (False, False, False)
+        assert first.acquire(blocking=False)
+        assert not second.acquire(blocking=False)
+        assert (first.locked(), first.owned()) == (True, True)
+        assert (second.locked(), second.owned()) == (True, False)
+        first.release()
+
+
+@pytest.mark.parametrize("timeout", [10, 9.5])
+def test_a_timeout_is_the_life_of_the_lock(
+    client: redis.Redis, lock_of: Make, timeout: float
+) -> None:
+    with lock_of(timeout=timeout):
+        assert (timeout - 1) * 1000 < client.pttl("job") <= timeout * 1000
+
+
+def test_a_lock_with_a_timeout_is_not_renewed_and_one_without_is(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat.Lock, "ttl", 0.6)
+    ends = client.lock("ends", timeout=0.3, lock_class=compat.Lock)
+    stays = client.lock("stays", lock_class=compat.Lock)
+    assert ends.acquire()
+    assert stays.acquire()
+    token = stays.local.token
+    del stays  # its token may be in another process: it is renewed as long as this one lives
+    gc.collect()
+    started = time.monotonic()
+    eventually(lambda: not client.exists("ends"))
+    eventually(lambda: time.monotonic() > started + 1.2)
+    assert client.get("stays") == token
+    with pytest.raises(LockNotOwnedError):
+        ends.release()
+    again = client.lock("stays", lock_class=compat.Lock)
+    again.local.token = token
+    again.release()
+    assert token.decode() not in compat._endless
+    assert not client.exists("stays")
+
+
+def test_a_lock_that_was_taken_away_is_not_kept_in_mind(
+    client: redis.Redis, lock_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat.Lock, "ttl", 0.6)
+    lock = lock_of()
+    assert lock.acquire()
+    client.delete("job")
+    assert lock.lease is not None
+    assert lock.lease.lost_event.wait(5)
+    eventually(lambda: lock.local.token.decode() not in compat._endless)
+
+
+def test_a_wait_ends_on_time_and_says_false(lock_of: Make) -> None:
+    with lock_of(blocking=False):
+        other = lock_of(sleep=0.05, blocking_timeout=0.3)
+        started = time.monotonic()
+        assert other.acquire() is False
+        assert 0.3 <= time.monotonic() - started < 0.8
+        started = time.monotonic()
+        assert other.acquire(blocking=False) is False
+        # As there, a pause that is longer than the wait leaves one try.
+        assert other.acquire(sleep=60, blocking_timeout=1) is False
+        assert time.monotonic() - started < 0.5
+        with pytest.raises(LockError) as caught, other:
+            pass
+        assert getattr(caught.value, "lock_name", None) == "job"
+
+
+def test_a_waiter_is_woken_and_does_not_poll(client: redis.Redis, lock_of: Make) -> None:
+    lock = lock_of()
+    assert lock.acquire()
+    waiting = in_thread(lambda: lock_of(sleep=30).acquire(blocking_timeout=60))
+    look = RedisLock(client, "job", key="job", ttl=1)
+    eventually(lambda: len(look.inspect().waiters) == 1)
+    lock.release()
+    assert waiting.result(1) is True
+
+
+def test_a_lock_that_was_not_acquired_cannot_be_released_extended_or_reacquired(
+    lock_of: Make,
+) -> None:
+    lock = lock_of(timeout=10)
+    for use in (lock.release, lambda: lock.extend(1), lock.reacquire):
+        with pytest.raises(LockError, match="acquire the lock first"):
+            use()
+
+
+def test_a_lock_that_somebody_else_has_meanwhile_cannot_be_released_extended_or_reacquired(
+    client: redis.Redis, lock_of: Make
+) -> None:
+    lock = lock_of(timeout=10)
+    assert lock.acquire()
+    client.set("job", "another", px=10_000)
+    for use in (lambda: lock.extend(1), lock.reacquire, lock.release):
+        with pytest.raises(LockNotOwnedError):
+            use()
+    assert lock.local.token is None  # and it need not be tried again
+    assert client.get("job") == b"another"
+
+
+def test_a_lock_without_a_timeout_is_neither_extended_nor_reacquired(lock_of: Make) -> None:
+    with lock_of() as lock:
+        for use in (lambda: lock.extend(1), lock.reacquire):
+            with pytest.raises(LockError, match="no timeout"):
+                use()
+
+
+def test_extend_adds_or_replaces_and_reacquire_starts_again(
+    client: redis.Redis, lock_of: Make
+) -> None:
+    with lock_of(timeout=10) as lock:
+        assert lock.lease is not None
+        assert lock.extend(10) is True
+        assert 19_000 < client.pttl("job") <= 20_000
+        assert 18 < lock.lease.remaining() < 20
+        assert lock.extend(10.0, replace_ttl=True)
+        assert 9000 < client.pttl("job") <= 10_000
+        assert lock.lease.remaining() < 10  # shorter: the lease knows
+        client.pexpire("job", 5000)
+        assert lock.reacquire() is True
+        assert 9000 < client.pttl("job") <= 10_000
+
+
+@pytest.mark.parametrize("spoil", ["ended", "released"])
+def test_leaving_the_block_without_the_lock_raises_unless_asked_not_to(
+    client: redis.Redis, lock_of: Make, spoil: str
+) -> None:
+    def leave(**options: Any) -> None:
+        with lock_of(timeout=10, **options) as lock:
+            if spoil == "ended":
+                client.delete("job")
+            else:
+                lock.release()
+
+    with pytest.raises(LockNotOwnedError if spoil == "ended" else LockError):
+        leave()
+    leave(raise_on_release_error=False)
+
+
+def test_leaving_the_block_never_replaces_its_own_exception(
+    client: redis.Redis, lock_of: Make
+) -> None:
+    with pytest.raises(ZeroDivisionError) as caught, lock_of(timeout=10):  # noqa: PT012
+        client.delete("job")
+        raise ZeroDivisionError
+    assert "ended before" in caught.value.__notes__[0]
+
+
+def test_the_lease_has_what_redis_py_s_lock_has_not(client: redis.Redis, lock_of: Make) -> None:
+    fences = []
+    for _ in range(2):
+        with lock_of() as lock:
+            assert lock.lease is not None
+            lock.lease.check()
+            fences.append(lock.lease.fence or 0)
+        assert lock.lease is None
+    assert fences == sorted(set(fences))

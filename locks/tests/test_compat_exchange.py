@@ -1,0 +1,137 @@
+"""locks.compat.Lock between threads, processes and clients, and where answers are lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import LockError, LockNotOwnedError
+
+from .. import RedisLock, compat
+from ..testing.process import Process as Worker
+from ..testing.proxy import Proxy
+from ..testing.server import Server, eventually, free_port
+from .waiting import in_thread
+
+Make = Callable[..., compat.Lock]
+
+
+@pytest.fixture
+def lock_of(client: redis.Redis) -> Iterator[Make]:
+    """Makes locks of one name."""
+    yield lambda **options: compat.Lock(client, "job", **options)
+    client.delete("job")  # what a test wrote there itself
+
+
+def test_two_that_queue_with_the_same_token_get_the_lock_one_after_the_other(
+    client: redis.Redis, lock_of: Make
+) -> None:
+    """A task that is delivered twice and brings its id."""
+    with lock_of():
+        twice = [in_thread(lambda: lock_of().acquire(token="task-1")) for _ in range(2)]
+        look = RedisLock(client, "job", key="job", ttl=1)
+        eventually(lambda: len(look.inspect().waiters) == 2)
+    eventually(lambda: any(each.done() for each in twice))
+    assert sum(each.done() for each in twice) == 1
+    owner = lock_of()
+    owner.local.token = "task-1"
+    owner.release()
+    assert [each.result(5) for each in twice] == [True, True]
+    owner.local.token = "task-1"
+    owner.release()
+
+
+def test_a_token_belongs_to_its_thread_unless_asked_not_to(lock_of: Make) -> None:
+    lock, shared = lock_of(), lock_of(thread_local=False)
+    assert lock.acquire()
+    with pytest.raises(LockError, match="acquire the lock first"):
+        in_thread(lock.release).result(5)
+    lock.release()
+    assert shared.acquire()
+    in_thread(shared.release).result(5)
+    assert not shared.locked()
+
+
+def test_a_token_goes_to_another_process_which_releases_the_lock(
+    client: redis.Redis, lock_of: Make, worker: Callable[[], Worker]
+) -> None:
+    """As from a web request to a Celery task."""
+    lock = lock_of(timeout=10)
+    assert lock.acquire()
+    token = lock.local.token.decode()
+    assert worker().ask("compat", name="job", timeout=10, token=token) == [True, "extended", False]
+    assert not lock.owned()
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_a_release_without_an_answer_raises_redis_py_s_error_and_keeps_the_token(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    far = server.client(port=proxy.port, socket_timeout=1)
+    lock: compat.Lock = far.lock("job", timeout=10, lock_class=compat.Lock)
+    assert lock.acquire()
+    proxy.refuse_next()
+    with pytest.raises(redis.ConnectionError):
+        lock.release()
+    assert client.exists("job")
+    lock.release()
+    assert not client.exists("job")
+
+
+def test_a_server_that_is_not_reached_is_redis_py_s_error() -> None:
+    lock: compat.Lock = redis.Redis(port=free_port()).lock("job", lock_class=compat.Lock)
+    for use in (lock.acquire, lock.locked):
+        with pytest.raises(redis.ConnectionError):
+            use()
+
+
+def test_a_token_whose_answer_was_lost_is_not_released_under_the_next_who_brings_it(
+    server: Server, client: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a task is tried again under its id. Without an answer it keeps the lock for a ttl."""
+    options: Any = {"timeout": 30, "lock_class": compat.Lock}
+    far: compat.Lock = server.client(port=proxy.port, socket_timeout=1).lock("job", **options)
+    adopt = RedisLock.adopt
+
+    def cut(*args: Any, **options: Any) -> Any:
+        proxy.cut_reply_to(b"EVALSHA")
+        return adopt(*args, **options)
+
+    monkeypatch.setattr(RedisLock, "adopt", cut)
+    with pytest.raises(redis.ConnectionError):
+        far.acquire(token="mine")
+    eventually(lambda: not far._lock._watchdog.abandoned)  # what it was queued with
+    assert client.get("job") == b"mine"
+    again: compat.Lock = client.lock("job", **options)
+    again.local.token = b"mine"
+    again.release()
+
+
+def test_a_client_of_ours_makes_these_locks(server: Server) -> None:
+    with compat.Redis(port=server.port) as client:
+        assert type(client.lock("job")) is compat.Lock
+        assert type(client.lock("job", 10, 0.2, False, 1, redis.lock.Lock)) is redis.lock.Lock
+        with client.lock("job", 10, 0.2, False) as lock:
+            assert (lock.timeout, lock.sleep, lock.blocking) == (10, 0.2, False)
+
+
+def test_threads_exclude_each_other(lock_of: Make) -> None:
+    inside, most = [0], [0]
+    barrier = threading.Barrier(8)
+
+    def work() -> None:
+        lock = lock_of(timeout=10)
+        barrier.wait(5)
+        for _ in range(5):
+            with lock:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                inside[0] -= 1
+
+    for each in [in_thread(work) for _ in range(8)]:
+        each.result(30)
+    assert most == [1]

@@ -1,0 +1,85 @@
+"""Fences rise whatever happens, and whoever was paused knows that its lease is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import redis
+
+from .. import RedisLock
+from ..testing.process import Process as Worker
+from ..testing.server import eventually
+from .waiting import held, waiter
+
+
+def test_fences_rise_across_release_expiry_hand_over_and_data_loss(client: redis.Redis) -> None:
+    lock = RedisLock(client, "rising", ttl=10)
+    fences: list[int | None] = []
+    for _ in range(3):
+        with held(lock) as lease:
+            fences.append(lease.fence)
+    fences.append(lock.acquire(1).fence)
+    client.delete("lock:{rising}")  # it expired
+    with held(lock) as lease:
+        fences.append(lease.fence)
+        other = waiter(lock)
+    fences.append(other.result(5).fence)  # it was handed over
+    client.flushall()
+    with held(lock) as lease:
+        fences.append(lease.fence)
+    known = [fence for fence in fences if fence is not None]
+    assert len(known) == len(fences) == len(set(known))
+    assert known == sorted(known)
+
+
+def test_a_fence_has_all_its_digits(client: redis.Redis) -> None:
+    lock = RedisLock(client, "digits", ttl=10)
+    client.set("lock:{digits}:fence", 2**52 + 1, px=60_000)
+    with held(lock) as lease:
+        assert lease.fence == 2**52 + 2
+        other = waiter(lock)
+        assert client.get("lock:{digits}:fence") == b"%d" % (2**52 + 2)
+    assert other.result(5).fence == 2**52 + 3
+    other.result().release()
+
+
+def test_the_last_fence_is_remembered_for_days_and_not_for_ever(client: redis.Redis) -> None:
+    with held(RedisLock(client, "week", ttl=10)):
+        pass
+    assert 6 * 86400 < client.ttl("lock:{week}:fence") <= 7 * 86400
+
+
+def test_a_paused_holder_knows_when_it_wakes_that_its_lease_is_over(
+    client: redis.Redis, worker: Callable[[], Worker]
+) -> None:
+    lock = RedisLock(client, "paused holder", ttl=10)
+    holder = worker()
+    stale = holder.ask("acquire", name="paused holder", ttl=0.3, wait=1)
+    holder.pause()
+    with held(lock) as lease:
+        assert lease.fence is not None
+        assert lease.fence > stale["fence"]
+        holder.resume()
+        assert holder.ask("check") == "LockLost"
+        assert holder.ask("release") == "expired"
+        assert lock.inspect().owner == lease.token
+
+
+def test_a_waiter_that_was_paused_past_its_lease_does_not_believe_in_it(
+    client: redis.Redis, worker: Callable[[], Worker]
+) -> None:
+    lock = RedisLock(client, "paused waiter", ttl=10)
+    sleeper = worker()
+    with held(lock):
+        sleeper.send("acquire", name="paused waiter", ttl=0.3, wait=30)
+        eventually(lambda: len(lock.inspect().waiters) == 1)
+        sleeper.pause()
+    handed = lock.inspect()
+    assert handed.owner is not None
+    with held(lock) as lease:  # once the sleeper's lease has ended
+        sleeper.resume()
+        eventually(lambda: lock.inspect().waiters == (handed.owner,))  # it asked, and queues again
+        assert lock.inspect().owner == lease.token
+    got = sleeper.answer()
+    assert got["fence"] > (lease.fence or 0)
+    assert sleeper.ask("release") == "released"

@@ -1,0 +1,148 @@
+"""Giving up: an exception, or the end of the wait, leaves nothing in the queue and no lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from .. import LockTimeout, RedisLock, Release, acquisition, blocking, wire
+from ..command import WireError
+from ..protocol import LEAVE
+from ..testing.process import Process as Worker
+from ..testing.server import eventually
+from .waiting import held, queued, waiter
+
+
+class Interrupted(BaseException):
+    """Replaces KeyboardInterrupt in a thread that is not the main one."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, Interrupted])
+def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    from .. import blocking as module
+
+    lock = RedisLock(client, "interrupted", ttl=10)
+    seen = []
+
+    def interrupt(*_: object) -> None:
+        seen.append(lock.inspect().waiters)
+        raise error
+
+    with held(lock):
+        monkeypatch.setattr(module, "_sleep", interrupt)
+        with pytest.raises(error):
+            lock.acquire(5)
+        assert len(seen[0]) == 1
+        assert lock.inspect().waiters == ()
+
+
+def test_an_exception_after_the_hand_over_gives_the_lock_back(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from .. import blocking as module
+
+    lock = RedisLock(client, "given up", ttl=10)
+    with held(lock) as lease:
+
+        def interrupt(*_: object) -> None:
+            lease.release()
+            assert lock.inspect().owner not in (None, lease.token)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(module, "_sleep", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire(5)
+    assert not lock.locked()
+
+
+@pytest.mark.parametrize(
+    ("released", "gets_it"),
+    [("while it is queued", True), ("before its last question", True), ("after it", False)],
+)
+def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, released: str, gets_it: bool
+) -> None:
+    """A waiter that is not woken any more asks once more, and leaves the queue in the same step."""
+    lock = RedisLock(client, "race", ttl=10)
+    ask = acquisition.Acquisition.ask
+
+    def last_sleep(waiter: acquisition.Acquisition, *_: object) -> None:
+        if released == "while it is queued":
+            assert lease.release() is Release.RELEASED
+            assert lock.inspect().owner == waiter.token.decode()
+        waiter.end = 0.0
+
+    def last_question(waiter: acquisition.Acquisition, *what: Any) -> Any:
+        if what == (LEAVE,) and released == "before its last question":
+            client.delete("lock:{race}:queue", "lock:{race}:waiters")  # its wait is over there too
+            assert lease.release() is Release.RELEASED
+        answer = yield from ask(waiter, *what)
+        if what == (LEAVE,) and released == "after it":
+            assert lease.release() is Release.RELEASED
+        return answer
+
+    lease = lock.acquire(1)
+    monkeypatch.setattr(blocking, "_sleep", last_sleep)
+    monkeypatch.setattr(acquisition.Acquisition, "ask", last_question)
+    if gets_it:
+        mine = lock.acquire(5)
+        assert lock.inspect().owner == mine.token
+        assert mine.release() is Release.RELEASED
+    else:
+        with pytest.raises(LockTimeout):
+            lock.acquire(5)
+    state = lock.inspect()
+    assert (state.owner, state.waiters) == (None, ())
+
+
+def test_a_waiter_whose_wait_is_over_is_not_handed_the_lock(
+    client: redis.Redis, worker: Callable[[], Worker]
+) -> None:
+    lock = RedisLock(client, "over", ttl=10)
+    asleep = worker()
+    with held(lock) as lease:
+        asleep.send("acquire", name="over", ttl=10, wait=0.5)
+        queued(lock, 1)
+        asleep.pause()
+        second = waiter(lock)
+        eventually(lambda: _clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
+    second.result(1).release()
+    asleep.resume()
+    assert asleep.answer() == "LockTimeout" or asleep.ask("release") == "released"
+    assert not lock.locked()
+
+
+def _clock(client: redis.Redis) -> float:
+    seconds, micros = client.time()
+    return float(seconds + micros / 1e6)
+
+
+def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_handed(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from .. import blocking as module
+
+    lock = RedisLock(client, "mute", ttl=30)
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(wire.Connections, "call", unreachable)
+        raise Interrupted
+
+    def unreachable(*_: object, **__: object) -> None:
+        monkeypatch.undo()
+        raise WireError(redis.ConnectionError("cut"), sent=True)
+
+    with held(lock) as lease:
+        monkeypatch.setattr(module, "_sleep", interrupt)
+        with pytest.raises(Interrupted):
+            lock.acquire(20)
+        assert len(lock.inspect().waiters) == 1  # the server still thinks that it waits
+        next_one = waiter(lock)
+        lease.release()
+    next_one.result(1).release()

@@ -1,0 +1,199 @@
+"""A lease that is extended, verified, and handed over to another process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from .. import LockBackendError, LockLost, LockNotHeld, Metrics, RedisLock, Release
+from ..lease import LossReason
+from ..testing.process import Process as Worker
+from ..testing.proxy import Proxy
+from ..testing.server import Server, eventually
+from .waiting import held, in_thread, waiter
+
+
+def test_an_extended_lease_lasts_longer_and_is_not_shortened_by_a_renewal(
+    client: redis.Redis,
+) -> None:
+    lock = RedisLock(client, "extended", ttl=0.6)
+    renewed = threading.Event()
+
+    class Renewed(Metrics):
+        def renewed(self, name: str, seconds: float) -> None:
+            renewed.set()
+
+    with held(RedisLock(client, "extended", ttl=0.6, metrics=Renewed())) as lease:
+        lock._watchdog.renewals[lease.token].due = 0.0  # one is on its way while we extend
+        lease.extend(30)
+        lock._watchdog.on_due(0.0)
+        assert renewed.wait(5)
+        assert 29 < lease.remaining() < 30
+        assert client.pttl("lock:{extended}") > 29_000
+        lease.extend(1)
+        assert lease.remaining() > 29
+
+
+def test_a_lease_that_is_not_renewed_can_be_extended(client: redis.Redis) -> None:
+    lock = RedisLock(client, "extended", ttl=0.4, renew=False)
+    with held(lock) as lease:
+        for _ in range(3):
+            assert not lease.lost_event.wait(0.25)
+            lease.extend(0.4)
+        assert lease.lost_event.wait(2)  # the watchdog notices its end all the same
+        assert lease.loss is LossReason.EXPIRED
+
+
+def test_a_lost_lease_cannot_be_extended(client: redis.Redis) -> None:
+    lock = RedisLock(client, "extended late", ttl=10)
+    lease = lock.acquire(1)
+    assert lease.owned()
+    client.delete("lock:{extended late}")
+    assert not lease.owned()
+    with pytest.raises(LockLost):
+        lease.extend(30)
+    assert lease.loss is LossReason.GONE
+    with pytest.raises(LockLost):
+        lease.extend(30)
+    with held(lock) as other:
+        assert not lease.remaining()
+        assert other.owned()
+    lease.release()
+    with pytest.raises(LockNotHeld):
+        lease.extend(30)
+    with pytest.raises(ValueError, match="more than 0"), lock.hold(wait=1) as lease:
+        lease.extend(0)
+
+
+def test_an_extension_without_an_answer_leaves_the_lease_as_it_was(
+    server: Server, proxy: Proxy
+) -> None:
+    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
+    with held(lock) as lease:
+        before = lease.deadline
+        proxy.cut_reply_to(b"EVALSHA")
+        with pytest.raises(LockBackendError, match="not extended"):
+            lease.extend(30)
+        assert lease.deadline == before
+        lease.check()
+
+
+def test_a_lease_goes_to_another_process_which_alone_renews_it_from_then_on(
+    client: redis.Redis, worker: Callable[[], Worker]
+) -> None:
+    lock = RedisLock(client, "handed", ttl=0.6)
+    other = worker()
+    with lock.hold(wait=1) as lease:
+        handed = lease.hand_over(within=30)
+        assert client.pttl("lock:{handed}") > 29_000
+        with pytest.raises(LockNotHeld, match="handed over"):
+            lease.check()
+    assert lease.outcome is Release.HANDED_OVER
+    assert lock.inspect().owner == lease.token  # leaving the block released nothing
+    adopted = other.ask("adopt", name="handed", ttl=0.6, handed=handed)
+    assert adopted["fence"] == lease.fence
+    assert lock.inspect().owner == adopted["token"] != lease.token
+    waiting = waiter(lock)
+    assert not lease.lost_event.wait(1.0)  # more than a ttl: the other one renews
+    assert not lease.lost
+    assert not waiting.done()
+    assert other.ask("check") == "held"
+    assert other.ask("release") == "released"
+    assert (waiting.result(5).fence or 0) > (lease.fence or 0)
+    waiting.result().release()
+
+
+def test_a_lease_is_adopted_once(client: redis.Redis) -> None:
+    """A queue that delivers a task twice."""
+    lock = RedisLock(client, "delivered twice", ttl=10)
+    handed = lock.acquire(1).hand_over()
+    barrier = threading.Barrier(8)
+
+    def adopt() -> str:
+        barrier.wait(5)
+        try:
+            return lock.adopt(handed).token
+        except LockLost:
+            return ""
+
+    tokens = [each.result(5) for each in [in_thread(adopt) for _ in range(8)]]
+    assert sum(map(bool, tokens)) == 1
+    assert lock.inspect().owner in tokens
+
+
+def test_a_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
+    client: redis.Redis,
+) -> None:
+    lock = RedisLock(client, "crossed", ttl=10)
+    lease = lock.acquire(1)
+    late = json.loads(lease.hand_over())["token"]
+    adopted = lock.adopt(json.dumps({"name": "crossed", "token": late, "fence": lease.fence}))
+    client.pexpire("lock:{crossed}", 5000)
+    keeper = lock._keeper
+    assert keeper.run(keeper.keeping.prolong(None, late, 30)) == 0
+    assert client.pttl("lock:{crossed}") <= 5000
+    assert lock._release(lease) is Release.EXPIRED
+    assert adopted.owned()
+    assert adopted.release() is Release.RELEASED
+
+
+def test_a_lease_that_nobody_adopts_ends(client: redis.Redis) -> None:
+    lock = RedisLock(client, "not adopted", ttl=0.3)
+    handed = lock.acquire(1).hand_over()
+    with held(lock), pytest.raises(LockLost, match="over"):
+        lock.adopt(handed)
+
+
+def test_an_adoption_whose_answer_was_lost_leaves_no_lock_that_nobody_has(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    far = RedisLock(server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30)
+    handed = far.acquire(1).hand_over()
+    proxy.cut_reply_to(b"EVALSHA")
+    with pytest.raises(LockBackendError):
+        far.adopt(handed)
+    with RedisLock(client, "lost on adoption", ttl=30).hold(wait=5):
+        pass
+
+
+def test_a_hand_over_without_an_answer_leaves_the_lease_here(server: Server, proxy: Proxy) -> None:
+    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "kept here", ttl=10)
+    lease = lock.acquire(1)
+    proxy.cut_reply_to(b"EVALSHA")
+    with pytest.raises(LockBackendError):
+        lease.hand_over()
+    lease.check()
+    assert lease.release() is Release.RELEASED
+
+
+@pytest.mark.parametrize(
+    ("handed", "says"),
+    [
+        ("{}", "hand_over"),
+        ("not json", "hand_over"),
+        ('{"name": "another", "token": "1-a", "fence": 1}', "adopt it with a lock of its own name"),
+    ],
+)
+def test_a_text_that_is_no_lease_of_this_lock_is_refused(
+    client: redis.Redis, handed: str, says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        RedisLock(client, "refused", ttl=1).adopt(handed)
+
+
+def test_a_full_server_still_renews_and_extends(own_server: Server) -> None:
+    """Nothing that renews needs memory: at maxmemory the lease must not be lost."""
+    client = own_server.client()
+    lock = RedisLock(client, "full", ttl=0.6)
+    with held(lock) as lease:
+        client.config_set("maxmemory", 1)
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            client.set("x", "x")
+        lease.extend(1)
+        first = lease.deadline
+        eventually(lambda: lease.deadline > first)
+        client.config_set("maxmemory", 0)

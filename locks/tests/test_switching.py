@@ -1,0 +1,157 @@
+"""FROM_REDIS_PY.md: each step, with both kinds of lock contending, and the trap that it avoids."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from .. import LockTimeout, MultiLock, RedisLock, compat
+from ..protocol import keys_of
+from ..testing.server import Server, eventually
+from .waiting import in_thread
+
+Block = Callable[[], AbstractContextManager[Any]]
+
+NAME = "report"
+
+
+def old(client: redis.Redis) -> Block:
+    return lambda: client.lock(NAME, timeout=10, sleep=0.01)
+
+
+def step_1(client: redis.Redis) -> Block:
+    return lambda: client.lock(NAME, timeout=10, lock_class=compat.Lock)
+
+
+def step_2(client: redis.Redis) -> Block:
+    return partial(RedisLock(client, NAME, key=NAME, ttl=10).hold, wait=60)
+
+
+def step_3(client: redis.Redis) -> Block:
+    both = [RedisLock(client, NAME, key=NAME, ttl=10), RedisLock(client, "report 2", ttl=10)]
+    return partial(MultiLock(both).hold, wait=60)
+
+
+def step_4(client: redis.Redis) -> Block:
+    return partial(RedisLock(client, "report 2", ttl=10).hold, wait=60)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(old, step_1), (step_1, step_2), (step_2, step_3), (step_3, step_4)]
+)
+def test_while_a_step_is_rolled_out_old_and_new_exclude_each_other_and_both_get_their_turn(
+    server: Server, before: Callable[..., Block], after: Callable[..., Block]
+) -> None:
+    inside, most, turns = [0], [0], {before: 0, after: 0}
+    barrier = threading.Barrier(6)
+
+    def work(kind: Callable[..., Block]) -> None:
+        block = kind(server.client())  # each in a process of its own, as far as Redis can see
+        barrier.wait(10)
+        for _ in range(6):
+            with block():
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                turns[kind] += 1
+                time.sleep(0.001)  # so long they work
+                inside[0] -= 1
+
+    for each in [in_thread(partial(work, kind)) for kind in (before, after) * 3]:
+        each.result(60)
+    assert most == [1]
+    assert turns == {before: 18, after: 18}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(old, step_1), (step_1, step_2), (step_2, step_3), (step_3, step_4)]
+)
+def test_each_excludes_the_other_whichever_comes_first(
+    server: Server, before: Callable[..., Block], after: Callable[..., Block]
+) -> None:
+    for first, second in ((before, after), (after, before)):
+        with first(server.client())():
+            other = in_thread(partial(_once, second(server.client())))
+            with pytest.raises(TimeoutError):
+                other.result(0.15)
+        other.result(5)
+
+
+def _once(block: Block) -> None:
+    with block():
+        pass
+
+
+def test_the_trap_a_redis_lock_without_the_key_does_not_exclude_redis_py_s(
+    client: redis.Redis,
+) -> None:
+    """Why the steps: here two hold what they believe is the same lock."""
+    lock = RedisLock(client, NAME, ttl=10)
+    with client.lock(NAME, timeout=10), lock.hold(wait=1):
+        pass
+    there = RedisLock(client, NAME, key=NAME, ttl=10)
+    with client.lock(NAME, timeout=10), pytest.raises(LockTimeout):
+        there.acquire(0)
+
+
+@pytest.mark.parametrize("timeout", [60, None])
+def test_a_waiter_finds_within_a_moment_that_an_old_lock_was_released(
+    client: redis.Redis, timeout: float | None
+) -> None:
+    """Its release wakes nobody, and it may have had a minute left, or no end at all."""
+    lock = client.lock(NAME, timeout=timeout)
+    assert lock.acquire()
+    look = RedisLock(client, NAME, key=NAME, ttl=30)
+    other = in_thread(lambda: look.acquire(20))
+    eventually(lambda: len(look.inspect().waiters) == 1)
+    lock.release()
+    released = time.monotonic()
+    other.result(5).release()
+    assert time.monotonic() - released < 1
+
+
+def test_while_a_new_lock_is_held_its_waiters_do_not_ask(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RedisLock(client, NAME, key=NAME, ttl=30)
+    holder = lock.acquire(1)
+    other = in_thread(lambda: lock.acquire(20))
+    eventually(lambda: len(lock.inspect().waiters) == 1)
+    asked: list[object] = []
+    monkeypatch.setattr(lock._server, "call", lambda *call, **_: asked.append(call))
+    with pytest.raises(TimeoutError):
+        other.result(0.5)
+    assert asked == []
+    monkeypatch.undo()
+    holder.release()
+    other.result(5).release()
+
+
+def test_an_owner_of_any_shape_can_be_inspected(client: redis.Redis) -> None:
+    client.set(NAME, b"\xff\xfe", px=10_000)
+    seen = RedisLock(client, NAME, key=NAME, ttl=1).inspect()
+    assert seen.owner == r"\xff\xfe"
+
+
+def test_keys_beside_a_given_one_are_those_of_no_other_lock_and_in_its_slot() -> None:
+    names = ["report", "a{b}c", "x{b}c", "{b}", "b", "{{b}", "a{b", "%7Bb", "b}key", "b:key"]
+    seen: set[bytes] = set()
+    for name in names:
+        mine = keys_of("", name.encode())
+        assert mine[0] == name.encode()
+        plain = keys_of(name)
+        assert not seen & {*mine, *plain}
+        seen |= {*mine, *plain}
+    assert len(seen) == 8 * len(names)
+    assert all(key.startswith(b"lock:{") for key in seen if key.decode() not in names)
+    cluster = [name for name in names if "}" not in name or "{" in name]
+    for name in cluster:
+        slots = {key_slot(key) for key in keys_of("", name.encode())}
+        assert len(slots) == 1, name

@@ -1,0 +1,151 @@
+"""What the lessons' commands show on real servers: `python -m workshop observe`.
+
+It is written to observed.json, and the Observe sections of the lessons take their figures from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loadtest.report.tables import ONE_PROCESS
+from loadtest.stack.results import RESULTS
+from loadtest.stack.stack import ROOT, StackError
+from workshop.bench import Bench
+from workshop.lessons import HERE, Lesson, lessons
+
+OBSERVED = HERE / "observed.json"
+#: Locks whose schedules are run.
+SCHEDULED = ("none", "redis-in-transaction")
+#: What is kept of a run.
+FIGURES = ("verdict", "initial_stock", "orders", "stock_left", "oversold", "lost_updates")
+BLOCK = re.compile(r"<!-- observed -->\n(.*?)<!-- /observed -->\n", re.DOTALL)
+#: What an expression over the observed may use beside it.
+FUNCTIONS = {"__builtins__": {}, "all": all, "any": any, "min": min, "max": max}
+
+
+def observe() -> dict[str, Any]:
+    """Run the commands of all lessons, those of one kind at once. Raises StackError."""
+    commands = asked(lessons().values())
+    found: dict[str, Any] = {"violates": violations()}
+    for name in ("demo", "matrix", "faults"):
+        summary = _summary(name, commands[name])
+        found.setdefault("machine", summary["machine"])
+        found |= {"demo": _demo, "matrix": _matrix, "faults": _faults}[name](summary["runs"])
+    return found
+
+
+def asked(whole: Any) -> dict[str, dict[str, list[str]]]:
+    """Command -> option -> every value that a lesson gives it."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for lesson in whole:
+        make, name, *rest = shlex.split(lesson.command)
+        assert make == "make", lesson.command
+        options = shlex.split(rest[0].removeprefix("ARGS=")) if rest else []
+        for option, values in zip(options[::2], options[1::2], strict=True):
+            kept = found[name][option]
+            kept += [value for value in values.split(",") if value not in kept]
+    return found
+
+
+def violations() -> dict[str, int]:
+    """Lock -> in how many of the twenty schedules both buyers get the last unit."""
+    with (
+        tempfile.TemporaryDirectory(prefix="oversold-") as folder,
+        (Path(folder) / "log").open("wb") as log,
+        Bench(lessons()[5].shipped, log=log) as bench,
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "workshop.violations", *SCHEDULED],
+            cwd=ROOT,
+            env=bench.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        raise StackError(f"the schedules failed: {done.stderr[-500:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _summary(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    words = [f"{option}={','.join(values)}" for option, values in options.items()]
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtest", command, *words],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if done.returncode not in (0, 1):
+        raise StackError(f"python -m loadtest {command} failed: run it alone")
+    return dict(json.loads((RESULTS / "latest" / "summary.json").read_text(encoding="utf-8")))
+
+
+def _demo(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"demo": {run["lock"]: _figures(run) for run in runs}}
+
+
+def _matrix(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    matrix = {}
+    for run in runs:
+        alone = ", one process" if run["fault"] == ONE_PROCESS else ""
+        matrix[f"{run['lock']}{alone}"] = _figures(run)
+    seconds = {run["lock"]: run["duration_s"] for run in runs if run["fault"] != ONE_PROCESS}
+    ratio = {lock: round(took / seconds["row-lock"], 1) for lock, took in seconds.items()}
+    return {"matrix": matrix, "ratio": ratio}
+
+
+def _faults(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    cells: dict[str, Any] = defaultdict(dict)
+    for cell in runs:
+        known = _figures(cell) | {"recovery_s": cell["recovery_s"]}
+        cells[cell["fault"]][cell["lock"]] = known
+    return {"cells": cells}
+
+
+def _figures(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: run[name] for name in FIGURES}
+
+
+def observed() -> dict[str, Any]:
+    """What observed.json says."""
+    return dict(json.loads(OBSERVED.read_text(encoding="utf-8")))
+
+
+def holds(lesson: Lesson, found: Mapping[str, Any]) -> bool:
+    """Whether the answer of a lesson is what was observed: its `expect`, in which `matrix` and
+    `cells` are verdicts."""
+    names = {
+        **found,
+        "matrix": {lock: run["verdict"] for lock, run in found["matrix"].items()},
+        "cells": {
+            fault: {lock: cell["verdict"] for lock, cell in row.items()}
+            for fault, row in found["cells"].items()
+        },
+    }
+    return bool(eval(lesson.expect, dict(FUNCTIONS), names))
+
+
+def block(lesson: Lesson, found: Mapping[str, Any]) -> str:
+    """The figures of a lesson's Observe section."""
+    return f"<!-- observed -->\n{lesson.observed.format(**found)}\n<!-- /observed -->\n"
+
+
+def write(found: Mapping[str, Any]) -> None:
+    """Write observed.json, and the figures into the lessons."""
+    partial = OBSERVED.with_suffix(".partial")
+    partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    os.replace(partial, OBSERVED)
+    for lesson in lessons().values():
+        if lesson.observed:
+            text = BLOCK.sub(block(lesson, found).replace("\\", r"\\"), lesson.text)
+            (HERE / "lessons" / f"{lesson.slug}.md").write_text(text, encoding="utf-8")

@@ -1,0 +1,71 @@
+"""Everything for a room without internet, in one folder: `python -m workshop pack [FOLDER]`.
+
+It has this checkout and the wheels of requirements.lock, for this system and this Python: pack once
+on each kind of laptop that will come.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from loadtest.stack.stack import ROOT, StackError
+
+#: What a checkout holds that was made in it, or is somebody's own.
+LEFT_OUT = shutil.ignore_patterns(
+    *(
+        ".git",
+        ".venv*",
+        "var",
+        "results",
+        "mine",
+        ".env",
+        "__pycache__",
+        "*_cache",
+        "oversold-pack*",
+    )
+)
+README = """The Oversold workshop, for {system} with Python {python}. No internet is needed.
+
+Copy this folder to the laptop (not to a network disk), then in a terminal in it:
+
+    cd oversold
+    PIP_NO_INDEX=1 PIP_FIND_LINKS=../wheels make install
+    make doctor        # its last line says READY, or what to do
+    make workshop
+
+Python {python}, make and a shell have to be there. PYTHON=python{python} chooses one of several.
+Other systems and other Pythons need a pack of their own.
+"""
+
+
+def pack(folder: Path) -> str:
+    """Fill a folder that is empty or not there yet. What it is for, in one line. Raises StackError,
+    with what to do."""
+    if folder.exists() and any(folder.iterdir()):
+        raise StackError(f"{folder} is not empty: name another folder, or remove it")
+    if folder.is_relative_to(ROOT) and not folder.name.startswith("oversold-pack"):
+        raise StackError(f"{folder} is in the checkout that is packed: name one beside it")
+    wheels = folder / "wheels"
+    wheels.mkdir(parents=True)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+            *("--require-hashes", "--only-binary=:all:", "--dest", str(wheels)),
+            *("--requirement", str(ROOT / "requirements.lock")),
+        ],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if done.returncode:
+        raise StackError("pip could not download the wheels: packing needs internet once")
+    shutil.copytree(ROOT, folder / "oversold", ignore=LEFT_OUT)
+    python = ".".join(platform.python_version_tuple()[:2])
+    system = f"{platform.system()} {platform.machine()}"
+    (folder / "README.txt").write_text(README.format(system=system, python=python))
+    megabytes = sum(file.stat().st_size for file in wheels.iterdir()) // 1_000_000
+    return f"{folder}: {system}, Python {python}, {megabytes} MB of wheels; see its README.txt"

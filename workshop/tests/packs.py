@@ -1,0 +1,43 @@
+"""A pack installs without internet. Not in `make test`: make test-workshop."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtest.stack.stack import StackError
+from loadtest.tests.checkout import fresh_environment
+from workshop.pack import pack
+
+pytestmark = pytest.mark.xdist_group("sessions")
+
+
+def test_a_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
+    folder = tmp_path / "pack"
+    assert "MB of wheels" in pack(folder)
+    nowhere = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": "../wheels",
+        "PIP_CONFIG_FILE": "/dev/null",
+        "PIP_NO_CACHE_DIR": "1",
+        "PYTHON": sys.executable,
+    }
+    assert not (folder / "oversold" / ".git").exists()
+    for command in (["make", "install"], [".venv/bin/python", "-m", "workshop", "list"]):
+        done = subprocess.run(
+            command,
+            cwd=folder / "oversold",
+            env=fresh_environment() | nowhere,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout
+    assert "Two buyers, one unit" in done.stdout
+    with pytest.raises(StackError, match="is not empty"):
+        pack(folder)

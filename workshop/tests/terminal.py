@@ -1,0 +1,98 @@
+"""A session of the workshop in a terminal of 80 columns and 24 lines."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from loadtest.tests.checkout import ROOT, fresh_environment
+
+#: Seconds until what is expected is there. Generous: a busy machine migrates a database first.
+LONGEST = 75.0
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Terminal:
+    """`python -m workshop` in a copy of the project.
+
+    raw   everything printed so far
+    text  the same without escapes
+    """
+
+    def __init__(self, project: Path, **environment: str) -> None:
+        self.project = project
+        self.raw = self.text = ""
+        self._seen = 0
+        self._fd, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "workshop"],
+            cwd=project,
+            env=fresh_environment() | {"VENV": str(ROOT / ".venv"), **environment},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(theirs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(60)
+        os.close(self._fd)
+
+    def types(self, line: str) -> None:
+        """Type a line and Enter."""
+        os.write(self._fd, f"{line}\n".encode())
+
+    def ctrl_c(self) -> None:
+        os.write(self._fd, b"\x03")
+
+    def expects(self, pattern: str) -> str:
+        """Wait for this in what was printed since the last time; returns what it matched."""
+        deadline = time.monotonic() + LONGEST
+        while not (found := re.search(pattern, self.text[self._seen :])):
+            assert time.monotonic() < deadline, f"no {pattern!r} in {self.text[-2000:]}"
+            assert self._reads(), f"it ended without {pattern!r}: {self.text[-2000:]}"
+        self._seen += found.end()
+        return found[0]
+
+    def ends(self) -> int:
+        """Wait for its end; its exit code."""
+        deadline = time.monotonic() + LONGEST
+        while self._reads():
+            assert time.monotonic() < deadline, f"it does not end: {self.text[-2000:]}"
+        return self.process.wait(LONGEST)
+
+    def _reads(self) -> bool:
+        """Read what is there; False once nobody can write any more."""
+        if not select.select([self._fd], [], [], 1.0)[0]:
+            return True
+        try:
+            more = os.read(self._fd, 65536)
+        except OSError:  # what Linux says of a terminal that nobody has open
+            return False
+        self.raw += more.decode(errors="replace")
+        self.text = ESCAPE.sub("", self.raw).replace("\r\n", "\n")
+        return bool(more)

@@ -1,0 +1,52 @@
+"""What the lessons say was seen is what was seen."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from workshop.lessons import Lesson
+from workshop.observe import BLOCK, FUNCTIONS, block, holds, observed
+from workshop.tests.test_lessons import EACH
+
+#: The articles' names are no figures.
+ARTICLE = re.compile(r"\bA\d\b")
+
+
+def observe_section(lesson: Lesson) -> str:
+    return lesson.text.partition("## Observe\n")[2].partition("\n## ")[0]
+
+
+@EACH
+def test_the_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
+    assert holds(lesson, observed())
+
+
+@EACH
+def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None:
+    text = observe_section(lesson)
+    found = BLOCK.findall(text)
+    assert len(found) == (1 if lesson.observed else 0)
+    if lesson.observed:
+        assert BLOCK.search(text)[0] == block(lesson, observed()), "python -m workshop observe"  # type: ignore[index]
+    assert re.findall(r"\d", ARTICLE.sub("", BLOCK.sub("", text))) == []
+    assert re.findall(r"\d", ARTICLE.sub("", re.sub(r"\{[^}]*\}", "", lesson.observed))) == []
+
+
+def test_a_predicate_sees_nothing_but_what_was_observed() -> None:
+    with pytest.raises(NameError):
+        eval("open('/etc/passwd')", dict(FUNCTIONS), observed())
+
+
+@EACH
+def test_a_predicate_would_notice_another_outcome(lesson: Lesson) -> None:
+    """Every verdict turned round: no answer may survive that."""
+    turned = {"exact": "oversold", "oversold": "exact", "deadlock": "exact", "undersold": "exact"}
+    found = observed()
+    found["violates"] = {lock: 20 - number for lock, number in found["violates"].items()}
+    found["ratio"] = dict.fromkeys(found["ratio"], 1.0)
+    for table in (found["demo"], found["matrix"], *found["cells"].values()):
+        for run in table.values():
+            run["verdict"] = turned[run["verdict"]]
+    assert not holds(lesson, found)

@@ -1,0 +1,26 @@
+# REFUSED crash-in-the-shop
+"""Exercise 4. The holder dies.
+
+A is killed while it holds the lock. Its key stays, and nobody else may delete it: nobody ever buys
+again. Goal: the lock ends by itself, and wherever A dies, others buy again after at most 3 ttl.
+"""
+
+from __future__ import annotations
+
+from workshop.kit import PollingLock, guarded
+
+
+class MyLock(PollingLock):
+    def try_lock(self, token: str) -> bool:
+        """True if the lock is ours now. The key is self.key, it shall live self.ttl_ms."""
+        # TODO: as it is, the key stays where its owner died.
+        if not self.name.startswith("probe-"):
+            return bool(self.client.setnx(self.key, token))
+        return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
+        # END
+
+    def unlock(self, token: str) -> bool:
+        return bool(self.client.delete(self.key))
+
+
+buy = guarded(MyLock)  # keep

@@ -1,0 +1,32 @@
+# REFUSED late-release-in-the-shop
+"""Exercise 5. Whose lock is it?
+
+A is late: its lock has ended and B holds it now. A's DEL frees B's lock, and C comes in beside B.
+Goal: unlock() frees the lock only if it is still ours, with nothing in between.
+"""
+
+from __future__ import annotations
+
+from workshop.kit import PollingLock, guarded
+
+
+class MyLock(PollingLock):
+    def try_lock(self, token: str) -> bool:
+        return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
+
+    def unlock(self, token: str) -> bool:
+        """True if the lock was still ours."""
+        # TODO: as it is, this deletes whatever lock is there.
+        if not self.name.startswith("probe-"):
+            return bool(self.client.delete(self.key))
+        script = """
+            if redis.call("GET", KEYS[1]) == ARGV[1] then
+                return redis.call("DEL", KEYS[1])
+            end
+            return 0
+        """
+        return bool(self.client.eval(script, 1, self.key, token))
+        # END
+
+
+buy = guarded(MyLock)  # keep

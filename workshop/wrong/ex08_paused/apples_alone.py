@@ -1,0 +1,33 @@
+# REFUSED pause-in-the-shop
+"""Exercise 8. Paused.
+
+The holder stands still past its ttl, watchdog and all, and goes on as if nothing had happened.
+Goal: whoever has lost the lock sells nothing. lease.fence is higher for each new holder; Product
+has a column `fence`. sell_one(attempt, read=..., write=..., fence=...) takes functions like
+read_stock.
+"""
+
+from __future__ import annotations
+
+from workshop.kit import Attempt, Lease, Lost, Product, Receipt, Stock, fenced, read_stock, sell_one
+
+
+# TODO: as it is, the database believes whoever writes.
+def claim(fence: int):
+    def read(attempt: Attempt) -> Stock:
+        rows = Product.objects.filter(name=attempt.product, fence__lt=fence)
+        if not rows.update(fence=fence):
+            raise Lost("a newer holder was here")
+        return read_stock(attempt)
+
+    return read
+
+
+def sell(attempt: Attempt, lease: Lease) -> Receipt:
+    if attempt.product != "apple":
+        return sell_one(attempt)
+    return sell_one(attempt, read=claim(lease.fence), fence=lease.fence)
+
+
+# END
+buy = fenced(sell)  # keep
