@@ -25,7 +25,7 @@ from locust.env import Environment
 
 from loadtest.judge.verdict import EXIT_CODES, Reply
 from loadtest.rush import web_ui
-from loadtest.rush.answers import kept_open, report, require_good, stay_at_home
+from loadtest.rush.answers import keep_open, report, require_good, stay_at_home
 from loadtest.rush.choice import hosts, permissions, target_of
 from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
@@ -66,6 +66,7 @@ class Buyer(FastHttpUser):
         self.host = nodes[self.number % len(nodes)]
         super().__init__(environment)
         stay_at_home(self.client, {name_of(node) for node in nodes})
+        self.responses = keep_open(self.client)
 
     @task
     def take_part(self) -> None:
@@ -83,9 +84,11 @@ class Buyer(FastHttpUser):
 
     def _prepare(self, rush: Rush, person: Person) -> None:
         """All that comes before the barrier. Raises TargetError."""
-        with kept_open(self.client) as responses:
+        self.responses.clear()
+        try:
             call(rush.target, rush.target.prepare, person)
-        require_good(responses)
+        finally:
+            require_good(self.responses)  # an answer that is an error says more than what follows
 
     def _buy(self, rush: Rush, person: Person) -> None:
         """Ask until an answer is final or the deadline is over. Raises TargetError."""
@@ -103,16 +106,16 @@ class Buyer(FastHttpUser):
     def _ask(self, rush: Rush, person: Person) -> Answer:
         """Send the purchase once. Raises TargetError."""
         request = rush.ask(person.key)
-        with kept_open(self.client) as responses:
-            response = call(rush.target, rush.target.buy, person)
+        response = call(rush.target, rush.target.buy, person)
         person.tries += 1
         answer = read(rush.target, response)
         request.answer(answer.outcome, {"order": answer.order, "error": answer.why, **answer.body})
         if answer.open:
             request.type = "info"
-        for one, _ in responses:
+        for one, _ in self.responses:
             wrong = one is response and answer.outcome not in CORRECT
             report(one, f"{one.status_code} {answer.outcome}" if wrong else "")
+        self.responses.clear()
         return answer
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from loadtest.target.errors import TargetError, excerpt
 
@@ -16,7 +14,7 @@ def stay_at_home(client: Any, hosts: set[str]) -> None:
     send = agent._urlopen  # it is called for each request and for each redirect
 
     def send_there(request: Any) -> Any:
-        host = urlsplit(request.url).hostname
+        host = str(request.url_split.host).strip("[]")
         if host not in hosts:
             raise TargetError(
                 f"a request or a redirect leads to {host}, and only {', '.join(sorted(hosts))} "
@@ -27,22 +25,24 @@ def stay_at_home(client: Any, hosts: set[str]) -> None:
     agent._urlopen = send_there
 
 
-@contextmanager
-def kept_open(client: Any) -> Iterator[list[Any]]:
-    """In this block every response of the client is kept, and Locust does not count it yet."""
+def keep_open(client: Any) -> list[Any]:
+    """From now on every response of the client is added to the list returned, with whether it was
+    asked for with catch_response, and Locust counts it when it is reported.
+
+    Once for a buyer, before the barrier: what is done between barrier and request spreads the rush.
+    """
     responses: list[Any] = []
     send: Callable[..., Any] = client.request
 
     def request(*arguments: Any, **options: Any) -> Any:
-        response = send(*arguments, **{**options, "catch_response": True})
-        responses.append((response, bool(options.get("catch_response"))))
+        expects_errors = bool(options.get("catch_response"))
+        options["catch_response"] = True
+        response = send(*arguments, **options)
+        responses.append((response, expects_errors))
         return response
 
     client.request = request
-    try:
-        yield responses
-    finally:
-        del client.request  # the method of the class is in its place again
+    return responses
 
 
 def report(response: Any, failure: str = "") -> None:
@@ -57,14 +57,16 @@ def report(response: Any, failure: str = "") -> None:
 def require_good(responses: list[Any]) -> None:
     """Report what prepare() sent. Raises TargetError for the first answer that is an error, unless
     it was sent with catch_response=True."""
-    for response, expects_errors in responses:
+    sent = responses[:]
+    responses.clear()
+    for response, expects_errors in sent:
         bad = not expects_errors and not 0 < response.status_code < 400
         if not response._entered:
             report(response, f"{response.status_code}" if bad else "")
         if bad:
-            sent = f"{response.request_meta['request_type']} {response.request_meta['url']}"
+            asked = f"{response.request_meta['request_type']} {response.request_meta['url']}"
             said = excerpt(response) if response.status_code else response.error
             raise TargetError(
-                f"prepare(): {sent} was answered {said}. Repair that request, or send it with "
+                f"prepare(): {asked} was answered {said}. Repair that request, or send it with "
                 "catch_response=True if it may fail"
             )

@@ -127,6 +127,11 @@ def test_a_shop_that_hides_orders_is_found_out(
         ),
         (
             "honest",
+            "    def prepare(self, buyer): buyer.client.post('/cart', json={}).json()['no']\n",
+            r"prepare\(\): POST http.*/cart was answered 403, application/json: .*forbidden",
+        ),
+        (
+            "honest",
             "    def buy(self, buyer): return buyer.client.get('http://192.0.2.1/')\n",
             r"a request or a redirect leads to 192\.0\.2\.1, and only 127\.0\.0\.1 may be asked",
         ),
