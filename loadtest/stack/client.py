@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from http.client import HTTPException
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 
 class Strategy(TypedDict):
-    """A strategy as GET /strategies has it. shop/strategy.py says what each field means."""
+    """A strategy as GET /strategies has it. shop/strategy.py says what each field means.
+
+    verdicts  what is expected of it under each fault, where that is not in loadtest/expected.py
+    """
 
     name: str
     title: str
@@ -26,6 +30,7 @@ class Strategy(TypedDict):
     reserves: bool
     needs: str
     available: bool
+    verdicts: NotRequired[Mapping[str, str]]
 
 
 class ShopUnreachable(RuntimeError):
