@@ -103,7 +103,7 @@ def a_key_is_left_on_the_server(rush: RecordedRush) -> Any:
     return {"leaked": ["lock:{redis:pause-token}:waiters"]}
 
 
-def a_quarter_is_told_busy_to_the_end(rush: RecordedRush) -> None:
+def a_quarter_is_answered_busy_to_the_end(rush: RecordedRush) -> None:
     rush.answer(5, "busy")
 
 
@@ -163,7 +163,7 @@ PLANTS: list[tuple[Plant, str]] = [
     (the_commit_is_outside_of_its_request, "outside_request"),
     (the_commit_is_outside_of_every_hold, "unlocked"),
     (a_key_is_left_on_the_server, "leaked_key"),
-    (a_quarter_is_told_busy_to_the_end, ""),
+    (a_quarter_is_answered_busy_to_the_end, ""),
     (another_lock_is_used, "wrong_lock"),
     (orders_name_another_lock, "wrong_lock"),
     (the_lock_of_another_product_is_taken, "wrong_lock"),

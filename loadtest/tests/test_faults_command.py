@@ -148,7 +148,7 @@ def test_results_are_kept_after_each_fault_and_when_the_run_is_stopped(
     assert (results / "latest" / "report.html").exists()
 
 
-def test_exit_codes_tell_what_is_off_from_what_shows_nothing() -> None:
+def test_exit_codes_distinguish_what_is_off_from_what_shows_nothing() -> None:
     strategies = [strategy(name) for name in LOCKS]
     right = cells("crash", strategies)
     off = cells("slow", strategies, verdict="deadlock", as_expected=False)

@@ -114,7 +114,7 @@ def test_what_a_killed_command_left_is_ended_by_the_next_one(held: Path, is_stop
     ctrl_c(following)
 
 
-def test_a_stack_stops_although_nobody_can_be_told() -> None:
+def test_a_stack_stops_although_its_output_is_closed() -> None:
     def progress(step: str) -> None:
         raise SystemExit(1)  # rich's answer to a closed pipe
 

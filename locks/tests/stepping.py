@@ -7,6 +7,8 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
+from .. import AsyncRedisLock
+
 
 class Stepped:
     """Runs a coroutine and cancels it at its n-th await.
@@ -57,3 +59,11 @@ async def until(condition: Callable[[], Awaitable[Any]], within: float = 3.0) ->
     async with asyncio.timeout(within):
         while not await condition():
             await asyncio.sleep(0.002)
+
+
+async def waits(lock: AsyncRedisLock, waiters: int = 1) -> bool:
+    return len((await lock.inspect()).waiters) == waiters
+
+
+async def is_so(value: bool) -> bool:
+    return value

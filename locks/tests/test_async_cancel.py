@@ -160,7 +160,7 @@ def test_two_loops_one_after_the_other_share_a_lock_object(server: Server) -> No
     assert asyncio.run(use()) > first
 
 
-def test_an_outer_cancel_a_timeout_and_a_loss_are_told_apart(server: Server) -> None:
+def test_an_outer_cancel_a_timeout_and_a_loss_are_distinguished(server: Server) -> None:
     async def cases() -> None:
         async with lock_on(server.port, ttl=0.6) as lock:
             # asyncio.timeout

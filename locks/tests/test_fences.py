@@ -43,7 +43,7 @@ def test_a_fence_has_all_its_digits(client: redis.Redis) -> None:
     other.result().release()
 
 
-def test_the_last_fence_is_remembered_for_days_and_not_for_ever(client: redis.Redis) -> None:
+def test_the_last_fence_is_remembered_for_days_and_not_forever(client: redis.Redis) -> None:
     with held(RedisLock(client, "week", ttl=10)):
         pass
     assert 6 * 86400 < client.ttl("lock:{week}:fence") <= 7 * 86400

@@ -109,7 +109,7 @@ def test_an_error_of_the_command_itself_is_not_tried_again() -> None:
     assert steps[-1].__cause__ is wrong
 
 
-def test_nodes_that_send_one_another_the_slot_for_ever_are_given_pauses() -> None:
+def test_nodes_that_send_one_another_the_slot_forever_are_given_pauses() -> None:
     ring = [error(exceptions.MovedError("7 b:2")), error(exceptions.MovedError("7 a:1"))] * 4
     steps = drive(known(A, B), *ring, "reply")
     assert Refresh in [type(step) for step in steps]

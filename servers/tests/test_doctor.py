@@ -99,7 +99,7 @@ class Disk(NamedTuple):
         ("Windows", "amd64", "", "use WSL2"),
     ],
 )
-def test_a_system_without_wheels_is_told_which_one_has_them(
+def test_a_system_without_wheels_is_pointed_to_one_that_has_them(
     system: str, processor: str, libc: str, todo: str
 ) -> None:
     said = doctor._no_wheels(system, processor, libc)

@@ -86,7 +86,7 @@ def test_a_refused_file_says_what_to_do(number: int, says: str) -> None:
     assert says in explain(OSError(number, os.strerror(number), "/var/x"))
 
 
-def test_a_file_of_another_user_and_a_file_without_permission_are_told_apart(
+def test_a_file_of_another_user_and_a_file_without_permission_are_distinguished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "var" / "postgres"

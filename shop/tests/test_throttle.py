@@ -216,7 +216,7 @@ def test_every_key_has_a_ttl_from_its_first_attempt_on() -> None:
 
 
 @limited
-def test_a_key_that_lost_its_ttl_gets_one_again_so_that_nobody_is_shut_out_for_ever() -> None:
+def test_a_key_that_lost_its_ttl_gets_one_again_so_that_nobody_is_shut_out_forever() -> None:
     """A3's way, INCR and then EXPIRE, leaves such a key after a crash between the two."""
     locks_client().set(KEY, 1_000)
     assert ttl(KEY) == -1

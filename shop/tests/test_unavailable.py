@@ -51,7 +51,7 @@ def test_a_redis_that_is_busy_with_a_script_is_503_unavailable(lock: str) -> Non
     client = locks_client()
     client.config_set("busy-reply-threshold", 1)
 
-    def run_for_ever() -> None:
+    def run_forever() -> None:
         with pytest.raises(redis.ResponseError, match="killed by user with SCRIPT KILL"):
             client.eval("while true do end", 0)
 
@@ -62,7 +62,7 @@ def test_a_redis_that_is_busy_with_a_script_is_503_unavailable(lock: str) -> Non
             return str(error).startswith("BUSY") or "busy" in str(error)
         return False
 
-    script = threading.Thread(target=run_for_ever)
+    script = threading.Thread(target=run_forever)
     script.start()
     try:
         eventually(is_busy, what="Redis is busy")
