@@ -116,12 +116,7 @@ def acquire(attempt: Attempt) -> Lease:
 
 def fenced(sell: Callable[[Attempt, Lease], Receipt]) -> Callable[[Attempt], Receipt]:
     """A `buy` that calls `sell(attempt, lease)` inside a transaction, under RedisLock."""
-
-    def noted(attempt: Attempt, lease: Lease) -> Receipt:
-        return sell(attempt, lease)
-
-    buy = sell_under(_noting(redis_lock), noted)
-    return buy
+    return sell_under(_noting(redis_lock), sell)
 
 
 def _noting(lock_for: Callable[[Attempt], Lock]) -> Callable[[Attempt], Lock]:

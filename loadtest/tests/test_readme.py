@@ -33,6 +33,8 @@ def test_the_commands_that_ci_runs_are_those_of_the_readme() -> None:
     for command in IN_CI:
         assert command in COMMANDS
         assert f"\n{' '.join(command)}\n" in script
+    assert "\nmake lint\n" in script
+    assert "\nmake lint " in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) -> None:
