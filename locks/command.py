@@ -53,9 +53,9 @@ def is_a(error: BaseException, name: str) -> bool:
     return any(kind.__name__ == name for kind in type(error).__mro__)
 
 
-def exceptions_of(connection_class: type) -> Any:
-    """The module with the exceptions of such connections: redis-py's, or valkey-py's."""
-    packages = (kind.__module__.partition(".")[0] for kind in connection_class.__mro__)
+def exceptions_of(client_or_connection: type) -> Any:
+    """The module with the exceptions of such clients or connections: redis-py's, or valkey-py's."""
+    packages = (kind.__module__.partition(".")[0] for kind in client_or_connection.__mro__)
     modules = (sys.modules.get(f"{package}.exceptions") for package in packages)
     return next(module for module in modules if hasattr(module, "NoScriptError"))
 

@@ -43,7 +43,7 @@ class _Local(threading.local):
 class Lock:
     """A lock with redis-py's methods, arguments and exceptions. See redis.lock.Lock for those.
 
-    redis     a redis.Redis, or a valkey.Valkey: then the exceptions are valkey-py's
+    redis     a redis.Redis or RedisCluster, or valkey-py's: then the exceptions are valkey-py's
     timeout   seconds after which the lock ends; None: renewed as long as this process lives
     sleep     seconds; nothing polls, but a shorter wait means one try, as in redis-py
     lease     of this thread: its fence, and check() before a write
@@ -72,7 +72,8 @@ class Lock:
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.local: Any = _Local() if thread_local else SimpleNamespace(token=None, lease=None)
-        self._exceptions = exceptions_of(redis.connection_pool.connection_class)
+        pool = getattr(redis, "connection_pool", None)  # a cluster's client has none
+        self._exceptions = exceptions_of(type(redis) if pool is None else pool.connection_class)
         key = self._encode(name)
         self._lock = RedisLock(
             redis,
