@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .aio import AsyncLease, AsyncRedisLock
+from .aio import AsyncLease, AsyncMultiLease, AsyncMultiLock, AsyncRedisLock
 from .errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTimeout
 from .lease import Lease, LossReason, Release
 from .lock import Lock
@@ -13,6 +13,8 @@ from .redis_lock import RedisLock
 
 __all__ = [
     "AsyncLease",
+    "AsyncMultiLease",
+    "AsyncMultiLock",
     "AsyncRedisLock",
     "Inspection",
     "Lease",

@@ -6,6 +6,7 @@ Errors are distinguished by the names of their classes: redis-py and valkey-py h
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,6 +53,13 @@ def is_a(error: BaseException, name: str) -> bool:
     return any(kind.__name__ == name for kind in type(error).__mro__)
 
 
+def exceptions_of(client_or_connection: type) -> Any:
+    """The module with the exceptions of such clients or connections: redis-py's, or valkey-py's."""
+    packages = (kind.__module__.partition(".")[0] for kind in client_or_connection.__mro__)
+    modules = (sys.modules.get(f"{package}.exceptions") for package in packages)
+    return next(module for module in modules if hasattr(module, "NoScriptError"))
+
+
 def is_of_the_client(error: BaseException) -> bool:
     """Whether redis-py or valkey-py raised it, or the socket below."""
     return is_a(error, "RedisError") or is_a(error, "ValkeyError") or isinstance(error, OSError)
@@ -70,6 +78,7 @@ class Address:
     def __init__(self, pool: Any, **instead: Any) -> None:
         given = {**pool.connection_kwargs, **instead}
         self._class = pool.connection_class
+        self.exceptions = exceptions_of(self._class)
         self._options: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
         if self._options.get("lib_name") == "redis-py":  # its default, of which redis-py 7 warns
             del self._options["lib_name"]

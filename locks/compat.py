@@ -14,10 +14,12 @@ import threading
 from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
 
-import redis
-from redis.exceptions import LockError, LockNotOwnedError
+try:
+    from redis import Redis as Client
+except ImportError:  # where valkey-py alone is installed
+    from valkey import Valkey as Client  # type: ignore[assignment]
 
-from .command import Arg, WireError
+from .command import Arg, WireError, exceptions_of
 from .errors import LockBackendError, LockTimeout
 from .lease import Lease, LossReason, Release
 from .protocol import ADD, ANY_HOLDER, SET, milliseconds
@@ -41,7 +43,7 @@ class _Local(threading.local):
 class Lock:
     """A lock with redis-py's methods, arguments and exceptions. See redis.lock.Lock for those.
 
-    redis     a redis.Redis
+    redis     a redis.Redis or RedisCluster, or valkey-py's: then the exceptions are valkey-py's
     timeout   seconds after which the lock ends; None: renewed as long as this process lives
     sleep     seconds; nothing polls, but a shorter wait means one try, as in redis-py
     lease     of this thread: its fence, and check() before a write
@@ -70,6 +72,8 @@ class Lock:
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.local: Any = _Local() if thread_local else SimpleNamespace(token=None, lease=None)
+        pool = getattr(redis, "connection_pool", None)  # a cluster's client has none
+        self._exceptions = exceptions_of(type(redis) if pool is None else pool.connection_class)
         key = self._encode(name)
         self._lock = RedisLock(
             redis,
@@ -137,7 +141,7 @@ class Lock:
         """
         token = self._token()
         if token is None:
-            raise _error(LockError, self.name, "Nothing to release: acquire the lock first.")
+            raise self._error("LockError", "Nothing to release: acquire the lock first.")
         name = token.decode(errors="backslashreplace")
         self._lock._watchdog.remove(name)
         released = self._ask("release", token, milliseconds(self._lock.fence_ttl)) == 1
@@ -146,7 +150,7 @@ class Lock:
             lease.outcome = Release.RELEASED if released else Release.EXPIRED
         self.local.token = self.local.lease = None
         if not released:
-            raise _error(LockNotOwnedError, self.name, "Not released: the lock had ended before.")
+            raise self._error("LockNotOwnedError", "Not released: the lock had ended before.")
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Add seconds to what is left of the lock, or (replace_ttl) put them in its place."""
@@ -159,7 +163,7 @@ class Lock:
     def __enter__(self) -> Lock:
         if self.acquire():
             return self
-        raise _error(LockError, self.name, "Not acquired within the time given; ask again later.")
+        raise self._error("LockError", "Not acquired within the time given; ask again later.")
 
     def __exit__(
         self,
@@ -173,7 +177,7 @@ class Lock:
         except Exception as failed:
             if error is not None:
                 error.add_note(f"{self.name!r}: and its release failed: {failed}")
-            elif self.raise_on_release_error or not isinstance(failed, LockError):
+            elif self.raise_on_release_error or not isinstance(failed, self._exceptions.LockError):
                 raise
             logger.warning("%r: not released when leaving the block: %s", self.name, failed)
 
@@ -192,9 +196,9 @@ class Lock:
     def _prolong(self, what: str, seconds: float | None, how: bytes) -> Literal[True]:
         token, lease = self._token(), self.lease
         if token is None:
-            raise _error(LockError, self.name, f"Nothing to {what}: acquire the lock first.")
+            raise self._error("LockError", f"Nothing to {what}: acquire the lock first.")
         if not self.timeout or seconds is None:
-            raise _error(LockError, self.name, f"Nothing to {what}: it has no timeout.")
+            raise self._error("LockError", f"Nothing to {what}: it has no timeout.")
         if lease is not None and lease.token.encode() != token:
             lease = None
         try:
@@ -203,7 +207,7 @@ class Lock:
         except WireError as error:
             raise error.__cause__ or error from None
         if reply != 1:
-            raise _error(LockNotOwnedError, self.name, f"Not able to {what}: the lock has ended.")
+            raise self._error("LockNotOwnedError", f"Not able to {what}: the lock has ended.")
         return True
 
     def _token(self) -> bytes | None:
@@ -220,12 +224,17 @@ class Lock:
         except WireError as error:
             raise error.__cause__ or error from None
 
+    def _error(self, kind: str, text: str) -> Exception:
+        error: Exception = getattr(self._exceptions, kind)(text)
+        error.lock_name = self.name  # type: ignore[attr-defined]  # older ones take no argument
+        return error
+
     def _encode(self, text: Token) -> bytes:
         encoded: bytes = self.redis.get_encoder().encode(text)
         return encoded
 
 
-class Redis(redis.Redis):
+class Redis(Client):
     """A client whose lock() makes the locks of this module. For django-redis: `cache.lock()`."""
 
     def lock(
@@ -256,9 +265,3 @@ class Redis(redis.Redis):
 
 def _forget(lease: Lease, _: LossReason) -> None:
     _endless.pop(lease.token, None)
-
-
-def _error(kind: type[LockError], name: Token, text: str) -> LockError:
-    error = kind(text)
-    error.lock_name = name  # type: ignore[assignment]  # older redis-py takes no such argument
-    return error

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from weakref import WeakMethod
+from collections.abc import Iterable, Sequence
 
 from .clock import now
-from .errors import LockLost
 from .lease import Lease, Release
 from .lock import Hold, Lock
-
-#: Which outcome counts where several were found, first to last.
-WORST = Release.UNKNOWN, Release.EXPIRED, Release.RELEASED
+from .several import Together, in_order, in_turn, name_of, to_release
 
 
 class MultiLock(Lock):
@@ -30,17 +25,8 @@ class MultiLock(Lock):
     """
 
     def __init__(self, locks: Iterable[Lock]) -> None:
-        named: dict[str, Lock] = {}
-        for lock in locks:
-            known = named.setdefault(lock.name, lock)
-            if _what(known) != _what(lock):
-                raise ValueError(
-                    f"two different locks are called {lock.name!r}: give one another name"
-                )
-        if not named:
-            raise ValueError("no locks are given: name what is to be locked")
-        self.locks = tuple(named[name] for name in sorted(named))
-        super().__init__(", ".join(sorted(named)), ttl=min(lock.ttl for lock in self.locks))
+        self.locks = in_order(locks)
+        super().__init__(name_of(self.locks), ttl=min(lock.ttl for lock in self.locks))
 
     def acquire(self, wait: float | None) -> MultiLease:
         """Acquire all, queueing for at most `wait` seconds altogether (None: as long as it takes).
@@ -50,65 +36,29 @@ class MultiLock(Lock):
         exception, those that were acquired are released.
         """
         started = now()
-        end = math.inf if wait is None else started + wait
         leases: list[Lease] = []
         try:
-            for lock in self.locks:
-                leases.append(lock.acquire(None if wait is None else max(0.0, end - now())))
-            lease = MultiLease(self.name, leases, waited_seconds=now() - started)
-            lost = next((each for each in leases if each.lost), None)
-            if lost is not None:
-                raise LockLost("lost while others were waited for; start again", name=lost.name)
+            for lock, left in in_turn(self.locks, wait):
+                leases.append(lock.acquire(left))
+            return MultiLease(leases, started=started)
         except BaseException as error:
             for failed in _release(leases):
                 error.add_note(f"{self.name}: and a release failed: {failed!r}")
             raise
-        return lease
 
     def hold(self, wait: float | None) -> Hold[MultiLease]:
         """See Lock.hold()."""
         return Hold(self, wait)
 
 
-class MultiLease(Lease):
+class MultiLease(Together[Lease], Lease):
     """The leases of several locks. If one is lost, all are; the others are held until the release.
 
     leases  one of each lock, in the order of their names
     """
 
-    def __init__(self, name: str, leases: Sequence[Lease], *, waited_seconds: float) -> None:
-        self.leases = tuple(leases)
-        super().__init__(
-            name=name,
-            token=" ".join(lease.token for lease in leases),
-            deadline=0.0,
-            release=self._release_all,
-            waited_seconds=waited_seconds,
-        )
-        for lease in leases:
-            lease.lost_with = WeakMethod(self.mark_lost)
-            if lease.loss is not None:  # before that
-                self.mark_lost(lease.loss)
-
-    @property
-    def fences(self) -> Mapping[str, int | None]:
-        """The fence of each lock by its name."""
-        return {lease.name: lease.fence for lease in self.leases}
-
-    @property
-    def deadline(self) -> float:
-        """Of the lease that ends first."""
-        return min(lease.deadline for lease in self.leases)
-
-    @deadline.setter
-    def deadline(self, _: float) -> None:
-        """The leases have deadlines of their own."""
-
-    def check(self) -> None:
-        """Raise LockLost when one of the leases can no longer be trusted. No round trip."""
-        super().check()
-        for lease in self.leases:
-            lease.check()
+    def __init__(self, leases: Sequence[Lease], *, started: float) -> None:
+        super().__init__(leases, started=started, release=self._release_all)
 
     def extend(self, seconds: float) -> None:
         """Each of the leases, see Lease.extend()."""
@@ -123,21 +73,15 @@ class MultiLease(Lease):
         failed = _release(self.leases)
         if failed:
             raise failed[0]
-        return next(worst for worst in WORST if worst in {lease.outcome for lease in self.leases})
-
-
-def _what(lock: Lock) -> tuple[object, ...]:
-    """Equal for two objects that are the same lock, if their names are."""
-    return type(lock), getattr(lock, "client", None), getattr(lock, "_keys", None)
+        return self.worst()
 
 
 def _release(leases: Sequence[Lease]) -> list[Exception]:
     """Release them, the last one first, each whatever the others do. Returns what they raised."""
     failed = []
-    for lease in reversed(leases):
-        if lease.outcome in (None, Release.UNKNOWN):
-            try:
-                lease.release()
-            except Exception as error:
-                failed.append(error)
+    for lease in to_release(leases):
+        try:
+            lease.release()
+        except Exception as error:
+            failed.append(error)
     return failed

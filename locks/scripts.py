@@ -7,9 +7,6 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import redis
-from redis.exceptions import NoScriptError
-
 FOLDER = Path(__file__).parent / "lua"
 INCLUDE = "-- include "
 
@@ -20,11 +17,13 @@ class Script(NamedTuple):
     text: str
     sha: str
 
-    def __call__(self, client: redis.Redis, keys: list[str], args: list[str | int]) -> Any:
+    def __call__(self, client: Any, keys: list[str], args: list[str | int]) -> Any:
         """Run it with one EVALSHA; a server that has not seen it yet gets the text (EVAL)."""
         try:
             return client.evalsha(self.sha, len(keys), *keys, *args)
-        except NoScriptError:
+        except Exception as error:
+            if type(error).__name__ != "NoScriptError":  # redis-py's or valkey-py's
+                raise
             return client.eval(self.text, len(keys), *keys, *args)
 
 

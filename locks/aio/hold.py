@@ -13,30 +13,31 @@ from ..errors import LockLost
 from .lease import AsyncLease
 
 F = TypeVar("F", bound=Callable[..., Any])
+L = TypeVar("L", bound=AsyncLease, covariant=True)
 
 
-class Lock(Protocol):
-    """AsyncRedisLock."""
+class Lock(Protocol[L]):
+    """AsyncRedisLock or AsyncMultiLock."""
 
     @property
     def name(self) -> str: ...
 
-    async def acquire(self, wait: float | None) -> AsyncLease: ...
+    async def acquire(self, wait: float | None) -> L: ...
 
 
-class AsyncHold(AbstractAsyncContextManager[AsyncLease], AsyncContextDecorator):
+class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
     """For one block, or for every call of a decorated function."""
 
-    def __init__(self, lock: Lock, wait: float | None, *, cancel_on_loss: bool) -> None:
+    def __init__(self, lock: Lock[L], wait: float | None, *, cancel_on_loss: bool) -> None:
         self._lock = lock
         self._wait = wait
         self._cancel_on_loss = cancel_on_loss
-        self._lease: AsyncLease | None = None
+        self._lease: L | None = None
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = False
         self._cancelling = 0
 
-    def _recreate_cm(self) -> AsyncHold:
+    def _recreate_cm(self) -> AsyncHold[L]:
         """For AsyncContextDecorator: each call of a decorated function has a lease of its own."""
         return AsyncHold(self._lock, self._wait, cancel_on_loss=self._cancel_on_loss)
 
@@ -49,7 +50,7 @@ class AsyncHold(AbstractAsyncContextManager[AsyncLease], AsyncContextDecorator):
             )
         return super().__call__(function)
 
-    async def __aenter__(self) -> AsyncLease:
+    async def __aenter__(self) -> L:
         if self._lease is not None:
             raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
         lease = self._lease = await self._lock.acquire(self._wait)

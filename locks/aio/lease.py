@@ -60,21 +60,37 @@ class AsyncLease(BaseLease):
         event loop. After UNKNOWN, and after it was cancelled, it may be called again: the command
         is on its way then, and the second call waits for the same reply.
         """
+        sent = self.start_release()
+        reply: Any
+        try:
+            reply = await asyncio.shield(sent)
+        except WireError as error:
+            reply, self._reply = error, None
+        except BaseException as error:
+            self.outcome = Release.UNKNOWN
+            if isinstance(error, Exception):  # no reply will come: send another command
+                self._reply = None
+            raise
+        return self._end_release(self._found(self, reply))
+
+    def start_release(self) -> asyncio.Future[Any]:
+        """Send the release unless it is on its way; the reply to come. Does not suspend."""
         self._begin_release()
         if self._loop is not asyncio.get_running_loop():
             raise LockNotHeld("the lease belongs to another event loop", name=self.name)
         self._cancel_body = None
         if self._reply is None:
             self._reply = self._send_release()
-        reply: Any
-        try:
-            reply = await asyncio.shield(self._reply)
-        except WireError as error:
-            reply, self._reply = error, None
-        except BaseException:
-            self.outcome = Release.UNKNOWN
-            raise
-        return self._end_release(self._found(self, reply))
+        return self._reply
+
+    def give_back(self) -> None:
+        """Send the release, and leave what it finds to the log and the metrics."""
+
+        def found(reply: asyncio.Future[Any]) -> None:
+            if not reply.cancelled():
+                self._end_release(self._found(self, reply.exception() or reply.result()))
+
+        self.start_release().add_done_callback(found)
 
     async def extend(self, seconds: float) -> None:
         """Make the lease last for at least so many seconds from now. See `Lease.extend`."""

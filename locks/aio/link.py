@@ -11,15 +11,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from redis import exceptions
-
 from ..command import Address, has_moved
 
 #: The error replies with a class of their own; all others are ResponseErrors with their text.
 ERRORS = {
-    b"NOPERM": exceptions.NoPermissionError,
-    b"NOSCRIPT": exceptions.NoScriptError,
-    b"READONLY": exceptions.ReadOnlyError,
+    b"NOPERM": "NoPermissionError",
+    b"NOSCRIPT": "NoScriptError",
+    b"READONLY": "ReadOnlyError",
 }
 
 
@@ -28,11 +26,15 @@ class Incomplete(Exception):
 
 
 class Receiver(asyncio.Protocol):
-    """Takes RESP2 apart: each reply goes to `received`, an error as an exception."""
+    """Takes RESP2 apart: each reply goes to `received`, an error as one of the `exceptions`."""
 
     def __init__(
-        self, received: Callable[[Any], None], lost: Callable[[BaseException], None]
+        self,
+        exceptions: Any,
+        received: Callable[[Any], None],
+        lost: Callable[[BaseException], None],
     ) -> None:
+        self._exceptions = exceptions
         self._received = received
         self._lost = lost
         self._buffer = b""
@@ -64,8 +66,9 @@ class Receiver(asyncio.Protocol):
         if kind == 0x2D:  # -
             code, _, text = head.partition(b" ")
             if code in ERRORS:
-                return ERRORS[code](text.decode(errors="replace")), start
-            return exceptions.ResponseError(head.decode(errors="replace")), start
+                kind_of = getattr(self._exceptions, ERRORS[code])
+                return kind_of(text.decode(errors="replace")), start
+            return self._exceptions.ResponseError(head.decode(errors="replace")), start
         size = int(head)
         if size < 0:
             return None, start
@@ -101,6 +104,7 @@ class Link:
         self._received = received
         self._lost = lost
         self._ended = False
+        self._exceptions = address.exceptions
         self._connection = address.connection(socket_timeout=None)
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._connect(address.timeout), name="locks.connecting")
@@ -140,7 +144,9 @@ class Link:
         if error is not None or self._ended:
             self._end(error or ConnectionError("the connection was closed"))
             return
-        self._connection._writer.transport.set_protocol(Receiver(self._received, self._end))
+        self._connection._writer.transport.set_protocol(
+            Receiver(self._exceptions, self._received, self._end)
+        )
         self.is_open = True
         self._opened()
 

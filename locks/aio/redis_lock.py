@@ -144,7 +144,7 @@ class AsyncRedisLock(Terms):
         except LockTimeout:
             return None
 
-    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHold:
+    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHold[AsyncLease]:
         """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
 
         As `Lock.hold`: leaving the block never replaces the block's own exception, and a lease that

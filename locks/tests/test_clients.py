@@ -11,7 +11,7 @@ import redis
 from redis.credentials import UsernamePasswordCredentialProvider
 
 from .. import LockBackendError, RedisLock, Release, scripts, wakeups
-from ..testing.server import Server, eventually, free_port
+from ..testing.server import Server, eventually
 from .waiting import held, in_thread, queued, waiter
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -111,20 +111,3 @@ def test_the_acl_line_of_the_readme_is_enough(
     assert [each for each in admin.acl_log() if "client" not in str(each["object"])] == []
     with pytest.raises(redis.exceptions.NoPermissionError):
         client.get("anything else")
-
-
-def test_a_client_of_valkey_py_will_do(server: Server) -> None:
-    valkey = pytest.importorskip("valkey", reason="pip install valkey")
-    client = valkey.Valkey(port=server.port)
-    lock = RedisLock(client, "valkey", ttl=0.6)
-    client.script_flush()
-    with held(lock) as lease:
-        other = waiter(lock)
-        before = lease.deadline
-        eventually(lambda: lease.deadline > before)
-    assert other.result(5).release() is Release.RELEASED
-    nobody = RedisLock(valkey.Valkey(port=free_port()), "valkey", ttl=1)
-    with pytest.raises(LockBackendError, match="was not reached"):
-        nobody.acquire(0)
-    client.set("lock:{valkey}", "x", px=1000)
-    client.close()

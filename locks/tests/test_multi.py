@@ -6,7 +6,8 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future
+from concurrent.futures import wait as wait_for
 
 import pytest
 import redis
@@ -70,7 +71,7 @@ def test_two_that_name_the_locks_in_opposite_orders_never_hold_one_each(
         queued(a, 2)
         assert b.inspect().waiters == ()  # nobody asks for the second before it has the first
     for _ in range(2):
-        done, _ = wait({first, second} - over, 5, FIRST_COMPLETED)
+        done, _ = wait_for({first, second} - over, 5, FIRST_COMPLETED)
         over |= done
         for each in done:
             each.result().release()
@@ -211,3 +212,7 @@ def test_arguments_that_cannot_work_are_refused(server: Server, client: redis.Re
     for other in (RedisLock(client, "a", key="b", ttl=1), RedisLock(server.client(), "a", ttl=1)):
         with pytest.raises(ValueError, match="another name"):
             MultiLock([RedisLock(client, "a", ttl=1), other])
+    both = MultiLock([RedisLock(client, "a", ttl=1), RedisLock(client, "b", ttl=1)])
+    for wait in (-1, float("nan")):
+        with pytest.raises(ValueError, match="give seconds"):
+            both.acquire(wait)

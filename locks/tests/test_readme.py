@@ -21,7 +21,7 @@ def test_every_pitfall_has_a_test_or_says_where_it_is_tested() -> None:
         assert set(named) <= defined, number
 
 
-def test_the_locks_import_nothing_but_redis_py() -> None:
+def test_the_locks_import_nothing_but_redis_py_or_valkey_py() -> None:
     for file in [*HERE.glob("*.py"), *HERE.glob("aio/*.py")]:
         imported = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
-        assert set(imported) <= sys.stdlib_module_names | {"redis"}, file
+        assert set(imported) <= sys.stdlib_module_names | {"redis", "valkey"}, file

@@ -33,6 +33,8 @@ class AnyLease(Protocol):
     def outcome(self) -> Release | None: ...
     @property
     def waited_seconds(self) -> float: ...
+    @property
+    def deadline(self) -> float: ...
     def remaining(self) -> float: ...
     def check(self) -> None: ...
     def release(self) -> Release: ...
@@ -194,12 +196,12 @@ def single(port: int) -> dict[str, Any]:
     }
 
 
-def clustered(port: int) -> dict[str, Any]:
-    """The doors to the cluster that has a node on this port."""
+def clustered(port: int, **options: Any) -> dict[str, Any]:
+    """The doors to the cluster that has a node on this port. `options` are of the locks' client."""
     at: dict[str, Any] = {"host": "127.0.0.1", "port": port}
     return {
-        "cluster": lambda: SyncDoor(redis.RedisCluster(**at), redis.RedisCluster(**at)),
+        "cluster": lambda: SyncDoor(redis.RedisCluster(**at), redis.RedisCluster(**at, **options)),
         "cluster, asyncio": lambda: AsyncDoor(
-            redis.RedisCluster(**at), redis.asyncio.RedisCluster(**at)
+            redis.RedisCluster(**at), redis.asyncio.RedisCluster(**at, **options)
         ),
     }

@@ -1,0 +1,97 @@
+"""On a cluster, the rights that the README names are enough, for threads and for asyncio."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ... import Release, wakeups
+from ...aio import wakeups as aio_wakeups
+from ...protocol import keys_of
+from ...slots import slot_of
+from ...testing.cluster import Cluster
+from ...testing.server import eventually
+from ..test_clients import README, acl_line
+from .conftest import CLUSTERED
+from .doors import AnyLock, Door, clustered
+from .test_contract import is_free, waiter
+
+
+def cluster_rules() -> list[str]:
+    """What a cluster needs beside acl_line()."""
+    found = re.search(r"In a cluster add `(.*?)`", README)
+    assert found is not None
+    return found[1].split()
+
+
+#: Subcommands of CLIENT, with which redis-py introduces itself: it takes no for an answer.
+INTRODUCTION = "client"
+
+
+def use(lock: AnyLock, cluster: Cluster, name: str) -> None:
+    """Wait, be probed and woken, renew while the slot moves; the servers forget the scripts."""
+    slot = slot_of(keys_of(name)[0])
+    home = cluster.owner(slot)
+    elsewhere = next(node for node in cluster.nodes if node is not home)
+    holder = lock.acquire(5)
+    waiting = [waiter(lock, 20) for _ in range(2)]
+    eventually(lambda: calls(cluster, "ping") > 0)
+    for node in cluster.nodes:
+        node.client().script_flush()
+    assert holder.owned()
+    assert holder.release() is Release.RELEASED
+    second = waiting[0].result(10)
+    before = second.deadline
+
+    def renewed() -> None:
+        eventually(lambda: second.deadline > before and calls(cluster, "asking") > 0)
+
+    cluster.move(slot, elsewhere, pause=renewed)
+    second.check()
+    assert second.release() is Release.RELEASED
+    assert waiting[1].result(10).release() is Release.RELEASED
+    assert lock.force_release() is False
+    assert is_free(lock)
+    cluster.move(slot, home)
+
+
+def calls(cluster: Cluster, command: str) -> int:
+    stats: Any = [node.client().info("commandstats") for node in cluster.nodes]
+    return sum(each.get(f"cmdstat_{command}", {}).get("calls", 0) for each in stats)
+
+
+def refused(cluster: Cluster) -> set[str]:
+    """What the nodes refused since the last reset."""
+    logs = [node.client(decode_responses=True).acl_log() for node in cluster.nodes]
+    found = {str(entry["object"]) for log in logs for entry in log}
+    return {each for each in found if not each.startswith(INTRODUCTION)}
+
+
+@pytest.fixture(params=CLUSTERED)
+def door(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Door]:
+    """Of a user with the rights of the README."""
+    for node in cluster.nodes:
+        run: Any = node.client().execute_command
+        run("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line(), *cluster_rules())
+        run("ACL", "LOG", "RESET")
+        run("CONFIG", "RESETSTAT")
+    door: Door = clustered(cluster.port, username="locks", password="pw")[request.param]()
+    yield door
+    door.close()
+    door.admin.close()
+    for node in cluster.nodes:
+        node.client().execute_command("ACL", "DELUSER", "locks")
+
+
+def test_the_acl_line_of_the_readme_is_enough_on_a_cluster(
+    door: Door, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (wakeups, aio_wakeups):
+        monkeypatch.setattr(module, "PROBE", 0.1)
+    use(door.lock("acl", ttl=2), cluster, "acl")
+    assert refused(cluster) == set()
+    for rule in set(cluster_rules()) - {"+command", "+cluster|slots"}:  # no word too many
+        assert calls(cluster, rule[1:]) > 0, rule

@@ -1,0 +1,146 @@
+"""valkey-py's clients in place of redis-py's: through every door, in compat, and alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from ... import LockBackendError, Release, compat
+from ...testing.cluster import Cluster
+from ...testing.server import Server, eventually, free_port
+from .conftest import CLUSTERED
+from .doors import AsyncDoor, Door, SyncDoor
+from .test_contract import waiter
+
+valkey = pytest.importorskip("valkey", reason="pip install valkey")
+
+HERE = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=["threads", "asyncio", *CLUSTERED])
+def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
+    package = valkey.asyncio if "asyncio" in request.param else valkey
+    admin: Any = redis.Redis
+    kind, port = package.Valkey, server.port
+    if "cluster" in request.param:
+        cluster: Cluster = request.getfixturevalue("cluster")
+        kind, admin, port = package.ValkeyCluster, redis.RedisCluster, cluster.port
+    opens: Any = AsyncDoor if "asyncio" in request.param else SyncDoor
+    door: Door = opens(admin(host="127.0.0.1", port=port), kind(host="127.0.0.1", port=port))
+    yield door
+    door.close()
+    door.admin.close()
+
+
+def test_a_client_of_valkey_py_will_do(door: Door) -> None:
+    lock = door.lock("valkey", ttl=0.9)
+    for node in getattr(door.admin, "get_primaries", lambda: [None])():
+        (door.admin.get_redis_connection(node) if node else door.admin).script_flush()
+    with lock.hold(5) as lease:
+        other = waiter(lock)
+        before = lease.deadline
+        eventually(lambda: lease.deadline > before)  # renewed
+        assert lease.owned()
+        door.cut_subscriptions()
+    second = other.result(5)
+    assert (second.fence or 0) > (lease.fence or 0)
+    assert second.release() is Release.RELEASED
+
+
+def test_a_server_that_is_not_reached_through_valkey_py_is_an_error_of_the_backend() -> None:
+    for kind, opens in ((valkey.Valkey, SyncDoor), (valkey.asyncio.Valkey, AsyncDoor)):
+        door: Door = opens(redis.Redis(), kind(port=free_port()))
+        with pytest.raises(LockBackendError, match="was not reached") as caught:
+            door.lock("valkey").acquire(0)
+        assert caught.value.__cause__ is not None
+        door.close()
+
+
+def test_an_error_reply_over_valkey_py_is_valkey_py_s(own_server: Server) -> None:
+    """Whoever catches valkey-py's exceptions need not install redis-py for those of the lock."""
+    own_server.client().execute_command("ACL", "SETUSER", "nobody", "on", ">pw", "-@all", "+hello")
+    of_user: Any = {"port": own_server.port, "username": "nobody", "password": "pw"}
+    for kind, opens in ((valkey.Valkey, SyncDoor), (valkey.asyncio.Valkey, AsyncDoor)):
+        door: Door = opens(redis.Redis(), kind(**of_user))
+        with pytest.raises(LockBackendError) as caught:
+            door.lock("valkey").acquire(0)
+        assert isinstance(caught.value.__cause__, valkey.exceptions.NoPermissionError)
+        door.close()
+
+
+def test_compat_s_lock_over_valkey_py_raises_valkey_py_s_errors(server: Server) -> None:
+    """Who switches from valkey-py's lock catches those."""
+    client = valkey.Valkey(port=server.port)
+
+    def make(**options: Any) -> Any:
+        return client.lock("job", lock_class=compat.Lock, **options)
+
+    with make(timeout=10) as lock:
+        assert client.get("job") == lock.local.token
+        assert lock.owned()
+        assert lock.extend(10)
+        assert make().acquire(blocking=False) is False
+        with pytest.raises(valkey.exceptions.LockError, match="Not acquired"), make(blocking=False):
+            pass
+    with pytest.raises(valkey.exceptions.LockError, match="acquire the lock first"):
+        make().release()
+    assert lock.acquire()
+    client.delete("job")
+    with pytest.raises(valkey.exceptions.LockNotOwnedError):
+        lock.release()
+    with make(timeout=10):  # each excludes the other
+        assert client.lock("job", timeout=10).acquire(blocking=False) is False
+    with client.lock("job", timeout=10):
+        assert make().acquire(blocking=False) is False
+    quiet = client.lock("job", lock_class=compat.Lock, timeout=10)
+    quiet.raise_on_release_error = False
+    with quiet:
+        client.delete("job")
+    nobody = valkey.Valkey(port=free_port()).lock("job", lock_class=compat.Lock)
+    with pytest.raises(valkey.exceptions.ConnectionError):
+        nobody.acquire()
+    client.close()
+
+
+ALONE = """
+import asyncio
+import valkey, valkey.asyncio
+from {locks} import AsyncRedisLock, RedisLock, compat
+
+async def main():
+    async with AsyncRedisLock(valkey.asyncio.Valkey(port={port}), "alone", ttl=1).hold(wait=1):
+        pass
+
+asyncio.run(main())
+with RedisLock(valkey.Valkey(port={port}), "alone", ttl=1).hold(wait=1):
+    pass
+with compat.Redis(port={port}).lock("alone"):
+    pass
+try:
+    import redis
+except ImportError:
+    print("done")
+"""
+
+
+def test_valkey_py_alone_is_enough(server: Server, tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", "classic", "bench", "tests", "testing")
+    shutil.copytree(HERE, tmp_path / "alone", ignore=ignored)
+    (tmp_path / "valkey").symlink_to(Path(valkey.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", ALONE.format(locks="alone", port=server.port)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "done\n", done.stderr
