@@ -154,7 +154,7 @@ def title(summary: Summary) -> str:
     who = f"{asked['clients']} clients (closed model)"
     if asked["arrivals_per_second"]:
         who = f"{asked['arrivals_per_second']:g} arrivals a second (open model)"
-    what = "one hot product"
+    what = "One hot product"
     if asked["products"] > 1:
         what = f"{asked['products']} products, Zipf skew {asked['skew']:g}"
     return f"{what}, {who}, {_nodes(asked['nodes'])}"
