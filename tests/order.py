@@ -58,17 +58,8 @@ WHOLE = (
         f"loadtest/tests/test_{name}.py"
         for name in (
             *("attacks_from_the_web", "content_security", "demo", "faults", "html_report_page"),
-            *(
-                "leaves_nothing",
-                "load",
-                "load_page",
-                "locust",
-                "locust_page",
-                "neutered_for_real",
-                "page",
-                "page_steps",
-            ),
-            "page_workshop",
+            *("leaves_nothing", "load", "load_page", "locust", "locust_page"),
+            *("neutered_for_real", "page", "page_steps", "page_workshop"),
             *("planted_shops", "readme", "restart_of_a_node", "sentinels", "serve", "slow_clients"),
         )
     ),

@@ -22,6 +22,9 @@ from loadtest.load.plan import DRAIN, Plan
 EVERY = 0.25
 #: Seconds without a batch after which a worker is lost.
 SILENCE = 15.0
+#: Seconds at most for which buyers go on coming after the measurement, until those who came in it
+#: are answered: without a queue behind them they would be served sooner than others.
+COOL_DOWN = 10.0
 #: What the part is called that makes the load.
 LOCUST = "Locust"
 
@@ -47,6 +50,7 @@ class Conductor:
     turned_away: dict[int, int] = field(default_factory=dict)
     most: dict[int, int] = field(default_factory=dict)
     heard: dict[int, float] = field(default_factory=dict)
+    oldest: dict[int, float | None] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     sold_out: set[int] = field(default_factory=set)
 
@@ -56,6 +60,7 @@ class Conductor:
         self.heard[worker] = self.clock()
         self.turned_away[worker] = int(batch["turned_away"])
         self.most[worker] = int(batch["most"])
+        self.oldest[worker] = batch["oldest"]
         new = [Sale(*one) for one in batch["sales"]]
         self.sales += new
         self.sold_out |= {one.product for one in new if one.outcome == "sold_out"}
@@ -64,8 +69,10 @@ class Conductor:
 
     def run(self) -> Measured:
         """Wait until all sell, measure for the plan's seconds or until nothing is left, and wait
-        for the last answers."""
-        window, why, used, busy = Window(0.0, 0.0), "", dict[str, float | None](), None
+        for the answers to all who came by then."""
+        window, why, ran_out = Window(0.0, 0.0), "", False
+        used: dict[str, float | None] = {}
+        busy: float | None = None
         try:
             self._wait(lambda: self.spawned, 30 + self.plan.clients / 50, "clients started")
             self._watch(self.clock() + self.plan.warm_up)
@@ -78,7 +85,7 @@ class Conductor:
             begin = self.clock()
             window = Window(begin, begin)
             self._watch(begin + self.plan.seconds)
-            window = Window(begin, self.clock())
+            window, ran_out = Window(begin, self.clock()), self._is_sold_out()
             after, (most, _) = self._used(), cpu.busiest(os.getpid(), each)
             used = {part: _less(after[part], before[part]) for part in after}
             busy = None if most is None else most / window.seconds
@@ -88,6 +95,7 @@ class Conductor:
                     "and others were turned away: lower --arrivals-per-second, or measure for "
                     "fewer --seconds"
                 )
+            self._cool_down(window.end)
         except Failed as error:
             why = str(error)
         try:
@@ -95,7 +103,7 @@ class Conductor:
             self._wait(self._have_all_finished, DRAIN, "workers finished")
         except Failed as error:
             why = why or str(error)
-        if self._is_sold_out() and window.seconds > 0:
+        if ran_out:
             window = self._until_the_last_unit(window)
         return Measured(
             sales=self.sales,
@@ -119,6 +127,16 @@ class Conductor:
                 return
             self._require_all()
             self.sleep(min(left, EVERY))
+
+    def _cool_down(self, end: float) -> None:
+        """Wait until all who came before `end` are answered, COOL_DOWN at most."""
+        while self.clock() < end + COOL_DOWN and not self._is_sold_out():
+            later = [w for w, when in self.heard.items() if when > end + EVERY]
+            oldest = [self.oldest[worker] for worker in later]
+            if len(later) == self.plan.shares and all(one is None or one > end for one in oldest):
+                return
+            self._require_all()
+            self.sleep(EVERY)
 
     def _wait(self, is_done: Callable[[], bool], timeout: float, what: str) -> None:
         deadline = self.clock() + timeout

@@ -49,7 +49,7 @@ class Share:
         self.worker = worker
         self.clients = 0
         self.new: list[Sale] = []
-        self.under_way = 0
+        self.under_way: dict[tuple[int, int], float] = {}  # when each purchase was to be sent
         self.ending_since: float | None = None
         self.open = OpenModel(
             cap=-(-plan.cap // plan.shares),
@@ -78,22 +78,26 @@ class Share:
         plan = self.plan
         return Chooser(zipf(len(plan.products), plan.skew), Random(f"{plan.seed}/{who}"))
 
-    def buy(self, client: Any, product: int, *where: Any) -> None:
-        self.under_way += 1
+    def buy(
+        self, client: Any, product: int, who: int, number: int, intended: float | None = None
+    ) -> None:
+        began = time.monotonic() if intended is None else intended
+        self.under_way[who, number] = began
         try:
-            sale = self.purchases.buy(client, product, *where)
+            sale = self.purchases.buy(client, product, who, number, intended)
             self.new.append(sale)  # to the list of now: a batch may have taken the one of before
         finally:
-            self.under_way -= 1
+            del self.under_way[who, number]
 
     def batch(self) -> dict[str, Any]:
         """What happened since the last batch."""
-        finished = self.is_ending() and self.under_way + self.open.in_flight == 0
+        finished = self.is_ending() and not self.under_way and self.open.in_flight == 0
         new, self.new = self.new, []
         return {
             "worker": self.worker,
             "sales": [list(one) for one in new],
             "turned_away": self.open.turned_away,
+            "oldest": min(self.under_way.values(), default=None),
             "most": self.open.most if self.plan.is_open else self.clients,
             "finished": finished,
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.load.conductor import SILENCE, Conductor
+from loadtest.load.conductor import COOL_DOWN, SILENCE, Conductor
 from loadtest.load.figures import Measured, Sale
 from loadtest.load.plan import Plan
 
@@ -18,7 +18,7 @@ def plan(**more: Any) -> Plan:
 
 
 def batch(*sales: Sale, worker: int = 0, **more: Any) -> dict[str, Any]:
-    common = {"worker": worker, "turned_away": 0, "most": 1, "finished": False}
+    common = {"worker": worker, "turned_away": 0, "most": 1, "oldest": None, "finished": False}
     return {**common, "sales": [list(one) for one in sales], **more}
 
 
@@ -102,3 +102,21 @@ def test_clients_that_are_not_started_in_time_fail_the_run() -> None:
     run = Run(plan(), lambda now: [batch()])
     run.conductor.spawned = False
     assert "not all clients started within" in run.result().why
+
+
+def test_buyers_go_on_coming_until_those_who_were_measured_are_answered() -> None:
+    """Without a queue behind them they would be answered sooner than all before them."""
+
+    def send(now: float) -> list[dict[str, Any]]:
+        return [batch(bought(now), oldest=10.5 if now < 15 else now)]
+
+    run = Run(plan(), send)
+    found = run.result()
+    assert found.window.end == pytest.approx(11.0, abs=0.3)
+    assert run.ended_at == pytest.approx(15.0, abs=0.6)
+
+
+def test_a_buyer_who_is_never_served_does_not_make_them_come_forever() -> None:
+    run = Run(plan(), lambda now: [batch(oldest=2.0)])
+    assert run.result().window.end == pytest.approx(11.0, abs=0.3)
+    assert run.ended_at == pytest.approx(11 + COOL_DOWN, abs=0.6)

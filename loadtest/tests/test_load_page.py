@@ -29,8 +29,8 @@ def test_it_draws_and_axe_finds_nothing_serious(
     page.wait_for_selector("#over[data-drawn]")
     expect(page.locator("#verdicts-box tbody tr").first).to_contain_text("LOST UPDATES")
     expect(page.locator("#verdicts-box tbody tr").last).to_contain_text("EXACT")
-    expect(page.locator("#over")).to_have_attribute("aria-label", "Lines. The p99 in the last "
-                                                    "second: none 1000 ms, redis 1000 ms.")  # fmt: skip
+    said = "Lines. The p99 in the last second: none 1000 ms, redis 1000 ms."
+    expect(page.locator("#over")).to_have_attribute("aria-label", said)
     lines = page.evaluate(LINES)
     assert [line.rpartition(" ")[0] for line in lines] == [
         *("none solid", "none dotted", "redis solid", "redis dotted"),
