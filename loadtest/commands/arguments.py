@@ -48,7 +48,7 @@ TAKEN_BY = {
     "minutes": ("chaos",),
     "buyers": (*RUSHES, "serve", "target"),
     "stock": (*RUSHES, "load", "target"),
-    "hold_ms": RUSHES,
+    "hold_ms": (*RUSHES, "load"),
     "nodes": (*RUSHES, "load", "serve"),
     "workers": (*RUSHES, "load", "serve"),
     "repeat": ("matrix", "bench", "target"),

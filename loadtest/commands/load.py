@@ -56,6 +56,7 @@ class Chosen:
     stock: int = 20_000
     products: int = 1
     skew: float = 1.1
+    hold_ms: int = 0
     nodes: int = 2
     workers: int = 2
     threads: int = 0
@@ -164,6 +165,7 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
         arrivals=chosen.arrivals,
         cap=chosen.cap,
         skew=chosen.skew,
+        hold_ms=chosen.hold_ms,
         seconds=chosen.seconds,
         warm_up=chosen.warm_up,
         workers=chosen.locust_workers,
@@ -173,7 +175,7 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
     found = process.run(plan, log=out.folder.log)
     run |= {
         "attempts": plan.id,
-        "hold_ms": 0,
+        "hold_ms": plan.hold_ms,
         "clients": None if plan.is_open else plan.clients,
         "arrivals_per_second": plan.rate or None,
         **figures(found, clients=plan.clients, is_open=plan.is_open),

@@ -31,7 +31,8 @@ class Purchases:
     def __post_init__(self) -> None:
         plan = self.plan
         self._reader = OurShop(Shop(plan.hosts[0]), lock=plan.lock, product="")
-        common = {"lock": plan.lock}
+        common: dict[str, object] = {"lock": plan.lock}
+        common |= {"hold_ms": plan.hold_ms} if plan.hold_ms else {}
         self._forms = [
             urlencode({**common, "product": product, "sale": sale})
             for product, sale in zip(plan.products, plan.sales, strict=True)

@@ -38,6 +38,7 @@ class Plan:
     skew      exponent of the Zipf distribution over the products; 0: all alike
     seconds   how long is measured
     warm_up   seconds of selling before that
+    hold_ms   milliseconds between check and decrement
     workers   Locust's worker processes; 0: one process without workers
     pids      the processes of each part of the shop, for its processor time; a part that is missing
               is not measured
@@ -55,6 +56,7 @@ class Plan:
     skew: float = 0.0
     seconds: float = 10.0
     warm_up: float = 1.0
+    hold_ms: int = 0
     workers: int = 0
     seed: int = 1
     pids: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -169,7 +169,8 @@ def where(summary: Summary) -> str:
     machine, asked = summary["machine"], summary["load"]
     return (
         f"Medians of {summary['rounds']} interleaved rounds of {asked['seconds']:g} s, "
-        f"{asked['warm_up']:g} s of warm-up before each; {asked['stock']:,} units of each product; "
+        f"{asked['warm_up']:g} s of warm-up before each; {asked['stock']:,} units of each product, "
+        f"hold {asked['hold_ms']} ms; "
         f"{_nodes(asked['nodes'])} of {asked['workers']} workers and {summary['threads']} "
         f"threads, Locust in {max(1, asked['locust_workers'])} "
         f"{'process' if asked['locust_workers'] < 2 else 'processes'}; {machine['cpus']} CPUs for "
@@ -195,6 +196,7 @@ OPTIONS = {
     "arrivals": "exponential",
     "seconds": 10.0,
     "stock": 20_000,
+    "hold_ms": 0,
     "products": 1,
     "nodes": 2,
     "workers": 2,

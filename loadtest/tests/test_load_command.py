@@ -32,12 +32,12 @@ def test_what_is_asked_for_is_what_is_loaded() -> None:
         *("--products", "100", "--skew", "0.9", "--nodes", "4", "--workers", "1"),
         *("--threads", "7", "--rounds", "3", "--locust-workers", "2", "--seed", "5"),
         *("--arrivals-per-second", "120", "--arrivals", "constant", "--cap", "300"),
-        *("--warm-up", "0"),
+        *("--warm-up", "0", "--hold-ms", "20"),
     )
     assert asked == load.Chosen(
         locks=["redis", "row-lock"], clients=8, seconds=2.5, stock=50, products=100, skew=0.9,
         nodes=4, workers=1, threads=7, rounds=3, locust_workers=2, seed=5,
-        arrivals_per_second=120.0, arrivals="constant", cap=300, warm_up=0.0,
+        arrivals_per_second=120.0, arrivals="constant", cap=300, warm_up=0.0, hold_ms=20,
     )  # fmt: skip
     assert chosen() == load.Chosen()
 
@@ -175,7 +175,7 @@ def test_the_table_names_the_run_and_the_command_that_repeats_it() -> None:
 
 
 def test_the_command_under_a_table_asks_for_the_same_again() -> None:
-    summary = summary_of(run_of("none"), arrivals_per_second=350.0, rounds=3, stock=500, clients=9)
+    summary = summary_of(run_of("none"), arrivals_per_second=350.0, rounds=3, stock=500, hold_ms=9)
     words = load_table.command(summary).partition('ARGS="')[2].rstrip('"').split()
     again = chosen(*words)
     assert {name: getattr(again, name) for name in summary["load"]} == summary["load"]
