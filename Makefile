@@ -4,6 +4,7 @@
 # make faults every fault made for real, each strategy held against its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make bench  RedisLock beside other locks, and its rush beside the floor
+# make load   sustained sales: closed or open model, one hot product or many
 # make http-servers  slow clients and a restart against the nodes' HTTP and other servers
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make test-whole what make test leaves out: whole commands, browsers, clusters
@@ -36,7 +37,7 @@ export PYTHONUTF8 := 1
 unexport PYTHONSAFEPATH
 
 .PHONY: example-shop
-.PHONY: doctor demo matrix faults chaos bench serve workshop http-servers readme screenshots test
+.PHONY: doctor demo matrix faults chaos bench load serve workshop http-servers readme screenshots test
 .PHONY: test-fast test-whole test-workshop fuzz lint hooks lock audit sbom licences install install-dev clean
 
 # With .venv it also starts the servers; without it any Python will do.
@@ -59,6 +60,9 @@ chaos: install
 bench: install-dev
 	@$(BIN)/python -m locks.bench
 	@exec $(BIN)/python -m loadtest bench $(ARGS)
+
+load: install
+	@exec $(BIN)/python -m loadtest load $(ARGS)
 
 serve: install
 	@exec $(BIN)/python -m loadtest serve $(ARGS)
@@ -90,8 +94,9 @@ test-workshop: install-dev
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast database_proofs export \
-  fault_choice fault_proofs fault_steps faults_command history html_report judge_by_chance lock_rules \
-  measure neutered_faults open_answers planted report rules rush target terminal timeline verdict))
+  fault_choice fault_proofs fault_steps faults_command history html_report judge_by_chance \
+  load_command load_conductor load_figures lock_rules measure neutered_faults open_answers \
+  open_model planted report rules rush target terminal timeline verdict))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

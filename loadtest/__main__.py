@@ -6,6 +6,7 @@ faults every fault made for real, each strategy compared with its expected verdi
 chaos  random faults at random times during rushes of the sound strategies
 bench  the rush under `redis` compared with other locks and the floor, in interleaved rounds
 target the rush against a shop of your own: target my_shop.py --host http://127.0.0.1:8001
+load   sustained sales: buyers who keep coming, at a rate or one purchase after the other
 serve  the shop with its page, and Locust's web UI, left running
 """
 
@@ -18,7 +19,7 @@ import sys
 
 from rich.console import Console
 
-from loadtest.commands import bench, chaos, demo, matrix, serve, target
+from loadtest.commands import bench, chaos, demo, load, matrix, serve, target
 from loadtest.commands import faults as command
 from loadtest.commands.arguments import parse
 from loadtest.commands.run import CONTRAST, Setting
@@ -66,6 +67,8 @@ def _run(given: argparse.Namespace, console: Console) -> int:
     if given.command == "chaos":
         seed = secrets.randbits(32) if given.seed is None else given.seed
         return chaos.run(given.minutes or 2.0, seed, console, verbose=given.verbose)
+    if given.command == "load":
+        return load.run(load.chosen(given), console, verbose=given.verbose)
     if given.command == "target":
         return target.run(target.chosen(given), console, verbose=given.verbose)
     setting = Setting(

@@ -160,6 +160,12 @@ def _leave(users: dict[str, Any]) -> None:
             end(valkey)
 
 
+def postgres_pid() -> int | None:
+    """The process of the embedded PostgreSQL; None where it does not run."""
+    postgres = _postgres()
+    return postgres.postmaster_pid() if postgres.is_running() else None
+
+
 def postgres_version() -> str:
     """The version of the PostgreSQL of DATABASE_URL. Raises psycopg.Error."""
     with psycopg.connect(os.environ["DATABASE_URL"], connect_timeout=5) as connection:

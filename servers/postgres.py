@@ -62,7 +62,7 @@ class Postgres:
         """Stop it with a checkpoint. Nothing happens if it does not run."""
         if not self.is_running():
             return
-        folder, pid = self.socket_folder(), self._pid()
+        folder, pid = self.socket_folder(), self.postmaster_pid()
         for how, timeout in (
             (signal.SIGINT, STOP_TIMEOUT),
             (signal.SIGQUIT, QUIT_TIMEOUT),
@@ -79,7 +79,8 @@ class Postgres:
         """The folder of the running server's socket."""
         return Path((self.data / "postmaster.pid").read_text().splitlines()[4])
 
-    def _pid(self) -> int:
+    def postmaster_pid(self) -> int:
+        """Its pid, while it runs. Raises OSError."""
         return int((self.data / "postmaster.pid").read_text().splitlines()[0])
 
     def _run(self, installed: Installed) -> None:

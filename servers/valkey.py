@@ -41,6 +41,12 @@ class Valkey:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Its pid, while it runs."""
+        assert self._process.process is not None
+        return self._process.process.pid
+
     def start(self, port: int | None = None) -> int:
         """Start it, on `port` if one is given, and wait until it answers.
 

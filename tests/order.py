@@ -20,6 +20,7 @@ LONGEST = (
     "loadtest/tests/test_readme.py",
     "loadtest/tests/test_faults.py",
     "loadtest/tests/test_demo.py",
+    "loadtest/tests/test_load.py",
     "locks/tests/test_failover.py",
     "loadtest/tests/test_page.py",
     "loadtest/tests/test_slow_clients.py",
@@ -57,8 +58,8 @@ WHOLE = (
         f"loadtest/tests/test_{name}.py"
         for name in (
             *("attacks_from_the_web", "content_security", "demo", "faults", "html_report_page"),
-            *("leaves_nothing", "locust", "locust_page", "neutered_for_real", "page", "page_steps"),
-            "page_workshop",
+            *("leaves_nothing", "load", "load_page", "locust", "locust_page"),
+            *("neutered_for_real", "page", "page_steps", "page_workshop"),
             *("planted_shops", "readme", "restart_of_a_node", "sentinels", "serve", "slow_clients"),
         )
     ),

@@ -7,29 +7,56 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from loadtest.commands.run import CONTRAST
+from loadtest.load.plan import CONSTANT, EXPONENTIAL, MOST_ARRIVALS, MOST_CLIENTS, MOST_SECONDS
 from loadtest.rush.form import CROWD, REFUSED_HOLD_MS, RUSH, number, whole
 from loadtest.stack.stack import NAMES
+
+
+def arrivals(text: str) -> str:
+    """How the times between arrivals are drawn. Raises ArgumentTypeError."""
+    if text not in (EXPONENTIAL, CONSTANT):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither {EXPONENTIAL} nor {CONSTANT}")
+    return text
+
 
 #: The commands that run rushes, and those that break something.
 RUSHES = ("demo", "matrix", "bench")
 BREAKING = ("faults", "chaos")
-COMMANDS = (*RUSHES, "serve", *BREAKING, "target")
+COMMANDS = (*RUSHES, "load", "serve", *BREAKING, "target")
+#: What sustained sales alone take: a parser, and what it says. plan.Plan has the words.
+LOAD: dict[str, tuple[Callable[[str], object], str]] = {
+    "clients": (whole(1, MOST_CLIENTS), "closed model: clients, each buys again and again; 64"),
+    "arrivals_per_second": (
+        number(0.1, MOST_ARRIVALS),
+        "open model: buyers arrive at this rate, whether or not others were answered",
+    ),
+    "arrivals": (arrivals, f"open model: {EXPONENTIAL} (default) or {CONSTANT} times between them"),
+    "cap": (whole(1, MOST_CLIENTS), "open model: the most who may wait for an answer; 2000"),
+    "seconds": (number(0.5, MOST_SECONDS), "measured, of each strategy in each round; 10"),
+    "warm_up": (number(0, 60), "seconds of selling before that; 1"),
+    "products": (whole(1, 1000), "1 is one hot product; default: 1"),
+    "skew": (number(0, 5), "of --products: Zipf's exponent, 0 for all alike; default: 1.1"),
+    "threads": (whole(1, 1000), "of each worker"),
+    "rounds": (whole(1, 100), "each strategy once in each; default: 1"),
+    "locust_workers": (whole(1, 16), "Locust's own worker processes; default: none"),
+}
 #: Which commands take which argument; all take --verbose.
 TAKEN_BY = {
-    "lock": ("demo", "matrix", "faults"),
+    "lock": ("demo", "matrix", "load", "faults"),
     "fault": ("faults",),
-    "seed": BREAKING,
+    "seed": (*BREAKING, "load"),
     "minutes": ("chaos",),
     "buyers": (*RUSHES, "serve", "target"),
-    "stock": (*RUSHES, "target"),
-    "hold_ms": RUSHES,
-    "nodes": (*RUSHES, "serve"),
-    "workers": (*RUSHES, "serve"),
+    "stock": (*RUSHES, "load", "target"),
+    "hold_ms": (*RUSHES, "load"),
+    "nodes": (*RUSHES, "load", "serve"),
+    "workers": (*RUSHES, "load", "serve"),
     "repeat": ("matrix", "bench", "target"),
     "mine": ("serve",),
     "host": ("target",),
     "deadline": ("target",),
     "i_may_load": ("target",),
+    **dict.fromkeys(LOAD, ("load",)),
 }
 
 
@@ -63,6 +90,8 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("host", str, "address of your shop, http://127.0.0.1:8001 say")
     add("deadline", RUSH["deadline"], "seconds after which buyers give up; default: 60")
     add("i_may_load", str, "the name of a machine, not this one, that you may rush")
+    for name, (kind, says) in LOAD.items():
+        add(name, kind, says)
     parser.add_argument("--verbose", action="store_true", help="show where the time goes")
     given = parser.parse_args(arguments)
     for name, commands in TAKEN_BY.items():

@@ -1,4 +1,5 @@
-"""make readme: put the latest results into README.md, docs/faults.md and docs/http-servers.md."""
+"""make readme: put the latest results into README.md, docs/faults.md, docs/http-servers.md and
+docs/scale.md."""
 
 from __future__ import annotations
 
@@ -12,12 +13,15 @@ from loadtest.commands.run import Setting
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS
 from loadtest.judge.run import Run, Summary
+from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.stack.results import RESULTS
 
 ROOT = RESULTS.parent
 #: A run of all strategies has more than this.
 SOME = 20
+#: A load run has at least so many rounds before it is shown.
+ROUNDS = 3
 
 
 def begin(table: str) -> str:
@@ -69,6 +73,33 @@ def has_every_server(table: Path) -> bool:
     return len(json.loads(table.with_suffix(".json").read_text())) == len(SERVERS)
 
 
+def load_tables(results: Path) -> str:
+    """The tables of the newest whole runs of make load, one of each kind under a heading; empty
+    without any. Kinds: one hot product or many, closed or open, and how many nodes."""
+    found: dict[tuple[bool, bool, int], tuple[Summary, str]] = {}
+    for path in sorted(results.glob(f"[0-9]*/{load_table.NAME}")):
+        summary = _summary(path)
+        if is_whole_load(summary):
+            asked = summary["load"]
+            kind = (asked["products"] > 1, asked["arrivals_per_second"] > 0, asked["nodes"])
+            found[kind] = (summary, path.read_text())
+    headed = [f"### {load_table.title(found[k][0])}\n\n{found[k][1]}" for k in sorted(found)]
+    return "\n".join(headed)
+
+
+def is_whole_load(summary: Summary) -> bool:
+    """Whether a load run is worth a page: three rounds, and each measurement succeeded."""
+    return summary["rounds"] >= ROUNDS and all(run["as_expected"] for run in summary["runs"])
+
+
+def write_load_tables(results: Path, page: Path) -> None:
+    """Put the tables of make load between the markers of a page, if there are any."""
+    if tables := load_tables(results):
+        page.write_text(with_table(page.read_text(), "load", tables))
+    else:
+        print("docs/scale.md needs make load with --rounds 3; the old tables stay")
+
+
 def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     readme = root / "README.md"
     text = readme.read_text()
@@ -89,6 +120,7 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     if servers := next(filter(has_every_server, tables), None):
         page = root / "docs" / "http-servers.md"
         page.write_text(with_table(page.read_text(), "http-servers", servers.read_text()))
+    write_load_tables(results, root / "docs" / "scale.md")
     return 0
 
 

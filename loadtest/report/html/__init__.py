@@ -65,12 +65,18 @@ def write(
 
 def render(data: Mapping[str, Any]) -> str:
     """The page with its data. Text in the data stays text, whatever it looks like."""
-    return _template().substitute(
+    return page(HERE / NAME, [HERE / name for name in SCRIPTS], data)
+
+
+def page(template: Path, scripts: Sequence[Path], data: Mapping[str, Any]) -> str:
+    """A page that opens from disk: a template with the look of all reports, the charting library,
+    these scripts and the data, whose `title` is also the page's."""
+    return _template(template).substitute(
         title=html.escape(str(data["title"])),
         style=_style(),
         data=as_json(data),
         echarts=_script(_read(ECHARTS / "echarts.min.js")),
-        script=_script("\n".join([_shared(), *(_read(HERE / name) for name in SCRIPTS)])),
+        script=_script("\n".join([_shared(), *map(_read, scripts)])),
         licences=html.escape("\n\n".join(_read(ECHARTS / name) for name in LICENCES)),
     )
 
@@ -95,8 +101,8 @@ def _shared() -> str:
 
 
 @cache
-def _template() -> Template:
-    return Template(_read(HERE / "report.html"))
+def _template(path: Path) -> Template:
+    return Template(_read(path))
 
 
 def _read(path: Path) -> str:

@@ -1,0 +1,112 @@
+"""The verdict on a load run: each product's sale is judged as the sale of a rush is."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from loadtest.judge.verdict import Asked, Judgement, Reply, judge
+from loadtest.load.figures import Sale
+from loadtest.load.plan import Plan
+from loadtest.stack.client import Shop
+
+#: Seconds until orders that were promised have to be there: a strategy may settle them later.
+SETTLED_WITHIN = 30.0
+#: The worst first.
+WORST = ("oversold", "undersold", "deadlock", "unknown", "exact")
+
+
+def judged(plan: Plan, sales: Sequence[Sale], shop: Shop, *, stock: int) -> dict[str, Any]:
+    """The fields of a run that the judge finds, over all products, each with `stock` units.
+
+    Waits for orders that a strategy settles later. Raises ShopUnreachable.
+    """
+    of: dict[int, list[Sale]] = {place: [] for place in range(len(plan.products))}
+    for sale in sales:
+        of[sale.product].append(sale)
+    reports, judgements, lags = [], [], []
+    for place, (product, number) in enumerate(zip(plan.products, plan.sales, strict=True)):
+        promised = sum(one.outcome == "sold" for one in of[place])
+        report = _settled(shop, number, promised)
+        lags.append(report.get("settlement_lag_ms"))
+        reports.append({"product": product, "sale": number, **_sums(report, stock)})
+        if of[place]:
+            judgements.append(_judge(plan, place, of[place], report, shop, stock))
+            reports[-1] |= {"verdict": judgements[-1].verdict}
+    return {
+        **_together(judgements, reports),
+        "settlement_lag_ms": _largest(lags),
+        "products": reports,
+    }
+
+
+def _settled(shop: Shop, sale: int, promised: int) -> dict[str, Any]:
+    """The report of a sale, once as many orders are there as were promised, or no more come."""
+    deadline = time.monotonic() + SETTLED_WITHIN
+    while True:
+        report = shop.sale(sale)
+        if int(report["orders"]) >= promised or time.monotonic() > deadline:
+            return report
+        time.sleep(0.1)
+
+
+def _sums(report: dict[str, Any], stock: int) -> dict[str, int]:
+    return {
+        "asked": stock,
+        "orders": int(report["orders"]),
+        "left": int(report["stock_left"]),
+        "oversold": max(0, int(report["orders"]) - stock),
+    }
+
+
+def _judge(
+    plan: Plan, place: int, sales: Sequence[Sale], report: dict[str, Any], shop: Shop, stock: int
+) -> Judgement:
+    """The judge's word on one product. It knows each buyer's last answer, and no times."""
+    number = plan.sales[place]
+    return judge(
+        initial_stock=int(report["initial_stock"]),
+        stock_left=int(report["stock_left"]),
+        orders=shop.orders(number),
+        replies=[Reply(plan.key(s.client, s.number), s.outcome, s.order) for s in sales],
+        asked=Asked(stock=stock, lock=plan.lock, product=plan.products[place], sale=number),
+    )
+
+
+def _together(judgements: Sequence[Judgement], reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fields of Judged, added up; the verdict is the worst of a product's."""
+    outcomes: Counter[str] = Counter()
+    for one in judgements:
+        outcomes.update(one.outcomes)
+    worst = min(judgements, key=lambda one: WORST.index(one.verdict), default=None)
+    sums = ("asked", "orders", "left")
+    asked, orders, left = (sum(one[name] for one in reports) for name in sums)
+    found = dict.fromkeys(rule for one in judgements for rule in one.violations)
+    wrong = [one for one in reports if one["asked"] != one["orders"] + one["left"]]
+    return {
+        "initial_stock": asked,
+        "orders": orders,
+        "stock_left": left,
+        "oversold": sum(one.oversold for one in judgements),
+        "undersold": sum(one.undersold for one in judgements),
+        "lost_updates": orders + left - asked,
+        "outcomes": dict(outcomes),
+        "never_arrived": 0,
+        "never_asked": 0,
+        "never_answered": sum(one.never_answered for one in judgements),
+        "violations": list(found) or (["lost_update"] if wrong else []),
+        "verdict": worst.verdict if worst else "unknown",
+        "why": worst.why if worst else "nobody bought anything",
+    }
+
+
+def _largest(lags: Sequence[Any]) -> Any:
+    """The settlement lag of all products: by field the largest, None where no sale has one."""
+    known = [lag for lag in lags if lag is not None]
+    if known and all(isinstance(lag, dict) for lag in known):
+        names = dict.fromkeys(name for lag in known for name in lag)
+        return {name: max((lag[name] for lag in known if lag.get(name) is not None), default=None)
+                for name in names}  # fmt: skip
+    return max(known, default=None)

@@ -1,0 +1,101 @@
+"""What one load run does: the command writes it, its Locust and the figures read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+#: The most clients, and the most buyers of the open model who wait for an answer at a time.
+MOST_CLIENTS = 2_000
+#: The most seconds of one measurement.
+MOST_SECONDS = 600.0
+#: The most arrivals in a second.
+MOST_ARRIVALS = 5_000
+#: Seconds that purchases which are under way have after the end to get their last answer: longer
+#: than the shop's own wait for a lock, and than a client's for an answer.
+DRAIN = 60.0
+#: How the times between arrivals are drawn.
+EXPONENTIAL, CONSTANT = "exponential", "constant"
+#: The addresses that may be loaded. There is no option for others.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One strategy, loaded once.
+
+    id        what the Idempotency-Keys begin with
+    products  the product names
+    sales     the number of each product's sale
+    hosts     the addresses of the nodes
+    clients   of the closed model: each buys, waits for its answer and buys again
+    rate      of the open model: arrivals per second; 0 is the closed model
+    arrivals  of the open model: EXPONENTIAL or CONSTANT times between arrivals
+    cap       of the open model: the most buyers who may wait for an answer at a time
+    skew      exponent of the Zipf distribution over the products; 0: all alike
+    seconds   how long is measured
+    warm_up   seconds of selling before that
+    hold_ms   milliseconds between check and decrement
+    workers   Locust's worker processes; 0: one process without workers
+    pids      the processes of each part of the shop, for its processor time; a part that is missing
+              is not measured
+    """
+
+    id: str
+    lock: str
+    products: Sequence[str]
+    sales: Sequence[int]
+    hosts: Sequence[str]
+    clients: int = 64
+    rate: float = 0.0
+    arrivals: str = EXPONENTIAL
+    cap: int = MOST_CLIENTS
+    skew: float = 0.0
+    seconds: float = 10.0
+    warm_up: float = 1.0
+    hold_ms: int = 0
+    workers: int = 0
+    seed: int = 1
+    pids: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        return self.rate > 0
+
+    @property
+    def shares(self) -> int:
+        """How many processes make the load."""
+        return max(1, self.workers)
+
+    @property
+    def users(self) -> int:
+        """How many of Locust's users there are: clients, or one arrival process in each worker."""
+        return self.shares if self.is_open else self.clients
+
+    def key(self, client: int, number: int) -> str:
+        """The Idempotency-Key of a client's purchase; its last part is the buyer's name."""
+        return f"{self.id}/{buyer_name(client, number)}"
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+
+def buyer_name(client: int, number: int) -> str:
+    return f"c{client}-{number}"
+
+
+def read(path: Path) -> Plan:
+    """The plan in a file. Raises ValueError where it would load another machine than this one, or
+    beyond the bounds."""
+    plan = Plan(**json.loads(path.read_text()))
+    foreign = [host for host in plan.hosts if urlsplit(host).hostname not in LOOPBACK]
+    if foreign:
+        raise ValueError(f"{foreign[0]} is not this machine: only 127.0.0.1 may be loaded")
+    if max(plan.clients, plan.cap) > MOST_CLIENTS or plan.seconds > MOST_SECONDS:
+        raise ValueError(f"at most {MOST_CLIENTS} clients and {MOST_SECONDS:g} seconds")
+    if plan.rate > MOST_ARRIVALS:
+        raise ValueError(f"at most {MOST_ARRIVALS} arrivals a second")
+    return plan

@@ -1,0 +1,101 @@
+"""python -m loadtest load in a clone: real nodes, servers, and Locust with workers of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.judge.run import Judged
+from loadtest.load import cpu
+from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, processes_of, start
+from servers.tests.polling import eventually
+
+SMALL = ("-m", "loadtest", "load", "--warm-up", "0.5", "--nodes", "2", "--workers", "1")
+
+
+@pytest.fixture(scope="module")
+def checkout() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="oversold-clone-") as folder:
+        yield fresh_copy(Path(folder))
+
+
+def finish(command: subprocess.Popen[str]) -> str:
+    printed, _ = command.communicate(timeout=180)
+    return printed
+
+
+def summary_of(checkout: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((checkout / "results/latest/summary.json").read_text())
+    return found
+
+
+def test_two_strategies_are_loaded_by_two_workers_and_judged(checkout: Path) -> None:
+    asked = ("--lock", "none,row-lock", "--clients", "8", "--seconds", "2", "--products", "2")
+    loading = start(checkout, *SMALL, *asked, "--locust-workers", "2")
+    printed = finish(loading)
+    assert loading.returncode == 0, printed
+    assert_nothing_is_left(checkout)
+    by_lock = {run["lock"]: run for run in summary_of(checkout)["runs"]}
+    assert by_lock["row-lock"]["verdict"] == "exact"
+    assert by_lock["none"]["lost_updates"] > 0
+    for run in by_lock.values():
+        assert set(run) >= set(Judged.__annotations__)
+        assert (run["ended_by"], run["clients"], run["most_in_flight"]) == ("time", 8, 8)
+        assert run["measured_s"] == pytest.approx(2.0, abs=1.5)
+        assert run["sold"] > 0
+        assert run["answer_ms"]["p50"] > 0
+        assert 0 < run["jain"] <= 1
+        assert run["outcomes"]["sold"] == run["orders"] == run["buyers"]
+        known = {part for part, spent in run["cpu_ms_per_sale"].items() if spent is not None}
+        parts = {"nodes", "PostgreSQL", "Valkey", "Locust"}
+        assert known == (parts if cpu.IS_KNOWN else set())
+    exact = by_lock["row-lock"]["products"]
+    assert [one["asked"] - one["orders"] - one["left"] for one in exact] == [0, 0]
+    folder = checkout / "results" / "latest"
+    assert "LOST UPDATES" in (folder / "report.html").read_text()
+    assert "| `row-lock` | **EXACT** |" in (folder / "load.md").read_text()
+    assert "POST /buy [row-lock]" in (folder / "run.log").read_text(), "Locust's own figures"
+
+
+def test_buyers_of_the_open_model_buy_until_nothing_is_left(checkout: Path) -> None:
+    asked = ("--lock", "redis", "--arrivals-per-second", "50", "--stock", "60", "--seconds", "60")
+    loading = start(checkout, *SMALL, *asked)
+    printed = finish(loading)
+    assert loading.returncode == 0, printed
+    (run,) = summary_of(checkout)["runs"]
+    assert (run["verdict"], run["orders"], run["stock_left"]) == ("exact", 60, 0)
+    assert (run["ended_by"], run["jain"], run["turned_away"]) == ("stock", None, 0)
+    assert run["measured_s"] < 30, "and not the 60 s that it might have lasted"
+    assert run["sold_per_s"] == pytest.approx(run["sold"] / run["measured_s"], abs=0.1)
+    assert_nothing_is_left(checkout)
+
+
+def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(checkout: Path) -> None:
+    before = sorted(path.name for path in (checkout / "results").iterdir())
+    asked = ("--lock", "row-lock", "--seconds", "120", "--locust-workers", "2", "--clients", "8")
+    loading = start(checkout, *SMALL, *asked)
+    assert loading.stdout is not None
+    assert any("row-lock" in line for line in loading.stdout)
+    wait_for_locust(checkout)
+    os.killpg(loading.pid, signal.SIGINT)  # what a terminal does
+    assert "stopped; everything that was started is stopped too" in finish(loading)
+    assert loading.returncode == 130
+    assert_nothing_is_left(checkout)
+    assert sorted(path.name for path in (checkout / "results").iterdir()) == before
+
+
+def wait_for_locust(checkout: Path) -> None:
+    """Until its master and two workers run."""
+    eventually(
+        lambda: sum("load/locustfile.py" in one for one in processes_of(checkout)) == 3,
+        what="Locust and its workers",
+        timeout=30,
+    )
