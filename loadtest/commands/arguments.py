@@ -16,7 +16,7 @@ BREAKING = ("faults", "chaos")
 COMMANDS = (*RUSHES, "serve", *BREAKING, "target")
 #: Which commands take which argument; all take --verbose.
 TAKEN_BY = {
-    "lock": ("demo", "matrix", "faults"),
+    "lock": ("demo", "matrix", "faults", "serve"),
     "fault": ("faults",),
     "seed": BREAKING,
     "minutes": ("chaos",),
@@ -49,7 +49,8 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
             f"--{name.replace('_', '-')}", type=kind, help=f"{says} ({takers})", metavar="..."
         )
 
-    add("lock", names, f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all")
+    add("lock", names, f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all; serve "
+        "prints the address of their steps")  # fmt: skip
     add("fault", names, "faults, comma-separated; default: all")
     add("seed", whole(0, 10**12 - 1), "faults: shuffle their order; chaos: repeat its faults")
     add("minutes", minutes, "how long; default: 2")
