@@ -22,7 +22,7 @@ from servers import embedded
 from servers.errors import EmbeddedError, NotReady
 from servers.signals import end_on_hangup_and_sigterm
 
-NAMES = ("fastapi", "oscar")
+NAMES = ("fastapi", "oscar", "pretix")
 
 
 def main(arguments: list[str] | None = None) -> int:

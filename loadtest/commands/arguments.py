@@ -14,6 +14,8 @@ from loadtest.stack.stack import NAMES
 RUSHES = ("demo", "matrix", "bench")
 BREAKING = ("faults", "chaos")
 COMMANDS = (*RUSHES, "serve", *BREAKING, "target")
+#: What a target may be expected to come to.
+EXPECTED = ("exact", "oversold")
 #: Which commands take which argument; all take --verbose.
 TAKEN_BY = {
     "lock": ("demo", "matrix", "faults", "serve"),
@@ -30,6 +32,7 @@ TAKEN_BY = {
     "host": ("target",),
     "deadline": ("target",),
     "i_may_load": ("target",),
+    "expect": ("target",),
 }
 
 
@@ -64,6 +67,7 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("host", str, "address of your shop, http://127.0.0.1:8001 say")
     add("deadline", RUSH["deadline"], "seconds after which buyers give up; default: 60")
     add("i_may_load", str, "the name of a machine, not this one, that you may rush")
+    add("expect", verdict, "exact or oversold: exit with 0 for that verdict; default: exact")
     parser.add_argument("--verbose", action="store_true", help="show where the time goes")
     given = parser.parse_args(arguments)
     for name, commands in TAKEN_BY.items():
@@ -85,6 +89,13 @@ def names(text: str) -> list[str]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} names nothing: give names, or leave it out")
     return found
+
+
+def verdict(text: str) -> str:
+    """A verdict that a target may be expected to come to. Raises ArgumentTypeError."""
+    if text not in EXPECTED:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(EXPECTED)}")
+    return text
 
 
 def own_file(text: str) -> str:

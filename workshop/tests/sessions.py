@@ -127,6 +127,7 @@ def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
     code, text = says("check")
     assert (code, "REFUSED  gone" in text) == (1, True)
     assert says("reset")[0] == 0
+    assert "lesson 1 refused: todo, gone" in says("report")[1]
     mine.write_text("SELLS_TWICE = (\n")
     code, text = says("check")
     assert (code, f"{lesson.file}: line 1: SyntaxError" in text) == (1, True)
