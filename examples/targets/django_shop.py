@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,30 +14,38 @@ from servers import embedded
 
 @dataclass(frozen=True)
 class DjangoShop(ExampleShop):
-    """In this folder a package `<name>_project` with `settings` and `stock_up`, which puts one product
-    up for sale.
+    """In this folder it has a package `<name>_project` with `settings`, and with `stock_up`, which
+    puts one product up for sale unless there is one.
 
     wsgi       the module that gunicorn serves
-    database   the variables with which the shop names its database: name, host, and fixed ones
+    variables  those that the shop takes the name and the host of its database from
+    fixed      its other variables
     """
 
     wsgi: str = ""
-    database: Sequence[str] = ()
+    variables: Sequence[str] = ()
     fixed: Sequence[tuple[str, str]] = ()
 
-    def prepare(self, *, repaired: bool) -> Mapping[str, str]:
-        """A new database, migrated, with one product. Raises NotInstalled."""
-        dsn = embedded.create_database(f"oversold_{self.name}_{secrets.token_hex(4)}")
+    def prepare(self, variant: str) -> Mapping[str, str]:
+        """A database, migrated, with one product; it stays, because migrating takes minutes. Raises
+        NotInstalled."""
+        database = f"oversold_target_{self.name}"
+        is_new = not embedded.has_database(database)
+        dsn = embedded.create_database(database, keep=True)
         (self.folder / "dsn").write_text(dsn)
-        name, host = self.database
+        name, host = self.variables
         own = {
             name: urlsplit(dsn).path.removeprefix("/"),
             host: parse_qs(urlsplit(dsn).query)["host"][0],
             "DJANGO_SETTINGS_MODULE": f"{self.name}_project.settings",
             "PYTHONPATH": str(HERE),
+            "VARIANT": variant,
             **dict(self.fixed),
         }
-        print("migrating")
+        prepared = self.folder / "prepared.txt"
+        if not is_new and prepared.exists() and prepared.read_text() == "\n".join(self.needs):
+            return own
+        print("migrating, once: it takes minutes")
         for command in (
             ["django", "migrate", "--verbosity", "0"],
             [f"{self.name}_project.stock_up"],
@@ -53,6 +60,7 @@ class DjangoShop(ExampleShop):
             )
             if done.returncode:
                 raise NotInstalled(f"{self.name}: {' '.join(command)} failed:\n{done.stderr}")
+        prepared.write_text("\n".join(self.needs))
         return own
 
     def command(self, port: int) -> list[str]:

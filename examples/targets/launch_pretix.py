@@ -9,9 +9,10 @@ SHOP = DjangoShop(
     needs=("pretix~=2026.8.0", "gunicorn~=27.0"),
     target="pretix_target.py",
     rush=("--buyers", "60", "--stock", "30"),
-    page="/healthcheck/",
+    page="/apples/harvest/",
+    variants=("unlocked",),
     wsgi="pretix.wsgi",
-    database=("PRETIX_DATABASE_NAME", "PRETIX_DATABASE_HOST"),
+    variables=("PRETIX_DATABASE_NAME", "PRETIX_DATABASE_HOST"),
     fixed=(
         ("PRETIX_DATABASE_BACKEND", "postgresql"),
         ("PRETIX_DATABASE_USER", "postgres"),

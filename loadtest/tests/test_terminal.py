@@ -24,7 +24,7 @@ from loadtest.report import tables as report
         ("--fault pause", "--fault is for faults; demo does not use it"),
         ("demo --minutes 1", "--minutes is for chaos; demo does not use it"),
         ("demo --seed 1", "--seed is for faults, chaos; demo does not use it"),
-        ("chaos --lock redis", "--lock is for demo, matrix, faults; chaos does not use it"),
+        ("chaos --lock redis", "--lock is for demo, matrix, faults, serve; chaos does not use it"),
         ("faults --buyers 3", "faults does not use it"),
         ("--nodes 9", "'9' is not a whole number from 1 to 8"),
         ("--lock ,", "',' names nothing: give names, or leave it out"),

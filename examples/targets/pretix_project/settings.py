@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from pretix.settings import *
 
 EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
+if os.environ["VARIANT"] == "unlocked":
+    MIDDLEWARE = ["pretix_project.unlocked.unlocked", *MIDDLEWARE]
