@@ -8,7 +8,7 @@ SHOP = DjangoShop(
     name="pretix",
     needs=("pretix~=2026.8.0", "gunicorn~=27.0"),
     target="pretix_target.py",
-    rush=("--buyers", "60", "--stock", "30"),
+    rush=("--buyers", "30", "--stock", "15"),
     page="/apples/harvest/",
     variants=("unlocked",),
     wsgi="pretix.wsgi",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.request import urlopen
 
 from loadtest.target import Answer, Buyer, Order, Target, TargetError, again, error, sold, sold_out
 from loadtest.target import sql as query
@@ -28,6 +29,9 @@ class PretixShop(Target):
         self.sql("DELETE FROM pretixbase_cartposition")
         ((sold_before,),) = self.sql("SELECT count(*) FROM pretixbase_orderposition")
         self.sql("UPDATE pretixbase_quota SET size = %s", stock + sold_before)
+        for _ in range(4):  # both processes compile its pages, which takes seconds
+            with urlopen(f"{self.host}{EVENT}/", timeout=120):
+                pass
 
     def prepare(self, buyer: Buyer) -> None:
         buyer.client.cookiejar.clear()

@@ -140,9 +140,9 @@ def test_the_matrix_of_faults_continues_below_where_it_is_too_wide(width: int) -
 def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
     crashed: Any = {"lock": "setnx", "fault": "crash", "verdict": "deadlock", "orders": 0}
     crashed |= {"initial_stock": 10, "stock_left": 10, "recovery_s": None, "missing": ""}
-    sold = {**crashed, "verdict": "exact", "orders": 10, "stock_left": 0, "recovery_s": 0.904}
-    late = {**sold, "fault": "late-release", "verdict": "oversold", "orders": 11}
-    missing = {**sold, "missing": "no ZooKeeper"}
+    sold: Any = {**crashed, "verdict": "exact", "orders": 10, "stock_left": 0, "recovery_s": 0.904}
+    late: Any = {**sold, "fault": "late-release", "verdict": "oversold", "orders": 11}
+    missing: Any = {**sold, "missing": "no ZooKeeper"}
     assert fault_report.figures([crashed, sold, late, missing]) == [
         "setnx under crash: 0 orders for 10 units, 10 left; nobody buys any more",
         "setnx under crash: 10 orders for 10 units, 0 left; "
