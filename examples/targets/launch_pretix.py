@@ -8,10 +8,10 @@ SHOP = DjangoShop(
     name="pretix",
     needs=("pretix~=2026.8.0", "gunicorn~=27.0"),
     target="pretix_target.py",
-    rush=("--buyers", "30", "--stock", "15"),
+    rush=("--buyers", "20", "--stock", "10"),
     page="/apples/harvest/",
     variants=("unlocked",),
-    wsgi="pretix.wsgi",
+    wsgi="pretix_project.wsgi",
     variables=("PRETIX_DATABASE_NAME", "PRETIX_DATABASE_HOST"),
     fixed=(
         ("PRETIX_DATABASE_BACKEND", "postgresql"),
