@@ -89,14 +89,15 @@ test-whole: install-dev
 	@exec $(BIN)/python -m pytest --whole -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-workshop: install-dev
-	@exec $(BIN)/python -m pytest -n 3 --dist loadgroup workshop/tests/exercises.py workshop/tests/sessions.py \
+	@exec $(BIN)/python -m pytest -n 4 --dist loadgroup workshop/tests/exercises.py workshop/tests/sessions.py \
 	  workshop/tests/packs.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
-FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast database_proofs export \
-  fault_choice fault_proofs fault_steps faults_command history html_report judge_by_chance \
-  load_command load_conductor load_figures lock_rules measure neutered_faults open_answers \
-  open_model planted report rules rush target terminal timeline verdict))
+FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,\
+  compose contrast database_proofs export fault_choice fault_proofs fault_steps faults_command \
+  history html_report judge_by_chance load_command load_conductor load_figures lock_rules \
+  measure neutered_faults open_answers open_model planted report rules rush target \
+  target_asking target_wrong terminal timeline verdict))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

@@ -63,6 +63,7 @@ WHOLE = (
             *("planted_shops", "readme", "restart_of_a_node", "sentinels", "serve", "slow_clients"),
         )
     ),
+    "examples/tests/test_fastapi_shop.py",
     "locks/tests/contract/test_cluster.py",
     "locks/tests/test_failover.py",
     "locks/tests/test_package.py",

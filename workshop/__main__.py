@@ -11,8 +11,10 @@ from servers.embedded import EmbeddedError
 from servers.signals import ENDING, end_on, uninterrupted
 from workshop import render
 from workshop.checker import UNDECIDED
+from workshop.checking import Checking
 from workshop.progress import DamagedProgress, Progress
 from workshop.session import Session
+from workshop.words import Words
 
 LOG = ROOT / "var" / "workshop.log"
 
@@ -31,11 +33,12 @@ def main() -> int:
         return UNDECIDED
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("wb") as log:
-        session = Session(out, progress, log)
+        checking = Checking(out, log)
+        words = Words(out, progress, checking)
         try:
             if given.word:
-                return session.run_word(" ".join(given.word))
-            session.interact()
+                return words.run(" ".join(given.word))
+            Session(out, progress, words).interact()
             return 0
         except KeyboardInterrupt:
             return 130
@@ -46,7 +49,7 @@ def main() -> int:
             return UNDECIDED
         finally:
             with uninterrupted():
-                session.close()
+                checking.close()
 
 
 if __name__ == "__main__":

@@ -128,9 +128,14 @@ def show_list(out: Console, progress: Progress) -> None:
     out.print(table)
 
 
-def show_text(out: Console, lesson: Lesson) -> None:
-    """The lesson to read."""
-    out.print(Markdown(lesson.text))
+def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
+    """The lesson to read; not `whole`: its question and what to run, without what comes of it."""
+    if whole:
+        out.print(Markdown(lesson.text))
+        return
+    out.print(Markdown(lesson.text.partition("## Observe\n")[0]))
+    out.print("Predict first: type a letter (predict alone asks; Enter: no idea), then run.")
+    out.print("After that explain shows the whole text.")
 
 
 def show_solution(out: Console, lesson: Lesson, mine: str) -> None:

@@ -13,6 +13,7 @@ from workshop.lessons import lessons
 from workshop.pack import pack
 from workshop.progress import Progress
 from workshop.quiz import Question, questions, score
+from workshop.render import WIDTH
 from workshop.typed import Typed
 
 
@@ -30,7 +31,7 @@ class Teaching:
         if not rest or rest[0] not in known.split(", "):
             self.out.print(f"plan takes minutes: {known}")
             return 2
-        self.out.print("\n".join(plan.lines(int(rest[0]))), markup=False)
+        self.out.print("\n".join(plan.lines(int(rest[0]))), markup=False, soft_wrap=True)
         return 0
 
     def do_quiz(self, rest: list[str]) -> int:
@@ -69,10 +70,16 @@ class Teaching:
         return self.typed.letter("> ", len(question.options)) or "-"
 
     def do_report(self, rest: list[str]) -> int:
-        """The quiz before and after, and the lessons."""
+        """The quiz before and after, the lessons, and what was refused in them."""
         for when, answers in self.progress.quiz.items():
             self.out.print(f"quiz {when}: {score(answers)} of {len(questions())}", markup=False)
+        if not self.progress.quiz:
+            self.out.print("no quiz yet: quiz asks eight questions", markup=False)
         render.show_list(self.out, self.progress)
+        for lesson in lessons().values():
+            if codes := self.progress.of(lesson)["codes"]:
+                begins = f"lesson {lesson.number} refused: "
+                self.out.print(render.hanging(begins, ", ".join(codes), WIDTH), markup=False)
         return 0
 
     def do_pack(self, rest: list[str]) -> int:

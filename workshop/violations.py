@@ -1,4 +1,4 @@
-"""How many of the twenty orders of two buyers' moves sell a unit twice: JSON, lock -> number.
+"""How many of the twenty sequences of two buyers' moves sell a unit twice: JSON, lock -> number.
 
     python -m workshop.violations LOCK...
 

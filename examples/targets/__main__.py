@@ -4,6 +4,7 @@
     python -m examples.targets fastapi --rush 3    start it, rush it three times, stop it
     python -m examples.targets fastapi --repaired --rush 3
     python -m examples.targets oscar --rush 3
+    python -m examples.targets pretix --rush 3
 
 What a shop needs is installed into var/targets/, a virtual environment for each.
 """
@@ -18,11 +19,16 @@ import time
 from contextlib import suppress
 
 from examples.targets.shop import ExampleShop, NotInstalled
+from loadtest.commands.arguments import EXPECTED
 from servers import embedded
 from servers.errors import EmbeddedError, NotReady
 from servers.signals import end_on_hangup_and_sigterm
 
-NAMES = ("fastapi", "oscar")
+NAMES = ("fastapi", "oscar", "pretix")
+VARIANTS = {
+    "repaired": "fastapi, oscar: with the repair that README.md shows",
+    "unlocked": "pretix: without its locks, by its own switch for tests",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,16 +42,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--rush", type=int, default=0, metavar="N", help="rush it N times, then end"
     )
-    parser.add_argument("--repaired", action="store_true", help="fastapi: with the one-line repair")
+    parser.add_argument("--expect", choices=EXPECTED, default="exact", help="exit with 0 for this")
+    variant = parser.add_mutually_exclusive_group()
+    for name, shown in VARIANTS.items():
+        variant.add_argument(
+            f"--{name}", action="store_const", const=name, dest="variant", help=shown
+        )
     given = parser.parse_args(arguments)
     end_on_hangup_and_sigterm()
     module = importlib.import_module(f"examples.targets.launch_{given.shop}")
     shop: ExampleShop = module.SHOP
-    if given.repaired and not shop.repair:
-        parser.error(f"{given.shop} has no one-line repair here: leave --repaired out")
+    if given.variant and given.variant not in shop.variants:
+        parser.error(f"{given.shop} cannot be started {given.variant}: leave --{given.variant} out")
     try:
-        with shop.running(repaired=given.repaired) as url:
+        with shop.running(given.variant or "") as url:
             command = [*shop.rush_command(url), "--repeat", str(given.rush or 1)]
+            command += ["--expect", given.expect]
             if given.rush:
                 return subprocess.run([sys.executable, *command], check=False).returncode
             print(f"{given.shop} listens at {url}. Rush it from another terminal:")

@@ -44,11 +44,14 @@ class OscarShop(Target):
         )
 
     def read(self, response: Any) -> Answer:
-        """Oscar redirects: to its thanks, or back to the basket where the product has gone."""
+        """Oscar redirects: to its thanks, or back to the basket where the product has gone.
+        Repaired it may also show the preview again, with the repair's message."""
         to = str((response.headers or {}).get("Location", ""))
         if to.endswith("/checkout/thank-you/"):
             return sold()
         if to.endswith("/basket/"):
+            return sold_out()
+        if response.status_code == 200 and "no unit is left" in response.text:
             return sold_out()
         return error(f"{response.status_code} {to or 'a page'}")
 

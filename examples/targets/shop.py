@@ -20,7 +20,7 @@ from servers.process import ServerProcess
 HERE = Path(__file__).parent
 #: Where each shop has its environment and its data.
 FOLDER = VAR / "targets"
-START_TIMEOUT = 60.0
+START_TIMEOUT = 300.0
 
 
 class NotInstalled(RuntimeError):
@@ -36,7 +36,7 @@ class ExampleShop:
     target    the file in this folder that says how it is bought from
     rush      further arguments of the rush
     page      a path that is answered when it is ready
-    repair    a line of its source, and what stands in its place after the repair; empty: none
+    variants  how else it can be started: repaired, unlocked
     """
 
     name: str
@@ -44,7 +44,7 @@ class ExampleShop:
     target: str
     rush: Sequence[str] = ()
     page: str = "/"
-    repair: tuple[str, str] | tuple[()] = ()
+    variants: Sequence[str] = ()
 
     @property
     def folder(self) -> Path:
@@ -76,8 +76,9 @@ class ExampleShop:
                 raise NotInstalled(f"{self.name} could not be installed: pip says why above")
         stamp.write_text(wanted)
 
-    def prepare(self, *, repaired: bool) -> Mapping[str, str]:
-        """Make what it needs beside its packages. Returns variables of its environment."""
+    def prepare(self, variant: str) -> Mapping[str, str]:
+        """Make what it needs beside its packages. `variant` is one of variants, or empty. Returns
+        variables of its environment."""
         return {}
 
     def command(self, port: int) -> list[str]:
@@ -85,13 +86,13 @@ class ExampleShop:
         raise NotImplementedError
 
     @contextmanager
-    def running(self, *, repaired: bool = False) -> Iterator[str]:
+    def running(self, variant: str = "") -> Iterator[str]:
         """The shop, installed and started on this machine; its address. Raises NotInstalled,
         NotReady, EmbeddedError."""
         ask_loopback_directly()
         self.install()
         embedded.attach()
-        own = self.prepare(repaired=repaired)
+        own = self.prepare(variant)
         port = free_port(8001)
         with (self.folder / "log").open("wb") as log:
             process = ServerProcess(self.name, log)
@@ -110,5 +111,5 @@ class ExampleShop:
 
 
 def _answers(url: str) -> bool:
-    with urlopen(url, timeout=10) as response:
+    with urlopen(url, timeout=60) as response:
         return bool(response.status == 200)

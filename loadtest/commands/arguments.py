@@ -40,9 +40,11 @@ LOAD: dict[str, tuple[Callable[[str], object], str]] = {
     "rounds": (whole(1, 100), "each strategy once in each; default: 1"),
     "locust_workers": (whole(1, 16), "Locust's own worker processes; default: none"),
 }
+#: What a target may be expected to come to.
+EXPECTED = ("exact", "oversold")
 #: Which commands take which argument; all take --verbose.
 TAKEN_BY = {
-    "lock": ("demo", "matrix", "load", "faults"),
+    "lock": ("demo", "matrix", "load", "faults", "serve"),
     "fault": ("faults",),
     "seed": (*BREAKING, "load"),
     "minutes": ("chaos",),
@@ -56,6 +58,7 @@ TAKEN_BY = {
     "host": ("target",),
     "deadline": ("target",),
     "i_may_load": ("target",),
+    "expect": ("target",),
     **dict.fromkeys(LOAD, ("load",)),
 }
 
@@ -76,7 +79,8 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
             f"--{name.replace('_', '-')}", type=kind, help=f"{says} ({takers})", metavar="..."
         )
 
-    add("lock", names, f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all")
+    add("lock", names, f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all; serve "
+        "prints the address of their steps")  # fmt: skip
     add("fault", names, "faults, comma-separated; default: all")
     add("seed", whole(0, 10**12 - 1), "faults: shuffle their order; chaos: repeat its faults")
     add("minutes", minutes, "how long; default: 2")
@@ -90,6 +94,7 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("host", str, "address of your shop, http://127.0.0.1:8001 say")
     add("deadline", RUSH["deadline"], "seconds after which buyers give up; default: 60")
     add("i_may_load", str, "the name of a machine, not this one, that you may rush")
+    add("expect", verdict, "exact or oversold: exit with 0 for that verdict; default: exact")
     for name, (kind, says) in LOAD.items():
         add(name, kind, says)
     parser.add_argument("--verbose", action="store_true", help="show where the time goes")
@@ -113,6 +118,13 @@ def names(text: str) -> list[str]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} names nothing: give names, or leave it out")
     return found
+
+
+def verdict(text: str) -> str:
+    """A verdict that a target may be expected to come to. Raises ArgumentTypeError."""
+    if text not in EXPECTED:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(EXPECTED)}")
+    return text
 
 
 def own_file(text: str) -> str:

@@ -28,6 +28,8 @@ from servers import embedded
 THREADS = 160
 #: After so many faults in a row whose servers did not come back, the others are not made.
 BROKEN_IN_A_ROW = 2
+#: So many cells and no more are also printed in figures.
+FEW = 16
 #: Variables that lead to servers which the run did not start.
 EXTERNAL = ("DATABASE_URL", "REDIS_URL", "REDIS_LOCKS_URL", "REDIS_SENTINELS", "REDLOCK_URLS")
 
@@ -69,6 +71,10 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     for shown in fault_report.tables(cells, console.width):
         console.print(shown)
     console.print(fault_report.numbers(cells), highlight=False, style="dim")
+    if len(cells) <= FEW:
+        console.print()
+        for figure in fault_report.figures(cells):
+            console.print(figure, highlight=False)
     off = [cell for cell in cells if not cell["as_expected"]]
     for cell in off:
         console.print(fault_report.complaint(cell), style="red", highlight=False)

@@ -15,7 +15,7 @@ from typing import IO
 
 from rich.console import Console
 
-from loadtest.commands.run import Progress, Setting
+from loadtest.commands.run import Progress, Setting, require_known
 from loadtest.rush.locust_process import Buyers, new_token
 from loadtest.stack.stack import ROOT, Stack, StackError
 from servers.embedded import VAR
@@ -112,7 +112,7 @@ def plain_locust(stack: Stack) -> str:
 def run(setting: Setting, console: Console) -> int:
     """Start both, print where they are, wait for Ctrl-C, which is its normal end.
 
-    Raises StackError when a part does not start.
+    Raises StackError when a part does not start, or for an unknown lock.
     """
     VAR.mkdir(exist_ok=True)
     with (
@@ -126,12 +126,16 @@ def run(setting: Setting, console: Console) -> int:
             locust_port=LOCUST_PORT,
         ) as (stack, buyers),
     ):
+        known = [str(one["name"]) for one in stack.shop().strategies()]
+        require_known(setting.locks, known, "lock")
         progress("making the admin's user")
         password = make_admin(stack)
         progress.pause()
         page, *others = [node.url for node in stack.nodes]
         login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
+        for lock in setting.locks:
+            console.print(f"steps   {page}/?lock={lock}#steps", highlight=False, soft_wrap=True)
         if setting.mine:
             console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
         console.print(f"admin   {page}/admin/  ({login})", highlight=False, soft_wrap=True)

@@ -32,7 +32,7 @@ next: docs/your-shop.md says where to look and which repair fits"""
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is rushed, and how. `deadline` in seconds."""
+    """What is rushed, and how. `deadline` in seconds; `expect`: the verdict that is no failure."""
 
     file: Path
     host: str
@@ -41,24 +41,26 @@ class Chosen:
     stock: int = 100
     deadline: float = 60.0
     repeat: int = 1
+    expect: str = "exact"
 
 
 def chosen(given: argparse.Namespace) -> Chosen:
     """From the command line."""
-    sizes = {
+    options = {
         name: getattr(given, name)
-        for name in ("buyers", "stock", "deadline", "repeat")
+        for name in ("buyers", "stock", "deadline", "repeat", "expect")
         if getattr(given, name) is not None
     }
     file = Path(given.file).absolute()
-    return Chosen(file, given.host, given.i_may_load or "", **sizes)
+    return Chosen(file, given.host, given.i_may_load or "", **options)
 
 
 def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
     """Rush it `repeat` times, print the table and what was judged, write the results.
 
-    Returns 0 if every verdict was `exact`, else 1. Raises ShopUnreachable or StackError, with what
-    to do, where the target is wrong or its shop does not answer; then no results are written.
+    Returns 0 if every verdict was the expected one, else 1. Raises ShopUnreachable or StackError,
+    with what to do, where the target is wrong or its shop does not answer; then no results are
+    written.
     """
     ask_loopback_directly()
     name = load(chosen.file, chosen.host).name
@@ -110,10 +112,10 @@ def _rush(chosen: Chosen, name: str, number: int, out: Output) -> Run:
 
 
 def _judged(chosen: Chosen, run: Mapping[str, object], number: int) -> Run:
-    """Of somebody's shop the same is expected as of a sound strategy."""
-    exact = run["verdict"] == "exact"
-    own = {"target": chosen.file.name, "expected": "exact", "as_expected": exact, "round": number}
-    return cast(Run, {**run, **own})
+    """Of a shop the same is expected as of a sound strategy, unless --expect says otherwise."""
+    as_expected = run["verdict"] == chosen.expect
+    own = {"target": chosen.file.name, "expected": chosen.expect, "as_expected": as_expected}
+    return cast(Run, {**run, **own, "round": number})
 
 
 def _summary(chosen: Chosen, runs: list[Run], out: Output) -> Summary:

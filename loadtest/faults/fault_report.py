@@ -53,6 +53,29 @@ def numbers(cells: Sequence[Cell]) -> str:
     return "  ".join(named) + "\n" + LEGEND
 
 
+def figures(cells: Sequence[Cell]) -> list[str]:
+    """What each cell came to, in one line each."""
+    return [
+        f"{cell['lock']} under {cell['fault']}: {_sold(cell)}{_again(cell)}"
+        for cell in cells
+        if not cell["missing"]
+    ]
+
+
+def _sold(cell: Cell) -> str:
+    orders, units = _count(cell["orders"], "order"), _count(cell["initial_stock"], "unit")
+    return f"{orders} for {units}, {cell['stock_left']} left"
+
+
+def _again(cell: Cell) -> str:
+    """When somebody bought again after the fault, where that is measured."""
+    if cell["verdict"] == "deadlock":
+        return "; nobody buys any more"
+    if not FAULTS[cell["fault"]].recovery or cell["recovery_s"] is None:
+        return ""
+    return f"; the next sale came {cell['recovery_s']:.2f} s after the fault"
+
+
 def complaint(cell: Cell) -> str:
     """Why a cell is not as expected, in one line."""
     spoiled = cell["violations"] if cell["verdict"] == "unknown" else []
@@ -135,10 +158,7 @@ def _seconds(value: float | None) -> str:
 
 def _paragraph(alike: Sequence[Cell]) -> list[str]:
     cell, *others = alike
-    numbers = (
-        f"{_count(cell['orders'], 'order')} for {_count(cell['initial_stock'], 'unit')}, "
-        f"{cell['stock_left']} left, {_count(cell['lost_updates'] or 0, 'lost update')}"
-    )
+    numbers = f"{_sold(cell)}, {_count(cell['lost_updates'] or 0, 'lost update')}"
     same = ", ".join(f"`{one['lock']}`" for one in others)
     found = f"; found: {', '.join(cell['violations'])}" if cell["violations"] else ""
     surprise = "" if cell["as_expected"] else f" **{complaint(cell)}.**"

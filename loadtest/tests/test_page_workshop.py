@@ -51,6 +51,12 @@ def test_a_lesson_is_projected_without_its_answer_and_the_address_fills_the_form
 FORMS = {"lock": "redis", "step-lock": "redis", "buyers": "40", "stock-wanted": "7", "hold_ms": "5"}
 
 
+def test_an_address_that_ends_in_steps_shows_them(stack: Stack, context: BrowserContext) -> None:
+    with opened(context, at(stack, "/?lock=none#steps"), Watched()) as page:
+        expect(page.locator("#steps-title")).to_be_in_viewport()
+        expect(page.locator("#begin")).to_be_in_viewport()
+
+
 def test_nonsense_in_the_address_changes_nothing(stack: Stack, context: BrowserContext) -> None:
     with opened(context, at(stack, "/?lock=nothing&buyers=many&stock=-1"), Watched()) as page:
         values = {name: page.locator(f"#{name}").input_value() for name in FORMS}

@@ -47,7 +47,11 @@ def shop(tmp_path: Path) -> Iterator[Callable[[str], str]]:
 
 
 def rush(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, own: str = "    pass\n"
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    own: str = "    pass\n",
+    expect: str = "exact",
 ) -> tuple[int, str]:
     """20 buyers for 8 units; `own` stands in the class of the target."""
     results = tmp_path / "results"
@@ -55,7 +59,7 @@ def rush(
     file = tmp_path / "my_shop.py"
     file.write_text(OWN + own)
     printed = io.StringIO()
-    chosen = Chosen(file, host, buyers=20, stock=8, deadline=20)
+    chosen = Chosen(file, host, buyers=20, stock=8, deadline=20, expect=expect)
     status = run(chosen, Console(file=printed, width=120), verbose=False)
     return status, printed.getvalue()
 
@@ -91,13 +95,20 @@ def test_only_the_request_that_buys_is_in_the_rush(
     )
 
 
+@pytest.mark.parametrize(("expect", "ends_with"), [("exact", 1), ("oversold", 0)])
 def test_a_shop_that_answers_sold_without_an_order_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shop: Callable[[str], str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shop: Callable[[str], str],
+    expect: str,
+    ends_with: int,
 ) -> None:
-    status, printed = rush(tmp_path, monkeypatch, shop("generous"))
-    assert status == 1, printed
+    status, printed = rush(tmp_path, monkeypatch, shop("generous"), expect=expect)
+    assert status == ends_with, printed
+    assert ("(expected exact)" in printed) == bool(ends_with)
     (only,) = summary(tmp_path)["runs"]
     assert (only["verdict"], only["orders"], only["oversold"]) == ("oversold", 8, 12)
+    assert (only["expected"], only["as_expected"]) == (expect, not ends_with)
     assert only["violations"] == ["lost_ack"]
 
 

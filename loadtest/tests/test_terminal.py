@@ -24,7 +24,7 @@ from loadtest.report import tables as report
         ("--fault pause", "--fault is for faults; demo does not use it"),
         ("demo --minutes 1", "--minutes is for chaos; demo does not use it"),
         ("demo --seed 1", "--seed is for faults, chaos; demo does not use it"),
-        ("chaos --lock redis", "--lock is for demo, matrix, faults; chaos does not use it"),
+        ("chaos --lock redis", "--lock is for demo, matrix, faults, serve; chaos does not use it"),
         ("faults --buyers 3", "faults does not use it"),
         ("--nodes 9", "'9' is not a whole number from 1 to 8"),
         ("--lock ,", "',' names nothing: give names, or leave it out"),
@@ -135,3 +135,17 @@ def test_the_matrix_of_faults_continues_below_where_it_is_too_wide(width: int) -
         assert "…" not in text
         assert max(map(len, text.splitlines())) <= width
         assert len(text.splitlines()) == len({cell["lock"] for cell in cells()}) + 1
+
+
+def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
+    crashed: Any = {"lock": "setnx", "fault": "crash", "verdict": "deadlock", "orders": 0}
+    crashed |= {"initial_stock": 10, "stock_left": 10, "recovery_s": None, "missing": ""}
+    sold: Any = {**crashed, "verdict": "exact", "orders": 10, "stock_left": 0, "recovery_s": 0.904}
+    late: Any = {**sold, "fault": "late-release", "verdict": "oversold", "orders": 11}
+    missing: Any = {**sold, "missing": "no ZooKeeper"}
+    assert fault_report.figures([crashed, sold, late, missing]) == [
+        "setnx under crash: 0 orders for 10 units, 10 left; nobody buys any more",
+        "setnx under crash: 10 orders for 10 units, 0 left; "
+        "the next sale came 0.90 s after the fault",
+        "setnx under late-release: 11 orders for 10 units, 0 left",
+    ]

@@ -40,7 +40,7 @@ def test_a_participant_goes_from_the_list_through_three_lessons_to_quit(
     terminal.expects("lesson 1> ")
     terminal.types("list")
     terminal.expects("11 +No lock at all")
-    for number, letter, shows in ((1, "c", "page +http"), (2, "a", "OVERSOLD"), (3, "b", "EXACT")):
+    for number, letter, shows in ((1, "c", "steps +http"), (2, "a", "OVERSOLD"), (3, "b", "EXACT")):
         lesson = lessons()[number]
         terminal.expects(f"lesson {number}> ")
         terminal.types("run")
@@ -108,11 +108,14 @@ def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
         assert max(map(len, done.stdout.splitlines()), default=0) <= 80, done.stdout
         return done.returncode, done.stdout
 
-    assert says("list")[0] == says("explain")[0] == says("help")[0] == 0
+    assert says("list")[0] == says("help")[0] == 0
+    code, text = says("explain")
+    assert (code, "Predict first" in text, "Observe" in text) == (0, True, False)
     assert says("run")[0] == 2
     assert says("quiz", "7")[0] == says("quiz", "cbbcbcca")[0] == 0
     assert says("quiz", "9")[0] == says("quiz", "no")[0] == 2
     assert "kept" in says("predict", "ab"[:1])[1]
+    assert "Observe" in says("explain")[1]
     assert says("predict", "ab")[0] == 2
     code, text = says("run")
     assert (code, "start it in a terminal" in text) == (2, True)
@@ -124,6 +127,7 @@ def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
     code, text = says("check")
     assert (code, "REFUSED  gone" in text) == (1, True)
     assert says("reset")[0] == 0
+    assert "lesson 1 refused: todo, gone" in says("report")[1]
     mine.write_text("SELLS_TWICE = (\n")
     code, text = says("check")
     assert (code, f"{lesson.file}: line 1: SyntaxError" in text) == (1, True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from workshop import render
 from workshop.lessons import COMMON, HERE, Lesson, lessons
 
 SECTIONS = ["Question", "Run", "Observe", "Explain", "Exercise", "What if"]
@@ -56,6 +59,27 @@ def test_the_solution_differs_between_the_marks_alone(lesson: Lesson) -> None:
     assert len(shipped) == len(solution) == 5
     assert shipped[2] != solution[2]
     assert [shipped[n] for n in (0, 1, 3, 4)] == [solution[n] for n in (0, 1, 3, 4)]
+
+
+@EACH
+def test_three_right_solutions_look_different(lesson: Lesson) -> None:
+    right = [lesson.solution, *(HERE / "right" / lesson.shipped.stem).glob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in right]
+    outside = {tuple(re.split(r"# TODO.*?\n|# END\n", text)[::2]) for text in texts}
+    assert len({ast.dump(ast.parse(text)) for text in texts}) >= 3
+    assert len(outside) == 1
+
+
+@EACH
+def test_the_text_before_a_prediction_gives_no_answer(lesson: Lesson) -> None:
+    """What `explain` shows without a prediction: the question, and the command."""
+    out = Console(record=True, width=80)
+    render.show_text(out, lesson, whole=False)
+    before = out.export_text()
+    assert re.findall("Observe|Explain|Exercise|What if", before) == []
+    assert ("Question" in before, "Predict first" in before) == (True, True)
+    render.show_text(out, lesson, whole=True)
+    assert "What if" in out.export_text()
 
 
 @EACH

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from loadtest.commands.arguments import parse
+from loadtest.expected import EXPECTED
+from loadtest.faults import FAULTS
 from workshop.lessons import HERE, lessons
 from workshop.plan import lines, plans
 from workshop.quiz import questions, score
@@ -13,8 +18,30 @@ from workshop.quiz import questions, score
 
 @pytest.mark.parametrize("minutes", plans())
 def test_a_plan_takes_the_minutes_that_its_name_says(minutes: int) -> None:
-    assert sum(takes for takes, _ in plans()[minutes]["parts"]) == minutes
+    assert sum(takes for takes, *_ in plans()[minutes]["parts"]) == minutes
     assert lines(minutes)[-1].split() == [str(minutes), "end"]
+
+
+@pytest.mark.parametrize("minutes", plans())
+def test_what_a_plan_has_typed_or_opened_is_there(minutes: int) -> None:
+    """A word of the workshop, a command that loadtest takes, or a page with its presets."""
+    plan = plans()[minutes]
+    for each in [*plan.get("before", ()), *(used for part in plan["parts"] for used in part[2:])]:
+        if each.startswith("$ make workshop ARGS="):
+            word, *rest = shlex.split(shlex.split(each)[3].partition("=")[2])
+            assert (word, rest[0].isdigit()) == ("quiz", True), each
+        elif each.startswith("$ "):
+            _, make, name, *arguments = shlex.split(each)
+            assert make == "make"
+            given = parse([name, *shlex.split(" ".join(arguments).partition("=")[2])], None)
+            assert set(given.lock) <= set(EXPECTED)
+            assert set(given.fault or ()) <= set(FAULTS)
+        elif each.startswith("/"):
+            asked = dict(parse_qsl(urlsplit(each).query))
+            assert int(asked.pop("lesson", "1")) in lessons()
+            assert asked.pop("lock", "none") in EXPECTED
+            assert asked == {}
+            assert urlsplit(each).fragment in ("", "steps")
 
 
 def test_there_are_plans_for_45_90_and_180_minutes() -> None:

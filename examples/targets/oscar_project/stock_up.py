@@ -1,6 +1,8 @@
-"""Put one product up for sale: python -m oscar_project.stock_up, after migrate."""
+"""Put one product up for sale, unless there is one: python -m oscar_project.stock_up."""
 
 from __future__ import annotations
+
+import sys
 
 import django
 
@@ -8,6 +10,8 @@ django.setup()
 
 from oscar.core.loading import get_model  # noqa: E402
 
+if get_model("partner", "StockRecord").objects.exists():
+    sys.exit()
 made = get_model("catalogue", "ProductClass").objects.create(
     name="thing", track_stock=True, requires_shipping=False
 )
@@ -19,4 +23,3 @@ get_model("partner", "StockRecord").objects.create(
     price=10,
     num_in_stock=0,
 )
-print(product.pk)

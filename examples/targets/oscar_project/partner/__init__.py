@@ -1,0 +1,3 @@
+"""Oscar's partner app with one method changed, as its guide customises a model: --repaired."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""pretix's own settings, and one event with one ticket."""
+
+from __future__ import annotations

@@ -1,0 +1,34 @@
+"""A shop installed from packages, rushed as a stranger would: it oversells, and repaired not.
+
+Not in `make test`: pip installs its packages here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from servers.embedded import ROOT
+
+
+@pytest.mark.parametrize(
+    ("repaired", "verdict"),
+    [([], "oversold"), (["--repaired"], "exact")],
+    ids=["as-is", "repaired"],
+)
+def test_the_fastapi_shop_oversells_until_its_line_is_repaired(
+    repaired: list[str], verdict: str
+) -> None:
+    command = ["-m", "examples.targets", "fastapi", *repaired, "--rush", "1", "--expect", verdict]
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert verdict.upper() in done.stdout

@@ -1,0 +1,146 @@
+"""What is said of a target that is wrong: its file, and how it reads an answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.rush.reading import read
+from loadtest.target import Target, TargetError
+from loadtest.target.answer import NONE
+from loadtest.target.errors import call
+from loadtest.target.loading import load
+from loadtest.tests.lying_target import Shown, rushed
+
+WHOLE = """
+from loadtest.target import Target, sold
+
+class MyShop(Target):
+    def open(self, stock): ...
+    def buy(self, buyer): ...
+    def read(self, response): return sold()
+    def orders(self): return 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (WHOLE.replace("def orders", "def order"), r"MyShop has no orders\. orders\(\) has to ret"),
+        (WHOLE.replace("def buy", "def by").replace("def read", "def red"), "no buy and no read"),
+        (WHOLE.replace("(Target)", ""), "has to define one subclass .* there: none"),
+        (WHOLE + "class Other(MyShop): ...", "there: MyShop, Other"),
+        (WHOLE + "1 / 0", "my_shop.py cannot be imported: ZeroDivisionError"),
+        (WHOLE.replace("class", "clas"), "my_shop.py cannot be imported: SyntaxError"),
+        (
+            WHOLE + "    def __init__(self, host): self.x = {}['dsn']",
+            r"line 9: __init__\(\) raised",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused_with_what_to_do(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "my_shop.py"
+    file.write_text(text)
+    with pytest.raises(TargetError, match=says):
+        load(file, "http://127.0.0.1:9")
+
+
+def test_a_file_that_is_not_there_is_refused() -> None:
+    with pytest.raises(TargetError, match=r"there is no file nowhere\.py"):
+        load("nowhere.py", "http://127.0.0.1:9")
+
+
+def test_a_target_has_the_name_of_its_file_unless_it_says_another(tmp_path: Path) -> None:
+    file = tmp_path / "my_shop.py"
+    file.write_text(WHOLE)
+    found = load(file, "http://127.0.0.1:9/")
+    assert (found.name, found.host) == ("my_shop", "http://127.0.0.1:9")
+
+
+def test_an_exception_names_its_line_and_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "my_shop.py"
+    file.write_text(WHOLE.replace("return 0", "return self.nothing"))
+    target = load(file, "http://127.0.0.1:9")
+    with pytest.raises(TargetError, match=r"my_shop.py, line 8: orders\(\) raised AttributeError"):
+        call(target, target.orders)
+
+
+@pytest.mark.parametrize(
+    ("shows", "says"),
+    [
+        (None, r"orders\(\) returned None; return a whole number, or a list of Order"),
+        ("4", "returned '4'"),
+        (True, "returned True"),
+        ([(1, "buyer-0")], r"returned \(1, 'buyer-0'\); return Orders in its list"),
+    ],
+)
+def test_orders_that_are_none_are_refused(shows: Any, says: str) -> None:
+    with pytest.raises(TargetError, match=says):
+        rushed(Shown(shows, 0, showed=shows), "ss")
+
+
+def test_a_stock_that_is_no_number_is_refused() -> None:
+    target = Shown(4, 0)
+    target.lefts = ["4", 0]  # type: ignore[list-item]
+    with pytest.raises(TargetError, match=r"stock\(\) returned '4'"):
+        rushed(target, "ss")
+
+
+def test_a_target_is_not_abstract_by_accident() -> None:
+    for name in ("open", "buy", "read", "orders"):
+        with pytest.raises(NotImplementedError):
+            getattr(Target("http://127.0.0.1"), name)(*([1] if name != "orders" else []))
+
+
+# --- an answer that is read ----------------------------------------------------------------------
+
+
+class Response:
+    def __init__(self, status: int, text: str = "", kind: str = "application/json") -> None:
+        self.status_code = status
+        self.text = text
+        self.headers = {"Content-Type": kind}
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Reads(Shown):
+    def __init__(self, returns: Any = None) -> None:
+        super().__init__(0, None)
+        self.returns = returns
+
+    def read(self, response: Any) -> Any:
+        return self.returns or response.json()["outcome"]
+
+
+def test_no_answer_is_not_read() -> None:
+    assert read(Reads(), Response(0)) == NONE
+
+
+def test_a_page_in_the_place_of_json_is_shown_with_what_it_may_mean() -> None:
+    page = Response(200, "<!doctype html>\n<title>Log in</title>", "text/html; charset=utf-8")
+    with pytest.raises(TargetError) as found:
+        read(Reads(), page)
+    assert "read() raised JSONDecodeError" in str(found.value)
+    assert "200, text/html: '<!doctype html> <title>Log in</title>'" in str(found.value)
+    assert "does prepare() log in and send the CSRF token?" in str(found.value)
+
+
+def test_an_error_of_the_server_that_cannot_be_read_leaves_open_what_happened() -> None:
+    answer = read(Reads(), Response(502, "<h1>Bad gateway</h1>", "text/html"))
+    assert (answer.outcome, answer.open) == ("error", True)
+    assert "Bad gateway" in answer.why
+
+
+def test_an_answer_that_is_none_is_refused() -> None:
+    with pytest.raises(TargetError, match=r"read\(\) returned 'sold' for 200"):
+        read(Reads("sold"), Response(200))
+
+
+def test_a_purchase_that_returns_no_response_is_refused() -> None:
+    with pytest.raises(TargetError, match=r"buy\(\) returned None; return the response"):
+        read(Reads(), None)
