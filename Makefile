@@ -3,6 +3,7 @@
 # make matrix every strategy, each held against its expected verdict
 # make faults every fault made for real, each strategy held against its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
+# make growth rushes of 200 to 5,000 buyers: seconds, memory, threads, processors
 # make bench  RedisLock beside other locks, and its rush beside the floor
 # make http-servers  slow clients and a restart against the nodes' HTTP and other servers
 # make test   the whole test suite, on real PostgreSQL and Valkey
@@ -36,7 +37,7 @@ export PYTHONUTF8 := 1
 unexport PYTHONSAFEPATH
 
 .PHONY: example-shop
-.PHONY: doctor demo matrix faults chaos bench serve workshop http-servers readme screenshots test
+.PHONY: doctor demo matrix growth faults chaos bench serve workshop http-servers readme screenshots test
 .PHONY: test-fast test-whole test-workshop fuzz lint hooks lock audit sbom licences install install-dev clean
 
 # With .venv it also starts the servers; without it any Python will do.
@@ -55,6 +56,9 @@ faults: install
 
 chaos: install
 	@exec $(BIN)/python -m loadtest chaos $(ARGS)
+
+growth: install
+	@exec $(BIN)/python -m loadtest growth $(ARGS)
 
 bench: install-dev
 	@$(BIN)/python -m locks.bench
