@@ -1,4 +1,4 @@
-"""make readme: put the latest results into README.md, docs/faults.md and docs/http-servers.md."""
+"""make readme: put the latest results into README.md and the pages of docs/ that have tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from loadtest.commands.growth import SIZES
 from loadtest.commands.http_servers import SERVERS
 from loadtest.commands.run import Setting
 from loadtest.expected import BEYOND_LOCKS
@@ -64,6 +65,28 @@ def is_contrast(runs: Sequence[Run]) -> bool:
     return same and [run["lock"] for run in runs] == list(usual.locks)
 
 
+def is_growth(runs: Sequence[Run]) -> bool:
+    """Whether these are rushes of the usual sizes, all of them made, and nobody was refused."""
+    sizes = {run["buyers"] for run in runs if "grown" in run}
+    return sizes >= set(SIZES) and not _limits(runs) - {0} and all("grown" in run for run in runs)
+
+
+def is_waiting_room(runs: Sequence[Run]) -> bool:
+    """Whether these are rushes with a waiting room and without."""
+    return len(_limits(runs)) > 1 and 0 in _limits(runs) and all("grown" in run for run in runs)
+
+
+def _limits(runs: Sequence[Run]) -> set[int]:
+    return {run["grown"]["max_waiting"] for run in runs if "grown" in run}
+
+
+#: The tables of docs/scale.md that `growth` writes.
+GROWN: dict[str, Callable[[Sequence[Run]], bool]] = {
+    "growth": is_growth,
+    "waiting": is_waiting_room,
+}
+
+
 def has_every_server(table: Path) -> bool:
     """Whether this http-servers.md is of a run of every server."""
     return len(json.loads(table.with_suffix(".json").read_text())) == len(SERVERS)
@@ -89,6 +112,10 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     if servers := next(filter(has_every_server, tables), None):
         page = root / "docs" / "http-servers.md"
         page.write_text(with_table(page.read_text(), "http-servers", servers.read_text()))
+    for name, whole in GROWN.items():
+        if table := newest(results, "growth.md", whole):
+            page = root / "docs" / "scale.md"
+            page.write_text(with_table(page.read_text(), name, table.read_text()))
     return 0
 
 
