@@ -29,9 +29,9 @@ SIZES = (200, 1000, 2000, 5000)
 #: Buyers of the small rush after which the memory of nodes without buyers is measured: what is
 #: imported and opened by the first purchases is no buyer's.
 FEW = 20
-#: Rushes take longer than the usual deadline from so many buyers on; so many are answered in a
-#: second at least, on two processors.
-SLOWEST = 80
+#: Buyers of a large rush give up after a second for each so many of them, so that the rush has a
+#: verdict on a slow machine too.
+A_SECOND_FOR = 20
 
 LEGEND = """
 KB/buyer: memory of all nodes from a few threads and no buyer to the peak of the rush, per buyer
@@ -73,7 +73,7 @@ def run(plan: Plan, setting: Setting, console: Console) -> int:
             base = _base(replace(setting, nodes=nodes), out)
             for buyers, limit, lock in product(plan.sizes, plan.limits, locks):
                 chosen = replace(setting, buyers=buyers, nodes=nodes, max_waiting=limit)
-                chosen = replace(chosen, deadline=max(setting.deadline, buyers / SLOWEST))
+                chosen = replace(chosen, deadline=max(setting.deadline, buyers / A_SECOND_FOR))
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}{_limited(limit)}")
                 with _failing(runs, chosen, lock), _started(chosen, out) as (stack, crowd):
                     runs.append(_one(stack, crowd, chosen, lock, base))
