@@ -36,7 +36,8 @@ A_SECOND_FOR = 20
 LEGEND = """
 KB/buyer: memory of all nodes from a few threads and no buyer to the peak of the rush, per buyer
 request p99: of each single request; buyer p99: until the buyer's last answer
-% of one processor: nodes (their busiest process), PostgreSQL, Valkey, Locust, the whole machine"""
+CPU ms/buyer: processor time of the nodes, PostgreSQL, Valkey, Locust, divided by the buyers
+busiest %, machine %: of one processor, the nodes' busiest process and all that ran on the machine"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,8 @@ def _one(stack: Stack, buyers: Buyers, setting: Setting, lock: str, base: float)
     return {**done, "grown": grown}
 
 
+#: Of which CPU ms/buyer is shown, in this order.
+PARTS = ("nodes", "PostgreSQL", "Valkey", "Locust")
 #: The columns after lock and verdict.
 COLUMNS: Mapping[str, Callable[[Run], str]] = {
     "buyers": lambda run: str(run["buyers"]),
@@ -163,18 +166,19 @@ COLUMNS: Mapping[str, Callable[[Run], str]] = {
     "nodes MB": lambda run: f"{run['grown']['peak_mb']:.0f}",
     "KB/buyer": lambda run: f"{run['grown']['kb_per_buyer']:.0f}",
     "threads": lambda run: str(run["grown"]["threads"]),
-    "% of one processor": lambda run: _busy(run["grown"]["cpu"]),
+    "CPU ms/buyer": lambda run: ", ".join(_per_buyer(run, part) for part in PARTS),
+    "busiest %": lambda run: f"{run['grown']['cpu'].get('nodes (one)', 0):.0f}",
+    "machine %": lambda run: f"{run['grown']['cpu'][MACHINE]:.0f}",
 }
 
 
-def _busy(cpu: Mapping[str, float]) -> str:
-    """For instance `160 (42), 20, 3, 60, 190`."""
-    nodes = f"{cpu['nodes']:.0f} ({cpu.get('nodes (one)', cpu['nodes']):.0f})"
-    others = [f"{cpu[name]:.0f}" if name in cpu else "-" for name in OTHERS]
-    return ", ".join([nodes, *others])
-
-
-OTHERS = ("PostgreSQL", "Valkey", "Locust", MACHINE)
+def _per_buyer(run: Run, part: str) -> str:
+    """Milliseconds of processor that a part took for a buyer. Other work on the machine makes a
+    rush longer, and this hardly."""
+    percent = run["grown"]["cpu"].get(part)
+    if percent is None:
+        return "-"
+    return f"{percent / 100 * run['duration_s'] * 1000 / run['buyers']:.1f}"
 
 
 def _cells(run: Run) -> list[str]:

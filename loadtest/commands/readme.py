@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from loadtest.commands.growth import SIZES
+from loadtest.commands import growth
 from loadtest.commands.http_servers import SERVERS
 from loadtest.commands.run import Setting
 from loadtest.expected import BEYOND_LOCKS
@@ -68,7 +68,11 @@ def is_contrast(runs: Sequence[Run]) -> bool:
 def is_growth(runs: Sequence[Run]) -> bool:
     """Whether these are rushes of the usual sizes, all of them made, and nobody was refused."""
     sizes = {run["buyers"] for run in runs if "grown" in run}
-    return sizes >= set(SIZES) and not _limits(runs) - {0} and all("grown" in run for run in runs)
+    return (
+        sizes >= set(growth.SIZES)
+        and not _limits(runs) - {0}
+        and all("grown" in run for run in runs)
+    )
 
 
 def is_waiting_room(runs: Sequence[Run]) -> bool:
@@ -115,7 +119,7 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     for name, whole in GROWN.items():
         if table := newest(results, "growth.md", whole):
             page = root / "docs" / "scale.md"
-            page.write_text(with_table(page.read_text(), name, table.read_text()))
+            page.write_text(with_table(page.read_text(), name, growth.markdown(_summary(table))))
     return 0
 
 

@@ -161,7 +161,7 @@ def test_a_line_has_every_figure_and_one_that_was_not_made_has_none() -> None:
     lines = growth.markdown(summary(grown(1000, limit=5), NOT_MADE)).splitlines()
     assert lines[2] == (
         "| `redis` | **EXACT** | 1000 | 2 | 5 | 2.00 | 2.00 | 900 | 1990 | 40 | 20 | 240 | 41 "
-        "| 440 | 160 (88), -, 3, 61, 199 |"
+        "| 440 | 3.2, -, 0.1, 1.2 | 88 | 199 |"
     )
     assert lines[3].startswith("| `redis` | **NOT_RUN** | 5000 |  | ")
     assert {line.count("|") for line in lines[:4]} == {len(growth.COLUMNS) + 3}
