@@ -37,7 +37,7 @@ LEGEND = """
 KB/buyer: memory of all nodes from a few threads and no buyer to the peak of the rush, per buyer
 request p99: of each single request; buyer p99: until the buyer's last answer
 CPU ms/buyer: processor time of the nodes, PostgreSQL, Valkey, Locust, divided by the buyers
-busiest %, machine %: of one processor, the nodes' busiest process and all that ran on the machine"""
+busiest %, machine %: of one processor, the nodes' busiest process and all that ran there"""
 
 
 @dataclass(frozen=True, slots=True)
