@@ -26,6 +26,8 @@ from loadtest.stack.usage import MACHINE, MB, Usage, look, parts
 #: Hand-over in Redis, and the database's own queue.
 LOCKS = ("redis", "row-lock")
 SIZES = (200, 1000, 2000, 5000)
+#: What serves the nodes unless --server names another one: a thread for each buyer.
+THREADS = "gthread"
 #: Buyers of the small rush after which the memory of nodes without buyers is measured: what is
 #: imported and opened by the first purchases is no buyer's.
 FEW = 20
@@ -137,8 +139,10 @@ def _one(stack: Stack, buyers: Buyers, setting: Setting, lock: str, base: float)
     with Usage(parts(stack, buyers=buyers.pid)) as usage:
         done = rush(buyers, setting, lock)
     grown: Grown = {
+        "server": getattr(setting, "server", THREADS),
         "nodes": setting.nodes,
         "workers": setting.workers,
+        "locust_workers": getattr(setting, "locust_workers", 1),
         "max_waiting": setting.max_waiting,
         "base_mb": round(base, 1),
         "idle_mb": round(usage.samples[0].memory / MB, 1),
@@ -204,11 +208,14 @@ def markdown(summary: Summary) -> str:
     for run in summary["runs"]:
         first = [report.named(run, code="`"), f"**{run['verdict'].upper()}**"]
         lines.append(f"| {' | '.join([*first, *_cells(run)])} |")
-    machine, first_run = summary["machine"], summary["runs"][0]
+    machine = summary["machine"]
+    first_made = next(run for run in summary["runs"] if "grown" in run)
+    grown = first_made["grown"]
+    waits = "a thread for each buyer" if grown["server"] == THREADS else "no thread for a buyer"
     where = (
-        f"{first_run['initial_stock']} units, {summary['workers']} workers a node, a thread for "
-        f"each buyer; {machine['cpus']} CPUs, Python {machine['python']}, PostgreSQL "
-        f"{machine['postgres']}, {machine['redis']}; {summary['started'][:10]}; "
-        "`make growth`."
+        f"{first_made['initial_stock']} units; {grown['server']}, {waits}, {grown['workers']} "
+        f"processes a node, {grown['locust_workers']} of Locust; {machine['cpus']} CPUs, Python "
+        f"{machine['python']}, PostgreSQL {machine['postgres']}, {machine['redis']}; "
+        f"{summary['started'][:10]}; `make growth`."
     )
     return "\n".join([*lines, "", where]) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from loadtest.commands import growth
@@ -12,7 +13,7 @@ from loadtest.commands.http_servers import SERVERS
 from loadtest.commands.run import Setting
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS
-from loadtest.judge.run import Run, Summary
+from loadtest.judge.run import Grown, Run, Summary
 from loadtest.report import tables as report
 from loadtest.stack.results import RESULTS
 
@@ -65,28 +66,30 @@ def is_contrast(runs: Sequence[Run]) -> bool:
     return same and [run["lock"] for run in runs] == list(usual.locks)
 
 
-def is_growth(runs: Sequence[Run]) -> bool:
-    """Whether these are rushes of the usual sizes, all of them made, and nobody was refused."""
-    sizes = {run["buyers"] for run in runs if "grown" in run}
-    return (
-        sizes >= set(growth.SIZES)
-        and not _limits(runs) - {0}
-        and all("grown" in run for run in runs)
-    )
+def is_growth(runs: Sequence[Run], *, server: str = growth.THREADS) -> bool:
+    """Whether these are rushes of the usual sizes on such nodes, all of them made, and nobody was
+    refused."""
+    found = _grown(runs)
+    limits, servers = ({one[name] for one in found} for name in ("max_waiting", "server"))
+    usual = {run["buyers"] for run in runs} >= set(growth.SIZES)
+    return usual and len(found) == len(runs) and limits == {0} and servers == {server}
 
 
 def is_waiting_room(runs: Sequence[Run]) -> bool:
     """Whether these are rushes with a waiting room and without."""
-    return len(_limits(runs)) > 1 and 0 in _limits(runs) and all("grown" in run for run in runs)
+    found = _grown(runs)
+    limits = {one["max_waiting"] for one in found}
+    return len(found) == len(runs) and 0 in limits and len(limits) > 1
 
 
-def _limits(runs: Sequence[Run]) -> set[int]:
-    return {run["grown"]["max_waiting"] for run in runs if "grown" in run}
+def _grown(runs: Sequence[Run]) -> list[Grown]:
+    return [run["grown"] for run in runs if "grown" in run]
 
 
 #: The tables of docs/scale.md that `growth` writes.
 GROWN: dict[str, Callable[[Sequence[Run]], bool]] = {
     "growth": is_growth,
+    "growth-asgi": partial(is_growth, server="asgi"),
     "waiting": is_waiting_room,
 }
 

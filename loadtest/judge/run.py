@@ -42,7 +42,9 @@ class Grown(TypedDict):
     """What a rush of `growth` took beside its seconds. Memory is that of the nodes, in MB of
     proportional set size: a page that n processes share counts as 1/n in each.
 
+    server          what served the nodes: `gthread`, or another that --server named
     nodes, workers  nodes, and processes in each
+    locust_workers  processes that the buyers were in
     max_waiting     SHOP_MAX_WAITING; 0: no limit
     base_mb         with one thread in each process, after a small rush
     idle_mb         with the threads of this rush, before it
@@ -53,8 +55,10 @@ class Grown(TypedDict):
                     busiest process as `... (one)`, and of the machine, whoever used it
     """
 
+    server: str
     nodes: int
     workers: int
+    locust_workers: int
     max_waiting: int
     base_mb: float
     idle_mb: float

@@ -112,7 +112,9 @@ def test_every_other_command_takes_one_number_as_before() -> None:
 # --- the table, and where it goes ---------------------------------------------------------------
 
 
-def grown(buyers: int, limit: int = 0, lock: str = "redis") -> dict[str, Any]:
+def grown(
+    buyers: int, limit: int = 0, lock: str = "redis", server: str = growth.THREADS
+) -> dict[str, Any]:
     cpu = {"nodes": 160.4, "nodes (one)": 88.0, "Valkey": 3.0, "Locust": 61.0, "machine": 199.0}
     return {
         "lock": lock,
@@ -127,8 +129,10 @@ def grown(buyers: int, limit: int = 0, lock: str = "redis") -> dict[str, Any]:
         "buy_ms": {"p50": 1.0, "p95": 2.0, "p99": 1990.0, "max": 2000.0},
         "requests": {"asked": 300, "full": 40, "p50": 1.0, "p99": 900.0, "max": 950.0},
         "grown": {
+            "server": server,
             "nodes": 2,
             "workers": 2,
+            "locust_workers": 1,
             "max_waiting": limit,
             "base_mb": 200.0,
             "idle_mb": 210.0,
@@ -173,13 +177,14 @@ def test_the_page_takes_each_of_its_tables_from_the_newest_run_that_is_whole(
 ) -> None:
     page = tmp_path / "docs" / "scale.md"
     page.parent.mkdir()
-    tables = ("growth", "waiting")
+    tables = ("growth", "waiting", "growth-asgi")
     page.write_text("\n".join(f"{readme.begin(name)}\n{readme.end(name)}" for name in tables))
     (tmp_path / "README.md").write_text("")
     sizes = [grown(size) for size in growth.SIZES]
     for number, runs in enumerate(
         [
             sizes,
+            [grown(size, server="asgi") for size in (*growth.SIZES, 20_000)],
             [grown(1000), grown(1000, limit=10)],
             [grown(1000)],  # of one size: neither table's
             [*sizes, NOT_MADE],  # not whole
@@ -191,7 +196,11 @@ def test_the_page_takes_each_of_its_tables_from_the_newest_run_that_is_whole(
         (folder / "summary.json").write_text(json.dumps(summary(*runs)))
         (folder / "growth.md").write_text(growth.markdown(summary(*runs)))
     readme.main(tmp_path / "results", tmp_path)
-    first, second = page.read_text().split(readme.begin("waiting"))
-    assert first.count("**EXACT**") == len(growth.SIZES)
-    assert second.count("**EXACT**") == 2
-    assert "| 10 |" in second
+    threads, rest = page.read_text().split(readme.begin("waiting"))
+    waiting, asgi = rest.split(readme.begin("growth-asgi"))
+    assert threads.count("**EXACT**") == len(growth.SIZES)
+    assert "a thread for each buyer" in threads
+    assert waiting.count("**EXACT**") == 2
+    assert "| 10 |" in waiting
+    assert asgi.count("**EXACT**") == len(growth.SIZES) + 1
+    assert "no thread for a buyer" in asgi
