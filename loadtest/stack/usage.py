@@ -136,9 +136,15 @@ def look(watched: Mapping[str, Sequence[psutil.Process]]) -> Sample:
                 if part == NODES:
                     threads += process.num_threads()
                     memory += _memory(process)
-    busy = psutil.cpu_times()
-    cpu[MACHINE] = {0: sum(busy) - busy.idle - getattr(busy, "iowait", 0.0)}
+    cpu[MACHINE] = {0: _busy()}
     return Sample(time.monotonic(), memory, threads, cpu)
+
+
+def _busy() -> float:
+    """Seconds that the machine's processors have worked. A guest's time is in the user's already."""
+    times = psutil.cpu_times()
+    idle = ("idle", "iowait", "guest", "guest_nice")
+    return float(sum(times) - sum(getattr(times, name, 0.0) for name in idle))
 
 
 def _memory(process: psutil.Process) -> int:
