@@ -141,7 +141,7 @@ def look(watched: Mapping[str, Sequence[psutil.Process]]) -> Sample:
 
 
 def _busy() -> float:
-    """Seconds that the machine's processors have worked. A guest's time is in the user's already."""
+    """Seconds that the machine's processors have worked. A guest's time is its user's already."""
     times = psutil.cpu_times()
     idle = ("idle", "iowait", "guest", "guest_nice")
     return float(sum(times) - sum(getattr(times, name, 0.0) for name in idle))
