@@ -3,6 +3,7 @@
 # make matrix every strategy, each held against its expected verdict
 # make faults every fault made for real, each strategy held against its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
+# make growth rushes of 200 to 5,000 buyers: seconds, memory, threads, processors
 # make bench  RedisLock beside other locks, and its rush beside the floor
 # make load   sustained sales: closed or open model, one hot product or many
 # make http-servers  slow clients and a restart against the nodes' HTTP and other servers
@@ -37,8 +38,8 @@ export PYTHONUTF8 := 1
 unexport PYTHONSAFEPATH
 
 .PHONY: example-shop
-.PHONY: doctor demo matrix faults chaos bench load serve workshop http-servers readme screenshots test
-.PHONY: test-fast test-whole test-workshop fuzz lint hooks lock audit sbom licences install install-dev clean
+.PHONY: doctor demo matrix faults chaos bench load growth serve workshop http-servers readme screenshots
+.PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom licences install install-dev clean
 
 # With .venv it also starts the servers; without it any Python will do.
 doctor:
@@ -56,6 +57,9 @@ faults: install
 
 chaos: install
 	@exec $(BIN)/python -m loadtest chaos $(ARGS)
+
+growth: install
+	@exec $(BIN)/python -m loadtest growth $(ARGS)
 
 bench: install-dev
 	@$(BIN)/python -m locks.bench
@@ -95,8 +99,8 @@ test-workshop: install-dev
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,\
   compose contrast database_proofs export fault_choice fault_proofs fault_steps faults_command \
-  history html_report judge_by_chance load_command load_conductor load_figures lock_rules \
-  measure neutered_faults open_answers open_model planted report rules rush target \
+  growth history html_report judge_by_chance load_command load_conductor load_figures \
+  lock_rules measure neutered_faults open_answers open_model planted report rules rush target \
   target_asking target_wrong terminal timeline verdict))
 
 test-fast: install-dev

@@ -4,6 +4,7 @@ demo   the same rush under each lock, with a verdict each (the default)
 matrix every strategy under the rush, each compared with its expected verdict
 faults every fault made for real, each strategy compared with its expected verdict
 chaos  random faults at random times during rushes of the sound strategies
+growth rushes of more and more buyers: seconds, memory, threads and processors that each takes
 bench  the rush under `redis` compared with other locks and the floor, in interleaved rounds
 target the rush against a shop of your own: target my_shop.py --host http://127.0.0.1:8001
 load   sustained sales: buyers who keep coming, at a rate or one purchase after the other
@@ -19,7 +20,7 @@ import sys
 
 from rich.console import Console
 
-from loadtest.commands import bench, chaos, demo, load, matrix, serve, target
+from loadtest.commands import bench, chaos, demo, growth, load, matrix, serve, target
 from loadtest.commands import faults as command
 from loadtest.commands.arguments import parse
 from loadtest.commands.run import CONTRAST, Setting
@@ -78,6 +79,8 @@ def _run(given: argparse.Namespace, console: Console) -> int:
         mine=given.mine or "",
         **{name: getattr(given, name) for name in SIZES if getattr(given, name) is not None},
     )
+    if given.command == "growth":
+        return growth.run(growth.plan(given), setting, console)
     return COMMANDS[given.command](setting, console)
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import random
 import sys
 import time
 from typing import Any
@@ -35,15 +34,12 @@ from loadtest.rush.rush import Rush
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target import Answer
 from loadtest.target import Buyer as Person
-from loadtest.target.answer import CORRECT
+from loadtest.target.answer import CORRECT, pause_after
 from loadtest.target.errors import TargetError, call
 from loadtest.target.hosts import name_of
 from servers.loopback import ask_loopback_directly
 
 logger = logging.getLogger("loadtest")
-
-#: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
-PAUSE = (0.2, 0.6)
 
 #: The present rush, or the last one.
 rush: Rush | None = None
@@ -98,7 +94,7 @@ class Buyer(FastHttpUser):
         answer = self._ask(rush, person)
         answered = time.monotonic()
         while rush.asks_again(answer):
-            gevent.sleep(random.uniform(*PAUSE))
+            gevent.sleep(pause_after(answer))
             answer = self._ask(rush, person)
         reply = Reply(person.key, answer.outcome, answer.order)  # type: ignore[arg-type]
         rush.leave(reply, Interval(sent, answered, time.monotonic()))

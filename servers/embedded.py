@@ -55,19 +55,25 @@ _attached_by: int | None = None
 def provide_urls() -> None:
     """Set DATABASE_URL and REDIS_URL where they are unset, and start the servers for them.
 
-    With REDIS_SENTINELS no REDIS_URL is needed. Called by what a person starts (manage.py, pytest,
+    A file named in DATABASE_URL_FILE or REDIS_URL_FILE sets them too; the shop reads it. With
+    REDIS_SENTINELS no REDIS_URL is needed. Called by what a person starts (manage.py, pytest,
     the load test), never by a worker.
     """
     read_env()
-    if not os.environ.get("DATABASE_URL"):
+    if not _is_set("DATABASE_URL"):
         attach()
         os.environ["DATABASE_URL"] = create_database(DATABASE, keep=True)
         _note("DATABASE_URL")
-    if not os.environ.get("REDIS_URL") and not os.environ.get("REDIS_SENTINELS"):
+    if not _is_set("REDIS_URL") and not _is_set("REDIS_SENTINELS"):
         attach()
         with registry(VAR) as users:
             os.environ["REDIS_URL"] = f"redis://127.0.0.1:{users['valkey']['port']}"
         _note("REDIS_URL")
+
+
+def _is_set(name: str) -> bool:
+    """Whether the environment has this variable, or names a file that has its value."""
+    return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
 
 
 def _note(name: str) -> None:
@@ -92,7 +98,7 @@ def attach() -> None:
     if _attached_by == os.getpid():
         return
     ask_loopback_directly()
-    if not os.environ.get("DATABASE_URL"):
+    if not _is_set("DATABASE_URL"):
         forget_libpq_variables()
     end_on_hangup_and_sigterm()
     undo = ExitStack()

@@ -31,6 +31,7 @@ from shop.probe import point
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES
 from shop.throttle import admit
+from shop.waiting_room import admitted
 
 logger = logging.getLogger("shop.checkout")
 
@@ -48,7 +49,8 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
     with _named_errors(attempt):
         require_on_sale(attempt.product)
         admit(address=address)
-        receipt = _buy(attempt)
+        with admitted(attempt.product):  # however its strategy waits, and for a repeat too
+            receipt = _buy(attempt)
     note(outcome="replayed" if receipt.replayed else "sold")
     return receipt
 

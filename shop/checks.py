@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from django.conf import settings
@@ -155,6 +156,29 @@ def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
         for name in names
         if not getattr(settings, name) > 0
     ]
+
+
+@register()
+def check_waiting_room(**kwargs: Any) -> list[CheckMessage]:
+    most, threads = settings.SHOP_MAX_WAITING, int(os.environ.get("WEB_THREADS", "100"))
+    if most < 0:
+        return [
+            Error(
+                f"SHOP_MAX_WAITING is {most}: every purchase would be refused.",
+                hint="Give a number of buyers, 0 for no limit.",
+                id="shop.E020",
+            )
+        ]
+    if most and most + 1 >= threads:
+        return [
+            Warning(
+                f"SHOP_MAX_WAITING is {most}, a process sells with {threads} threads: nobody would "
+                "be refused, for buyers beyond that wait in the process's own queue.",
+                hint="Keep SHOP_MAX_WAITING + 1 < WEB_THREADS.",
+                id="shop.W020",
+            )
+        ]
+    return []
 
 
 @register()

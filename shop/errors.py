@@ -110,6 +110,13 @@ class Throttled(ShopError):
         self.retry_after = seconds
 
 
+class Full(ShopError):
+    text = "Too many buyers wait for this product; nothing was sold. Ask again with the same key."
+    status = 429
+    outcome = "full"
+    retry_after = 1
+
+
 class Forbidden(ShopError):
     text = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
     status = 403

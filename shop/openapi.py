@@ -17,6 +17,7 @@ from shop.errors import (
     Busy,
     CommitUnknown,
     Forbidden,
+    Full,
     KeyReused,
     LengthRequired,
     Lost,
@@ -179,8 +180,8 @@ def description() -> Schema:
         "parameters": [*query_of(wish()), key],
         "requestBody": body_of(object_of({}, wish())),
         "responses": answers(
-            *(BadInput, UnknownProduct, SoldOut, SaleOver, LengthRequired, KeyReused, Throttled),
-            *(Busy, Lost, Unavailable, CommitUnknown),
+            *(BadInput, UnknownProduct, SoldOut, SaleOver, LengthRequired, KeyReused),
+            *(Throttled, Full, Busy, Lost, Unavailable, CommitUnknown),
             _201=answer(sold, "Sold."),
             _200=answer(again, "This key has bought before: its order."),
         ),

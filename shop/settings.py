@@ -72,6 +72,9 @@ SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
 SHOP_LOCK_MAX_HOLD: float = env.float("SHOP_LOCK_MAX_HOLD", default=max(10.0, SHOP_LOCK_TTL))
 #: Seconds that a buyer queues for a lock before the answer is `busy`.
 SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
+#: Purchases of one product that may wait in a process beside the one that sells; more are answered
+#: 429 at once. 0: no bound but WEB_THREADS, whose others wait in the process's queue.
+SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
 #: Longest hold that a demo may ask for, milliseconds. Shorter than the database's timeouts.
 SHOP_LONGEST_HOLD_MS = 5_000
 

@@ -59,7 +59,7 @@ WHOLE = (
         for name in (
             *("attacks_from_the_web", "content_security", "demo", "faults", "html_report_page"),
             *("leaves_nothing", "load", "load_page", "locust", "locust_page"),
-            *("neutered_for_real", "page", "page_steps", "page_workshop"),
+            *("neutered_for_real", "page", "page_steps", "page_workshop", "growth_for_real"),
             *("planted_shops", "readme", "restart_of_a_node", "sentinels", "serve", "slow_clients"),
         )
     ),

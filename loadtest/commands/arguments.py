@@ -20,7 +20,7 @@ def arrivals(text: str) -> str:
 
 
 #: The commands that run rushes, and those that break something.
-RUSHES = ("demo", "matrix", "bench")
+RUSHES = ("demo", "matrix", "bench", "growth")
 BREAKING = ("faults", "chaos")
 COMMANDS = (*RUSHES, "load", "serve", *BREAKING, "target")
 #: What sustained sales alone take: a parser, and what it says. plan.Plan has the words.
@@ -44,7 +44,7 @@ LOAD: dict[str, tuple[Callable[[str], object], str]] = {
 EXPECTED = ("exact", "oversold")
 #: Which commands take which argument; all take --verbose.
 TAKEN_BY = {
-    "lock": ("demo", "matrix", "load", "faults", "serve"),
+    "lock": ("demo", "matrix", "load", "growth", "faults", "serve"),
     "fault": ("faults",),
     "seed": (*BREAKING, "load"),
     "minutes": ("chaos",),
@@ -54,6 +54,7 @@ TAKEN_BY = {
     "nodes": (*RUSHES, "load", "serve"),
     "workers": (*RUSHES, "load", "serve"),
     "repeat": ("matrix", "bench", "target"),
+    "max_waiting": ("growth",),
     "mine": ("serve",),
     "host": ("target",),
     "deadline": ("target",),
@@ -84,12 +85,13 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("fault", names, "faults, comma-separated; default: all")
     add("seed", whole(0, 10**12 - 1), "faults: shuffle their order; chaos: repeat its faults")
     add("minutes", minutes, "how long; default: 2")
-    add("buyers", CROWD["user_count"], "default: 200")
+    add("buyers", several(CROWD["user_count"]), "default: 200; growth: several, 200,1000,2000,5000")
     add("stock", RUSH["stock"], "default: 100")
     add("hold_ms", whole(0, REFUSED_HOLD_MS - 1), "milliseconds between check and decrement")
-    add("nodes", whole(1, len(NAMES)), "default: 2")
+    add("nodes", several(whole(1, len(NAMES))), "default: 2; growth: several, 1,2,4")
     add("workers", whole(1, 16), "processes per node; default: 2")
     add("repeat", whole(1, 1000), "rounds; default: 1, bench 11")
+    add("max_waiting", several(whole(0, 10_000)), "several values of SHOP_MAX_WAITING; default: 0")
     add("mine", own_file, "a file of yours that sells as the lock `mine`")
     add("host", str, "address of your shop, http://127.0.0.1:8001 say")
     add("deadline", RUSH["deadline"], "seconds after which buyers give up; default: 60")
@@ -105,6 +107,14 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
                 f"--{name.replace('_', '-')} is for {', '.join(commands)}; "
                 f"{given.command} does not use it: leave it out"
             )
+    if given.command == "growth":
+        given.sizes, given.counts, given.limits = given.buyers, given.nodes, given.max_waiting
+        given.buyers = given.nodes = given.max_waiting = None
+    for name in ("buyers", "nodes"):
+        values = getattr(given, name) or [None]
+        if len(values) > 1:
+            parser.error(f"--{name} takes several numbers in growth alone: give one")
+        setattr(given, name, values[0])
     if given.command == "target" and not (given.file and given.host):
         parser.error("target needs a file and --host: target my_shop.py --host http://127.0.0.1:80")
     if given.command != "target" and given.file is not None:
@@ -125,6 +135,11 @@ def verdict(text: str) -> str:
     if text not in EXPECTED:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(EXPECTED)}")
     return text
+
+
+def several(kind: Callable[[str], object]) -> Callable[[str], list[object]]:
+    """A parser of values separated by commas. It raises ArgumentTypeError."""
+    return lambda text: [kind(name) for name in names(text)]
 
 
 def own_file(text: str) -> str:

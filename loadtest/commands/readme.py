@@ -1,18 +1,19 @@
-"""make readme: put the latest results into README.md, docs/faults.md, docs/http-servers.md and
-docs/scale.md."""
+"""make readme: put the latest results into README.md and the pages of docs/ that have tables."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from loadtest.commands import growth
 from loadtest.commands.http_servers import SERVERS
 from loadtest.commands.run import Setting
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS
-from loadtest.judge.run import Run, Summary
+from loadtest.judge.run import Grown, Run, Summary
 from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.stack.results import RESULTS
@@ -68,6 +69,34 @@ def is_contrast(runs: Sequence[Run]) -> bool:
     return same and [run["lock"] for run in runs] == list(usual.locks)
 
 
+def is_growth(runs: Sequence[Run], *, server: str = growth.THREADS) -> bool:
+    """Whether these are rushes of the usual sizes on such nodes, all of them made, and nobody was
+    refused."""
+    found = _grown(runs)
+    limits, servers = ({one[name] for one in found} for name in ("max_waiting", "server"))
+    usual = {run["buyers"] for run in runs} >= set(growth.SIZES)
+    return usual and len(found) == len(runs) and limits == {0} and servers == {server}
+
+
+def is_waiting_room(runs: Sequence[Run]) -> bool:
+    """Whether these are rushes with a waiting room and without."""
+    found = _grown(runs)
+    limits = {one["max_waiting"] for one in found}
+    return len(found) == len(runs) and 0 in limits and len(limits) > 1
+
+
+def _grown(runs: Sequence[Run]) -> list[Grown]:
+    return [run["grown"] for run in runs if "grown" in run]
+
+
+#: The tables of docs/scale.md that `growth` writes.
+GROWN: dict[str, Callable[[Sequence[Run]], bool]] = {
+    "growth": is_growth,
+    "growth-asgi": partial(is_growth, server="asgi"),
+    "waiting": is_waiting_room,
+}
+
+
 def has_every_server(table: Path) -> bool:
     """Whether this http-servers.md is of a run of every server."""
     return len(json.loads(table.with_suffix(".json").read_text())) == len(SERVERS)
@@ -121,6 +150,10 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
         page = root / "docs" / "http-servers.md"
         page.write_text(with_table(page.read_text(), "http-servers", servers.read_text()))
     write_load_tables(results, root / "docs" / "scale.md")
+    for name, whole in GROWN.items():
+        if table := newest(results, "growth.md", whole):
+            page = root / "docs" / "scale.md"
+            page.write_text(with_table(page.read_text(), name, growth.markdown(_summary(table))))
     return 0
 
 

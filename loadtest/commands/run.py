@@ -31,7 +31,7 @@ CONTRAST = ("none", "token", "redis")
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds; `mine` is a file
-    of one's own that serve adds as the strategy `mine`."""
+    of one's own that serve adds as the strategy `mine`; `max_waiting` is SHOP_MAX_WAITING."""
 
     locks: Sequence[str] = CONTRAST
     buyers: int = 200
@@ -44,6 +44,7 @@ class Setting:
     verbose: bool = False
     repeat: int = 1
     mine: str = ""
+    max_waiting: int = 0
 
     @property
     def threads(self) -> int:
@@ -151,6 +152,7 @@ def stack_for(setting: Setting, output: Output, *, extras: bool, record: bool = 
         progress=output.progress,
         extras=extras,
         record=record,
+        environment={"SHOP_MAX_WAITING": str(setting.max_waiting)},
     )
 
 

@@ -10,6 +10,7 @@ from loadtest.judge.sale_record import Finding, Record
 #: What to do about buyers whose last answer was this.
 REMEDY = {
     "throttled": "the shop limits purchases: unset BUY_RATE_LIMIT",
+    "full": "too many waited at a time: raise SHOP_MAX_WAITING, or a longer --deadline",
     "closed": "somebody opened another sale of the product meanwhile: repeat the run alone",
     "busy": "the lock was not free in time: fewer buyers, a shorter hold, or a longer --deadline",
     "unknown": "their requests were not answered: see the nodes' log",

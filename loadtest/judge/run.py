@@ -20,7 +20,52 @@ class Latency(TypedDict):
 
     p50: float
     p95: float
+    p99: float
     max: float
+
+
+class Requests(TypedDict):
+    """Every single request of a rush, those that asked again too; times in milliseconds.
+
+    asked  how many there were
+    full   how many of them were refused because too many waited (SHOP_MAX_WAITING)
+    """
+
+    asked: int
+    full: int
+    p50: float
+    p99: float
+    max: float
+
+
+class Grown(TypedDict):
+    """What a rush of `growth` took beside its seconds. Memory is that of the nodes, in MB of
+    proportional set size: a page that n processes share counts as 1/n in each.
+
+    server          what served the nodes: `gthread`, or another that --server named
+    nodes, workers  nodes, and processes in each
+    locust_workers  processes that the buyers were in
+    max_waiting     SHOP_MAX_WAITING; 0: no limit
+    base_mb         with one thread in each process, after a small rush
+    idle_mb         with the threads of this rush, before it
+    peak_mb         the most during it
+    kb_per_buyer    from base to peak, per buyer
+    threads         the most that the nodes had
+    cpu             share of one processor during the rush, in percent: of each part in all, of its
+                    busiest process as `... (one)`, and of the machine, whoever used it
+    """
+
+    server: str
+    nodes: int
+    workers: int
+    locust_workers: int
+    max_waiting: int
+    base_mb: float
+    idle_mb: float
+    peak_mb: float
+    kb_per_buyer: float
+    threads: int
+    cpu: dict[str, float]
 
 
 class Judged(TypedDict):
@@ -87,6 +132,9 @@ class Run(TypedDict, total=False):
     duration_s         from the first request to the last answer
     arrival_spread_ms  from the first request to the last one
     in_flight          the most requests that waited for an answer at one moment
+    began_s            when the first request was sent, by the monotonic clock of its machine
+    requests           each single request, a buyer's first and those that asked again
+    grown              of growth: the memory, the threads and the processors that it took
     stock_left         None where the target shows no stock; then so is lost_updates
     target             the file of a shop of somebody's own; `lock` is the shop's name then
     judged             of a rush: what the verdict is based on
@@ -122,6 +170,9 @@ class Run(TypedDict, total=False):
     buy_ms: Latency
     arrival_spread_ms: float
     in_flight: int
+    began_s: float
+    requests: Requests
+    grown: Grown
     round: int
     why: str
 

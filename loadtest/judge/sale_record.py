@@ -14,7 +14,7 @@ from loadtest.judge.intervals import Commit, Hold, ProductHistory, Request
 #: Every outcome that POST /buy answers with, or a buyer concludes from having no answer.
 OUTCOMES = (
     *("sold", "sold_out", "closed", "busy", "lost"),
-    *("unavailable", "throttled", "error", "unknown"),
+    *("unavailable", "throttled", "full", "error", "unknown"),
 )
 #: The outcomes after which a buyer does not ask again.
 FINAL = frozenset({"sold", "sold_out"})

@@ -19,7 +19,7 @@ from loadtest.judge.sale_record import OUTCOMES, Asked, Finding, Record, Reply, 
 __all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Asked", "Finding", "Judgement", "Reply", "judge"]
 
 #: After one of these outcomes a buyer asks again with the same key.
-ASK_AGAIN = frozenset({"busy", "lost", "unavailable", "unknown"})
+ASK_AGAIN = frozenset({"busy", "lost", "full", "unavailable", "unknown"})
 
 #: Exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}

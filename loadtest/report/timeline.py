@@ -24,6 +24,8 @@ LENGTH = 14
 CAST = 3
 #: Violations whose attempts explain a broken sale, the best explanation first.
 EXPLAINING = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
+#: Refusals after which a buyer asks again.
+TURNED_AWAY = ("busy", "lost", "full", "unavailable")
 #: How many hold the lock, in words.
 COUNT = {2: "two", 3: "three", 4: "four", 5: "five"}
 
@@ -221,7 +223,7 @@ def _rest(history: ProductHistory, judgement: Judgement, start: int, others: int
     if refused:
         parts.append(f"last sold_out at {(max(refused) - start) / 1e9:.1f} s")
     if judgement.verdict == "deadlock":
-        waiting = sum(judgement.outcomes[outcome] for outcome in ("busy", "lost", "unavailable"))
+        waiting = sum(judgement.outcomes[outcome] for outcome in TURNED_AWAY)
         until = max(request.answered or request.sent for request in asked)
         asked_for = f"{waiting} still refused at {(until - start) / 1e9:.1f} s"
         parts.append(f"{asked_for}, {judgement.stock_left} units left")

@@ -60,6 +60,11 @@ class Buyers:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int | None:
+        """Of Locust while it runs."""
+        return None if self._process.process is None else self._process.process.pid
+
     def start(self) -> None:
         """Start Locust, without waiting for it. The nodes need not answer yet. Idempotent."""
         if self._process.process is not None:

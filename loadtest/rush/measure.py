@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from loadtest.judge.intervals import Request
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -45,12 +47,31 @@ def duration_s(intervals: Sequence[Interval]) -> float:
 
 
 def latency_ms(intervals: Sequence[Interval]) -> dict[str, float]:
-    """How long buyers waited for their last answer: median, 95th percentile, longest."""
+    """How long buyers waited for their last answer: median, 95th and 99th percentile, longest."""
     waited = sorted((i.done - i.sent) * 1000 for i in intervals)
     return {
         "p50": percentile(waited, 50),
         "p95": percentile(waited, 95),
+        "p99": percentile(waited, 99),
         "max": percentile(waited, 100),
+    }
+
+
+def began_s(intervals: Sequence[Interval]) -> float:
+    """When the first request was sent: seconds of the monotonic clock, 0 without any."""
+    return min((interval.sent for interval in intervals), default=0.0)
+
+
+def requests_ms(requests: Sequence[Request]) -> dict[str, float]:
+    """Of every single request, a buyer's first and those that asked again: how many there were, how
+    many of them were refused because too many waited, and how long their answers took."""
+    took = sorted((r.answered - r.sent) / 1e6 for r in requests if r.answered is not None)
+    return {
+        "asked": len(requests),
+        "full": sum(request.outcome == "full" for request in requests),
+        "p50": percentile(took, 50),
+        "p99": percentile(took, 99),
+        "max": percentile(took, 100),
     }
 
 

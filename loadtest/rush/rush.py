@@ -213,5 +213,7 @@ class Rush:
             "duration_s": measure.duration_s(self.intervals),
             "buy_ms": measure.latency_ms(self.intervals),
             "arrival_spread_ms": measure.spread_ms(self.intervals),
+            "began_s": measure.began_s(self.intervals),
+            "requests": measure.requests_ms(self.requests),
             "in_flight": measure.in_flight(self.intervals),
         }

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 #: Outcomes that a correct shop answers with: successes of the load test, whatever their status.
-CORRECT = frozenset({"sold", "sold_out", "closed", "busy", "lost", "throttled"})
+CORRECT = frozenset({"sold", "sold_out", "closed", "busy", "lost", "throttled", "full"})
+
+
+#: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
+PAUSE = (0.2, 0.6)
+#: The same where the shop says how long, by Retry-After: too many wait there already.
+PAUSE_WHEN_FULL = (1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,11 @@ class Answer:
     why: str = ""
     open: bool = False
     body: Mapping[str, Any] = field(default_factory=dict)
+
+
+def pause_after(answer: Answer) -> float:
+    """Seconds to wait before asking again after this answer."""
+    return random.uniform(*(PAUSE_WHEN_FULL if answer.outcome == "full" else PAUSE))
 
 
 def sold(order: int | str | None = None) -> Answer:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from loadtest.judge.intervals import Request
 from loadtest.rush import measure
 from loadtest.rush.measure import Interval
 
@@ -23,7 +24,7 @@ def test_the_duration_ends_with_the_last_answer() -> None:
 
 
 def test_latency_is_that_of_the_last_answer() -> None:
-    assert measure.latency_ms(THREE) == {"p50": 175.0, "p95": 490.0, "max": 490.0}
+    assert measure.latency_ms(THREE) == {"p50": 175.0, "p95": 490.0, "p99": 490.0, "max": 490.0}
 
 
 @pytest.mark.parametrize(
@@ -35,4 +36,13 @@ def test_a_percentile_is_a_value_that_was_measured(percent: float, value: float)
 
 def test_nothing_measured_is_zero() -> None:
     assert measure.spread_ms([]) == measure.duration_s([]) == 0
-    assert measure.latency_ms([]) == {"p50": 0, "p95": 0, "max": 0}
+    assert measure.latency_ms([]) == {"p50": 0, "p95": 0, "p99": 0, "max": 0}
+    assert measure.began_s([]) == 0
+
+
+def test_every_single_request_counts_and_so_does_one_that_was_not_answered() -> None:
+    first = Request("a", 1_000_000, 3_000_000, outcome="full")
+    again = Request("a", 9_000_000, 19_000_000, outcome="sold")
+    silent = Request("b", 2_000_000)
+    found = measure.requests_ms([first, again, silent])
+    assert found == {"asked": 3, "full": 1, "p50": 2.0, "p99": 10.0, "max": 10.0}

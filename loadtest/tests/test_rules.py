@@ -101,7 +101,7 @@ def refused_and_sold(*answers: str) -> Judgement:
 
 
 def test_a_refused_buyer_with_an_order_is_a_false_refusal() -> None:
-    for outcome in ("busy", "lost", "unavailable", "throttled", "error"):
+    for outcome in ("busy", "lost", "full", "unavailable", "throttled", "error"):
         judged = refused_and_sold("busy", outcome)
         assert only(judged, "false_refusal").attempts == ("rival-1",)
         assert judged.verdict == "unknown"

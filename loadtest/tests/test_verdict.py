@@ -98,7 +98,7 @@ def test_a_fence_that_does_not_rise_is_found(fences: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "outcome", ["busy", "lost", "unavailable", "throttled", "unknown", "error"]
+    "outcome", ["busy", "lost", "full", "unavailable", "throttled", "unknown", "error"]
 )
 def test_a_buyer_who_gave_up_while_stock_was_left_leaves_a_sale_unknown(outcome: str) -> None:
     judged = exact_sale(stock_left=1, orders=[order(1)], replies=[sold(1), refused(2, outcome)])
@@ -107,13 +107,13 @@ def test_a_buyer_who_gave_up_while_stock_was_left_leaves_a_sale_unknown(outcome:
     assert judged.outcomes[outcome] == 1
 
 
-@pytest.mark.parametrize("outcome", ["busy", "lost", "unavailable", "throttled", "unknown"])
+@pytest.mark.parametrize("outcome", ["busy", "lost", "full", "unavailable", "throttled", "unknown"])
 def test_a_unit_that_left_the_shelf_without_an_order_is_still_to_be_sold(outcome: str) -> None:
     judged = exact_sale(orders=[order(1)], replies=[sold(1), refused(2, outcome)])
     assert (judged.verdict, judged.violations) == ("unknown", ("lost_update",))
 
 
-@pytest.mark.parametrize("outcome", ["busy", "lost", "unavailable", "throttled", "unknown"])
+@pytest.mark.parametrize("outcome", ["busy", "lost", "full", "unavailable", "throttled", "unknown"])
 def test_a_buyer_who_was_never_answered_that_all_is_gone_leaves_a_sale_unknown(
     outcome: str,
 ) -> None:

@@ -45,6 +45,18 @@ def test_a_timeout_of_zero_is_an_error(
     assert "shop.E006" in ids()
 
 
+@pytest.mark.parametrize(
+    ("waiting", "found"),
+    [(0, []), (1, []), (98, []), (99, ["shop.W020"]), (200, ["shop.W020"]), (-1, ["shop.E020"])],
+)
+def test_a_waiting_room_that_never_fills_up_is_a_warning_and_a_negative_one_an_error(
+    waiting: int, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "SHOP_MAX_WAITING", waiting)
+    monkeypatch.setenv("WEB_THREADS", "100")
+    assert ids() == found
+
+
 @pytest.mark.parametrize("engine", ["django.db.backends.sqlite3", "django.db.backends.mysql", ""])
 def test_a_database_other_than_postgresql_is_an_error(
     engine: str, monkeypatch: pytest.MonkeyPatch

@@ -35,7 +35,7 @@ CONTRACT = {
     "410": ["closed"],
     "411": ["error"],
     "422": ["error"],
-    "429": ["throttled"],
+    "429": ["full", "throttled"],
     "503": ["busy", "lost", "unavailable", "unknown"],
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,16 +14,25 @@ import pytest
 from psycopg import sql
 
 from servers import embedded
+from servers.embedded import ROOT
 from shop.postgres import TIMEOUTS_MS
+from shop.strategies import STRATEGIES
 from shop.tests import servers
 from shop.tests.node import Node
 from shop.tests.pgbouncer import PgBouncer
 from shop.tests.rush import UNITS, rush
 
+#: Those of the database, and some that hold their lock or their stock in Redis.
 LOCKS = [
-    *("token", "redis", "advisory", "row-lock", "version"),
-    *("rollback", "conditional", "serializable"),
+    *(name for name, one in STRATEGIES.items() if one.backend == "postgresql"),
+    *("token", "redis", "counter"),
 ]
+#: What does not survive: the row of docs/scale.md, and the test that shows it.
+BROKEN = {
+    "a session's advisory lock": "test_a_sessions_advisory_lock_has_two_holders",
+    "the same, its client gone": "test_a_sessions_advisory_lock_outlives_its_client",
+    "`SET statement_timeout`": "test_a_setting_of_a_session_reaches_another_client",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,3 +121,67 @@ def node_answers(node: Node) -> bool:
         return node.get("/healthz")[0] == 200
     except OSError:
         return False
+
+
+# --- what outlives a transaction does not survive ------------------------------------------------
+
+
+@pytest.fixture
+def one_server_connection(database: tuple[str, str]) -> Iterator[PgBouncer]:
+    """A pooler with one connection to the server, so that two clients certainly share it."""
+    url, role = database
+    with PgBouncer(url, user=role, more="max_user_connections = 1") as pooler:
+        yield pooler
+
+
+def client(pooler: PgBouncer) -> psycopg.Connection[tuple[object, ...]]:
+    return psycopg.connect(pooler.url, autocommit=True)
+
+
+def value(connection: psycopg.Connection[tuple[object, ...]], query: str) -> object:
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def test_a_sessions_advisory_lock_has_two_holders(one_server_connection: PgBouncer) -> None:
+    with client(one_server_connection) as first, client(one_server_connection) as second:
+        assert value(first, "SELECT pg_try_advisory_lock(42)") is True
+        assert value(second, "SELECT pg_try_advisory_lock(42)") is True
+
+
+def test_an_advisory_lock_of_a_transaction_has_one(one_server_connection: PgBouncer) -> None:
+    """Beside it, by the way that the strategy `advisory` takes: the second client waits until the
+    first has committed, for the pooler has no other connection for it."""
+    with client(one_server_connection) as first, client(one_server_connection) as second:
+        with first.transaction():
+            assert value(first, "SELECT pg_try_advisory_xact_lock(42)") is True
+            mine = value(first, "SELECT pg_backend_pid()")
+        assert value(second, "SELECT pg_backend_pid()") == mine
+        held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = {}"
+        assert value(second, held.format(mine)) == 0
+
+
+def test_a_sessions_advisory_lock_outlives_its_client(
+    one_server_connection: PgBouncer, database: tuple[str, str]
+) -> None:
+    with client(one_server_connection) as gone:
+        gone.execute("SELECT pg_advisory_lock(43)")
+    with psycopg.connect(database[0], autocommit=True) as beside:
+        assert value(beside, "SELECT pg_try_advisory_lock(43)") is False
+
+
+def test_a_setting_of_a_session_reaches_another_client(one_server_connection: PgBouncer) -> None:
+    with client(one_server_connection) as first, client(one_server_connection) as second:
+        first.execute("SET statement_timeout = 1234")
+        assert value(second, "SHOW statement_timeout") == "1234ms"
+
+
+def test_the_page_says_what_these_tests_show() -> None:
+    section = (ROOT / "docs/scale.md").read_text().split("\n## PgBouncer")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (exact|broken)[^|]* \| .+ \|$", section, re.MULTILINE)
+    assert dict(rows) == {
+        **{f"`{lock}`": "exact" for lock in LOCKS},
+        **dict.fromkeys(BROKEN, "broken"),
+    }
+    assert set(BROKEN.values()) <= set(globals())

@@ -8,7 +8,7 @@ const MARKS = {
   stale: { title: "stale write: it erased decrements", color: "--bad", sign: "diamond" },
   open: { title: "a commit that nobody knows of", color: "--odd", sign: "ring" },
   refused: { title: "refused: sold out", color: "--quiet", sign: "cross" },
-  turned: { title: "refused: busy, lost, unavailable", color: "--odd", sign: "cross" },
+  turned: { title: "refused: busy, lost, full, unavailable", color: "--odd", sign: "cross" },
   unknown: { title: "no answer, or an open one", color: "--odd", sign: "square" },
   overlap: { title: "two holders at a time", color: "--bad", bar: 1, hatched: true },
 };

@@ -1,0 +1,221 @@
+"""Rushes of more and more buyers: what each takes in seconds, memory, threads and processors.
+
+Each is a sale of its own, against nodes of its own that have just started. growth.md is the table
+that `make readme` puts into docs/scale.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+
+from rich.console import Console
+from rich.table import Table
+
+from loadtest.commands.run import Output, Setting, output, require_known, rush, stack_and_buyers
+from loadtest.expected import EXPECTED
+from loadtest.judge.run import Grown, Run, Summary
+from loadtest.report import tables as report
+from loadtest.rush.locust_process import Buyers
+from loadtest.stack.stack import Stack, StackError
+from loadtest.stack.usage import MACHINE, MB, Usage, look, parts
+
+#: Hand-over in Redis, and the database's own queue.
+LOCKS = ("redis", "row-lock")
+SIZES = (200, 1000, 2000, 5000)
+#: What serves the nodes unless --server names another one: a thread for each buyer.
+THREADS = "gthread"
+#: Buyers of the small rush after which the memory of nodes without buyers is measured: what is
+#: imported and opened by the first purchases is no buyer's.
+FEW = 20
+#: Buyers of a large rush give up after a second for each so many of them, so that the rush has a
+#: verdict on a slow machine too.
+A_SECOND_FOR = 20
+
+LEGEND = """
+KB/buyer: memory of all nodes from a few threads and no buyer to the peak of the rush, per buyer
+request p99: of each single request; buyer p99: until the buyer's last answer
+CPU ms/buyer: processor time of the nodes, PostgreSQL, Valkey, Locust, divided by the buyers
+busiest %, machine %: of one processor, the nodes' busiest process and all that ran there"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every combination of these is a rush: how many buyers, nodes, and waiters (0: any)."""
+
+    sizes: Sequence[int] = SIZES
+    nodes: Sequence[int] = (2,)
+    limits: Sequence[int] = (0,)
+
+
+def plan(given: argparse.Namespace) -> Plan:
+    """The plan that was asked for on the command line."""
+    usual = Plan()
+    return Plan(
+        sizes=given.sizes or usual.sizes,
+        nodes=given.counts or usual.nodes,
+        limits=given.limits or usual.limits,
+    )
+
+
+def run(plan: Plan, setting: Setting, console: Console) -> int:
+    """Run them all, print a table, write summary.json and growth.md.
+
+    Returns 0 if every verdict was the expected one, else 1. Raises StackError for an unknown lock,
+    or when nothing starts.
+    """
+    locks = setting.locks or LOCKS
+    require_known(locks, list(EXPECTED), "lock")
+    summary: Summary = {}  # type: ignore[typeddict-item]
+    runs: list[Run] = []
+    with output(console, verbose=setting.verbose) as out:
+        for nodes in plan.nodes:
+            base = _base(replace(setting, nodes=nodes), out)
+            for buyers, limit, lock in product(plan.sizes, plan.limits, locks):
+                chosen = replace(setting, buyers=buyers, nodes=nodes, max_waiting=limit)
+                chosen = replace(chosen, deadline=max(setting.deadline, buyers / A_SECOND_FOR))
+                out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}{_limited(limit)}")
+                with _failing(runs, chosen, lock), _started(chosen, out) as (stack, crowd):
+                    runs.append(_one(stack, crowd, chosen, lock, base))
+                    summary = out.summary(stack, runs)
+                    report.write_summary(out.folder.path, summary)  # a later rush may fail
+                    (out.folder.path / "growth.md").write_text(markdown(summary))
+        if not summary:
+            raise StackError(f"no rush could be made: {runs[-1]['why']}")
+        out.finish()
+    console.print(_table(runs))
+    for reason in report.reasons(runs):
+        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
+    console.print(LEGEND, style="dim", highlight=False)
+    out.print_files("summary.json", "growth.md")
+    return 0 if all(one["as_expected"] for one in runs) else 1
+
+
+def _limited(limit: int) -> str:
+    return f", at most {limit} waiting" if limit else ""
+
+
+@contextmanager
+def _started(setting: Setting, out: Output) -> Iterator[tuple[Stack, Buyers]]:
+    with stack_and_buyers(setting, out, extras=False) as started:
+        yield started
+
+
+@contextmanager
+def _failing(runs: list[Run], setting: Setting, lock: str) -> Iterator[None]:
+    """A rush that cannot be made is a line of the table; the others are made."""
+    try:
+        yield
+    except StackError as error:
+        runs.append(
+            {
+                "lock": lock,
+                "fault": "rush",
+                "buyers": setting.buyers,
+                "initial_stock": setting.stock,
+                "hold_ms": setting.hold_ms,
+                "verdict": "not_run",
+                "expected": EXPECTED[lock]["rush"],
+                "as_expected": False,
+                "why": str(error),
+            }
+        )
+
+
+def _base(setting: Setting, out: Output) -> float:
+    """MB of the nodes with one thread in each process, after a few purchases under each lock."""
+    with _started(replace(setting, buyers=1), out) as (stack, buyers):
+        for lock in setting.locks or LOCKS:
+            rush(buyers, replace(setting, buyers=FEW), lock)
+        return look(parts(stack)).memory / MB
+
+
+def _one(stack: Stack, buyers: Buyers, setting: Setting, lock: str, base: float) -> Run:
+    """One rush, with what it took. Raises StackError."""
+    buyers.wait_until_ready()
+    with Usage(parts(stack, buyers=buyers.pid)) as usage:
+        done = rush(buyers, setting, lock)
+    grown: Grown = {
+        "server": getattr(setting, "server", THREADS),
+        "nodes": setting.nodes,
+        "workers": setting.workers,
+        "locust_workers": getattr(setting, "locust_workers", 1),
+        "max_waiting": setting.max_waiting,
+        "base_mb": round(base, 1),
+        "idle_mb": round(usage.samples[0].memory / MB, 1),
+        "peak_mb": usage.peak_mb,
+        "kb_per_buyer": round((usage.peak_mb - base) * 1024 / setting.buyers, 1),
+        "threads": usage.threads,
+        "cpu": usage.cpu(done["began_s"], done["duration_s"]),
+    }
+    return {**done, "grown": grown}
+
+
+#: Of which CPU ms/buyer is shown, in this order.
+PARTS = ("nodes", "PostgreSQL", "Valkey", "Locust")
+#: The columns after lock and verdict.
+COLUMNS: Mapping[str, Callable[[Run], str]] = {
+    "buyers": lambda run: str(run["buyers"]),
+    "nodes": lambda run: str(run["grown"]["nodes"]),
+    "may wait": lambda run: str(run["grown"]["max_waiting"] or "any"),
+    "s": lambda run: f"{run['duration_s']:.2f}",
+    "ms/buyer": lambda run: f"{run['duration_s'] * 1000 / run['buyers']:.2f}",
+    "request p99 ms": lambda run: f"{run['requests']['p99']:.0f}",
+    "buyer p99 ms": lambda run: f"{run['buy_ms']['p99']:.0f}",
+    "refused": lambda run: str(run["requests"]["full"]),
+    "spread ms": lambda run: f"{run['arrival_spread_ms']:.0f}",
+    "nodes MB": lambda run: f"{run['grown']['peak_mb']:.0f}",
+    "KB/buyer": lambda run: f"{run['grown']['kb_per_buyer']:.0f}",
+    "threads": lambda run: str(run["grown"]["threads"]),
+    "CPU ms/buyer": lambda run: ", ".join(_per_buyer(run, part) for part in PARTS),
+    "busiest %": lambda run: f"{run['grown']['cpu'].get('nodes (one)', 0):.0f}",
+    "machine %": lambda run: f"{run['grown']['cpu'][MACHINE]:.0f}",
+}
+
+
+def _per_buyer(run: Run, part: str) -> str:
+    """Milliseconds of processor that a part took for a buyer. Other work on the machine makes a
+    rush longer, and this hardly."""
+    percent = run["grown"]["cpu"].get(part)
+    if percent is None:
+        return "-"
+    return f"{percent / 100 * run['duration_s'] * 1000 / run['buyers']:.1f}"
+
+
+def _cells(run: Run) -> list[str]:
+    if "grown" in run:
+        return [figure(run) for figure in COLUMNS.values()]
+    return [str(run["buyers"]), *[""] * (len(COLUMNS) - 1)]
+
+
+def _table(runs: Sequence[Run]) -> Table:
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    for name in ("lock", "verdict"):
+        shown.add_column(name, no_wrap=True)
+    for name in COLUMNS:
+        shown.add_column(name.replace(" ", "\n", 1), justify="right")
+    for one in runs:
+        shown.add_row(report.named(one), report.verdict_cell(one), *_cells(one))
+    return shown
+
+
+def markdown(summary: Summary) -> str:
+    """The table, and where and when it was measured."""
+    lines = [f"| lock | verdict | {' | '.join(COLUMNS)} |", f"|---|---|{'--:|' * len(COLUMNS)}"]
+    for run in summary["runs"]:
+        first = [report.named(run, code="`"), f"**{run['verdict'].upper()}**"]
+        lines.append(f"| {' | '.join([*first, *_cells(run)])} |")
+    machine = summary["machine"]
+    first_made = next(run for run in summary["runs"] if "grown" in run)
+    grown = first_made["grown"]
+    waits = "a thread for each buyer" if grown["server"] == THREADS else "no thread for a buyer"
+    where = (
+        f"{first_made['initial_stock']} units; {grown['server']}, {waits}, {grown['workers']} "
+        f"processes a node, {grown['locust_workers']} of Locust; {machine['cpus']} CPUs, Python "
+        f"{machine['python']}, PostgreSQL {machine['postgres']}, {machine['redis']}; "
+        f"{summary['started'][:10]}; `make growth`."
+    )
+    return "\n".join([*lines, "", where]) + "\n"

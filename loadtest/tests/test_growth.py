@@ -1,0 +1,206 @@
+"""What `growth` makes of its samples and its rushes, without a server."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from loadtest.commands import growth, readme
+from loadtest.commands.arguments import parse
+from loadtest.stack.usage import MACHINE, NODES, Sample, Usage, look, shares
+
+
+def sample(t: float, **cpu: dict[int, float]) -> Sample:
+    return Sample(t, memory=0, threads=0, cpu=cpu)
+
+
+# --- processors ---------------------------------------------------------------------------------
+
+
+def test_a_share_is_of_the_time_in_between_and_of_no_other() -> None:
+    samples = [
+        sample(0.0, nodes={1: 0.0, 2: 0.0}),
+        sample(1.0, nodes={1: 1.0, 2: 0.2}),
+        sample(2.0, nodes={1: 1.5, 2: 0.3}),
+        sample(9.0, nodes={1: 9.0, 2: 9.0}),
+    ]
+    assert shares(samples, 1.0, 1.0) == {"nodes": 60.0, "nodes (one)": 50.0}
+
+
+def test_between_two_samples_it_is_read_off_the_line() -> None:
+    samples = [sample(0.0, Locust={7: 10.0}), sample(2.0, Locust={7: 12.0})]
+    assert shares(samples, 0.5, 1.0) == {"Locust": 100.0}
+
+
+def test_a_process_that_comes_later_or_ends_before_counts_while_it_is_there() -> None:
+    samples = [
+        sample(0.0, nodes={1: 0.0}),
+        sample(1.0, nodes={1: 0.5, 2: 0.0}),
+        sample(2.0, nodes={2: 1.0}),
+    ]
+    assert shares(samples, 0.0, 2.0) == {"nodes": 75.0, "nodes (one)": 50.0}
+
+
+def test_a_rush_of_no_time_took_nothing() -> None:
+    assert shares([sample(0.0, nodes={1: 0.0})], 0.0, 0.0) == {"nodes": 0.0}
+
+
+def test_a_look_at_this_process_finds_its_memory_its_threads_and_its_time() -> None:
+    found = look({NODES: [psutil.Process()], "Locust": []})
+    assert found.memory > 10 * 1024 * 1024
+    assert found.threads >= 1
+    assert found.cpu[NODES][os.getpid()] > 0
+    assert found.cpu["Locust"] == {}
+    assert found.cpu[MACHINE][0] > 0
+
+
+def test_usage_looks_at_the_beginning_and_at_the_end_of_a_short_block_too() -> None:
+    with Usage({NODES: [psutil.Process()]}) as usage:
+        pass
+    assert len(usage.samples) >= 2
+    assert usage.peak_mb > 10
+    assert usage.threads >= 1
+
+
+# --- the command line ---------------------------------------------------------------------------
+
+
+def chosen(*arguments: str) -> argparse.Namespace:
+    return parse(["growth", *arguments], None)
+
+
+def test_it_takes_several_sizes_nodes_and_limits() -> None:
+    given = chosen("--buyers", "10,20000", "--nodes", "1,2,4", "--max-waiting", "0,5")
+    assert growth.plan(given) == growth.Plan([10, 20_000], [1, 2, 4], [0, 5])
+    assert given.buyers is given.nodes is None
+
+
+def test_by_default_it_is_two_nodes_without_a_limit() -> None:
+    assert growth.plan(chosen()) == growth.Plan(growth.SIZES, (2,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["growth", "--buyers", "20001"], "'20001' is not a whole number from 1 to 20000"),
+        (["growth", "--nodes", "9"], "'9' is not a whole number from 1 to 8"),
+        (["demo", "--buyers", "10,20"], "--buyers takes several numbers in growth alone: give one"),
+        (["matrix", "--nodes", "1,2"], "--nodes takes several numbers in growth alone: give one"),
+        (["demo", "--max-waiting", "5"], "--max-waiting is for growth; demo does not use it"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(arguments, None)
+    assert says in capsys.readouterr().err
+
+
+def test_every_other_command_takes_one_number_as_before() -> None:
+    given = parse(["demo", "--buyers", "50", "--nodes", "1"], None)
+    assert (given.buyers, given.nodes) == (50, 1)
+    assert parse(["demo"], None).buyers is None
+
+
+# --- the table, and where it goes ---------------------------------------------------------------
+
+
+def grown(
+    buyers: int, limit: int = 0, lock: str = "redis", server: str = growth.THREADS
+) -> dict[str, Any]:
+    cpu = {"nodes": 160.4, "nodes (one)": 88.0, "Valkey": 3.0, "Locust": 61.0, "machine": 199.0}
+    return {
+        "lock": lock,
+        "fault": "rush",
+        "verdict": "exact",
+        "expected": "exact",
+        "as_expected": True,
+        "buyers": buyers,
+        "initial_stock": 100,
+        "duration_s": 2.0,
+        "arrival_spread_ms": 20.4,
+        "buy_ms": {"p50": 1.0, "p95": 2.0, "p99": 1990.0, "max": 2000.0},
+        "requests": {"asked": 300, "full": 40, "p50": 1.0, "p99": 900.0, "max": 950.0},
+        "grown": {
+            "server": server,
+            "nodes": 2,
+            "workers": 2,
+            "locust_workers": 1,
+            "max_waiting": limit,
+            "base_mb": 200.0,
+            "idle_mb": 210.0,
+            "peak_mb": 240.0,
+            "kb_per_buyer": 40.96,
+            "threads": 440,
+            "cpu": cpu,
+        },
+    }
+
+
+def summary(*runs: dict[str, Any]) -> Any:
+    return {
+        "started": "2026-01-02T03:04:05",
+        "machine": {"cpus": 2, "python": "3.13.1", "postgres": "18.1", "redis": "Valkey 9"},
+        "nodes": 2,
+        "workers": 2,
+        "threads": 100,
+        "runs": list(runs),
+    }
+
+
+NOT_MADE = {
+    **{"lock": "redis", "fault": "rush", "buyers": 5000, "initial_stock": 100, "hold_ms": 0},
+    **{"verdict": "not_run", "expected": "exact", "as_expected": False, "why": "no memory"},
+}
+
+
+def test_a_line_has_every_figure_and_one_that_was_not_made_has_none() -> None:
+    lines = growth.markdown(summary(grown(1000, limit=5), NOT_MADE)).splitlines()
+    assert lines[2] == (
+        "| `redis` | **EXACT** | 1000 | 2 | 5 | 2.00 | 2.00 | 900 | 1990 | 40 | 20 | 240 | 41 "
+        "| 440 | 3.2, -, 0.1, 1.2 | 88 | 199 |"
+    )
+    assert lines[3].startswith("| `redis` | **NOT_RUN** | 5000 |  | ")
+    assert {line.count("|") for line in lines[:4]} == {len(growth.COLUMNS) + 3}
+    assert "2 CPUs, Python 3.13.1, PostgreSQL 18.1, Valkey 9; 2026-01-02" in lines[-1]
+
+
+def test_the_page_takes_each_of_its_tables_from_the_newest_run_that_is_whole(
+    tmp_path: Path,
+) -> None:
+    page = tmp_path / "docs" / "scale.md"
+    page.parent.mkdir()
+    tables = ("growth", "waiting", "growth-asgi")
+    page.write_text("\n".join(f"{readme.begin(name)}\n{readme.end(name)}" for name in tables))
+    (tmp_path / "README.md").write_text("")
+    sizes = [grown(size) for size in growth.SIZES]
+    for number, runs in enumerate(
+        [
+            sizes,
+            [grown(size, server="asgi") for size in (*growth.SIZES, 20_000)],
+            [grown(1000), grown(1000, limit=10)],
+            [grown(1000)],  # of one size: neither table's
+            [*sizes, NOT_MADE],  # not whole
+            [grown(1000, limit=7)],  # nothing to compare it with
+        ]
+    ):
+        folder = tmp_path / "results" / f"2026-01-02T03-04-0{number}"
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps(summary(*runs)))
+        (folder / "growth.md").write_text(growth.markdown(summary(*runs)))
+    readme.main(tmp_path / "results", tmp_path)
+    threads, rest = page.read_text().split(readme.begin("waiting"))
+    waiting, asgi = rest.split(readme.begin("growth-asgi"))
+    assert threads.count("**EXACT**") == len(growth.SIZES)
+    assert "a thread for each buyer" in threads
+    assert waiting.count("**EXACT**") == 2
+    assert "| 10 |" in waiting
+    assert asgi.count("**EXACT**") == len(growth.SIZES) + 1
+    assert "no thread for a buyer" in asgi

@@ -1,0 +1,251 @@
+"""SHOP_MAX_WAITING: so many wait for a product in a process, the next one is answered 429."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from pytest_django import Settings
+
+from servers.valkey import Valkey
+from shop import checkout, probe
+from shop.errors import Full
+from shop.tests.node import node_at
+from shop.tests.outage import Outage
+from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale
+from shop.waiting_room import WaitingRoom, room
+
+WAITING = 2
+#: Each waits for something else: a hand-over, a key that it polls, a row, a lock of the database.
+WAITERS = ["redis", "token", "row-lock", "advisory"]
+TIMEOUT = 20
+
+
+@dataclass
+class Queue:
+    """A buyer who is stopped inside the critical section, and others who wait behind it."""
+
+    lock: str
+    began: list[str] = field(default_factory=list)
+    inside: threading.Event = field(default_factory=threading.Event)
+    leave: threading.Event = field(default_factory=threading.Event)
+
+    def probe(self, reached: str, facts: Mapping[str, object]) -> None:
+        if reached == "begins":
+            self.began.append(str(facts["lock"]))
+        elif reached == "after_read" and not self.inside.is_set():
+            self.inside.set()
+            assert self.leave.wait(TIMEOUT)
+
+    def ask(self, number: int, key: str | None = None) -> Answer:
+        try:
+            return buy(lock=self.lock, buyer=f"b{number}", key=key)
+        finally:
+            connection.close()
+
+
+@contextmanager
+def a_queue(lock: str, behind: int) -> Iterator[tuple[Queue, list[Future[Answer]]]]:
+    """One buyer inside, so many behind it. They go on when the block ends."""
+    queue = Queue(lock)
+    with probe.installed(queue.probe), ThreadPoolExecutor(behind + 1) as pool:
+        try:
+            asked = [pool.submit(queue.ask, 0)]
+            assert queue.inside.wait(TIMEOUT)
+            asked += [pool.submit(queue.ask, number) for number in range(1, behind + 1)]
+            eventually(
+                lambda: len(queue.began) == behind + 1, what=f"{behind} wait", timeout=TIMEOUT
+            )
+            yield queue, asked
+        finally:
+            queue.leave.set()
+
+
+def is_empty() -> bool:
+    return not room._inside
+
+
+# --- off, and on --------------------------------------------------------------------------------
+
+
+@committed
+def test_it_is_off_unless_it_is_configured() -> None:
+    open_sale(10)
+    with a_queue("redis", 6) as (_, asked):
+        assert is_empty()
+    assert [answer.result(TIMEOUT).status for answer in asked] == [201] * 7
+
+
+@committed
+@pytest.mark.parametrize("lock", WAITERS)
+def test_beside_the_holder_two_wait_and_the_third_is_429_at_once(
+    lock: str, settings: Settings
+) -> None:
+    settings.SHOP_MAX_WAITING = WAITING
+    open_sale(10)
+    with a_queue(lock, WAITING) as (queue, asked):
+        refused = queue.ask(9)
+        assert len(queue.began) == WAITING + 1  # it did not get as far as the strategy
+    assert refused.status == 429
+    assert refused.headers["Retry-After"] == "1"
+    assert refused.body == {
+        "outcome": "full",
+        "error": "Too many buyers wait for this product; nothing was sold. Ask again with the same "
+        "key.",
+    }
+    assert [answer.result(TIMEOUT).status for answer in asked] == [201] * (WAITING + 1)
+    assert buy(lock=lock).status == 201
+    assert books() == (WAITING + 2, 10 - WAITING - 2)
+    assert is_empty()
+
+
+@committed
+def test_who_is_refused_for_one_product_buys_another(settings: Settings) -> None:
+    settings.SHOP_MAX_WAITING = 1
+    open_sale(5)
+    open_sale(5, product="pear")
+    with a_queue("redis", 1) as (queue, _):
+        assert queue.ask(9).status == 429
+        assert buy(product="pear").status == 201
+
+
+@committed
+def test_a_key_that_has_bought_waits_like_any_other(settings: Settings) -> None:
+    """A repeat runs the strategy as well: uncounted ones would fill the queue all the same."""
+    settings.SHOP_MAX_WAITING = 1
+    open_sale(5)
+    bought = buy(key="k1", buyer="b9")
+    assert bought.status == 201
+    with a_queue("redis", 1) as (queue, _):
+        assert queue.ask(9, key="k1").status == 429
+    again = buy(key="k1", buyer="b9")
+    assert (again.status, again.body["order"]) == (200, bought.body["order"])
+
+
+# --- no place is lost ---------------------------------------------------------------------------
+
+
+def nothing_left() -> None:
+    open_sale(0)
+    assert buy().status == 409
+
+
+def no_such_product() -> None:
+    assert buy(product="invented").status == 404
+
+
+def another_request_under_the_key() -> None:
+    open_sale(5)
+    assert buy(key="k2").status in (200, 201)
+    assert buy(key="k2", buyer="bob").status == 422
+
+
+@committed
+@pytest.mark.parametrize("happens", [nothing_left, no_such_product, another_request_under_the_key])
+def test_a_refused_purchase_leaves_its_place(
+    happens: Callable[[], None], settings: Settings
+) -> None:
+    settings.SHOP_MAX_WAITING = WAITING
+    for _ in range(WAITING + 2):  # one more than there are places
+        happens()
+        connection.close()
+    assert is_empty()
+
+
+@committed
+def test_a_purchase_without_redis_leaves_its_place(
+    settings: Settings, redis_outage: Outage
+) -> None:
+    settings.SHOP_MAX_WAITING = 1
+    open_sale(5)
+    redis_outage.begin()
+    assert [buy().status for _ in range(3)] == [503] * 3
+    assert is_empty()
+
+
+@committed
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_an_error_that_nobody_foresaw_leaves_its_place(
+    error: type[BaseException], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SystemExit: a worker that is ended in mid-purchase."""
+
+    def fail(attempt: Any) -> Any:
+        assert room.inside(APPLE) == 1
+        raise error
+
+    settings.SHOP_MAX_WAITING = 1
+    open_sale(5)
+    monkeypatch.setattr(checkout, "_buy", fail)
+    for _ in range(3):
+        with pytest.raises(error):
+            buy()
+    assert is_empty()
+
+
+def test_a_crowd_never_has_more_places_than_there_are_and_leaves_none_taken() -> None:
+    places, refused, seen = WaitingRoom(), [], []
+
+    def come_and_go(number: int) -> None:
+        for _ in range(200):
+            try:
+                with places.place("apple", waiting=WAITING):
+                    seen.append(places.inside("apple"))
+            except Full:
+                refused.append(number)
+
+    with ThreadPoolExecutor(8) as crowd:
+        list(crowd.map(come_and_go, range(8)))
+    assert len(seen) + len(refused) == 8 * 200
+    assert max(seen) <= WAITING + 1
+    assert places._inside == {}
+
+
+# --- on a real node -----------------------------------------------------------------------------
+
+
+def test_a_buyer_who_hangs_up_keeps_no_place_and_the_refused_are_counted(
+    folder: Path, valkey: Valkey
+) -> None:
+    token = "a-token-of-this-test-alone"
+    log = folder / "full.log"
+    with node_at(log, valkey=valkey, SHOP_MAX_WAITING="1", METRICS_TOKEN=token) as node:
+        node.restock(50)
+        body = b'{"buyer": "eve", "lock": "redis", "hold_ms": 400}'
+        head = f"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        for _ in range(2):  # one sells for 0.4 s, one waits, and neither reads its answer
+            gone = socket.create_connection(("127.0.0.1", node.port), TIMEOUT)
+            gone.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+            gone.close()
+        plain = json.dumps({"buyer": "ada", "lock": "redis"}).encode()
+        answers: list[int] = []
+
+        def is_full() -> bool:
+            answers.append(node.ask("POST", "/buy", plain)[0])
+            return answers[-1] == 429
+
+        eventually(is_full, what="both are inside", timeout=TIMEOUT)
+        eventually(lambda: not is_full(), what="both have left", timeout=TIMEOUT)
+        assert [node.ask("POST", "/buy", plain)[0] for _ in range(3)] == [201] * 3
+        refused = counted(node.port, token)
+    assert refused == answers.count(429)
+
+
+def counted(port: int, token: str) -> int:
+    """How many purchases a node says that it answered `full`."""
+    asked = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
+    asked.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+    lines = asked.getresponse().read().decode().splitlines()
+    asked.close()
+    line = 'oversold_purchases_total{lock="redis",outcome="full"} '
+    return sum(int(float(one.removeprefix(line))) for one in lines if one.startswith(line))
