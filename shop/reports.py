@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import F, Max, Min, QuerySet, Sum
+from django.db.models import Count, F, Max, Min, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from shop.errors import ShopError
-from shop.models import PurchaseHistory, Sale
+from shop.models import Bucket, PurchaseHistory, Sale, Unit
 
 
 class UnknownSale(ShopError):
@@ -60,10 +60,18 @@ class SaleReport:
 
 
 def counted_sales() -> QuerySet[Sale, Sale]:
-    """Every sale with `units_sold` and `stock_left`: one statement, so one snapshot."""
+    """Every sale with `units_sold` and `stock_left`: one statement, so one snapshot. The stock of
+    an open sale is what lies in the product's row, in buckets and in rows of units."""
+    in_buckets = Bucket.objects.filter(sale_id=OuterRef("pk")).values("sale_id")
+    as_units = Unit.objects.filter(sale_id=OuterRef("pk")).values("sale_id")
     return Sale.objects.select_related("product").annotate(
         units_sold=Coalesce(Sum("orders__amount"), 0),
-        stock_left=Coalesce("final_stock", F("product__amount")),
+        stock_left=Coalesce(
+            "final_stock",
+            F("product__amount")
+            + Coalesce(Subquery(in_buckets.values(units=Sum("amount"))), 0)
+            + Coalesce(Subquery(as_units.values(units=Count("number"))), 0),
+        ),
     )
 
 
@@ -142,7 +150,13 @@ def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
 #: up to four times a second, and putting the statement together took Django more than all the rest.
 CURRENT = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
-        coalesce(sold.units, 0), coalesce(sale.final_stock, product.amount),
+        coalesce(sold.units, 0),
+        coalesce(
+            sale.final_stock,
+            product.amount
+            + (SELECT coalesce(sum(amount), 0) FROM shop_bucket WHERE sale_id = sale.id)
+            + (SELECT count(*) FROM shop_unit WHERE sale_id = sale.id)
+        ),
         sold.first_lock, sold.last_lock
     FROM product
     JOIN shop_sale sale ON sale.id = (SELECT max(id) FROM shop_sale WHERE product_id = product.id)

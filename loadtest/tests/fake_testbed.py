@@ -29,7 +29,10 @@ BACKENDS = {
     "redlock": "redlock",
     "zookeeper": "zookeeper",
     **dict.fromkeys(
-        ("advisory", "row-lock", "version", "rollback", "conditional", "serializable"),
+        (
+            *("advisory", "row-lock", "version", "rollback", "conditional", "serializable"),
+            *("buckets", "skip-locked"),
+        ),
         "postgresql",
     ),
 }

@@ -21,7 +21,7 @@ from shop.tests.rush import UNITS, rush
 
 LOCKS = [
     *("token", "redis", "advisory", "row-lock", "version"),
-    *("rollback", "conditional", "serializable"),
+    *("rollback", "conditional", "serializable", "buckets", "skip-locked"),
 ]
 
 
