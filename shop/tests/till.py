@@ -61,6 +61,13 @@ def books(product: str = APPLE) -> tuple[int, int]:
     return orders, Product.objects.get(name=product).amount + sum(buckets) + units
 
 
+def places(sale: Sale) -> tuple[int, int, int]:
+    """Units of a sale in the product's row, in buckets, and in rows of their own."""
+    row = Product.objects.get(pk=sale.product_id).amount
+    in_buckets = Bucket.objects.filter(sale=sale).values_list("amount", flat=True)
+    return row, sum(in_buckets), Unit.objects.filter(sale=sale).count()
+
+
 def at(place: str, happens: Callable[[], object]) -> Probe:
     """A probe: `happens`, once, when a buyer reaches `place`."""
     left = [happens]
