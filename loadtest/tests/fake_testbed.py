@@ -89,7 +89,7 @@ class Facts:
     accepts: bool = False
     code: int | None = None
     evicted: int = 26
-    ended: int = 22
+    ended: int = 24
     left: int = 0
 
 

@@ -16,22 +16,17 @@ from django.db import transaction
 from shop import stock
 from shop.demo.interleaving import Actor, Interleaving
 from shop.errors import SoldOut, Unavailable
-from shop.models import Bucket, Sale, Unit
+from shop.models import Bucket, Unit
 from shop.purchase import Attempt, Receipt, Stock, read_stock, sell_one
 from shop.reports import sale_report
 from shop.strategies import buckets, skip_locked
 from shop.tests.database import how_many_wait_for_a_row, somebody_waits_for_a_row
-from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, places
+from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale, places
 
 pytestmark = committed
 
 MANY_ROWS = ["buckets", "skip-locked"]
 many_rows = pytest.mark.parametrize("lock", MANY_ROWS)
-
-
-def opened(units: int, lock: str) -> Sale:
-    """A sale whose units lie where this strategy sells them from."""
-    return stock.restock(product=APPLE, amount=units, lock=lock)
 
 
 def waits(threads: Interleaving, name: str, call: Callable[[], Answer]) -> Actor:
@@ -61,7 +56,7 @@ def turns_back(buyer: Actor) -> None:
 
 
 def test_who_finds_its_bucket_emptied_takes_the_last_unit_from_another(first_bucket: None) -> None:
-    sale = opened(2, "buckets")
+    sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
         a = threads.enter("A", asks("buckets", "A")).runs_to("before_commit")
         b = threads.enter("B", asks("buckets", "B")).runs_to("after_read")
@@ -87,7 +82,7 @@ def test_a_strategy_that_stops_at_an_emptied_bucket_refuses_though_a_unit_is_lef
                 Attempt(APPLE, "B", "buckets"), read=buckets.choose_a_bucket, write=take_or_refuse
             )
 
-    opened(2, "buckets")
+    open_sale(2, lock="buckets")
     with Interleaving() as threads:
         b = threads.enter("B", buy_once).runs_to("after_read")
         assert buy(lock="buckets", buyer="A").status == 201
@@ -101,7 +96,7 @@ def test_of_two_who_come_for_the_last_unit_in_another_bucket_one_gets_it(
     a_turns_back: bool, first_bucket: None
 ) -> None:
     """Both find the first bucket emptied and go to the second, which has one unit."""
-    sale = opened(2, "buckets")
+    sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
         late = [threads.enter(name, asks("buckets", name)).runs_to("after_read") for name in "AB"]
         assert buy(lock="buckets", buyer="early").status == 201
@@ -118,7 +113,7 @@ def test_of_two_who_come_for_the_last_unit_in_another_bucket_one_gets_it(
 
 
 def test_nobody_is_told_sold_out_while_a_bucket_has_a_unit_that_may_be_given_back() -> None:
-    opened(1, "buckets")
+    open_sale(1, lock="buckets")
     with Interleaving() as threads:
         a = threads.enter("A", asks("buckets", "A")).runs_to("before_commit")
         b = threads.enter("B", asks("buckets", "B")).runs_to("after_read")
@@ -136,7 +131,7 @@ def test_nobody_is_told_sold_out_while_a_bucket_has_a_unit_that_may_be_given_bac
 def test_who_finds_every_unit_locked_waits_for_one_that_may_be_given_back(
     b_turns_back: bool,
 ) -> None:
-    sale = opened(2, "skip-locked")
+    sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:
         a = threads.enter("A", asks("skip-locked", "A")).runs_to("after_read")
         b = threads.enter("B", asks("skip-locked", "B")).runs_to("before_commit")
@@ -166,7 +161,7 @@ def test_a_strategy_without_the_second_look_refuses_though_a_unit_is_given_back(
                 Attempt(APPLE, "C", "skip-locked"), read=first_look, write=skip_locked.delete_it
             )
 
-    opened(1, "skip-locked")
+    open_sale(1, lock="skip-locked")
     with Interleaving() as threads:
         b = threads.enter("B", asks("skip-locked", "B")).runs_to("before_commit")
         with pytest.raises(SoldOut):
@@ -177,7 +172,7 @@ def test_a_strategy_without_the_second_look_refuses_though_a_unit_is_given_back(
 
 def test_a_second_request_with_one_key_gives_its_unit_to_whoever_waits() -> None:
     """Both have a unit until the first one commits; the second one then has an order already."""
-    sale = opened(2, "skip-locked")
+    sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:
         first = threads.enter("first", asks("skip-locked", "A", key="k1")).runs_to("before_commit")
         again = threads.enter("again", asks("skip-locked", "A", key="k1")).runs_to("after_read")
@@ -194,7 +189,7 @@ def test_two_buyers_of_two_units_do_not_wait_for_each_other(
     lock: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under row-lock the second one would wait: that is what the rows are for."""
-    opened(2, lock)
+    open_sale(2, lock=lock)
     with Interleaving() as threads:
         monkeypatch.setattr(random, "choice", min)
         a = threads.enter("A", asks(lock, "A")).runs_to("before_commit")
@@ -211,7 +206,7 @@ def test_two_buyers_of_two_units_do_not_wait_for_each_other(
 def test_a_restock_waits_for_who_has_a_unit_and_takes_back_the_others(
     lock: str, first_bucket: None
 ) -> None:
-    sale = opened(3, lock)
+    sale = open_sale(3, lock=lock)
     with Interleaving() as threads:
         a = threads.enter("A", asks(lock, "A")).runs_to("before_commit")
         clerk = threads.enter("clerk", partial(stock.restock, product=APPLE, amount=5))
@@ -236,7 +231,7 @@ def test_a_restock_waits_for_who_has_a_unit_and_takes_back_the_others(
 
 @many_rows
 def test_a_close_leaves_what_was_not_sold_in_the_products_row(lock: str) -> None:
-    sale = opened(3, lock)
+    sale = open_sale(3, lock=lock)
     assert buy(lock=lock).status == 201
     stock.close(product=APPLE)
     sale.refresh_from_db()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -13,12 +14,13 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from shop import reports, shelves, stock
+from shop import reports, shelves
 from shop.checkout import check_out
 from shop.errors import Busy, SoldOut
 from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
 from shop.purchase import Attempt, Stock
 from shop.strategies import STRATEGIES
+from shop.tests.database import ReplyCutter, database_at
 from shop.tests.till import APPLE, books, buy, committed, get, open_sale, places
 
 pytestmark = committed
@@ -102,8 +104,19 @@ def test_units_are_not_moved_twice_nor_those_of_a_sale_that_is_over(lock: str) -
     assert (places(sale)[1:], places(new)) == ((0, 0), (5, 0, 0))
 
 
+@many_rows
+def test_a_move_whose_commit_got_no_reply_has_sold_nothing_and_lost_no_unit(lock: str) -> None:
+    sale = open_sale(20)
+    with ReplyCutter() as proxy, database_at(proxy.folder):
+        answer = buy(lock=lock, key="k1")
+    assert proxy.cut == 1, "the fault did not fire"
+    assert (answer.status, answer.body["outcome"]) == (503, "unavailable")
+    assert (books(), places(sale)) == ((0, 20), lies_where(lock, 20))
+    assert buy(lock=lock, key="k1").status == 201
+
+
 def test_the_buckets_differ_by_one_unit_at_most() -> None:
-    sale = stock.restock(product=APPLE, amount=37, lock="buckets")
+    sale = open_sale(37, lock="buckets")
     amounts = sorted(Bucket.objects.filter(sale=sale).values_list("amount", flat=True))
     assert amounts == [2] * 11 + [3] * 5
 
@@ -112,7 +125,7 @@ def test_more_units_than_are_moved_at_once_follow_when_these_are_sold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shelves, "MOST_UNITS", 3)
-    sale = stock.restock(product=APPLE, amount=8, lock="skip-locked")
+    sale = open_sale(8, lock="skip-locked")
     assert places(sale) == (5, 0, 3)
     answers = [buy(lock="skip-locked", buyer=f"b{number}") for number in range(9)]
     assert [answer.body.get("stock_seen") for answer in answers] == [*range(8, 0, -1), None]
@@ -144,7 +157,7 @@ def test_a_server_with_its_own_strategy_moves_them_when_the_sale_is_opened(
 def test_a_restock_of_20_000_units_takes_one_insert(lock: str) -> None:
     open_sale(1)
     with CaptureQueriesContext(connection) as asked:
-        sale = stock.restock(product=APPLE, amount=20_000, lock=lock)
+        sale = open_sale(20_000, lock=lock)
     inserts = [query for query in asked if query["sql"].startswith("INSERT INTO")]
     assert len(inserts) == 2, "the sale, and where its units lie"
     assert len(asked) < 20
@@ -163,7 +176,8 @@ def test_the_stock_left_is_the_same_in_every_report(lock: str) -> None:
     assert get(f"/sales/{sale.pk}").body["stock_left"] == 17
     assert reports.current_reports(APPLE)[APPLE]["stock_left"] == 17
     assert reports.recent_reports(product=APPLE, count=1)[0]["stock_left"] == 17
-    assert reports.counted_products().get(name=APPLE).stock_left == 17
+    product: Any = reports.counted_products().get(name=APPLE)
+    assert product.stock_left == 17
 
 
 def test_the_command_sale_report_counts_them_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +200,7 @@ def test_a_decrement_that_is_undone_is_a_lost_update(lock: str) -> None:
 
 
 def test_a_bucket_never_holds_less_than_nothing() -> None:
-    sale = stock.restock(product=APPLE, amount=1, lock="buckets")
+    sale = open_sale(1, lock="buckets")
     with pytest.raises(IntegrityError, match="bucket_amount_not_negative"), transaction.atomic():
         Bucket.objects.filter(sale=sale, number=1).update(amount=F("amount") - 1)
 
@@ -208,7 +222,7 @@ def test_a_strategy_of_another_place_in_the_same_sale_sells_none_of_it_and_never
 @many_rows
 def test_the_sale_after_it_is_sold_under_every_other_strategy(lock: str) -> None:
     for other in [name for name, one in STRATEGIES.items() if not one.needs and one.sound]:
-        first = stock.restock(product=APPLE, amount=3, lock=lock)
+        first = open_sale(3, lock=lock)
         assert buy(lock=lock).status == 201
         second = open_sale(2)
         first.refresh_from_db()
@@ -221,7 +235,7 @@ def test_the_sale_after_it_is_sold_under_every_other_strategy(lock: str) -> None
 
 def test_a_report_on_many_orders_and_many_units_takes_one_look_at_each() -> None:
     """Joined, 20,000 rows would be counted once for each of 1,000 orders."""
-    sale = stock.restock(product=APPLE, amount=20_000, lock="skip-locked")
+    sale = open_sale(20_000, lock="skip-locked")
     PurchaseHistory.objects.bulk_create(
         PurchaseHistory(sale=sale, product_name=APPLE, purchaser="b", lock="x", stock_seen=1)
         for _ in range(1_000)

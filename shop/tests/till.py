@@ -34,8 +34,9 @@ class Answer:
     headers: Mapping[str, str]
 
 
-def open_sale(units: int, *, product: str = APPLE) -> Sale:
-    return stock.restock(product=product, amount=units)
+def open_sale(units: int, *, product: str = APPLE, lock: str | None = None) -> Sale:
+    """A new sale; with a `lock` its units lie where that strategy sells them from."""
+    return stock.restock(product=product, amount=units, lock=lock)
 
 
 def buy(*, key: str | None = None, lock: str = "redis", buyer: str = "ada", **more: Any) -> Answer:
