@@ -70,6 +70,8 @@ version               x . x x . x . . . . . . . x . x . . x x x . . x . x . . O 
 rollback              x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
 conditional           x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
 serializable          x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
+buckets               x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
+skip-locked           x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
 counter               x . U . . x . . x x x . x x x x x x x x U x x x x x . . U x
 """
 
@@ -87,6 +89,7 @@ STOPS: Mapping[str, Mapping[str, str]] = {
         "split-brain": "acquired",
         "eviction": "acquired",
     },
+    "buckets": {"crash": "before_commit", "db-kill": "before_commit"},
     "counter": {"crash": "reserved", "db-kill": "before_commit"},
 }
 

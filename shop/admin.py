@@ -32,8 +32,15 @@ class ReadOnly(ModelAdmin):
 
 @admin.register(Product)
 class ProductAdmin(ReadOnly):
-    list_display = ["name", "amount", "sale"]
+    list_display = ["name", "stock_left", "sale"]
     search_fields = ["name"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Product]:
+        return reports.counted_products()
+
+    @admin.display(ordering="stock_left")
+    def stock_left(self, product: Any) -> int:
+        return int(product.stock_left)
 
 
 @admin.register(Sale)

@@ -1,6 +1,7 @@
 """What the shop's own PostgreSQL role may do: sell, restock, log somebody in; nothing it need not.
 
-Orders are added and read, never changed; a sale is closed, its first stock stays. Users, groups and
+Orders are added and read, never changed; a sale is closed, its first stock stays; buckets and units
+last as long as their sale. Users, groups and
 tables belong to the role that migrates.
 """
 
@@ -13,6 +14,9 @@ READ = "SELECT"
 GRANTS = {
     "product": "SELECT, INSERT, UPDATE (amount, sale_id, fence, version)",
     "shop_sale": "SELECT, INSERT, UPDATE (closed_at, final_stock)",
+    "shop_bucket": "SELECT, INSERT, UPDATE (amount), DELETE",
+    # FOR UPDATE asks for UPDATE of some column.
+    "shop_unit": "SELECT, INSERT, UPDATE (number), DELETE",
     "purchase_history": "SELECT, INSERT",
     "django_migrations": READ,
     "django_content_type": READ,

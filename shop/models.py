@@ -1,4 +1,6 @@
-"""A1's two tables, product and purchase_history, and the sale that ties orders to a stock."""
+"""A1's two tables, product and purchase_history, and the sale that ties orders to a stock.
+
+Two more keep the units of a sale beside the product's row: shop/shelves.py."""
 
 from __future__ import annotations
 
@@ -58,6 +60,38 @@ class Sale(models.Model):
 
     def __str__(self) -> str:
         return f"sale {self.pk} of {self.product.name}"
+
+
+class Bucket(models.Model):
+    """A part of the stock of an open sale, for the strategy `buckets`."""
+
+    pk = models.CompositePrimaryKey("sale_id", "number")
+    sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="+", db_index=False)
+    number = models.SmallIntegerField()
+    amount = models.IntegerField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(amount__gte=0), name="bucket_amount_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"bucket {self.number} of sale {self.sale_id}: {self.amount}"
+
+
+class Unit(models.Model):
+    """A unit of an open sale that is not sold, for the strategy `skip-locked`. Whoever buys it
+    deletes its row. The numbers count down to 1, the last one."""
+
+    pk = models.CompositePrimaryKey("sale_id", "number")
+    #: Not checked by the database: that would be a query for each of 20,000 rows of one INSERT.
+    sale = models.ForeignKey(
+        Sale, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    number = models.IntegerField()
+
+    def __str__(self) -> str:
+        return f"unit {self.number} of sale {self.sale_id}"
 
 
 class PurchaseHistory(models.Model):

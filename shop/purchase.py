@@ -64,12 +64,16 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What the check saw: the product's row as one read found it."""
+    """What the check saw: the product's row as one read found it.
+
+    place  the number of the bucket or unit to sell from, where that is not the product's row
+    """
 
     product_id: int
     sale_id: int
     amount: int
     version: int = 0
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,23 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import F, Max, Min, QuerySet, Sum
+from django.db.models import (
+    Aggregate,
+    Count,
+    F,
+    Max,
+    Min,
+    Model,
+    OuterRef,
+    QuerySet,
+    Subquery,
+    Sum,
+)
+from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce
 
 from shop.errors import ShopError
-from shop.models import PurchaseHistory, Sale
+from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
 
 
 class UnknownSale(ShopError):
@@ -62,9 +74,29 @@ class SaleReport:
 def counted_sales() -> QuerySet[Sale, Sale]:
     """Every sale with `units_sold` and `stock_left`: one statement, so one snapshot."""
     return Sale.objects.select_related("product").annotate(
-        units_sold=Coalesce(Sum("orders__amount"), 0),
-        stock_left=Coalesce("final_stock", F("product__amount")),
+        units_sold=Coalesce(_of_sale(PurchaseHistory, Sum("amount"), "pk"), 0),
+        stock_left=Coalesce("final_stock", F("product__amount") + _elsewhere("pk")),
     )
+
+
+def counted_products() -> QuerySet[Product, Product]:
+    """Every product with `stock_left`."""
+    return Product.objects.annotate(stock_left=F("amount") + _elsewhere("sale_id"))
+
+
+def _elsewhere(sale: str) -> Combinable:
+    """The units of an open sale that are not in the product's row: shop/shelves.py. `sale` names
+    the field that has its number."""
+    in_buckets = _of_sale(Bucket, Sum("amount"), sale)
+    as_units = _of_sale(Unit, Count("number"), sale)
+    return Coalesce(in_buckets, 0) + Coalesce(as_units, 0)
+
+
+def _of_sale(rows: type[Model], aggregate: Aggregate, sale: str) -> Subquery:
+    """An aggregate over the rows of a sale, NULL where there are none. A subquery: joined, the rows
+    of one table would be counted once for each row of another."""
+    of_it = rows._default_manager.filter(sale_id=OuterRef(sale))
+    return Subquery(of_it.values("sale_id").values(found=aggregate))
 
 
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
@@ -142,7 +174,13 @@ def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
 #: up to four times a second, and putting the statement together took Django more than all the rest.
 CURRENT = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
-        coalesce(sold.units, 0), coalesce(sale.final_stock, product.amount),
+        coalesce(sold.units, 0),
+        coalesce(
+            sale.final_stock,
+            product.amount
+            + (SELECT coalesce(sum(amount), 0) FROM shop_bucket WHERE sale_id = sale.id)
+            + (SELECT count(*) FROM shop_unit WHERE sale_id = sale.id)
+        ),
         sold.first_lock, sold.last_lock
     FROM product
     JOIN shop_sale sale ON sale.id = (SELECT max(id) FROM shop_sale WHERE product_id = product.id)
@@ -168,7 +206,10 @@ def current_reports(*products: str) -> dict[str, dict[str, Any]]:
 def recent_reports(*, product: str, count: int) -> list[dict[str, Any]]:
     """The reports of the newest sales of a product, newest first, each with the `locks` that its
     orders were sold under."""
-    sales = counted_sales().annotate(first_lock=Min("orders__lock"), last_lock=Max("orders__lock"))
+    sales = counted_sales().annotate(
+        first_lock=_of_sale(PurchaseHistory, Min("lock"), "pk"),
+        last_lock=_of_sale(PurchaseHistory, Max("lock"), "pk"),
+    )
     return [
         {
             **report_of(sale).as_dict(),

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
 from shop.models import Product, Sale
+from shop.purchase import Stock
+from shop.shelves import gather
+from shop.strategies import STRATEGIES
 
 #: Milliseconds for which the close of a sale waits for purchases that hold the product's row.
 LONGEST_CLOSE_MS = 20_000
 
 
 @transaction.atomic(durable=True)
-def restock(*, product: str, amount: int) -> Sale:
+def restock(*, product: str, amount: int, lock: str | None = None) -> Sale:
     """Close the product's open sale, if there is one, and open a new one with `amount` units.
 
-    Sales and orders of before stay as they are. A product that does not exist yet is made.
+    Sales and orders of before stay as they are. A product that does not exist yet is made. `lock`
+    names the strategy that the units will be sold under, where that is known: they are put where it
+    sells them from, which otherwise the first buyer does. Without it that is the server's own,
+    except in a demo, where each buyer chooses.
     """
     Product.objects.get_or_create(name=product)
     article = Product.objects.select_for_update().get(name=product)
@@ -27,6 +34,11 @@ def restock(*, product: str, amount: int) -> Sale:
     article.sale = sale
     article.amount = amount
     article.save(update_fields=["sale", "amount"])
+    if lock is None and not settings.SHOP_DEMO:
+        lock = settings.SHOP_LOCK
+    fill = STRATEGIES[lock].fill if lock else None
+    if fill is not None:
+        fill(Stock(article.pk, sale.pk, amount))
     return sale
 
 
@@ -45,8 +57,10 @@ def close(*, product: str) -> None:
         return
     _close(article, timezone.now())
     article.sale = None
-    article.save(update_fields=["sale"])
+    article.save(update_fields=["sale", "amount"])
 
 
 def _close(article: Product, now: datetime) -> None:
+    if article.sale_id is not None:
+        article.amount += gather(article.sale_id)
     article.sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shop.purchase import Attempt, Receipt
+from shop.purchase import Attempt, Receipt, Stock
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Strategy:
     reserves    whether it hands out units by attempt, and has no lock
     rush        what a rush comes to: `exact` or `oversold`
     needs       a setting without which it answers `unavailable`; empty if it needs none
+    fill        moves the units of a new sale from the product's row to where this strategy sells
+                them from (shop/shelves.py); None where it sells from the row
     path        its file, where that is none of shop/strategies/
     """
 
@@ -44,6 +46,7 @@ class Strategy:
     reserves: bool = False
     rush: str = "exact"
     needs: str = ""
+    fill: Callable[[Stock], None] | None = None
     path: str = ""
 
     @property

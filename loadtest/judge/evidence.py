@@ -19,12 +19,15 @@ class Evidence:
     fenced     it carries the fence of its grant
     absolute   the stock was written as it was read, less one: so each order reads one unit less
                than the order before it
+    one_row    every buyer writes the product's row before its order: so orders are committed in the
+               order of their numbers
     """
 
     locked: bool = False
     own_token: bool = False
     fenced: bool = False
     absolute: bool = False
+    one_row: bool = True
 
 
 NO_EVIDENCE = Evidence()
@@ -46,4 +49,5 @@ EVIDENCE: Mapping[str, Evidence] = {
     **dict.fromkeys(("redis", "fence-at-write"), _FENCED),
     **dict.fromkeys(("advisory", "row-lock", "version", "serializable"), _ROW),
     **dict.fromkeys(("rollback", "conditional", "counter"), NO_EVIDENCE),
+    **dict.fromkeys(("buckets", "skip-locked"), Evidence(one_row=False)),
 }

@@ -177,7 +177,14 @@ def _unlike_its_answer(record: Record, order: Mapping[str, Any], answer: Request
 
 def commit_order(record: Record) -> Finding | None:
     """Orders are committed in the order of their numbers: each buyer of a product writes its row
-    first, and nobody else may write that before the commit. A node's clock that is wrong shows."""
+    first, and nobody else may write that before the commit. A node's clock that is wrong shows.
+
+    Where buyers write different rows, purchases overlap, and their numbers say nothing of their
+    commits. Then an order that was answered before the stock was read for another one has the
+    smaller number.
+    """
+    if not record.evidence.one_row:
+        return _read_after_a_later_one(record)
     begun = [
         (order, record.commit_of[order["order"]])
         for order in record.committed
@@ -190,4 +197,24 @@ def commit_order(record: Record) -> Finding | None:
                 f"{(one.begun - other.begun) / 1e6:.1f} ms before order {first['order']} was"
             )
             return Finding("commit_order", what, (first["key"], second["key"]), voids=True)
+    return None
+
+
+def _read_after_a_later_one(record: Record) -> Finding | None:
+    """The first order whose buyer was answered before the stock was read for an order with a
+    smaller number."""
+    answered = {r.order: r.answered for r in record.requests if r.type == "ok" and r.answered}
+    last_read = -1
+    of: Mapping[str, Any] = {}
+    for order in record.committed:
+        commit = record.commit_of.get(order["order"])
+        when = answered.get(order["order"])
+        if when is not None and when < last_read:
+            what = (
+                f"order {order['order']} was answered {(last_read - when) / 1e6:.1f} ms before the "
+                f"stock was read for order {of['order']}"
+            )
+            return Finding("commit_order", what, (of["key"], order["key"]), voids=True)
+        if commit is not None and commit.read_at is not None and commit.read_at > last_read:
+            last_read, of = commit.read_at, order
     return None

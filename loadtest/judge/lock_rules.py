@@ -89,6 +89,8 @@ def stale_write(record: Record) -> Finding | None:
     update.
     """
     explains = record.lost_updates > 0
+    if not record.evidence.one_row:
+        return None  # many rows: what a buyer saw is not what the buyer before it left
     if not record.history.events or not (explains or record.evidence.absolute):
         return None
     read = {c.attempt: c.amount for c in record.commits if c.amount is not None}

@@ -113,8 +113,8 @@ class Record:
 
     @cached_property
     def committed(self) -> list[Mapping[str, Any]]:
-        """The orders in the order of their commits, which is that of their numbers: every strategy
-        writes the stock first, and PostgreSQL lets nobody else write that row before the commit."""
+        """The orders in the order of their commits, which is that of their numbers where everybody
+        writes one row first: PostgreSQL lets nobody else write that row before the commit."""
         return sorted(self.orders, key=lambda order: int(order["order"]))
 
     @cached_property

@@ -29,7 +29,10 @@ BACKENDS = {
     "redlock": "redlock",
     "zookeeper": "zookeeper",
     **dict.fromkeys(
-        ("advisory", "row-lock", "version", "rollback", "conditional", "serializable"),
+        (
+            *("advisory", "row-lock", "version", "rollback", "conditional", "serializable"),
+            *("buckets", "skip-locked"),
+        ),
         "postgresql",
     ),
 }
@@ -86,7 +89,7 @@ class Facts:
     accepts: bool = False
     code: int | None = None
     evicted: int = 26
-    ended: int = 22
+    ended: int = 24
     left: int = 0
 
 

@@ -105,7 +105,7 @@ TABLE: list[tuple[str, str, Prove, Facts]] = [
     ("db-kill", "", was_killed, Facts(first="unavailable")),
     ("db-kill", "no kill", was_killed, Facts(ended=0, first="sold")),
     ("db-kill", "half of them", was_killed, Facts(ended=11, first="unavailable")),
-    ("db-kill", "they are still there", was_killed, Facts(left=22, first="unavailable")),
+    ("db-kill", "they are still there", was_killed, Facts(left=24, first="unavailable")),
     ("db-kill", "others", was_killed, Facts(first="sold")),
     ("shutdown", "", was_terminated, Facts()),
     ("shutdown", "no signal", was_terminated, Facts(accepts=True)),

@@ -33,7 +33,7 @@ LOCKS = ("token", "redis")
 CHOSEN = [one for one in NEUTERS if ALL or (one.fault, one.how) in SOME]
 #: Locks that a long ttl does not change: the database's, and two that have no end of their own.
 ENDLESS = {"setnx", "counter", "advisory", "row-lock", "version", "rollback", "conditional"} | {
-    "serializable"
+    *("serializable", "buckets", "skip-locked"),
 }
 
 

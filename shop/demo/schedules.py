@@ -128,7 +128,7 @@ class Scheduler:
 
     def run(self, schedule: str, units: int) -> Run:
         """What comes of one schedule, in a new sale of so many units."""
-        sale = restock(product=PRODUCT, amount=units)
+        sale = restock(product=PRODUCT, amount=units, lock=self.lock)
         log: list[str] = []
         for buyer in self._buyers.values():
             buyer.attempt = Attempt(PRODUCT, buyer.name, self.lock)

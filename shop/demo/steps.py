@@ -67,7 +67,7 @@ def begin(lock: str) -> str:
     if before is not None:
         for buyer in BUYERS:
             _permit(before["round"], buyer, LEAVE)
-    stock.restock(product=PRODUCT, amount=1)
+    stock.restock(product=PRODUCT, amount=1, lock=lock)
     round_id = uuid.uuid4().hex
     client.set(ROUND, json.dumps({"round": round_id, "lock": lock}), ex=kept())
     return round_id

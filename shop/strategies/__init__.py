@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shop.strategies import (
     advisory,
+    buckets,
     conditional,
     counter,
     fence_at_write,
@@ -23,6 +24,7 @@ from shop.strategies import (
     setnx_timestamp,
     setnx_timestamp_del,
     setpx_del,
+    skip_locked,
     token,
     token_get_del,
     token_watchdog,
@@ -62,6 +64,8 @@ STRATEGIES: dict[str, Strategy] = {
         rollback,
         conditional,
         serializable,
+        buckets,
+        skip_locked,
         counter,
     )
 }

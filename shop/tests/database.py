@@ -124,9 +124,14 @@ def _to_postgres() -> socket.socket:
 
 def somebody_waits_for_a_row() -> bool:
     """Whether a statement waits in PostgreSQL's queue for a lock."""
+    return how_many_wait_for_a_row() > 0
+
+
+def how_many_wait_for_a_row() -> int:
+    """How many statements wait in PostgreSQL's queues for a lock."""
     with beside_django() as beside:
         waiting = beside.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'",
             [connection.settings_dict["NAME"]],
         ).fetchone()
-    return waiting is not None and waiting[0] > 0
+    return 0 if waiting is None else int(waiting[0])

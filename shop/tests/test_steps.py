@@ -70,7 +70,7 @@ def test_without_a_lock_two_buyers_can_be_led_into_buying_the_last_unit() -> Non
 
 
 @committed
-@pytest.mark.parametrize("lock", ["redis", "row-lock"])
+@pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
 def test_the_same_steps_are_blocked_under_a_lock(lock: str) -> None:
     """Without it B would reach `checked` too, having read 1."""
     buyers = Round(lock)

@@ -117,7 +117,7 @@ def test_a_commit_whose_reply_got_lost_is_503_unknown_and_the_same_key_finds_the
     lock: str,
 ) -> None:
     """Without the key the buyer would ask again and have two units."""
-    open_sale(2)
+    open_sale(2, lock=lock)
     with ReplyCutter() as proxy, database_at(proxy.folder):
         answer = buy(lock=lock, key="k1")
     assert proxy.cut == 1, "the fault did not fire"

@@ -11,7 +11,7 @@ from django.test import Client
 
 from servers.tests.polling import eventually as eventually
 from shop import stock
-from shop.models import Product, PurchaseHistory, Sale
+from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
 from shop.probe import Probe
 
 APPLE = "apple"
@@ -34,8 +34,9 @@ class Answer:
     headers: Mapping[str, str]
 
 
-def open_sale(units: int, *, product: str = APPLE) -> Sale:
-    return stock.restock(product=product, amount=units)
+def open_sale(units: int, *, product: str = APPLE, lock: str | None = None) -> Sale:
+    """A new sale; with a `lock` its units lie where that strategy sells them from."""
+    return stock.restock(product=product, amount=units, lock=lock)
 
 
 def buy(*, key: str | None = None, lock: str = "redis", buyer: str = "ada", **more: Any) -> Answer:
@@ -54,9 +55,18 @@ def answer_of(response: Any) -> Answer:
 
 
 def books(product: str = APPLE) -> tuple[int, int]:
-    """Orders that exist for a product, and its stock left."""
+    """Orders that exist for a product, and its stock left, wherever it lies."""
     orders = PurchaseHistory.objects.filter(product_name=product).count()
-    return orders, Product.objects.get(name=product).amount
+    buckets = Bucket.objects.filter(sale__product__name=product).values_list("amount", flat=True)
+    units = Unit.objects.filter(sale__product__name=product).count()
+    return orders, Product.objects.get(name=product).amount + sum(buckets) + units
+
+
+def places(sale: Sale) -> tuple[int, int, int]:
+    """Units of a sale in the product's row, in buckets, and in rows of their own."""
+    row = Product.objects.get(pk=sale.product_id).amount
+    in_buckets = Bucket.objects.filter(sale=sale).values_list("amount", flat=True)
+    return row, sum(in_buckets), Unit.objects.filter(sale=sale).count()
 
 
 def at(place: str, happens: Callable[[], object]) -> Probe:
