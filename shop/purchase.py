@@ -9,16 +9,24 @@ from hashlib import sha256
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
 from django.db.models import F
+from django.utils import timezone
 
 from locks import Lease
 from shop.errors import SaleClosed, SaleOver, SoldOut, UnknownProduct
-from shop.models import Product, PurchaseHistory
+from shop.models import Product
 from shop.probe import point
 
 #: The constraint that PostgreSQL names when a key has bought already.
 KEY_CONSTRAINT = "idempotency_key"
+
+RECORD = """
+    INSERT INTO purchase_history (sale_id, product_name, purchaser, purchase_time, amount,
+                                  idempotency_key, fingerprint, lock, stock_seen, fence)
+    VALUES (%s, %s, %s, %s, 1, %s, %s, %s, %s, %s)
+    RETURNING id
+"""
 
 
 class KeyHasBought(Exception):
@@ -120,11 +128,16 @@ def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
 def write_stock(attempt: Attempt, stock: Stock) -> None:
     """Write back what was read, less one: A1's own decrement, blind to what others wrote since.
 
-    A restock in between is the one thing that it does see: the sale that was read is over.
+    A restock in between is the one thing that it does see: the sale that was read is over. In SQL,
+    as the order below, since all others wait meanwhile: the ORM takes thrice the CPU for the same.
     """
-    same_sale = Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id)
-    if not same_sale.update(amount=stock.amount - 1):
-        raise SaleClosed
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE product SET amount = %s WHERE id = %s AND sale_id = %s",
+            [stock.amount - 1, stock.product_id, stock.sale_id],
+        )
+        if not cursor.rowcount:
+            raise SaleClosed
 
 
 def write_relative(attempt: Attempt, stock: Stock) -> None:
@@ -162,26 +175,25 @@ def sell_one(
         time.sleep(attempt.hold)
     write(attempt, stock)
     order = _record(attempt, stock, fence)
-    point("before_commit", order=order.pk)
+    point("before_commit", order=order)
     attempt.committing = True
-    return Receipt(order_id=order.pk, sale_id=stock.sale_id, stock_seen=stock.amount)
+    return Receipt(order_id=order, sale_id=stock.sale_id, stock_seen=stock.amount)
 
 
-def _record(attempt: Attempt, stock: Stock, fence: int | None) -> PurchaseHistory:
-    """Insert the order. A second insert with the same key waits for the first and then fails."""
+def _record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
+    """Insert the order; its id. A second insert with the same key waits for the first and then
+    fails."""
+    values = (
+        *(stock.sale_id, attempt.product, attempt.buyer, timezone.now()),
+        *(attempt.key, attempt.fingerprint, attempt.lock, stock.amount, fence),
+    )
     try:
-        return PurchaseHistory.objects.create(
-            sale_id=stock.sale_id,
-            product_name=attempt.product,
-            purchaser=attempt.buyer,
-            idempotency_key=attempt.key,
-            fingerprint=attempt.fingerprint,
-            lock=attempt.lock,
-            stock_seen=stock.amount,
-            fence=fence,
-        )
+        with connection.cursor() as cursor:
+            cursor.execute(RECORD, values)
+            (order,) = cursor.fetchone()
     except IntegrityError as error:
         diagnosis = getattr(error.__cause__, "diag", None)
         if KEY_CONSTRAINT in (getattr(diagnosis, "constraint_name", None) or ""):
             raise KeyHasBought from error
         raise
+    return int(order)

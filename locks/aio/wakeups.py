@@ -109,9 +109,8 @@ class AsyncWakeUps:
 
     async def aclose(self) -> None:
         """End the subscription, without a turn of the loop if it can be: see Link.aclose()."""
-        if self._verifying is not None and not self._verifying.done():
-            self._verifying.cancel()
-            await asyncio.wait({self._verifying})
+        if self._verifying is not None:
+            self._verifying.cancel()  # and not awaited: it closes its connection itself
         if self._link is not None:
             await self._link.aclose()
 
@@ -163,7 +162,9 @@ class AsyncWakeUps:
                 link.close()  # one of many slots, and nobody waits in it any more
                 return
             if self.waiters.mailboxes and not self._tag:
-                self._verifying = asyncio.get_running_loop().create_task(self._verify(link))
+                self._verifying = asyncio.get_running_loop().create_task(
+                    self._verify(link), name="locks.verifying"
+                )
             link.write(("PING",))
             self._probing = True
         self._heard = False

@@ -155,6 +155,37 @@ def test_no_connection_stays_open_when_client_and_loop_end_at_once(
     gc.collect()  # warns of each connection that was left open
 
 
+def test_no_connection_stays_open_when_the_loop_ends_while_one_is_verified(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def verify(*_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(20):  # as where it closes a connection of its own
+                await asyncio.sleep(0)
+
+    monkeypatch.setattr(wakeups, "PROBE", 0.02)
+    monkeypatch.setattr(wakeups.AsyncWakeUps, "_verify", verify)
+
+    async def wait_until_it_is_verified() -> None:
+        async with redis.asyncio.Redis(port=own_server.port) as client:
+            lock = AsyncRedisLock(client, "both end", ttl=10)
+            async with lock.hold(wait=1):
+                other = asyncio.create_task(lock.acquire(5))
+                shared = await shared_of(client, lambda _: pytest.fail("the lock has made it"))
+                wakes: Any = shared.parts(b"").wakeups
+                await until(lambda: is_so(wakes._verifying))
+            await (await other).release()
+
+    async def main() -> None:
+        await wait_until_it_is_verified()
+        gc.collect()
+
+    asyncio.run(main())
+    gc.collect()  # warns of each connection that was left open
+
+
 def test_connections_that_were_left_are_forgotten_once_they_are_closed(server: Server) -> None:
     async def main() -> None:
         async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:

@@ -22,7 +22,7 @@ PURCHASE, LOCKED = "shop/purchase.py", "shop/locked.py"
 SHARED = {PURCHASE: {"sell_one", "read_stock", "write_stock", "write_relative"}, LOCKED: {"held"}}
 #: Strategy -> what its decisive lines contain; of several such lines the first one is meant.
 MARKS: dict[str, tuple[str, ...]] = {
-    "none": ("stock = read(attempt)", "update(amount=stock.amount - 1)"),
+    "none": ("stock = read(attempt)", "[stock.amount - 1, "),
     "process": ("setdefault(self.name, threading.Lock())", "lock.acquire("),
     "setnx": ("setnx(self.key", "delete(self.key)"),
     "setnx-expire": ("setnx(self.key", "pexpire(self.key"),

@@ -40,7 +40,7 @@ def test_the_marked_lines_come_first_and_no_hook_stands_between_them(name: str) 
 def test_without_a_lock_the_write_of_a_stale_value_is_shown() -> None:
     assert marked("none") == [
         "stock = read(attempt)",
-        "if not same_sale.update(amount=stock.amount - 1):",
+        "[stock.amount - 1, stock.product_id, stock.sale_id],",
     ]
 
 
