@@ -114,7 +114,10 @@ class Full(ShopError):
     text = "Too many buyers wait for this product; nothing was sold. Ask again with the same key."
     status = 429
     outcome = "full"
-    retry_after = 1
+
+    def __init__(self, *, seconds: int) -> None:
+        super().__init__()
+        self.retry_after = seconds
 
 
 class Forbidden(ShopError):

@@ -10,20 +10,33 @@ n x m x (SHOP_MAX_WAITING + 1).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import ceil
 
 from django.conf import settings
 
 from shop.errors import Full
 
+#: Who is refused is asked to come back at a moment of their own, so many in a second: if 1,000 came
+#: back every second, the process would have time for nothing but to refuse them.
+COME_BACK = 100
+#: Seconds after which everybody may come back.
+LATEST = 30
+
 
 class WaitingRoom:
-    """Counts the purchases of each product. Never blocks, so that an event loop may use it too."""
+    """Counts the purchases of each product. Never blocks, so that an event loop may use it too.
 
-    def __init__(self) -> None:
+    clock  monotonic seconds
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._mutex = threading.Lock()
         self._inside: dict[str, int] = {}
+        self._clock = clock
+        self._next = 0.0  # when the next one who is refused may come back
 
     def inside(self, product: str) -> int:
         """How many purchases of this product are under way here."""
@@ -40,7 +53,7 @@ class WaitingRoom:
         with self._mutex:
             inside = self._inside.get(product, 0)
             if inside > waiting:
-                raise Full
+                raise Full(seconds=self._wait())
             self._inside[product] = inside + 1
         try:
             yield
@@ -51,6 +64,12 @@ class WaitingRoom:
                     self._inside[product] = left
                 else:
                     del self._inside[product]  # a product that nobody asks for takes no memory
+
+    def _wait(self) -> int:
+        """Seconds until whoever is refused now should come back."""
+        now = self._clock()
+        self._next = min(max(now, self._next) + 1 / COME_BACK, now + LATEST)
+        return ceil(self._next - now)
 
 
 #: This process's.

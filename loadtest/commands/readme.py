@@ -70,8 +70,8 @@ def is_contrast(runs: Sequence[Run]) -> bool:
 
 
 def is_growth(runs: Sequence[Run], *, server: str = growth.THREADS) -> bool:
-    """Whether these are rushes of the usual sizes on such nodes, all of them made, and nobody was
-    refused."""
+    """Whether these are rushes of the usual sizes on such nodes, with the expected verdicts, and
+    nobody was refused."""
     found = _grown(runs)
     limits, servers = ({one[name] for one in found} for name in ("max_waiting", "server"))
     usual = {run["buyers"] for run in runs} >= set(growth.SIZES)
@@ -86,7 +86,8 @@ def is_waiting_room(runs: Sequence[Run]) -> bool:
 
 
 def _grown(runs: Sequence[Run]) -> list[Grown]:
-    return [run["grown"] for run in runs if "grown" in run]
+    """What those took that came to their verdict; a table shows no others."""
+    return [run["grown"] for run in runs if "grown" in run and run["as_expected"]]
 
 
 #: The tables of docs/scale.md that `growth` writes.

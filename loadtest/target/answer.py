@@ -13,8 +13,6 @@ CORRECT = frozenset({"sold", "sold_out", "closed", "busy", "lost", "throttled", 
 
 #: Seconds that a buyer waits before asking again, at random, so that not all ask at once.
 PAUSE = (0.2, 0.6)
-#: The same where the shop says how long, by Retry-After: too many wait there already.
-PAUSE_WHEN_FULL = (1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +23,7 @@ class Answer:
     order    the number of the order, where the answer names it: an int or a str
     why      what the shop said of an error
     open     whether the purchase may have happened all the same
+    after    seconds after which the shop asks to come back, because too many wait there
     body     what else it says that the judge compares; of this project's shop alone
     """
 
@@ -32,12 +31,13 @@ class Answer:
     order: int | str | None = None
     why: str = ""
     open: bool = False
+    after: float = 0.0
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
 def pause_after(answer: Answer) -> float:
     """Seconds to wait before asking again after this answer."""
-    return random.uniform(*(PAUSE_WHEN_FULL if answer.outcome == "full" else PAUSE))
+    return answer.after + random.uniform(*PAUSE)
 
 
 def sold(order: int | str | None = None) -> Answer:

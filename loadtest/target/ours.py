@@ -56,10 +56,18 @@ class OurShop(Target):
             return NONE
         if outcome not in OUTCOMES or response.status_code == 500:
             return NONE
-        return Answer(outcome, body.get("order"), str(body.get("error", "")), body=body)
+        after = _seconds(response) if outcome == "full" else 0.0
+        said = str(body.get("error", ""))
+        return Answer(outcome, body.get("order"), said, after=after, body=body)
 
     def orders(self) -> list[Mapping[str, Any]]:
         return list(self.shop.orders(self.sale))
 
     def stock(self) -> int:
         return int(self.shop.sale(self.sale)["stock_left"])
+
+
+def _seconds(response: Any) -> float:
+    """The Retry-After of an answer; 0 without one."""
+    given = str((response.headers or {}).get("Retry-After", ""))
+    return float(given) if given.isdigit() else 0.0

@@ -188,6 +188,7 @@ def test_the_page_takes_each_of_its_tables_from_the_newest_run_that_is_whole(
             [grown(1000), grown(1000, limit=10)],
             [grown(1000)],  # of one size: neither table's
             [*sizes, NOT_MADE],  # not whole
+            [*sizes, {**grown(5000), "verdict": "unknown", "as_expected": False}],
             [grown(1000, limit=7)],  # nothing to compare it with
         ]
     ):

@@ -14,16 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from django.db import connection
 from pytest_django import Settings
 
+from locks import RedisLock
 from servers.valkey import Valkey
 from shop import checkout, probe
+from shop.environment import next_database
 from shop.errors import Full
 from shop.tests.node import node_at
 from shop.tests.outage import Outage
 from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale
-from shop.waiting_room import WaitingRoom, room
+from shop.waiting_room import COME_BACK, LATEST, WaitingRoom, room
 
 WAITING = 2
 #: Each waits for something else: a hand-over, a key that it polls, a row, a lock of the database.
@@ -211,6 +214,31 @@ def test_a_crowd_never_has_more_places_than_there_are_and_leaves_none_taken() ->
     assert places._inside == {}
 
 
+# --- who is refused comes back later -------------------------------------------------------------
+
+
+def test_1_000_who_are_refused_at_once_come_back_over_10_seconds() -> None:
+    """All after one second, they would take the process's time again and again."""
+    now = [50.0]
+    places = WaitingRoom(clock=lambda: now[0])
+    with places.place("apple", waiting=0):
+
+        def refused() -> int:
+            with pytest.raises(Full) as caught, places.place("apple", waiting=0):
+                pass
+            assert caught.value.retry_after is not None
+            return caught.value.retry_after
+
+        waits = [refused() for _ in range(1_000)]
+        assert waits == sorted(waits)
+        assert [waits.count(seconds) for seconds in range(1, 11)] == pytest.approx(
+            [COME_BACK] * 10, abs=1
+        )
+        assert max(refused() for _ in range(10_000)) == LATEST
+        now[0] += LATEST + 1
+        assert refused() == 1  # nobody is on the way any more
+
+
 # --- on a real node -----------------------------------------------------------------------------
 
 
@@ -219,26 +247,34 @@ def test_a_buyer_who_hangs_up_keeps_no_place_and_the_refused_are_counted(
 ) -> None:
     token = "a-token-of-this-test-alone"
     log = folder / "full.log"
-    with node_at(log, valkey=valkey, SHOP_MAX_WAITING="1", METRICS_TOKEN=token) as node:
+    body = json.dumps({"buyer": "ada", "lock": "redis"}).encode()
+    head = f"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    with (
+        node_at(log, valkey=valkey, SHOP_MAX_WAITING="1", METRICS_TOKEN=token) as node,
+        redis.Redis.from_url(next_database(valkey.url)) as locks,
+        ThreadPoolExecutor(4) as pool,
+    ):
         node.restock(50)
-        body = b'{"buyer": "eve", "lock": "redis", "hold_ms": 400}'
-        head = f"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-        for _ in range(2):  # one sells for 0.4 s, one waits, and neither reads its answer
-            gone = socket.create_connection(("127.0.0.1", node.port), TIMEOUT)
-            gone.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
-            gone.close()
-        plain = json.dumps({"buyer": "ada", "lock": "redis"}).encode()
-        answers: list[int] = []
+        others: list[Future[int]] = []
 
-        def is_full() -> bool:
-            answers.append(node.ask("POST", "/buy", plain)[0])
-            return answers[-1] == 429
+        def ask() -> int:
+            return node.ask("POST", "/buy", body)[0]
 
-        eventually(is_full, what="both are inside", timeout=TIMEOUT)
-        eventually(lambda: not is_full(), what="both have left", timeout=TIMEOUT)
-        assert [node.ask("POST", "/buy", plain)[0] for _ in range(3)] == [201] * 3
-        refused = counted(node.port, token)
-    assert refused == answers.count(429)
+        def somebody_is_refused() -> bool:
+            if sum(not other.done() for other in others) < 4:
+                others.append(pool.submit(ask))  # one that is not refused waits for the lock
+            return any(other.done() and other.result() == 429 for other in others)
+
+        with RedisLock(locks, f"redis:{APPLE}", ttl=30).hold(wait=TIMEOUT):
+            for _ in range(2):  # both wait, and neither reads its answer
+                gone = socket.create_connection(("127.0.0.1", node.port), TIMEOUT)
+                gone.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+                gone.close()
+            eventually(somebody_is_refused, what="somebody is refused", timeout=TIMEOUT)
+        eventually(lambda: ask() == 201, what="all who waited have left", timeout=TIMEOUT)
+        assert [ask() for _ in range(3)] == [201] * 3
+        refused = [other.result(TIMEOUT) for other in others].count(429)
+        assert counted(node.port, token) >= refused >= 1
 
 
 def counted(port: int, token: str) -> int:
