@@ -95,8 +95,8 @@ test-workshop: install-dev
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast database_proofs export \
   fault_choice fault_proofs fault_steps faults_command history html_report judge_by_chance \
-  load_command load_conductor load_figures lock_rules measure neutered_faults open_answers \
-  open_model planted report rules rush target terminal timeline verdict))
+  load_command load_conductor load_figures load_judging lock_rules measure neutered_faults \
+  open_answers open_model planted report rules rush target terminal timeline verdict))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)
