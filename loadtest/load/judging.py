@@ -17,6 +17,9 @@ from loadtest.stack.client import Shop
 SETTLED_WITHIN = 30.0
 #: How many products' orders are asked for at a time.
 AT_ONCE = 4
+#: Answers after which nothing was sold. A buyer who had no others got nothing, and is none of the
+#: verdict's business, unless there is an order for it: nobody is known to have asked for it.
+REFUSED = frozenset({"busy", "lost", "unavailable", "throttled"})
 #: The worst first.
 WORST = ("oversold", "undersold", "deadlock", "unknown", "exact")
 
@@ -33,8 +36,11 @@ def judged(plan: Plan, sales: Sequence[Sale], shop: Shop, *, stock: int) -> dict
         found = list(several.map(lambda at: _product(plan, at, of[at], shop, stock), of))
     reports = [report for report, _, _ in found]
     judgements = [judgement for _, judgement, _ in found if judgement is not None]
+    refused = sum(was_refused(one) for one in sales)
+    together = _together(judgements, reports)
     return {
-        **_together(judgements, reports),
+        **together,
+        "never_answered": together["never_answered"] + refused,
         "settlement_lag_ms": _largest([lag for _, _, lag in found]),
         "products": reports,
     }
@@ -78,6 +84,7 @@ def _judge(
     plan: Plan, place: int, sales: Sequence[Sale], report: dict[str, Any], shop: Shop, stock: int
 ) -> Judgement:
     """The judge's word on one product. It knows each buyer's last answer, and no times."""
+    sales = [one for one in sales if not was_refused(one)]
     number = plan.sales[place]
     return judge(
         initial_stock=int(report["initial_stock"]),
@@ -86,6 +93,12 @@ def _judge(
         replies=[Reply(plan.key(s.client, s.number), s.outcome, s.order) for s in sales],
         asked=Asked(stock=stock, lock=plan.lock, product=plan.products[place], sale=number),
     )
+
+
+def was_refused(sale: Sale) -> bool:
+    """Whether every answer to a purchase said that nothing was sold, and that it may be tried
+    again."""
+    return {sale.outcome, *sale.earlier} <= REFUSED
 
 
 def _together(judgements: Sequence[Judgement], reports: Sequence[dict[str, Any]]) -> dict[str, Any]:

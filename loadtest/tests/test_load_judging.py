@@ -100,10 +100,27 @@ def test_a_purchase_whose_order_is_not_there_is_no_exact_sale() -> None:
     assert "lost_ack" in found["violations"]
 
 
-def test_a_buyer_without_a_final_answer_leaves_it_unknown() -> None:
-    sales = [*bought(1, 2), *(one._replace(number=9) for one in bought(1, 1, "busy"))]
-    found = judge(FakeShop({1: 2, 2: 0}, {1: 8, 2: 10}), *sales)
-    assert (found["verdict"], found["never_answered"]) == ("unknown", 1)
+def with_last(outcome: str, earlier: tuple[str, ...] = ()) -> list[Sale]:
+    """Two who bought, and a third purchase."""
+    return [*bought(1, 2), Sale(0, 1, 2, 0.0, 0.0, 0.1, outcome, None, earlier)]
+
+
+def test_a_buyer_who_knows_not_whether_it_bought_leaves_it_unknown() -> None:
+    shop = FakeShop({1: 2, 2: 0}, {1: 8, 2: 10})
+    for sales in (with_last("unknown"), with_last("busy", ("unknown",))):
+        found = judge(shop, *sales)
+        assert (found["verdict"], found["never_answered"]) == ("unknown", 1)
+
+
+def test_buyers_who_were_refused_beyond_what_the_shop_can_sell_do_not_spoil_right_sums() -> None:
+    shop = FakeShop({1: 2, 2: 0}, {1: 8, 2: 10})
+    found = judge(shop, *with_last("busy", ("unavailable",)))
+    assert (found["verdict"], found["never_answered"]) == ("exact", 1)
+
+
+def test_a_buyer_who_was_refused_and_has_an_order_is_found() -> None:
+    found = judge(FakeShop({1: 3, 2: 0}, {1: 7, 2: 10}), *with_last("busy"))
+    assert (found["verdict"], found["violations"]) == ("unknown", ["ghost_order"])
 
 
 def test_orders_that_are_settled_later_are_waited_for_and_the_longest_lag_is_shown() -> None:
