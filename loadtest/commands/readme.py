@@ -105,13 +105,15 @@ def has_every_server(table: Path) -> bool:
 
 def load_tables(results: Path) -> str:
     """The tables of the newest whole runs of make load, one of each kind under a heading; empty
-    without any. Kinds: one hot product or many, closed or open, and how many nodes."""
-    found: dict[tuple[bool, bool, int], tuple[Summary, str]] = {}
+    without any. Kinds: one hot product or many, with a hold or without, closed or open, and how
+    many nodes."""
+    found: dict[tuple[bool, bool, bool, int], tuple[Summary, str]] = {}
     for path in sorted(results.glob(f"[0-9]*/{load_table.NAME}")):
         summary = _summary(path)
         if is_whole_load(summary):
             asked = summary["load"]
-            kind = (asked["products"] > 1, asked["arrivals_per_second"] > 0, asked["nodes"])
+            is_open, has_hold = asked["arrivals_per_second"] > 0, asked["hold_ms"] > 0
+            kind = (asked["products"] > 1, has_hold, is_open, asked["nodes"])
             found[kind] = (summary, path.read_text())
     headed = [f"### {load_table.title(found[k][0])}\n\n{found[k][1]}" for k in sorted(found)]
     return "\n".join(headed)

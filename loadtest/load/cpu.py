@@ -10,6 +10,8 @@ import psutil
 #: Elsewhere the time of children that have ended is not kept, and others' processes are not shown:
 #: the sum would be too small, and nobody would see it.
 IS_KNOWN = sys.platform.startswith("linux")
+#: What processors do when they compute, as psutil calls it. A guest's time is in `user`.
+COMPUTING = ("user", "nice", "system", "irq", "softirq")
 
 
 def seconds(pids: Sequence[int]) -> float | None:
@@ -29,9 +31,8 @@ def of_machine() -> float | None:
     """Processor seconds so far of all programs of this machine. None where they are unknown."""
     if not IS_KNOWN:
         return None
-    times = psutil.cpu_times()
-    counted_twice = times.guest + times.guest_nice
-    return float(sum(times) - times.idle - times.iowait - counted_twice)
+    times = psutil.cpu_times()._asdict()
+    return float(sum(times[name] for name in COMPUTING))
 
 
 def busiest(pid: int, before: dict[int, float]) -> tuple[float | None, dict[int, float]]:

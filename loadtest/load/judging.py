@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from loadtest.judge.verdict import Asked, Judgement, Reply, judge
@@ -14,6 +15,11 @@ from loadtest.stack.client import Shop
 
 #: Seconds until orders that were promised have to be there: a strategy may settle them later.
 SETTLED_WITHIN = 30.0
+#: How many products' orders are asked for at a time.
+AT_ONCE = 4
+#: Answers after which nothing was sold. A buyer who had no others got nothing, and is none of the
+#: verdict's business, unless there is an order for it: nobody is known to have asked for it.
+REFUSED = frozenset({"busy", "lost", "unavailable", "throttled"})
 #: The worst first.
 WORST = ("oversold", "undersold", "deadlock", "unknown", "exact")
 
@@ -26,20 +32,33 @@ def judged(plan: Plan, sales: Sequence[Sale], shop: Shop, *, stock: int) -> dict
     of: dict[int, list[Sale]] = {place: [] for place in range(len(plan.products))}
     for sale in sales:
         of[sale.product].append(sale)
-    reports, judgements, lags = [], [], []
-    for place, (product, number) in enumerate(zip(plan.products, plan.sales, strict=True)):
-        promised = sum(one.outcome == "sold" for one in of[place])
-        report = _settled(shop, number, promised)
-        lags.append(report.get("settlement_lag_ms"))
-        reports.append({"product": product, "sale": number, **_sums(report, stock)})
-        if of[place]:
-            judgements.append(_judge(plan, place, of[place], report, shop, stock))
-            reports[-1] |= {"verdict": judgements[-1].verdict}
+    with ThreadPoolExecutor(AT_ONCE) as several:
+        found = list(several.map(lambda at: _product(plan, at, of[at], shop, stock), of))
+    reports = [report for report, _, _ in found]
+    judgements = [judgement for _, judgement, _ in found if judgement is not None]
+    refused = sum(was_refused(one) for one in sales)
+    together = _together(judgements, reports)
     return {
-        **_together(judgements, reports),
-        "settlement_lag_ms": _largest(lags),
+        **together,
+        "never_answered": together["never_answered"] + refused,
+        "settlement_lag_ms": _largest([lag for _, _, lag in found]),
         "products": reports,
     }
+
+
+def _product(
+    plan: Plan, place: int, sales: Sequence[Sale], shop: Shop, stock: int
+) -> tuple[dict[str, Any], Judgement | None, Any]:
+    """The sums of one product, what the judge says of it (None: nobody asked for it), and the lag
+    with which its orders were settled."""
+    number = plan.sales[place]
+    report = _settled(shop, number, sum(one.outcome == "sold" for one in sales))
+    sums = {"product": plan.products[place], "sale": number, **_sums(report, stock)}
+    lag = report.get("settlement_lag_ms")
+    if not sales:
+        return sums, None, lag
+    judgement = _judge(plan, place, sales, report, shop, stock)
+    return {**sums, "verdict": judgement.verdict}, judgement, lag
 
 
 def _settled(shop: Shop, sale: int, promised: int) -> dict[str, Any]:
@@ -65,6 +84,7 @@ def _judge(
     plan: Plan, place: int, sales: Sequence[Sale], report: dict[str, Any], shop: Shop, stock: int
 ) -> Judgement:
     """The judge's word on one product. It knows each buyer's last answer, and no times."""
+    sales = [one for one in sales if not was_refused(one)]
     number = plan.sales[place]
     return judge(
         initial_stock=int(report["initial_stock"]),
@@ -73,6 +93,12 @@ def _judge(
         replies=[Reply(plan.key(s.client, s.number), s.outcome, s.order) for s in sales],
         asked=Asked(stock=stock, lock=plan.lock, product=plan.products[place], sale=number),
     )
+
+
+def was_refused(sale: Sale) -> bool:
+    """Whether every answer to a purchase said that nothing was sold, and that it may be tried
+    again."""
+    return {sale.outcome, *sale.earlier} <= REFUSED
 
 
 def _together(judgements: Sequence[Judgement], reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -85,6 +111,10 @@ def _together(judgements: Sequence[Judgement], reports: Sequence[dict[str, Any]]
     asked, orders, left = (sum(one[name] for one in reports) for name in sums)
     found = dict.fromkeys(rule for one in judgements for rule in one.violations)
     wrong = [one for one in reports if one["asked"] != one["orders"] + one["left"]]
+    verdict = worst.verdict if worst else "unknown"
+    why = worst.why if worst else "nobody bought anything"
+    if wrong and verdict == "exact":  # the judge was asked of those products alone that were bought
+        verdict, why = "unknown", f"{wrong[0]['product']}: its stock changed, and nobody bought it"
     return {
         "initial_stock": asked,
         "orders": orders,
@@ -97,8 +127,8 @@ def _together(judgements: Sequence[Judgement], reports: Sequence[dict[str, Any]]
         "never_asked": 0,
         "never_answered": sum(one.never_answered for one in judgements),
         "violations": list(found) or (["lost_update"] if wrong else []),
-        "verdict": worst.verdict if worst else "unknown",
-        "why": worst.why if worst else "nobody bought anything",
+        "verdict": verdict,
+        "why": why,
     }
 
 

@@ -157,7 +157,8 @@ def title(summary: Summary) -> str:
     what = "One hot product"
     if asked["products"] > 1:
         what = f"{asked['products']} products, Zipf skew {asked['skew']:g}"
-    return f"{what}, {who}, {_nodes(asked['nodes'])}"
+    hold = f", hold {asked['hold_ms']} ms" if asked["hold_ms"] else ""
+    return f"{what}, {who}{hold}, {_nodes(asked['nodes'])}"
 
 
 def _nodes(count: int) -> str:

@@ -211,12 +211,14 @@ def test_the_page_of_scale_has_the_newest_whole_run_of_each_kind(tmp_path: Path)
     written(tmp_path, "04", summary_of(*whole, rounds=3, products=100, nodes=4))
     written(tmp_path, "05", summary_of(*whole, rounds=3, products=100, nodes=1))
     written(tmp_path, "06", summary_of(*whole, rounds=3, arrivals_per_second=400.0))
+    written(tmp_path, "08", summary_of(*whole, rounds=3, hold_ms=50))
     failed = [run_of("redis", "unknown", number=n) for n in (1, 2, 3)]
     written(tmp_path, "07", summary_of(*failed, rounds=3, clients=11))
     text = readme.load_tables(tmp_path)
     assert [line for line in text.splitlines() if line.startswith("### ")] == [
         "### One hot product, 9 clients (closed model), 2 nodes",
         "### One hot product, 400 arrivals a second (open model), 2 nodes",
+        "### One hot product, 64 clients (closed model), hold 50 ms, 2 nodes",
         "### 100 products, Zipf skew 1.1, 64 clients (closed model), 1 node",
         "### 100 products, Zipf skew 1.1, 64 clients (closed model), 4 nodes",
     ]

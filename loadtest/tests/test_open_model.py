@@ -60,10 +60,13 @@ class FakeShop:
     stalls: float = 2.0
     now: float = 0.0
     free: float = 0.0
+    looks: int = 0
     sales: list[Sale] = field(default_factory=list)
     under_way: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
 
     def clock(self) -> float:
+        self.looks += 1
+        assert self.looks < 100_000, "it does not wait for the next arrival"
         return self.now
 
     def sleep(self, seconds: float) -> None:
