@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loadtest.commands.run import CONTRAST
 from loadtest.rush.form import CROWD, REFUSED_HOLD_MS, RUSH, number, whole
-from loadtest.stack.stack import NAMES
+from loadtest.stack.stack import NAMES, SERVERS
 
 #: The commands that run rushes, and those that break something.
 RUSHES = ("demo", "matrix", "bench")
@@ -27,6 +27,7 @@ TAKEN_BY = {
     "workers": (*RUSHES, "serve"),
     "repeat": ("matrix", "bench", "target"),
     "mine": ("serve",),
+    "server": (*RUSHES, "serve", "faults"),
     "host": ("target",),
     "deadline": ("target",),
     "i_may_load": ("target",),
@@ -59,6 +60,11 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("nodes", whole(1, len(NAMES)), "default: 2")
     add("workers", whole(1, 16), "processes per node; default: 2")
     add("repeat", whole(1, 1000), "rounds; default: 1, bench 11")
+    add(
+        "server",
+        one_of(SERVERS),
+        f"{' or '.join(SERVERS)}: what serves the nodes; default: {SERVERS[0]}",
+    )
     add("mine", own_file, "a file of yours that sells as the lock `mine`")
     add("host", str, "address of your shop, http://127.0.0.1:8001 say")
     add("deadline", RUSH["deadline"], "seconds after which buyers give up; default: 60")
@@ -84,6 +90,17 @@ def names(text: str) -> list[str]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} names nothing: give names, or leave it out")
     return found
+
+
+def one_of(known: Sequence[str]) -> Callable[[str], str]:
+    """One of these names. Raises ArgumentTypeError for another one."""
+
+    def parsed(text: str) -> str:
+        if text not in known:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}")
+        return text
+
+    return parsed
 
 
 def own_file(text: str) -> str:

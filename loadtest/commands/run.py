@@ -22,7 +22,7 @@ from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import Buyers
 from loadtest.stack.results import RESULTS, ResultFolder, now, result_folder
-from loadtest.stack.stack import Stack, StackError
+from loadtest.stack.stack import SERVERS, Stack, StackError
 
 #: Without a lock, with A1's, with the one to copy.
 CONTRAST = ("none", "token", "redis")
@@ -31,7 +31,7 @@ CONTRAST = ("none", "token", "redis")
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds; `mine` is a file
-    of one's own that serve adds as the strategy `mine`."""
+    of one's own that serve adds as the strategy `mine`; `server` as in Stack."""
 
     locks: Sequence[str] = CONTRAST
     buyers: int = 200
@@ -44,6 +44,7 @@ class Setting:
     verbose: bool = False
     repeat: int = 1
     mine: str = ""
+    server: str = SERVERS[0]
 
     @property
     def threads(self) -> int:
@@ -103,6 +104,7 @@ class Output:
             "nodes": len(stack.nodes),
             "workers": stack.workers,
             "threads": stack.threads,
+            "server": stack.server,
             "runs": runs,
         }
 
@@ -151,6 +153,7 @@ def stack_for(setting: Setting, output: Output, *, extras: bool, record: bool = 
         progress=output.progress,
         extras=extras,
         record=record,
+        server=setting.server,
     )
 
 

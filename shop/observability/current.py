@@ -1,11 +1,12 @@
-"""The request that this thread answers, and what its log line and its metrics will say."""
+"""The request that this thread or task answers, and what its log line and its metrics will say."""
 
 from __future__ import annotations
 
 import re
 import secrets
+import time
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 #: What is taken over from a client or a proxy. Anything else could forge a log line, or fill it.
@@ -24,6 +25,7 @@ class Facts:
     asked       monotonic second at which a lock was asked for, None if none was
     waited      seconds until it was acquired, None if it was not
     held        seconds that it was held, None if it was not
+    started     monotonic second at which the request came
     """
 
     request_id: str
@@ -32,6 +34,7 @@ class Facts:
     asked: float | None = None
     waited: float | None = None
     held: float | None = None
+    started: float = field(default_factory=time.monotonic)
 
 
 current: ContextVar[Facts | None] = ContextVar("request", default=None)
