@@ -23,6 +23,7 @@ django.setup(set_prefix=False)
 
 from shop.checks import refuse_to_start  # noqa: E402  (after the settings are read)
 from shop.waiting.lanes import Lanes  # noqa: E402
+from shop.waiting.turnstile import Turnstile  # noqa: E402
 from shop.waiting.view import Purchases  # noqa: E402
 
 refuse_to_start()
@@ -34,6 +35,8 @@ Send = Callable[[Any], Awaitable[None]]
 #: Bytes of a body that are read, and of those that are kept: more than the shop takes.
 LARGEST_BODY = 16 * 1024 * 1024
 KEPT_BODY = 64 * 1024
+#: Purchases that begin in one turn of the event loop: some 20 ms of work.
+AT_ONCE = 50
 
 
 class TooLarge(Exception):
@@ -63,6 +66,7 @@ class Application:
         self.pages = Pages()
         self.lanes = Lanes(settings.WEB_THREADS)
         self.purchases = Purchases(self.lanes)
+        self.turnstile = Turnstile(AT_ONCE)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,6 +83,7 @@ class Application:
         if scope["path"] != "/buy" or scope["method"] != "POST":
             await self.pages(scope, _replaying(body, receive), send)
             return
+        await self.turnstile.enter()
         request, refusal = self.pages.create_request(scope, BytesIO(body))
         if request is None:
             assert refusal is not None
