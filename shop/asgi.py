@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -29,6 +29,7 @@ from shop.waiting.view import Purchases  # noqa: E402
 refuse_to_start()
 
 Message = dict[str, Any]
+Header = tuple[bytes, bytes]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Any], Awaitable[None]]
 
@@ -72,14 +73,15 @@ class Application:
         if scope["type"] != "http":
             raise NotImplementedError(f"the shop does not speak {scope['type']}")
         try:
-            body = await read_body(receive)
+            body, length = await read_body(receive)
         except TooLarge:
             await _send_error(
-                send, 413, f"Request Entity Too Large: more than {LARGEST_BODY} bytes"
+                send, 413, f"Request Entity Too Large: exceeds max_body of {LARGEST_BODY}"
             )
             return
         except ClientGone:
             return
+        scope["headers"] = _with_length(scope["headers"], length)
         if scope["path"] != "/buy" or scope["method"] != "POST":
             await self.pages(scope, _replaying(body, receive), send)
             return
@@ -92,9 +94,9 @@ class Application:
             await _send(await self.purchases.answer(request), send)
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The body's first KEPT_BODY bytes; the rest is read, and thrown away: the shop refuses it by
-    its length, and a client that is cut off while it sends would not get the answer."""
+async def read_body(receive: Receive) -> tuple[bytes, int]:
+    """The body's first KEPT_BODY bytes and its length. The rest is read, and thrown away: the shop
+    refuses it by its length, and a client that is cut off while it sends would get no answer."""
     kept, length = b"", 0
     while True:
         message = await receive()
@@ -107,7 +109,15 @@ async def read_body(receive: Receive) -> bytes:
         if len(kept) < KEPT_BODY:
             kept += part[: KEPT_BODY - len(kept)]
         if not message.get("more_body", False):
-            return kept
+            return kept, length
+
+
+def _with_length(headers: Sequence[Header], length: int) -> Sequence[Header]:
+    """The headers of a body that came in chunks as if it had come whole, as waitress has them."""
+    if not any(name == b"transfer-encoding" for name, _ in headers):
+        return headers
+    others = [header for header in headers if header[0] != b"transfer-encoding"]
+    return [*others, (b"content-length", b"%d" % length)]
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
