@@ -22,6 +22,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
 django.setup(set_prefix=False)
 
 from shop.checks import refuse_to_start  # noqa: E402  (after the settings are read)
+from shop.waiting import locked  # noqa: E402
 from shop.waiting.lanes import Lanes  # noqa: E402
 from shop.waiting.turnstile import Turnstile  # noqa: E402
 from shop.waiting.view import Purchases  # noqa: E402
@@ -36,7 +37,7 @@ Send = Callable[[Any], Awaitable[None]]
 #: Bytes of a body that are read, and of those that are kept: more than the shop takes.
 LARGEST_BODY = 16 * 1024 * 1024
 KEPT_BODY = 64 * 1024
-#: Purchases that begin in one turn of the event loop: some 20 ms of work.
+#: Purchases that begin before Redis has answered those before them: some 20 ms of work.
 AT_ONCE = 50
 
 
@@ -67,7 +68,11 @@ class Application:
         self.pages = Pages()
         self.lanes = Lanes(settings.WEB_THREADS)
         self.purchases = Purchases(self.lanes)
-        self.turnstile = Turnstile(AT_ONCE)
+        self.turnstile = Turnstile(AT_ONCE, between=locked.round_trip)
+
+    async def open(self) -> None:
+        """Connect to the locks' Redis: the first buyers should race, not connect."""
+        await locked.connect()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -165,12 +165,13 @@ def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
     with ExitStack() as everything:
         found = {}
         for number, server in enumerate(("gthread", "asgi")):
-            given = {
-                "WEB_SERVER": server,
-                "REDIS_URL": f"redis://127.0.0.1:{valkey.port}/{4 * number + 2}",
-                "SHOP_LOCK_WAIT": "0.3",
-            }
-            node = node_at(folder / f"{server}.log", valkey=valkey, **given)
+            node = node_at(
+                folder / f"{server}.log",
+                valkey=valkey,
+                WEB_SERVER=server,
+                REDIS_URL=f"redis://127.0.0.1:{valkey.port}/{4 * number + 2}",
+                SHOP_LOCK_WAIT="0.3",
+            )
             found[server] = everything.enter_context(node)
             found[server].restock(100)
         yield found

@@ -26,8 +26,10 @@ WAITING = 150
 
 @pytest.fixture(scope="module")
 def node(folder: Path, valkey: Valkey) -> Iterator[Node]:
-    slow = {"SHOP_DEMO_PAUSES": "after_read=20"}  # so that two buyers without a lock read the same
-    with node_at(folder / "asgi.log", valkey=valkey, WEB_SERVER="asgi", **slow) as node:
+    slow = "after_read=20"  # so that two buyers without a lock read the same
+    with node_at(
+        folder / "asgi.log", valkey=valkey, WEB_SERVER="asgi", SHOP_DEMO_PAUSES=slow
+    ) as node:
         yield node
 
 

@@ -122,20 +122,30 @@ def test_an_error_of_a_job_is_the_callers_and_its_request_is_known_in_the_thread
 
 def test_a_crowd_passes_the_turnstile_by_and_by_and_in_order() -> None:
     async def test() -> None:
-        turnstile, passed = Turnstile(3), list[int]()
+        passed: list[int] = []
+        batches: list[int] = []
+
+        async def between() -> None:
+            await asyncio.sleep(0)
+            batches.append(len(passed))
+            raise ConnectionError("an outage holds nobody up")
+
+        turnstile = Turnstile(3, between)
 
         async def enter(number: int) -> None:
             await turnstile.enter()
             passed.append(number)
 
         tasks = [asyncio.create_task(enter(number)) for number in range(10)]
-        most = before = 0
-        while len(passed) < 9:
-            tasks[4].cancel()  # leaves, and holds nobody up
-            await asyncio.sleep(0)
-            most, before = max(most, len(passed) - before), len(passed)
-        assert most <= 3
+        await asyncio.sleep(0)
+        tasks[4].cancel()  # leaves, and holds nobody up
+        await _until(lambda: len(passed) == 9)
+        assert batches[:3] == [3, 6, 9]
         assert passed == [0, 1, 2, 3, 5, 6, 7, 8, 9]
-        await asyncio.wait_for(enter(10), 5)
+        for number in range(10, 15):
+            await asyncio.wait_for(enter(number), 5)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(batches) <= 5, "where there is room, nobody asks in between"
 
     run(test())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from django.conf import settings
 
-from locks import AsyncLease, AsyncRedisLock
+from locks import AsyncLease, AsyncRedisLock, LockBackendError
 from shop.locked import inside, of_released, redis_lock, sell_under
 from shop.observability.current import note
 from shop.observability.hooks import hooks_of
@@ -62,3 +63,14 @@ async def _held(
         if lease is not None:  # released also after a purchase that sold nothing
             await apoint("released", **of_released(lease))
     return receipt.under(lease)
+
+
+async def connect() -> None:
+    """Open the connection on which all locks of this event loop ask, if their Redis answers."""
+    with suppress(LockBackendError):
+        await async_redis_lock(Attempt("apple", buyer="", lock="redis")).locked()
+
+
+async def round_trip() -> None:
+    """Return when the locks' Redis has answered once more. Raises redis.RedisError."""
+    await async_locks_client().ping()

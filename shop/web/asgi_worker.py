@@ -72,6 +72,7 @@ class AsgiWorker(ASGIWorker):
         self._ending = asyncio.Event()
         if not self.alive:
             return
+        await self.asgi.open()
         for listener in self.sockets:
             self.servers.append(
                 await self.loop.create_server(
