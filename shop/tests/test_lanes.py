@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from shop.errors import Unavailable
 from shop.observability.current import Facts, current, note
 from shop.waiting.lanes import Lane
 from shop.waiting.turnstile import Turnstile
+from shop.web.intake import Intake
 
 
 async def _until(condition: Callable[[], object]) -> None:
@@ -147,5 +149,23 @@ def test_a_crowd_passes_the_turnstile_by_and_by_and_in_order() -> None:
             await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert len(batches) <= 5, "where there is room, nobody asks in between"
+
+    run(test())
+
+
+def test_what_comes_in_at_once_is_handled_turn_by_turn_and_in_order() -> None:
+    async def test() -> None:
+        intake, done = Intake(3), list[int]()
+        now = [intake.call(partial(done.append, number)) for number in range(8)]
+        assert now == [True] * 3 + [False] * 5
+        seen = []
+        while len(done) < 8:
+            seen.append(len(done))
+            await asyncio.sleep(0)
+        assert max(after - before for before, after in zip(seen, seen[1:], strict=False)) <= 3
+        assert done == list(range(8))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert intake.call(partial(done.append, 8))
 
     run(test())

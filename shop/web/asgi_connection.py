@@ -41,7 +41,13 @@ class Connection(ASGIProtocol):
     def data_received(self, data: bytes) -> None:
         if self.begun is None and self.is_idle():
             self.begun = time.monotonic()
-        super().data_received(data)
+        if not self.worker.intake.call(lambda: self._parse(data)):
+            self.transport.pause_reading()  # so that one part at most waits
+
+    def _parse(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            super().data_received(data)
 
     def pause_writing(self) -> None:
         self.unread = time.monotonic()

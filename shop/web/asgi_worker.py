@@ -12,6 +12,7 @@ from typing import Any
 from gunicorn.workers.gasgi import ASGIWorker
 
 from shop.web.asgi_connection import Connection
+from shop.web.intake import Intake
 from shop.web.listener import allow_handshakes, stop_handshakes
 from shop.web.server import LINGER
 from shop.web.worker import HANDSHAKE, HEARTBEAT
@@ -20,6 +21,8 @@ from shop.web.youngest import announce, is_youngest
 #: Seconds for which a thread keeps the interpreter lock where others want it. Python's own 5 ms are
 #: what a section under a lock would wait after each of its statements while the loop has work.
 SWITCH = 0.0005
+#: Parts of requests that are parsed in one turn of the event loop: some 20 ms of work.
+PARSED_AT_ONCE = 40
 
 
 class AsgiWorker(ASGIWorker):
@@ -36,6 +39,7 @@ class AsgiWorker(ASGIWorker):
         self.alive: bool
         self.connections: set[Connection] = set()
         self.accepted = 0
+        self.intake = Intake(PARSED_AT_ONCE)
         self.stopping_since: float | None = None
 
     @classmethod
