@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -162,7 +163,7 @@ def test_what_comes_in_at_once_is_handled_turn_by_turn_and_in_order() -> None:
         while len(done) < 8:
             seen.append(len(done))
             await asyncio.sleep(0)
-        assert max(after - before for before, after in zip(seen, seen[1:], strict=False)) <= 3
+        assert max(after - before for before, after in pairwise(seen)) <= 3
         assert done == list(range(8))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
