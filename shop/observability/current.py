@@ -20,7 +20,8 @@ class Facts:
     """What is known of a request. Never who buys, nor the Idempotency-Key.
 
     request_id  names it in the answer and in every log line
-    outcome     of a purchase: `sold`, `replayed`, or that of the refusal; empty for what is none
+    outcome     of a purchase: `sold`, `replayed`, that of the refusal, or `gone` where
+                the client of an asgi node did not wait; empty for what is none
     lock        name of the strategy; empty until the request was understood
     asked       monotonic second at which a lock was asked for, None if none was
     waited      seconds until it was acquired, None if it was not

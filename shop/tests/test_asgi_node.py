@@ -45,12 +45,16 @@ def taken(valkey: Valkey) -> Iterator[RedisLock]:
 def sent(node: Node, number: int) -> socket.socket:
     """A connection on which a purchase under `redis` was sent."""
     body = json.dumps({"buyer": f"b{number}", "lock": "redis"}).encode()
-    client = socket.create_connection(("127.0.0.1", node.port), timeout=30)
+    client = connected(node)
     client.sendall(
         b"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     )
     return client
+
+
+def connected(node: Node) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", node.port), timeout=30)
 
 
 def status_of(client: socket.socket) -> int:
@@ -135,7 +139,8 @@ def test_sigterm_answers_whoever_waits_and_sells_nothing_after(
 ) -> None:
     with node_at(folder / "stop.log", valkey=valkey, WEB_SERVER="asgi") as node:
         node.restock(100)
-        with ExitStack() as buyers, socket.create_connection(("127.0.0.1", node.port)) as idle:
+        with ExitStack() as buyers, connected(node) as idle, connected(node) as slow:
+            slow.sendall(b"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf")
             with taken(valkey) as lock:
                 clients = [buyers.enter_context(sent(node, n)) for n in range(20)]
                 eventually(lambda: len(lock.inspect().waiters) == 20, what="all wait", timeout=30)
@@ -145,6 +150,7 @@ def test_sigterm_answers_whoever_waits_and_sells_nothing_after(
                 assert process.poll() is None
             assert Counter(status_of(client) for client in clients) == {201: 20}
             assert idle.recv(1) == b"", "the idle connection is closed"
+            assert status_of(slow) == 408
         assert process.wait(10) == 0
 
 

@@ -7,6 +7,7 @@ that a purchase passes through blocks but the sale itself, so here all of it run
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from django.conf import settings
@@ -19,7 +20,7 @@ from django.utils.log import log_response
 from django.utils.module_loading import import_string
 
 from shop.api import REFUSED, address_of, parse_attempt, refused
-from shop.observability.current import current
+from shop.observability.current import current, note
 from shop.probe import apoint
 from shop.views import sold
 from shop.waiting.checkout import check_out
@@ -57,6 +58,9 @@ class Purchases:
         answer: HttpResponseBase = JsonResponse({"error": "the client is gone"}, status=GONE)
         try:
             answer = await self._answer(request, passed)
+        except asyncio.CancelledError:
+            note(outcome="gone")
+            raise
         finally:
             for process_response in reversed(passed):
                 answer = process_response(request, answer) or answer

@@ -63,10 +63,6 @@ class Connection(ASGIProtocol):
         """Whether no whole headers have come since the last answer."""
         return self._current_request is None
 
-    def is_complete(self) -> bool:
-        """Whether the present request has come in whole."""
-        return self._body_receiver is not None and self._body_receiver._complete
-
     def _on_message_complete(self) -> None:
         super()._on_message_complete()
         self.begun = None
