@@ -22,7 +22,7 @@ from shop.tests.outage import Outage
 JSON = {"Content-Type": "application/json"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 #: What each server says of itself, and what is new in each answer.
-OF_THE_SERVER = {"date", "server", "via", "connection", "content-length"}
+OF_THE_SERVER = {"date", "expires", "server", "via", "connection", "content-length"}
 #: What is another one in each sale.
 NEW_EACH_TIME = {"waited_ms", "held_ms", "fence", "parts", "time"}
 
