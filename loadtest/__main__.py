@@ -26,7 +26,7 @@ from loadtest.commands.arguments import parse
 from loadtest.commands.run import CONTRAST, Setting
 from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.stack.client import ShopUnreachable
-from loadtest.stack.stack import StackError
+from loadtest.stack.stack import SERVERS, StackError
 from servers import embedded
 from servers.embedded import EmbeddedError
 from servers.errors import explain
@@ -63,7 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace, console: Console) -> int:
     if given.command == "faults":
-        chosen = command.Chosen(given.fault or (), given.lock or (), given.seed)
+        chosen = command.Chosen(
+            given.fault or (), given.lock or (), given.seed, given.server or SERVERS[0]
+        )
         return command.run(chosen, console, verbose=given.verbose)
     if given.command == "chaos":
         seed = secrets.randbits(32) if given.seed is None else given.seed
@@ -77,6 +79,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
         repeat=given.repeat or (11 if given.command == "bench" else 1),
         verbose=given.verbose,
         mine=given.mine or "",
+        server=given.server or SERVERS[0],
         **{name: getattr(given, name) for name in SIZES if getattr(given, name) is not None},
     )
     if given.command == "growth":

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
+from zlib import crc32
 
 from .protocol import Wake
 
@@ -13,6 +14,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds by which the waiters behind a process's first one look later for an expired holder.
 STAGGER = 0.05
+#: So many waiters of a process may ask within one STAGGER.
+CROWD = 20
 
 
 class Watch:
@@ -30,8 +33,15 @@ class Watch:
         self.waiters: dict[bytes, None] = {}
 
     def ask_at(self, token: bytes) -> float:
-        """The second at which this waiter asks whether the holder's lease has ended."""
-        return self.until + (0.001 if self._is_first(token) else STAGGER)
+        """The second at which this waiter asks whether the holder's lease has ended.
+
+        Where thousands wait and the first one's answer is late, the others do not ask all at once:
+        each has its own moment, so that some 400 ask in a second.
+        """
+        if self._is_first(token):
+            return self.until + 0.001
+        crowd = len(self.waiters) // CROWD
+        return self.until + STAGGER * (1 + crowd * (crc32(token) / 2**32) if crowd else 1)
 
     def _is_first(self, token: bytes) -> bool:
         try:

@@ -36,6 +36,9 @@ KEY = re.compile(r"[\x21-\x7e]{1,255}\Z")
 #: Orders in one answer at most.
 LONGEST_PAGE = 1_000
 
+#: What becomes an answer wherever a view raises it.
+REFUSED = (ShopError, OperationalError, InterfaceError)
+
 View = Callable[..., HttpResponse]
 
 
@@ -51,17 +54,23 @@ def endpoint(method: str) -> Callable[[View], View]:
                 return JsonResponse(body, status=405, headers={"Allow": ", ".join(allowed)})
             try:
                 return view(request, *args, **kwargs)
-            except ShopError as error:
-                return refusal(error)
-            except (OperationalError, InterfaceError) as error:
-                logger.warning("%s: PostgreSQL: %s", request.path, error)
-                discard_dead(error)
-                return refusal(Unavailable("the database does not answer; nothing was changed"))
+            except REFUSED as error:
+                return refused(request, error)
 
         # Reading changes nothing: another method is 405 here, and not 403 for want of a CSRF token.
         return csrf_exempt(answer) if method == "GET" else answer
 
     return decorate
+
+
+def refused(request: HttpRequest, error: Exception) -> HttpResponse:
+    """The answer for one of REFUSED."""
+    if isinstance(error, ShopError):
+        return refusal(error)
+    assert isinstance(error, OperationalError | InterfaceError)
+    logger.warning("%s: PostgreSQL: %s", request.path, error)
+    discard_dead(error)
+    return refusal(Unavailable("the database does not answer; nothing was changed"))
 
 
 def refusal(error: ShopError) -> JsonResponse:

@@ -37,6 +37,8 @@ logger = logging.getLogger("shop.checkout")
 
 #: PostgreSQL: lock_not_available, query_canceled (statement_timeout), idle in transaction.
 TOOK_TOO_LONG = {"55P03", "57014", "25P03"}
+#: A buyer who has a unit already finds the shelf empty, or the sale over, too.
+MAY_HAVE_BOUGHT = (KeyHasBought, SoldOut, SaleOver)
 
 
 def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
@@ -46,13 +48,18 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
     CommitUnknown nothing was sold.
     """
     note(lock=attempt.lock)
-    with _named_errors(attempt):
-        require_on_sale(attempt.product)
-        admit(address=address)
+    with named_errors(attempt):
+        admit_attempt(attempt, address)
         with admitted(attempt.product):  # however its strategy waits, and for a repeat too
             receipt = _buy(attempt)
     note(outcome="replayed" if receipt.replayed else "sold")
     return receipt
+
+
+def admit_attempt(attempt: Attempt, address: str) -> None:
+    """Raises UnknownProduct, or Throttled, before the buyer waits for anything."""
+    require_on_sale(attempt.product)
+    admit(address=address)
 
 
 def _buy(attempt: Attempt) -> Receipt:
@@ -60,21 +67,17 @@ def _buy(attempt: Attempt) -> Receipt:
     point("begins", lock=strategy.name, product=attempt.product, sale=attempt.sale)
     try:
         return strategy.buy(attempt)
-    except (KeyHasBought, SoldOut, SaleOver) as refusal:
-        # A buyer who has a unit already finds the shelf empty, or the sale over, too.
-        receipt = _order_again(attempt)
-        if receipt is None:
-            raise refusal
-        return receipt
+    except MAY_HAVE_BOUGHT as refusal:
+        return order_again(attempt, refusal)
 
 
-def _order_again(attempt: Attempt) -> Receipt | None:
-    """The order that this attempt's key has bought before, if it has."""
+def order_again(attempt: Attempt, refusal: Exception) -> Receipt:
+    """The order that this attempt's key has bought before; if there is none, raises the refusal."""
     if attempt.key is None:
-        return None
+        raise refusal
     order = PurchaseHistory.objects.filter(idempotency_key=attempt.key).first()
     if order is None:
-        return None
+        raise refusal
     if order.fingerprint != attempt.fingerprint:
         raise KeyReused
     return Receipt(
@@ -83,7 +86,8 @@ def _order_again(attempt: Attempt) -> Receipt | None:
 
 
 @contextmanager
-def _named_errors(attempt: Attempt) -> Iterator[None]:
+def named_errors(attempt: Attempt) -> Iterator[None]:
+    """Inside the block, an error of a backend becomes one of the shop."""
     try:
         yield
     except LockTimeout as error:

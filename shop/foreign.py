@@ -9,11 +9,10 @@ refused by its Host.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse
+from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import is_same_domain
 
 from shop.api import refusal
@@ -22,16 +21,13 @@ from shop.errors import Forbidden
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
-class ForeignPageMiddleware:
+class ForeignPageMiddleware(MiddlewareMixin):
     """Answers with 403 what is asked under a foreign name, or by a page of another site.
 
     ALLOWED_HOSTS has the names of the shop, CSRF_TRUSTED_ORIGINS the sites whose pages may buy.
     """
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
         try:
             host = request.get_host()
         except DisallowedHost:
@@ -44,7 +40,7 @@ class ForeignPageMiddleware:
                     "that site in CSRF_TRUSTED_ORIGINS"
                 )
             )
-        return self.get_response(request)
+        return None
 
 
 def _is_foreign(request: HttpRequest, host: str) -> bool:

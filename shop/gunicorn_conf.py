@@ -54,13 +54,29 @@ def raise_open_files() -> int:
     return MOST_CONNECTIONS * 10 if soft == resource.RLIM_INFINITY else soft
 
 
-worker_class = "shop.web.worker.WaitressWorker"
+#: What serves: threads that wait (gthread), or an event loop that waits without them (asgi).
+SERVERS = {
+    "gthread": ("shop.web.worker.WaitressWorker", "shop.wsgi"),
+    "asgi": ("shop.web.asgi_worker.AsgiWorker", "shop.asgi"),
+}
+
+
+def served_by(name: str) -> tuple[str, str]:
+    """gunicorn's worker class and the application. Raises ValueError for an unknown server."""
+    if name not in SERVERS:
+        raise ValueError(f"WEB_SERVER is {name!r}: use one of {', '.join(SERVERS)}")
+    return SERVERS[name]
+
+
+web_server = os.environ.get("WEB_SERVER", "") or "gthread"
+worker_class, wsgi_app = served_by(web_server)
 workers = int(os.environ.get("WEB_WORKERS", "2"))
 threads = int(os.environ.get("WEB_THREADS", "100"))
+_files = max(threads, raise_open_files() - threads * FILES_PER_THREAD - OTHER_FILES)
 # per process; at the limit the connection that was idle longest makes room
-worker_connections = min(
-    MOST_CONNECTIONS, max(threads, raise_open_files() - threads * FILES_PER_THREAD - OTHER_FILES)
-)
+worker_connections = _files if web_server == "asgi" else min(MOST_CONNECTIONS, _files)
+asgi_lifespan = "off"
+asgi_disconnect_grace_period = 0  # a client that is gone waits for nothing
 keepalive = 75  # a buyer's warm connection must outlast the wait at the barrier
 timeout = 60  # longer than a pause of a worker in any fault
 # longer than the longest wait for a lock and the section behind it

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from django.conf import settings
 from django.db import connection, transaction
 
-from locks import Lease, Lock, RedisLock
+from locks import AsyncLease, Lease, Lock, RedisLock
 from shop.observability.current import note
 from shop.observability.hooks import hooks_of
 from shop.probe import point
@@ -69,28 +70,38 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
     note(asked=time.monotonic(), waited=None)
     lease = None
     try:
-        with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
-            point(
-                "acquired",
-                lock_name=lock.name,
-                token=lease.token,
-                fence=lease.fence,
-                waited_ms=round(lease.waited_seconds * 1000, 3),
-            )
-            note(waited=lease.waited_seconds)
-            try:
-                yield lease
-            finally:
-                point("release", token=lease.token)
-                note(held=lease.held_seconds)
+        with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease, inside(lease):
+            yield lease
     finally:
         if lease is not None:  # released also after a purchase that sold nothing
-            point(
-                "released",
-                token=lease.token,
-                outcome=lease.outcome,
-                held_ms=round(lease.held_seconds * 1000, 3),
-            )
+            point("released", **of_released(lease))
+
+
+@contextmanager
+def inside(lease: Lease | AsyncLease) -> Iterator[None]:
+    """The points of the thread that holds the lock, and how long it waited for it and held it."""
+    point(
+        "acquired",
+        lock_name=lease.name,
+        token=lease.token,
+        fence=lease.fence,
+        waited_ms=round(lease.waited_seconds * 1000, 3),
+    )
+    note(waited=lease.waited_seconds)
+    try:
+        yield
+    finally:
+        point("release", token=lease.token)
+        note(held=lease.held_seconds)
+
+
+def of_released(lease: Lease | AsyncLease) -> dict[str, object]:
+    """The facts of the point `released`."""
+    return {
+        "token": lease.token,
+        "outcome": lease.outcome,
+        "held_ms": round(lease.held_seconds * 1000, 3),
+    }
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:
@@ -98,10 +109,8 @@ def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:
     return sell_one(attempt)
 
 
-def sell_under(
-    lock_for: Callable[[Attempt], Lock],
-    sell: Callable[[Attempt, Lease], Receipt] = sell_plainly,
-) -> Callable[[Attempt], Receipt]:
+@dataclass(frozen=True, slots=True)
+class sell_under:
     """A `buy` that sells under the lock.
 
     The lock encloses the commit: released before it, the next buyer would read the old stock.
@@ -109,11 +118,18 @@ def sell_under(
     buyer waits.
     """
 
-    def buy(attempt: Attempt) -> Receipt:
-        with held(lock_for(attempt)) as lease:
-            with transaction.atomic(durable=True):
-                receipt = sell(attempt, lease)
-            point("after_commit")
+    lock_for: Callable[[Attempt], Lock]
+    sell: Callable[[Attempt, Lease], Receipt] = sell_plainly
+
+    def __call__(self, attempt: Attempt) -> Receipt:
+        with held(self.lock_for(attempt)) as lease:
+            receipt = self.section(attempt, lease)
         return receipt.under(lease)
 
-    return buy
+    def section(self, attempt: Attempt, lease: Lease | AsyncLease) -> Receipt:
+        """What runs under the lock, in one thread: the transaction, up to its commit."""
+        with transaction.atomic(durable=True):
+            # It reads of its lease what both kinds have: fence, name, times.
+            receipt = self.sell(attempt, cast(Lease, lease))
+        point("after_commit")
+        return receipt

@@ -25,13 +25,18 @@ _known: set[str] = set()  # also after its sale was closed: the purchase checks 
 _looking = threading.Lock()
 
 
+def is_known(product: str) -> bool:
+    """Whether require_on_sale would ask nobody."""
+    return product in _known
+
+
 def require_on_sale(product: str) -> None:
     """Raises UnknownProduct if there is no sale of it, Unavailable if the database is slow to say.
 
     One thread of a process looks at a time: invented names take one connection of the pool at most,
     and a rush for a product that is new here asks once.
     """
-    if product in _known:
+    if is_known(product):
         return
     if not _looking.acquire(timeout=LOOKING):
         raise Unavailable("the database does not answer; nothing was sold")

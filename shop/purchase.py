@@ -13,7 +13,7 @@ from django.db import IntegrityError, connection
 from django.db.models import F
 from django.utils import timezone
 
-from locks import Lease
+from locks import AsyncLease, Lease
 from shop.errors import SaleClosed, SaleOver, SoldOut, UnknownProduct
 from shop.models import Product
 from shop.probe import point
@@ -94,7 +94,7 @@ class Receipt:
     replayed: bool = False
     lock: dict[str, Any] = field(default_factory=dict)
 
-    def under(self, lease: Lease) -> Receipt:
+    def under(self, lease: Lease | AsyncLease) -> Receipt:
         """This receipt with what became of the lease it was sold under. Times in milliseconds."""
         of_lease = {
             "waited_ms": round(lease.waited_seconds * 1000, 1),

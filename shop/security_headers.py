@@ -7,9 +7,9 @@ page of the shop or of the admin has an inline script or style.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils.deprecation import MiddlewareMixin
 
 #: Nothing but the shop's own files, so that the page works without a network. What ECharts sets
 #: through element.style is no inline style to a browser.
@@ -30,14 +30,10 @@ HEADERS = {
 }
 
 
-class SecurityHeadersMiddleware:
+class SecurityHeadersMiddleware(MiddlewareMixin):
     """Sets HEADERS where the answer does not have them. Comes first in MIDDLEWARE."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        answer = self.get_response(request)
+    def process_response(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
         for name, value in HEADERS.items():
             answer.headers.setdefault(name, value)
         return answer

@@ -172,6 +172,9 @@ TIME_ZONE = "UTC"
 #: A purchase is a few hundred bytes; more is refused before it is read.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 
+#: Of a process: the most purchases in flight that wait in a thread (shop/gunicorn_conf.py).
+WEB_THREADS: int = env.int("WEB_THREADS", default=100)
+
 # --- PostgreSQL ---------------------------------------------------------------------------------
 
 #: Connections per process; 0 for one per thread. Four workers of 20 fit a server of 100.

@@ -21,6 +21,7 @@ from shop.api import (
     require_token,
 )
 from shop.checkout import check_out
+from shop.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
 
 
@@ -29,7 +30,11 @@ from shop.strategies import STRATEGIES
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
-    receipt = check_out(attempt, address=address_of(request))
+    return sold(attempt, check_out(attempt, address=address_of(request)))
+
+
+def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
+    """The answer to a purchase that has its unit."""
     body = {
         "outcome": "sold",
         "order": receipt.order_id,

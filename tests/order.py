@@ -36,6 +36,8 @@ LONGEST = (
     "loadtest/tests/test_partition_from_database.py",
     "shop/tests/test_fuzz.py",
     "shop/tests/test_node.py",
+    "shop/tests/test_asgi_node.py",
+    "shop/tests/test_asgi_contract.py",
     "loadtest/tests/test_locust_page.py",
     "shop/tests/test_max_hold.py",
     "shop/tests/test_roles.py",

@@ -9,14 +9,18 @@ from pathlib import Path
 from loadtest.commands.run import CONTRAST
 from loadtest.load.plan import CONSTANT, EXPONENTIAL, MOST_ARRIVALS, MOST_CLIENTS, MOST_SECONDS
 from loadtest.rush.form import CROWD, REFUSED_HOLD_MS, RUSH, number, whole
-from loadtest.stack.stack import NAMES
+from loadtest.stack.stack import NAMES, SERVERS
 
 
-def arrivals(text: str) -> str:
-    """How the times between arrivals are drawn. Raises ArgumentTypeError."""
-    if text not in (EXPONENTIAL, CONSTANT):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither {EXPONENTIAL} nor {CONSTANT}")
-    return text
+def one_of(known: Sequence[str]) -> Callable[[str], str]:
+    """One of these names. Raises ArgumentTypeError for another one."""
+
+    def parsed(text: str) -> str:
+        if text not in known:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}")
+        return text
+
+    return parsed
 
 
 #: The commands that run rushes, and those that break something.
@@ -30,7 +34,10 @@ LOAD: dict[str, tuple[Callable[[str], object], str]] = {
         number(0.1, MOST_ARRIVALS),
         "open model: buyers arrive at this rate, whether or not others were answered",
     ),
-    "arrivals": (arrivals, f"open model: {EXPONENTIAL} (default) or {CONSTANT} times between them"),
+    "arrivals": (
+        one_of((EXPONENTIAL, CONSTANT)),
+        f"open model: {EXPONENTIAL} (default) or {CONSTANT} times between them",
+    ),
     "cap": (whole(1, MOST_CLIENTS), "open model: the most who may wait for an answer; 2000"),
     "seconds": (number(0.5, MOST_SECONDS), "measured, of each strategy in each round; 10"),
     "warm_up": (number(0, 60), "seconds of selling before that; 1"),
@@ -56,6 +63,7 @@ TAKEN_BY = {
     "repeat": ("matrix", "bench", "target"),
     "max_waiting": ("growth",),
     "mine": ("serve",),
+    "server": (*RUSHES, "serve", "faults"),
     "host": ("target",),
     "deadline": ("target",),
     "i_may_load": ("target",),
@@ -92,11 +100,16 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("workers", whole(1, 16), "processes per node; default: 2")
     add("repeat", whole(1, 1000), "rounds; default: 1, bench 11")
     add("max_waiting", several(whole(0, 10_000)), "several values of SHOP_MAX_WAITING; default: 0")
+    add(
+        "server",
+        one_of(SERVERS),
+        f"{' or '.join(SERVERS)}: what serves the nodes; default: {SERVERS[0]}",
+    )
     add("mine", own_file, "a file of yours that sells as the lock `mine`")
     add("host", str, "address of your shop, http://127.0.0.1:8001 say")
     add("deadline", RUSH["deadline"], "seconds after which buyers give up; default: 60")
     add("i_may_load", str, "the name of a machine, not this one, that you may rush")
-    add("expect", verdict, "exact or oversold: exit with 0 for that verdict; default: exact")
+    add("expect", one_of(EXPECTED), "exact or oversold: exit with 0 for that verdict; default: exact")
     for name, (kind, says) in LOAD.items():
         add(name, kind, says)
     parser.add_argument("--verbose", action="store_true", help="show where the time goes")
@@ -128,13 +141,6 @@ def names(text: str) -> list[str]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} names nothing: give names, or leave it out")
     return found
-
-
-def verdict(text: str) -> str:
-    """A verdict that a target may be expected to come to. Raises ArgumentTypeError."""
-    if text not in EXPECTED:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(EXPECTED)}")
-    return text
 
 
 def several(kind: Callable[[str], object]) -> Callable[[str], list[object]]:

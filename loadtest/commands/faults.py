@@ -21,7 +21,7 @@ from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.stack.client import Strategy
-from loadtest.stack.stack import StackError
+from loadtest.stack.stack import SERVERS, StackError
 from servers import embedded
 
 #: Threads of a node: a few buyers of every strategy wait at the same time.
@@ -36,11 +36,13 @@ EXTERNAL = ("DATABASE_URL", "REDIS_URL", "REDIS_LOCKS_URL", "REDIS_SENTINELS", "
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which faults to make for which locks, by name; empty for all. A seed shuffles the faults."""
+    """Which faults to make for which locks, by name; empty for all. A seed shuffles the faults.
+    `server` as in Stack."""
 
     faults: Sequence[str] = ()
     locks: Sequence[str] = ()
     seed: int | None = None
+    server: str = SERVERS[0]
 
 
 def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
@@ -54,7 +56,9 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     refuse_external_servers()
     with (
         output(console, verbose=verbose) as out,
-        Testbed(log=out.folder.log, progress=out.progress, threads=THREADS) as testbed,
+        Testbed(
+            log=out.folder.log, progress=out.progress, threads=THREADS, server=chosen.server
+        ) as testbed,
     ):
         strategies = _strategies(testbed, chosen)
         names = [name for name in names if any(name in EXPECTED[one["name"]] for one in strategies)]

@@ -22,7 +22,7 @@ from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import Buyers
 from loadtest.stack.results import RESULTS, ResultFolder, now, result_folder
-from loadtest.stack.stack import Stack, StackError
+from loadtest.stack.stack import SERVERS, Stack, StackError
 
 #: Without a lock, with A1's, with the one to copy.
 CONTRAST = ("none", "token", "redis")
@@ -31,7 +31,8 @@ CONTRAST = ("none", "token", "redis")
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds; `mine` is a file
-    of one's own that serve adds as the strategy `mine`; `max_waiting` is SHOP_MAX_WAITING."""
+    of one's own that serve adds as the strategy `mine`; `max_waiting` is SHOP_MAX_WAITING; `server`
+    as in Stack."""
 
     locks: Sequence[str] = CONTRAST
     buyers: int = 200
@@ -45,6 +46,7 @@ class Setting:
     repeat: int = 1
     mine: str = ""
     max_waiting: int = 0
+    server: str = SERVERS[0]
 
     @property
     def threads(self) -> int:
@@ -104,6 +106,7 @@ class Output:
             "nodes": len(stack.nodes),
             "workers": stack.workers,
             "threads": stack.threads,
+            "server": stack.server,
             "runs": runs,
         }
 
@@ -153,6 +156,7 @@ def stack_for(setting: Setting, output: Output, *, extras: bool, record: bool = 
         extras=extras,
         record=record,
         environment={"SHOP_MAX_WAITING": str(setting.max_waiting)},
+        server=setting.server,
     )
 
 

@@ -51,6 +51,7 @@ def serving(
             nodes=setting.nodes,
             workers=setting.workers,
             threads=setting.threads,
+            server=setting.server,
             log=log,
             progress=progress,
             port=shop_port,

@@ -17,7 +17,7 @@ from loadtest.faults import measure
 from loadtest.judge.history import Event, History
 from loadtest.stack.client import Shop
 from loadtest.stack.node import StackError
-from loadtest.stack.stack import Stack
+from loadtest.stack.stack import SERVERS, Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.sentinels import Sentinels
@@ -57,11 +57,18 @@ class Testbed(Stack):
         progress: Callable[[str], None],
         threads: int,
         extras: bool = True,
+        server: str = SERVERS[0],
     ) -> None:
         self.redis: list[Proxy] = []
         self.redlock: list[Proxy] = []
         super().__init__(
-            nodes=2, workers=1, threads=threads, log=log, progress=progress, extras=extras
+            nodes=2,
+            workers=1,
+            threads=threads,
+            log=log,
+            progress=progress,
+            extras=extras,
+            server=server,
         )
         self.folder = Path(self._folder.name)
         for mark in ("at", "go"):

@@ -256,6 +256,7 @@ class Summary(TypedDict, total=False):
 
     started   ISO 8601 with the time zone
     threads   of each worker
+    server    what served the nodes: gthread or asgi
     seed      of faults and chaos
     minutes   of chaos
     rushes    of chaos: which disturbances each had, with its seed and duration
@@ -274,6 +275,7 @@ class Summary(TypedDict, total=False):
     nodes: Required[int]
     workers: Required[int]
     threads: Required[int]
+    server: str
     runs: Required[Sequence[Run]]
     seed: int | None
     minutes: float

@@ -51,7 +51,6 @@ class Node:
             *(sys.executable, "-m", "gunicorn"),
             *("-c", "python:shop.gunicorn_conf"),
             *("--bind", f"127.0.0.1:{self.port}"),
-            "shop.wsgi",
         ]
 
     def start(self) -> None:

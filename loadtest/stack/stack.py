@@ -31,6 +31,8 @@ __all__ = ["ROOT", "Node", "Stack", "StackError", "inherited"]
 
 #: What the nodes are called.
 NAMES = "ABCDEFGH"
+#: What may serve a node; the first one does unless another is asked for (shop/gunicorn_conf.py).
+SERVERS = ("gthread", "asgi")
 #: Independent servers for Redlock.
 REDLOCK_SERVERS = 5
 #: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
@@ -61,6 +63,7 @@ class Stack:
     port                     where the first node should listen, if that port is free
     extras                   also five servers for Redlock, and ZooKeeper where it is installed
     record                   the nodes record what each purchase did, in a file each in `records`
+    server                   what serves the nodes, one of SERVERS
     environment              variables of the nodes, beside and before the usual ones
     """
 
@@ -77,12 +80,14 @@ class Stack:
         port: int = 0,
         extras: bool = False,
         record: bool = False,
+        server: str = SERVERS[0],
         environment: Mapping[str, str] | None = None,
     ) -> None:
         if not 1 <= nodes <= len(NAMES):
             raise StackError(f"{nodes} nodes: there may be 1 to {len(NAMES)}")
         self.workers = workers
         self.threads = threads
+        self.server = server
         self.log = log
         self.progress = progress
         self.token = secrets.token_urlsafe(24)
@@ -180,6 +185,7 @@ class Stack:
             "SHOP_DEMO_PAUSES": PAUSES,
             "SHOP_RESTOCK_TOKEN": self.token,
             "SECRET_KEY": secrets.token_urlsafe(48),
+            "WEB_SERVER": self.server,
             "WEB_WORKERS": str(self.workers),
             "WEB_THREADS": str(self.threads),
             "PYTHONUNBUFFERED": "1",

@@ -12,18 +12,21 @@ lets another thread run, and the rush would be slower for being watched.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils.deprecation import MiddlewareMixin
 
 from locks.classic import points
 from shop import probe
@@ -68,8 +71,22 @@ def install() -> None:
         for each in probes:
             each(name, facts)
 
-    probe.install(at_point)
+    probe.install(at_point, stops=stops_at)
     points.install(lambda name: at_point(name, {}))
+
+
+def handler() -> int:
+    """Names whoever handles a request: the thread, or in an event loop the task."""
+    try:
+        return id(asyncio.current_task())
+    except RuntimeError:  # no event loop runs in this thread
+        return threading.get_ident()
+
+
+def stops_at(name: str) -> bool:
+    """Whether the present purchase is paused or stopped at this point."""
+    purchase = _purchase.get()
+    return name in settings.SHOP_DEMO_PAUSES or (purchase is not None and name in purchase.stops)
 
 
 def pause_for(milliseconds: dict[str, str]) -> probe.Probe:
@@ -144,23 +161,25 @@ class Recorder:
         self.record(purchase, f"leaves {name}", {})
 
 
-class TraceMiddleware:
-    """Knows the purchase that a thread works on. In place only where a history is recorded."""
+class TraceMiddleware(MiddlewareMixin):
+    """Knows the purchase of a request. In place only where a history is recorded."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> None:
         key = request.headers.get("Idempotency-Key")
         if key is None:
-            return self.get_response(request)
+            _purchase.set(None)
+            return
         stops = frozenset(filter(None, request.headers.get("Demo-Stop", "").split(",")))
-        purchase = TracedPurchase(key, stops, of={"thread": threading.get_ident()})
-        before = _purchase.set(purchase)
-        try:
-            probe.point("arrives")
-            return self.get_response(request)
-        finally:
-            _purchase.reset(before)
-            if purchase.kept and _recorder is not None:
-                _recorder.write(purchase.kept)
+        _purchase.set(TracedPurchase(key, stops, of={"thread": handler()}))
+
+    def process_view(self, request: HttpRequest, *_: object) -> None:
+        probe.point("arrives")
+
+    def process_response(
+        self, request: HttpRequest, response: HttpResponseBase
+    ) -> HttpResponseBase:
+        purchase = _purchase.get()
+        _purchase.set(None)
+        if purchase is not None and purchase.kept and _recorder is not None:
+            _recorder.write(purchase.kept)
+        return response

@@ -1,11 +1,12 @@
-"""The request that this thread answers, and what its log line and its metrics will say."""
+"""The request that this thread or task answers, and what its log line and its metrics will say."""
 
 from __future__ import annotations
 
 import re
 import secrets
+import time
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 #: What is taken over from a client or a proxy. Anything else could forge a log line, or fill it.
@@ -19,11 +20,13 @@ class Facts:
     """What is known of a request. Never who buys, nor the Idempotency-Key.
 
     request_id  names it in the answer and in every log line
-    outcome     of a purchase: `sold`, `replayed`, or that of the refusal; empty for what is none
+    outcome     of a purchase: `sold`, `replayed`, that of the refusal, or `gone` where
+                the client of an asgi node did not wait; empty for what is none
     lock        name of the strategy; empty until the request was understood
     asked       monotonic second at which a lock was asked for, None if none was
     waited      seconds until it was acquired, None if it was not
     held        seconds that it was held, None if it was not
+    started     monotonic second at which the request came
     """
 
     request_id: str
@@ -32,6 +35,7 @@ class Facts:
     asked: float | None = None
     waited: float | None = None
     held: float | None = None
+    started: float = field(default_factory=time.monotonic)
 
 
 current: ContextVar[Facts | None] = ContextVar("request", default=None)

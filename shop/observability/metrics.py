@@ -35,7 +35,7 @@ HELD_SECONDS = (0.001, 0.0025, *SECONDS)
 #: of a series that appears with 1 is 0.
 OUTCOMES = (
     *("sold", "replayed", "sold_out", "closed", "busy", "lost"),
-    *("unavailable", "unknown", "throttled", "full", "error"),
+    *("unavailable", "unknown", "throttled", "full", "error", "gone"),
 )
 #: The lock of a purchase that named none that exists.
 NO_LOCK = "invalid"

@@ -11,6 +11,8 @@ from django.conf import settings
 from django.core.signals import request_finished
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.deprecation import MiddlewareMixin
 
 from shop.observability.current import Facts, current, request_id_of
 
@@ -24,15 +26,15 @@ NO_ROUTE = "other"
 PURCHASE = "/buy"
 
 
-class ObserveMiddleware:
+class ObserveMiddleware(MiddlewareMixin):
     """Gives a request its id, which the answer and every log line bear, then logs and counts it.
 
     Answers GET /metrics itself, where METRICS_TOKEN is set: before the check of the Host and the
     redirect to HTTPS, because Prometheus asks each node by an address of its own.
     """
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        super().__init__(get_response)
         self.count: Callable[..., None] | None = None
         self.expose: Callable[[HttpRequest], HttpResponse] | None = None
         if settings.METRICS_TOKEN:
@@ -40,20 +42,24 @@ class ObserveMiddleware:
 
             self.count, self.expose = metrics.count, metrics.expose
 
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        started = time.monotonic()
-        facts = Facts(request_id_of(request.headers.get("X-Request-ID")))
-        current.set(facts)
-        if self.expose is not None and request.path_info == "/metrics":
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        current.set(Facts(request_id_of(request.headers.get("X-Request-ID"))))
+        if self._is_scrape(request):
+            assert self.expose is not None
             return self.expose(request)
-        answer = self.get_response(request)
-        answer.headers["X-Request-ID"] = facts.request_id
-        self._observe(request, answer, facts, started)
+        return None
+
+    def process_response(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
+        facts = current.get()
+        if facts is not None and not self._is_scrape(request):
+            answer.headers["X-Request-ID"] = facts.request_id
+            self._observe(request, answer, facts)
         return answer
 
-    def _observe(
-        self, request: HttpRequest, answer: HttpResponse, facts: Facts, started: float
-    ) -> None:
+    def _is_scrape(self, request: HttpRequest) -> bool:
+        return self.expose is not None and request.path_info == "/metrics"
+
+    def _observe(self, request: HttpRequest, answer: HttpResponseBase, facts: Facts) -> None:
         now = time.monotonic()
         route = _route_of(request)
         if route == PURCHASE and not facts.outcome:
@@ -65,7 +71,7 @@ class ObserveMiddleware:
         if self.count is not None:
             try:
                 self.count(
-                    route=route, status=answer.status_code, seconds=now - started, facts=facts
+                    route=route, status=answer.status_code, seconds=now - facts.started, facts=facts
                 )
             except Exception:
                 logger.exception("not counted")  # what was sold stays sold
@@ -74,7 +80,7 @@ class ObserveMiddleware:
                 "method": request.method,
                 "path": request.path[:LONGEST_PATH],
                 "status": answer.status_code,
-                "ms": _ms(now - started),
+                "ms": _ms(now - facts.started),
                 "outcome": facts.outcome or None,
                 "lock": facts.lock or None,
                 "waited_ms": None if facts.asked is None else _ms(waited),

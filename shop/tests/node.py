@@ -89,7 +89,7 @@ class Node:
     def __enter__(self) -> Self:
         migrate(self.environment)
         command = (sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf")
-        bind = ("--bind", f"127.0.0.1:{self.port}", "shop.wsgi")
+        bind = ("--bind", f"127.0.0.1:{self.port}")
         embedded.adopt(
             self._server.start(
                 [*command, *bind], folder=settings.BASE_DIR, environment=self.environment

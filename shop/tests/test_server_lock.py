@@ -161,7 +161,7 @@ def test_a_node_with_an_unsound_lock_does_not_start(production: Node, lock: str)
     done = subprocess.run(
         [
             *(sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf"),
-            *("--bind", "127.0.0.1:0", "shop.wsgi"),
+            *("--bind", "127.0.0.1:0"),
         ],
         cwd=live.BASE_DIR,
         env={**production.environment, "SHOP_LOCK": lock},

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import mmap
 import os
-import struct
 import time
 from typing import Any
 
@@ -17,6 +15,7 @@ from shop.web.lanes import Lanes
 from shop.web.listener import allow_handshakes, stop_handshakes
 from shop.web.loop import Loop
 from shop.web.server import LINGER, Server
+from shop.web.youngest import announce, is_youngest
 
 #: Bytes. A purchase has a few hundred of each.
 LARGEST_HEADERS = 32 * 1024
@@ -35,13 +34,9 @@ class WaitressWorker(Worker):
     Purchases that have no thread by then are refused with 503; they have not begun.
     """
 
-    #: The age of the youngest worker, in memory that all workers share. The youngest one is asked
-    #: to end only when the whole node is: after a reload, younger ones serve on.
-    _youngest = mmap.mmap(-1, 8)
-
     def __init__(self, age: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(age, *args, **kwargs)
-        struct.pack_into("q", self._youngest, 0, age)
+        announce(age)
         self.servers: list[Server] = []
         self._next_look = 0.0
 
@@ -120,7 +115,7 @@ class WaitressWorker(Worker):
     def _close_listeners(self, began: float) -> None:
         """Accept everybody who has connected, then close. Nobody else gets in meanwhile, where
         handshakes can be stopped; elsewhere new ones come in for LINGER at most."""
-        is_last = struct.unpack_from("q", self._youngest)[0] == self.age
+        is_last = is_youngest(self.age)
         close_at = began + HANDSHAKE
         while True:
             for server in self.servers:
