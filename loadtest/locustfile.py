@@ -34,6 +34,7 @@ from loadtest.rush.choice import hosts, options_of, permissions, shared, take, t
 from loadtest.rush.control import Control
 from loadtest.rush.crowd import Crowd
 from loadtest.rush.gathering import Local
+from loadtest.rush.links import MasterLink, WorkerLink
 from loadtest.rush.master import Workers
 from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
@@ -144,7 +145,9 @@ def set_up(environment: Environment, **_: Any) -> None:
             take(environment, told, own_target=own)
             return target_of(environment, token="")
 
-        here = Worker(environment, make)
+        here = worker = Worker(WorkerLink(environment), make)
+        for over in (events.test_stop, events.quitting):
+            over.add_listener(lambda **_: worker.close())
     else:
         _open_sales(environment)
     gc.freeze()  # no collection walks through what is loaded, in a rush or at the end
@@ -167,7 +170,7 @@ def _open_sales(environment: Environment) -> None:
         logger.error("%s", error)
         sys.exit(2)
     gathering = here = (
-        Workers(environment, lambda: shared(environment))
+        Workers(MasterLink(environment), lambda: shared(environment))
         if isinstance(environment.runner, MasterRunner)
         else Local()
     )

@@ -25,6 +25,7 @@ TAKEN_BY = {
     "hold_ms": RUSHES,
     "nodes": (*RUSHES, "serve"),
     "workers": (*RUSHES, "serve"),
+    "locust_workers": (*RUSHES, "serve"),
     "repeat": ("matrix", "bench", "target"),
     "mine": ("serve",),
     "host": ("target",),
@@ -58,6 +59,7 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("hold_ms", whole(0, REFUSED_HOLD_MS - 1), "milliseconds between check and decrement")
     add("nodes", whole(1, len(NAMES)), "default: 2")
     add("workers", whole(1, 16), "processes per node; default: 2")
+    add("locust_workers", whole(1, 16), "processes that the buyers are in; default: 1")
     add("repeat", whole(1, 1000), "rounds; default: 1, bench 11")
     add("mine", own_file, "a file of yours that sells as the lock `mine`")
     add("host", str, "address of your shop, http://127.0.0.1:8001 say")

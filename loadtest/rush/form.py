@@ -58,7 +58,7 @@ RUSH: dict[str, Parse] = {
     "deadline": number(0.1, 3_600),
 }
 #: How many buyers, and how many of them are started in a second.
-CROWD: dict[str, Parse] = {"user_count": whole(1, 10_000), "spawn_rate": number(0.01, 10_000)}
+CROWD: dict[str, Parse] = {"user_count": whole(1, 20_000), "spawn_rate": number(0.01, 10_000)}
 #: What Locust's own form sends each time. It is accepted as it is, and never changed.
 FIXED = ("host", "run_time", "profile")
 

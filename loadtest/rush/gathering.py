@@ -9,6 +9,7 @@ import time
 from typing import Any, Protocol
 
 from loadtest.rush.crowd import Crowd, Report, Share
+from loadtest.rush.open_files import allow
 from loadtest.target.target import Target
 
 
@@ -32,6 +33,8 @@ class Gathering(Protocol):
 
         rush    a Rush; its module imports this one
         before  the attributes of its target before the sale was opened
+
+        Raises TargetError where the target cannot be sent there, TooFewFiles.
         """
 
     def release(self) -> None:
@@ -56,6 +59,11 @@ class Local:
     _rush: Gathered
 
     def announce(self, rush: Gathered, *, before: dict[str, Any]) -> None:
+        allow(
+            rush.buyers,
+            what=f"Locust with {rush.buyers} buyers",
+            otherwise="take more processes (--processes 4)",
+        )
         stayed, self._rush = self.crowd, rush
         self.crowd = Crowd(
             rush.id,

@@ -10,22 +10,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import gevent
-import locust.runners
 from gevent.event import Event
-from locust.env import Environment
-from locust.rpc import Message
-from locust.runners import STATE_MISSING, MasterRunner, WorkerNode
-from locust.user import User
 
 from loadtest.rush import wire
 from loadtest.rush.clock import machine
 from loadtest.rush.crowd import Share
-from loadtest.rush.dispatcher import FixedDispatcher
 from loadtest.rush.member import MISSES, Member
-from loadtest.rush.reach import reach
 from loadtest.rush.rush import Rush
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.errors import TargetError
@@ -43,13 +36,22 @@ LOOK_EVERY = 0.3
 SETTLE, SETTLE_AT_MOST = 3.0, 8.0
 #: Seconds for the workers to say what was asked and never answered.
 COLLECT_TIMEOUT = 5.0
-#: Seconds without a heartbeat after which Locust takes a worker for lost. Its 3 are too few where
-#: thousands of buyers begin at once; a process that ends is noticed at once by its connection.
-LIVENESS = 20
 
 
 class WorkerLost(ShopUnreachable):
     """A worker ended before the release. The message says what to do."""
+
+
+class Link(Protocol):
+    """How messages come and go: links.MasterLink, or a test's."""
+
+    ids: list[str]
+
+    def listen(self, kind: str, hear: Callable[[str, dict[str, Any]], None]) -> None: ...
+    def send(self, id: str, kind: str, data: dict[str, Any]) -> None: ...
+    def reach(self, id: str, kind: str, data: dict[str, Any]) -> bool: ...
+    def has(self, id: str) -> bool: ...
+    def drop(self, id: str) -> None: ...
 
 
 class Workers:
@@ -57,17 +59,13 @@ class Workers:
 
     crowd = None  # the master has none
 
-    def __init__(self, environment: Environment, options: Callable[[], dict[str, Any]]) -> None:
-        assert isinstance(environment.runner, MasterRunner)
-        self.runner = environment.runner
+    def __init__(self, link: Link, options: Callable[[], dict[str, Any]]) -> None:
+        self.link = link
         self.options = options
         self.members: dict[str, Member] = {}
-        self._ids: list[str] = []
         self.rush: Rush | None = None
         self._machine = machine()
         self._heard = Event()
-        locust.runners.HEARTBEAT_LIVENESS = LIVENESS
-        environment.dispatcher_class = self._dispatcher  # type: ignore[assignment]  # makes one
         for kind, hear in (
             (wire.ARRIVED, self._arrived),
             (wire.DONE, self._done),
@@ -75,25 +73,18 @@ class Workers:
             (wire.BROKEN, self._broken),
             (wire.CLOCK, self._clock),
         ):
-            self.runner.register_message(kind, self._listener(hear))
+            link.listen(kind, self._listener(hear))
 
     @property
     def present(self) -> list[Member]:
         """The workers of the present rush, without those that are lost."""
         return [member for member in self.members.values() if not member.lost]
 
-    def _dispatcher(
-        self, worker_nodes: list[WorkerNode], user_classes: list[type[User]]
-    ) -> FixedDispatcher:
-        made = FixedDispatcher(worker_nodes, user_classes)
-        self._ids = made.members
-        return made
-
     def announce(self, rush: Rush, *, before: dict[str, Any]) -> None:
         self.rush = rush
-        of = len(self._ids)
+        of = len(self.link.ids)
         self.members = {
-            id: Member(id, Share(rush.buyers, first, of)) for first, id in enumerate(self._ids)
+            id: Member(id, Share(rush.buyers, first, of)) for first, id in enumerate(self.link.ids)
         }
         told = {
             "rush": rush.id,
@@ -104,7 +95,7 @@ class Workers:
             **self.options(),
         }
         for member in self.present:
-            self._send(member, wire.ANNOUNCE, {**told, "first": member.share.first})
+            self.link.send(member.id, wire.ANNOUNCE, {**told, "first": member.share.first})
         gevent.spawn(self._look_after, rush)
 
     def release(self) -> None:
@@ -119,14 +110,14 @@ class Workers:
         at = time.monotonic() + max(LEAD, 4 * slowest)
         rush.released(at)
         for member in self.present:
-            self._send(member, wire.GO, {"rush": rush.id, "at": at + member.ahead})
+            self.link.send(member.id, wire.GO, {"rush": rush.id, "at": at + member.ahead})
         logger.info("released %d buyers of %d workers", rush.arrived, len(self.present))
 
     def _ask_all(self, rush: Rush) -> bool:
         """Ask every worker for its clock. Returns whether all answered and the rush is still on."""
         before = {member.id: member.answers for member in self.present}
         for member in self.present:
-            self._ask_clock(member)
+            self._is_there(member)
         deadline = time.monotonic() + ANSWER_TIMEOUT
         while silent := [m for m in self.present if m.answers == before[m.id]]:
             if rush.gate.is_set():
@@ -142,7 +133,7 @@ class Workers:
         self._send_all(wire.END, {"rush": rush.id})
         deadline = time.monotonic() + COLLECT_TIMEOUT
         while rush.released_at and not rush.all_left() and time.monotonic() < deadline:
-            if all(m.collected for m in self.present if m.id in self.runner.clients):
+            if all(m.collected for m in self.present if self.link.has(m.id)):
                 return
             self._wait()
 
@@ -157,13 +148,15 @@ class Workers:
 
     # What the workers say.
 
-    def _listener(self, hear: Callable[[Member, Rush, dict[str, Any]], None]) -> Any:
-        """A listener of Locust's. Messages of an earlier rush, or of another worker, are old."""
+    def _listener(
+        self, hear: Callable[[Member, Rush, dict[str, Any]], None]
+    ) -> Callable[[str, dict[str, Any]], None]:
+        """Messages of an earlier rush, or of a worker that is none of this one's, are ignored."""
 
-        def listen(environment: Environment, msg: Message, **_: Any) -> None:
-            member, rush = self.members.get(msg.node_id), self.rush
-            if member is not None and rush is not None and msg.data["rush"] == rush.id:
-                hear(member, rush, msg.data)
+        def listen(id: str, data: dict[str, Any]) -> None:
+            member, rush = self.members.get(id), self.rush
+            if member is not None and rush is not None and data["rush"] == rush.id:
+                hear(member, rush, data)
                 self._heard.set()
 
         return listen
@@ -199,20 +192,16 @@ class Workers:
                     self._lose(rush, member, "is gone")
 
     def _is_there(self, member: Member) -> bool:
-        client = self.runner.clients.get(member.id)
-        return client is not None and client.state != STATE_MISSING and self._ask_clock(member)
-
-    def _ask_clock(self, member: Member) -> bool:
         """Ask a worker what its clock is. Returns whether it is connected."""
         assert self.rush is not None
         data = {"rush": self.rush.id, "sent": time.monotonic()}
-        return reach(self.runner, member.id, wire.CLOCK, data)
+        return self.link.reach(member.id, wire.CLOCK, data)
 
     def _lose(self, rush: Rush, member: Member, why: str) -> None:
         """Go on without a worker: before the release nobody is released, after it its buyers have
         no answer."""
         member.lost = True
-        self.runner.clients.pop(member.id, None)  # or Locust would wait for it
+        self.link.drop(member.id)
         count = len(member.share.numbers)
         if not rush.released_at:
             rush.break_off(
@@ -246,7 +235,4 @@ class Workers:
 
     def _send_all(self, kind: str, data: dict[str, Any]) -> None:
         for member in self.present:
-            self._send(member, kind, data)
-
-    def _send(self, member: Member, kind: str, data: dict[str, Any]) -> None:
-        self.runner.send_message(kind, data, member.id)
+            self.link.send(member.id, kind, data)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import gevent
 from gevent.event import Event
-from locust.env import Environment
-from locust.exception import RPCError
-from locust.rpc import Message
-from locust.runners import WorkerRunner
 
 from loadtest.judge.intervals import Request
 from loadtest.rush import wire
@@ -23,10 +18,15 @@ from loadtest.stack.client import ShopUnreachable
 from loadtest.target.errors import TargetError
 from loadtest.target.target import Target
 
-logger = logging.getLogger("loadtest")
-
 #: Seconds in which arrivals and answers are gathered into one message, and how many it may have.
 BATCH_S, BATCH = 0.03, 500
+
+
+class Link(Protocol):
+    """How messages come and go: links.WorkerLink, or a test's."""
+
+    def listen(self, kind: str, hear: Callable[[dict[str, Any]], None]) -> None: ...
+    def send(self, kind: str, data: dict[str, Any]) -> None: ...
 
 
 class Worker:
@@ -37,12 +37,10 @@ class Worker:
 
     crowd: Crowd | None = None
 
-    def __init__(
-        self, environment: Environment, make: Callable[[Mapping[str, Any]], Target]
-    ) -> None:
-        assert isinstance(environment.runner, WorkerRunner)
-        self.runner = environment.runner
+    def __init__(self, link: Link, make: Callable[[Mapping[str, Any]], Target]) -> None:
+        self.link = link
         self.make = make
+        self._machine = machine()
         self._count = 0
         self._done: list[Done] = []
         self._something = Event()
@@ -52,16 +50,13 @@ class Worker:
             (wire.END, self._end),
             (wire.CLOCK, self._clock),
         ):
-            self.runner.register_message(kind, hear)
-        events: Any = environment.events  # they have no types
-        events.quitting.add_listener(self.close)
-        events.test_stop.add_listener(self.close)
+            link.listen(kind, hear)
         gevent.spawn(self._post)
 
     # What the master says.
 
-    def _announced(self, environment: Environment, msg: Message, **_: Any) -> None:
-        stayed, told = self.crowd, msg.data
+    def _announced(self, told: dict[str, Any]) -> None:
+        stayed = self.crowd
         self._count, self._done = 0, []
         share = Share(told["buyers"], told["first"], told["of"])
         try:
@@ -73,7 +68,7 @@ class Worker:
             target = self.make(told)
             vars(target).update(told["target"])
         except (ShopUnreachable, TooFewFiles) as error:
-            self._send(wire.BROKEN, {"rush": told["rush"], "error": str(error)})
+            self.link.send(wire.BROKEN, {"rush": told["rush"], "error": str(error)})
             return
         self.crowd = Crowd(
             told["rush"], target=target, share=share, deadline_s=told["deadline_s"], report=self
@@ -81,22 +76,22 @@ class Worker:
         if stayed is not None:
             stayed.replaced.set()
 
-    def _go(self, environment: Environment, msg: Message, **_: Any) -> None:
-        if self._is_present(msg):
+    def _go(self, told: dict[str, Any]) -> None:
+        if self._is_present(told):
             assert self.crowd is not None
-            gevent.spawn(self.crowd.release, msg.data["at"])
+            gevent.spawn(self.crowd.release, told["at"])
 
-    def _end(self, environment: Environment, msg: Message, **_: Any) -> None:
-        if self._is_present(msg):
+    def _end(self, told: dict[str, Any]) -> None:
+        if self._is_present(told):
             self.close()
 
-    def _clock(self, environment: Environment, msg: Message, **_: Any) -> None:
-        self._send(wire.CLOCK, {**msg.data, "there": time.monotonic(), "machine": machine()})
+    def _clock(self, told: dict[str, Any]) -> None:
+        self.link.send(wire.CLOCK, {**told, "there": time.monotonic(), "machine": self._machine})
 
-    def _is_present(self, msg: Message) -> bool:
-        return self.crowd is not None and self.crowd.id == msg.data["rush"]
+    def _is_present(self, told: dict[str, Any]) -> bool:
+        return self.crowd is not None and self.crowd.id == told["rush"]
 
-    def close(self, **_: Any) -> None:
+    def close(self) -> None:
         """End the present rush here, and say what is not said yet."""
         if self.crowd is not None:
             self.crowd.close()
@@ -136,11 +131,4 @@ class Worker:
 
     def _say(self, kind: str, **data: Any) -> None:
         assert self.crowd is not None
-        self._send(kind, {"rush": self.crowd.id, **data})
-
-    def _send(self, kind: str, data: dict[str, Any]) -> None:
-        """Where the master is gone nobody hears it; Locust ends this process after a minute."""
-        try:
-            self.runner.send_message(kind, data)
-        except RPCError as error:
-            logger.warning("the master cannot be reached: %s", error)
+        self.link.send(kind, {"rush": self.crowd.id, **data})
