@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import locust.runners
@@ -104,3 +105,9 @@ class WorkerLink:
             self.runner.send_message(kind, data)
         except RPCError as error:
             logger.warning("the master cannot be reached: %s", error)
+
+    def send_figures(self) -> None:
+        """Send Locust's own figures now. It does every 3 s, and a report that is saved after a rush
+        would lack the last ones."""
+        with suppress(RPCError):
+            self.runner._send_stats()

@@ -132,7 +132,7 @@ class Workers:
         assert rush is not None
         self._send_all(wire.END, {"rush": rush.id})
         deadline = time.monotonic() + COLLECT_TIMEOUT
-        while rush.released_at and not rush.all_left() and time.monotonic() < deadline:
+        while rush.released_at and time.monotonic() < deadline:
             if all(m.collected for m in self.present if self.link.has(m.id)):
                 return
             self._wait()

@@ -43,6 +43,7 @@ class Rush:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     gate: Event = field(default_factory=Event)
     finished: Event = field(default_factory=Event)
+    begun: bool = False
     stopped: bool = False
     released_at: float = 0.0
     #: Of how many buyers a last answer is waited for.
@@ -87,8 +88,9 @@ class Rush:
             self.begin()
 
     def begin(self) -> None:
-        """Let everybody buy who is there."""
-        if not self.gate.is_set():
+        """Let everybody buy who is there, once."""
+        if not self.begun and not self.gate.is_set():
+            self.begun = True
             self.gathering.release()
 
     def released(self, at: float) -> None:

@@ -27,6 +27,7 @@ class Link(Protocol):
 
     def listen(self, kind: str, hear: Callable[[dict[str, Any]], None]) -> None: ...
     def send(self, kind: str, data: dict[str, Any]) -> None: ...
+    def send_figures(self) -> None: ...
 
 
 class Worker:
@@ -108,6 +109,7 @@ class Worker:
 
     def rest(self, requests: list[Request]) -> None:
         self._flush()
+        self.link.send_figures()
         self._say(wire.REST, requests=[wire.packed_request(one) for one in requests])
 
     def break_off(self, error: ShopUnreachable) -> None:

@@ -29,7 +29,7 @@ from loadtest.report import tables as report
         ("--nodes 9", "'9' is not a whole number from 1 to 8"),
         ("--lock ,", "',' names nothing: give names, or leave it out"),
         ("--hold-ms 10000000", "'10000000' is not a whole number from 0 to 5000"),
-        ("--buyers 0", "'0' is not a whole number from 1 to 10000"),
+        ("--buyers 0", "'0' is not a whole number from 1 to 20000"),
         ("chaos --minutes 0", "'0' is not a number from 0.01 to 1440"),
         ("chaos --minutes nan", "'nan' is not a number"),
         ("nonsense", "invalid choice: 'nonsense'"),
