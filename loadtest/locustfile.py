@@ -34,7 +34,7 @@ from loadtest.rush.choice import hosts, options_of, permissions, shared, take, t
 from loadtest.rush.control import Control
 from loadtest.rush.crowd import Crowd
 from loadtest.rush.gathering import Local
-from loadtest.rush.links import MasterLink, WorkerLink
+from loadtest.rush.links import MasterLink, WorkerLink, wait_longer_for_heartbeats
 from loadtest.rush.master import Workers
 from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
@@ -57,6 +57,7 @@ PAUSE = (0.2, 0.6)
 here: Local | Worker | Workers = Local()
 
 ask_loopback_directly()
+wait_longer_for_heartbeats()
 events.init_command_line_parser.add_listener(add_arguments)
 
 

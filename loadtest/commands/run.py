@@ -216,8 +216,8 @@ def rush(buyers: Buyers, setting: Setting, lock: str, fault: str = "rush") -> Ru
             product=setting.product, keys_before=before,
         )  # fmt: skip
         run |= judgement.as_run()
-        if run.get("lost"):
-            cut_short(run, "; ".join(run["lost"]))
+        if run.get("stopped") or run.get("lost"):
+            cut_short(run, "; ".join(run.get("lost", ["the rush was stopped"])))
     expected = EXPECTED[lock][fault]
     as_expected = run["verdict"] == expected
     if not as_expected and expected == "oversold" and setting.buyers <= setting.stock:

@@ -85,8 +85,10 @@ class Control:
         return None if rush is None or rush.finished.is_set() else rush.progress()
 
     def stop(self) -> None:
-        """Judge a rush that was stopped in its middle: in the web UI, or by --run-time."""
+        """Judge a rush that was stopped in its middle: in the web UI, by --run-time, or by Locust
+        since it lost its last worker."""
         if self.rush is not None and not self.rush.is_judged:
+            self.gathering.stopping()
             self.rush.stop()
             conclude(self.environment, self.rush)
 

@@ -43,6 +43,9 @@ class Gathering(Protocol):
     def close(self) -> None:
         """End the rush: report what was asked and not answered."""
 
+    def stopping(self) -> None:
+        """The run is stopped in the middle of a rush: notice whether that is for a lost worker."""
+
     def refusal(self) -> str:
         """Why the buyers that stayed cannot be in another rush; empty if they can."""
         ...
@@ -83,6 +86,9 @@ class Local:
     def close(self) -> None:
         if self.crowd is not None:
             self.crowd.close()
+
+    def stopping(self) -> None:
+        """There is none."""
 
     def refusal(self) -> str:
         return ""

@@ -27,6 +27,12 @@ logger = logging.getLogger("loadtest")
 LIVENESS = 20
 
 
+def wait_longer_for_heartbeats() -> None:
+    """Let Locust's master wait for LIVENESS. Call it before there is a runner: a worker that is
+    known already has Locust's own limit until its first heartbeat."""
+    locust.runners.HEARTBEAT_LIVENESS = LIVENESS
+
+
 class MasterLink:
     """From the master to its workers. `ids`: those of the present run, in the order in which they
     get their users."""
@@ -35,7 +41,6 @@ class MasterLink:
         assert isinstance(environment.runner, MasterRunner)
         self.runner = environment.runner
         self.ids: list[str] = []
-        locust.runners.HEARTBEAT_LIVENESS = LIVENESS
         environment.dispatcher_class = self._dispatcher  # type: ignore[assignment]  # makes one
 
     def _dispatcher(
@@ -77,10 +82,14 @@ class MasterLink:
             socket.setsockopt(zmq.ROUTER_MANDATORY, 0)  # Locust's own messages go to lost ones too
         return True
 
+    def is_missing(self, id: str) -> bool:
+        """Whether Locust has waited in vain for its heartbeats."""
+        client = self.runner.clients.get(id)
+        return client is not None and client.state == STATE_MISSING
+
     def has(self, id: str) -> bool:
         """Whether a worker is there, as far as Locust knows."""
-        client = self.runner.clients.get(id)
-        return client is not None and client.state != STATE_MISSING
+        return id in self.runner.clients and not self.is_missing(id)
 
     def drop(self, id: str) -> None:
         """Forget a worker that is lost: Locust would wait for it at the end of the run."""

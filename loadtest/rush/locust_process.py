@@ -151,7 +151,7 @@ class Buyers:
         while True:
             run = self._ask("/rush")
             if run.pop("number") > before and (self.stay or self._is_stopped()):
-                whole = "error" not in run and not run.get("lost")
+                whole = not {"error", "lost", "stopped"} & set(run)
                 self._waiting = buyers if self.stay and whole else 0
                 return run
             if time.monotonic() > given_up_at:

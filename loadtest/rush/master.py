@@ -51,6 +51,7 @@ class Link(Protocol):
     def send(self, id: str, kind: str, data: dict[str, Any]) -> None: ...
     def reach(self, id: str, kind: str, data: dict[str, Any]) -> bool: ...
     def has(self, id: str) -> bool: ...
+    def is_missing(self, id: str) -> bool: ...
     def drop(self, id: str) -> None: ...
 
 
@@ -136,6 +137,12 @@ class Workers:
             if all(m.collected for m in self.present if self.link.has(m.id)):
                 return
             self._wait()
+
+    def stopping(self) -> None:
+        if self.rush is not None:
+            for member in self.present:
+                if self.link.is_missing(member.id):
+                    self._lose(self.rush, member, "sends no heartbeats")
 
     def refusal(self) -> str:
         gone = [m.name for m in self.members.values() if m.lost or not self._is_there(m)]

@@ -72,6 +72,9 @@ class Net:
     def has(self, id: str) -> bool:
         return id not in self.cut
 
+    def is_missing(self, id: str) -> bool:
+        return id in self.deaf
+
     def drop(self, id: str) -> None:
         self.cut.add(id)
 

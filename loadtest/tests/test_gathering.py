@@ -152,7 +152,17 @@ def test_a_worker_that_does_not_answer_is_not_released(monkeypatch: pytest.Monke
     staged.net.deaf.add(staged.net.ids[1])
     wait(staged)
     assert "worker 1 on host does not answer" in str(staged.rush.broken)
-    assert not staged.crowd(1).gate.is_set()
+    gevent.sleep(0.3)
+    assert not any(staged.crowd(worker).gate.is_set() for worker in (0, 1)), "nobody was released"
+
+
+def test_no_buyer_is_released_before_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by a timer that is early."""
+    staged = Staged(1, 1)
+    monkeypatch.setattr(gevent, "sleep", lambda _: None)
+    at = time.monotonic() + 0.05
+    staged.crowd(0).release(at)
+    assert staged.crowd(0).released_at >= at
 
 
 def test_of_a_worker_lost_in_the_rush_those_who_were_not_answered_may_have_asked(
@@ -204,6 +214,15 @@ def test_what_was_asked_and_not_answered_is_collected_when_a_rush_is_stopped() -
     staged.rush.close()
     assert [one.attempt for one in staged.rush.requests] == [staged.rush.key(1)]
     assert staged.crowd(0).over(), "nobody asks again"
+
+
+def test_when_locust_stops_since_its_last_worker_is_missing_the_rush_names_the_worker() -> None:
+    staged = Staged(1, 2)
+    staged.net.deaf.add(staged.net.ids[0])
+    staged.gathering.stopping()
+    staged.rush.stop()
+    assert not staged.rush.stopped
+    assert "worker 0 on host sends no heartbeats, and with it 2 of 2" in str(staged.rush.broken)
 
 
 def test_a_wrong_target_in_a_worker_ends_the_rush() -> None:

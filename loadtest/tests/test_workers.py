@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ import zmq
 
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush.locust_process import Buyers
-from loadtest.stack.stack import Stack
+from loadtest.stack.stack import ROOT, Stack
 from loadtest.tests.steered import Steered, cart_shop, until
 
 
@@ -158,3 +160,14 @@ def test_the_buyers_of_make_demo_stay_in_their_workers_from_one_rush_to_the_next
     assert [run["verdict"] for run in runs] == ["oversold", "exact", "oversold"]
     assert [run["arrived"] for run in runs] == [60] * 3
     assert all(len(run["locust_workers"]) == 2 for run in runs)
+
+
+def test_a_busy_worker_may_be_silent_longer_than_locust_allows_from_the_first_moment_on() -> None:
+    """Locust's 3 s are over while a worker starts a thousand buyers on a busy machine. It keeps its
+    limit with each worker that connects: it has to be another one before there is a runner."""
+    said = subprocess.run(
+        [sys.executable, "-c",
+         "import loadtest.locustfile, locust.runners; print(locust.runners.HEARTBEAT_LIVENESS)"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert said.stdout == "20\n", said.stderr
