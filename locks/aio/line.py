@@ -100,7 +100,7 @@ class Line:
     def _fail(self, error: BaseException) -> None:
         """With WireError, or with the error itself if it is not the client's (a credential
         provider's, say)."""
-        self.usable = False
+        self.usable, self.ended = False, True
         known = is_of_the_client(error) or isinstance(error, TimeoutError)
         for reply, sent in [
             *((r, True) for r in self._sent),

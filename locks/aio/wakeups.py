@@ -108,8 +108,8 @@ class AsyncWakeUps:
             self._link.close()
 
     async def aclose(self) -> None:
-        """End the subscription."""
-        if self._verifying is not None:
+        """End the subscription, without a turn of the loop if it can be: see Link.aclose()."""
+        if self._verifying is not None and not self._verifying.done():
             self._verifying.cancel()
             await asyncio.wait({self._verifying})
         if self._link is not None:

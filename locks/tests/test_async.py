@@ -14,6 +14,10 @@ import redis
 import redis.asyncio
 
 from .. import AsyncLease, AsyncRedisLock, RedisLock, Release
+from ..aio import wakeups
+from ..aio.connections import AsyncConnections
+from ..aio.shared import shared_of
+from ..command import Address
 from ..testing.process import LOCKS, ROOT
 from ..testing.server import Server, eventually
 from .stepping import is_so, until, waits
@@ -123,6 +127,49 @@ def test_connections_end_with_the_client(own_server: Server) -> None:
         del client
         gc.collect()
         await until(lambda: is_so(len(admin.client_list()) == before))
+
+    asyncio.run(main())
+
+
+def test_no_connection_stays_open_when_client_and_loop_end_at_once(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "PROBE", 0.02)
+
+    async def wait_until_it_was_verified() -> None:
+        async with redis.asyncio.Redis(port=own_server.port) as client:
+            lock = AsyncRedisLock(client, "both end", ttl=10)
+            async with lock.hold(wait=1):
+                other = asyncio.create_task(lock.acquire(5))
+                shared = await shared_of(client, lambda _: pytest.fail("the lock has made it"))
+                wakes: Any = shared.parts(b"").wakeups
+                await until(lambda: is_so(wakes._verifying))
+                await wakes._verifying
+            await (await other).release()
+
+    async def main() -> None:
+        await wait_until_it_was_verified()
+        gc.collect()  # in the last turn of the loop: what ends now has to do without another one
+
+    asyncio.run(main())
+    gc.collect()  # warns of each connection that was left open
+
+
+def test_connections_that_were_left_are_forgotten_once_they_are_closed(server: Server) -> None:
+    async def main() -> None:
+        async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:
+            connections = AsyncConnections(Address(client.connection_pool))
+
+            async def left() -> None:
+                assert await connections.run("PING", within=1) == b"PONG"
+                connections.leave()
+
+            for _ in range(10):
+                await left()
+            await until(lambda: is_so(all(each.ended for each in connections._retired)), within=10)
+            await left()
+            assert len(connections._retired) <= 2
+            await connections.aclose()
 
     asyncio.run(main())
 

@@ -126,7 +126,7 @@ def test_a_forked_child_neither_renews_nor_releases_and_renews_its_own(
     client: redis.Redis, worker: Callable[[], Worker]
 ) -> None:
     parent = worker()
-    lease = parent.ask("acquire", name="parent's", ttl=0.3, wait=1)
+    lease = parent.ask("acquire", name="parent's", ttl=1.5, wait=1)
     found = parent.ask("fork", name="child's")
     assert found == {
         "check": "LockNotHeld",

@@ -101,7 +101,7 @@ class Holder:
             os._exit(0)
 
     def fork(self, name: str) -> dict[str, Any]:
-        """A child tries the inherited lease, then holds a lock of its own for three leases."""
+        """A child tries the inherited lease, then holds a lock of its own for longer than a ttl."""
         inherited = self._connection_of(name)
         reading, writing = os.pipe()
         child = os.fork()
@@ -113,8 +113,8 @@ class Holder:
                 except LockError as error:
                     found[use.__name__] = type(error).__name__
             found["own connection"] = self._connection_of(name) != inherited
-            own = RedisLock(self.client, name, ttl=0.3).acquire(5)
-            found["kept"] = not own.lost_event.wait(0.9) and own.remaining() > 0
+            own = RedisLock(self.client, name, ttl=1.5).acquire(5)
+            found["kept"] = not own.lost_event.wait(2.0) and own.remaining() > 0
             found["own"] = own.release().value
             os.write(writing, json.dumps(found).encode())
             os._exit(0)

@@ -31,13 +31,14 @@ pytestmark = rolled_back
 
 
 @pytest.fixture
-def three_in_ten_seconds(settings: Settings) -> None:
-    settings.BUY_RATE_LIMIT = parse_rate("3/10s")
+def three_in_a_while(settings: Settings) -> None:
+    """A window that no test outlasts, on however busy a machine."""
+    settings.BUY_RATE_LIMIT = parse_rate("3/100s")
 
 
 HERE = "10.0.0.1"
 KEY = f"throttle:{HERE}"
-limited = pytest.mark.usefixtures("three_in_ten_seconds")
+limited = pytest.mark.usefixtures("three_in_a_while")
 
 
 def buy_from(address: str, buyer: str) -> Answer:
@@ -79,7 +80,7 @@ def test_the_fourth_attempt_is_429_says_when_to_come_back_and_sells_nothing() ->
         "outcome": "throttled",
         "error": "Too many attempts. Come back when the window is over.",
     }
-    assert 1 <= int(answer.headers["Retry-After"]) <= 10
+    assert 1 <= int(answer.headers["Retry-After"]) <= 100
     assert books() == (3, 17)
 
 
@@ -151,8 +152,8 @@ def test_nobody_uses_up_the_attempts_of_a_buyer_by_that_name(name: str) -> None:
 def test_another_name_is_no_new_visitor_and_leaves_no_key() -> None:
     """One key for each name, also from an address that was over its limit, filled Redis."""
     open_sale(20)
-    answers = [buy_from(HERE, f"b{number}").status for number in range(200)]
-    assert answers == [201] * 3 + [429] * 197
+    answers = [buy_from(HERE, f"b{number}").status for number in range(40)]
+    assert answers == [201] * 3 + [429] * 37
     assert list(keys()) == [KEY.encode()]
     assert count(KEY) == 3
 
@@ -211,7 +212,7 @@ def test_every_key_has_a_ttl_from_its_first_attempt_on() -> None:
     for _ in range(5):
         with suppress(Throttled):
             admit(address=HERE)
-        assert {0 < ttl(key.decode()) <= 10_000 for key in keys()} == {True}
+        assert {0 < ttl(key.decode()) <= 100_000 for key in keys()} == {True}
     assert len(list(keys())) == 1
 
 
@@ -222,8 +223,8 @@ def test_a_key_that_lost_its_ttl_gets_one_again_so_that_nobody_is_shut_out_forev
     assert ttl(KEY) == -1
     with pytest.raises(Throttled) as caught:
         admit(address=HERE)
-    assert caught.value.retry_after == 10
-    assert 0 < ttl(KEY) <= 10_000
+    assert caught.value.retry_after == 100
+    assert 0 < ttl(KEY) <= 100_000
 
 
 # --- what goes wrong ----------------------------------------------------------------------------
