@@ -36,7 +36,7 @@ from servers.signals import end_on, end_on_hangup_and_sigterm
 COMMANDS = {"demo": demo.run, "matrix": matrix.run, "bench": bench.run, "serve": serve.run}
 
 #: Arguments that are fields of Setting under the same name.
-SIZES = ("buyers", "stock", "hold_ms", "nodes", "workers")
+SIZES = ("buyers", "stock", "hold_ms", "nodes", "workers", "locust_workers")
 
 
 def main(arguments: list[str] | None = None) -> int:

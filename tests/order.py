@@ -30,6 +30,8 @@ LONGEST = (
     "loadtest/tests/test_restart_of_a_node.py",
     "loadtest/tests/test_sentinels.py",
     "loadtest/tests/test_locust.py",
+    "loadtest/tests/test_lost_workers.py",
+    "loadtest/tests/test_workers.py",
     "shop/tests/test_metrics.py",
     "shop/tests/test_isolation.py",
     "loadtest/tests/test_html_report_page.py",
@@ -63,6 +65,7 @@ WHOLE = (
             *("leaves_nothing", "load", "load_page", "locust", "locust_page"),
             *("neutered_for_real", "page", "page_steps", "page_workshop", "growth_for_real"),
             *("planted_shops", "readme", "restart_of_a_node", "sentinels", "serve", "slow_clients"),
+            *("lost_workers", "workers"),
         )
     ),
     "examples/tests/test_fastapi_shop.py",

@@ -45,7 +45,6 @@ LOAD: dict[str, tuple[Callable[[str], object], str]] = {
     "skew": (number(0, 5), "of --products: Zipf's exponent, 0 for all alike; default: 1.1"),
     "threads": (whole(1, 1000), "of each worker"),
     "rounds": (whole(1, 100), "each strategy once in each; default: 1"),
-    "locust_workers": (whole(1, 16), "Locust's own worker processes; default: none"),
 }
 #: What a target may be expected to come to.
 EXPECTED = ("exact", "oversold")
@@ -60,6 +59,7 @@ TAKEN_BY = {
     "hold_ms": (*RUSHES, "load"),
     "nodes": (*RUSHES, "load", "serve"),
     "workers": (*RUSHES, "load", "serve"),
+    "locust_workers": (*RUSHES, "load", "serve"),
     "repeat": ("matrix", "bench", "target"),
     "max_waiting": ("growth",),
     "mine": ("serve",),
@@ -98,6 +98,7 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("hold_ms", whole(0, REFUSED_HOLD_MS - 1), "milliseconds between check and decrement")
     add("nodes", several(whole(1, len(NAMES))), "default: 2; growth: several, 1,2,4")
     add("workers", whole(1, 16), "processes per node; default: 2")
+    add("locust_workers", whole(1, 16), "processes that the buyers are in; default: 1, without a master")
     add("repeat", whole(1, 1000), "rounds; default: 1, bench 11")
     add("max_waiting", several(whole(0, 10_000)), "several values of SHOP_MAX_WAITING; default: 0")
     add(

@@ -139,10 +139,10 @@ def _one(stack: Stack, buyers: Buyers, setting: Setting, lock: str, base: float)
     with Usage(parts(stack, buyers=buyers.pid)) as usage:
         done = rush(buyers, setting, lock)
     grown: Grown = {
-        "server": getattr(setting, "server", THREADS),
+        "server": setting.server,
         "nodes": setting.nodes,
         "workers": setting.workers,
-        "locust_workers": getattr(setting, "locust_workers", 1),
+        "locust_workers": setting.locust_workers,
         "max_waiting": setting.max_waiting,
         "base_mb": round(base, 1),
         "idle_mb": round(usage.samples[0].memory / MB, 1),

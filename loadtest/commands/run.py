@@ -20,7 +20,9 @@ from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
+from loadtest.rush.cut_short import cut_short
 from loadtest.rush.locust_process import Buyers
+from loadtest.rush.open_files import TooFewFiles, allow
 from loadtest.stack.results import RESULTS, ResultFolder, now, result_folder
 from loadtest.stack.stack import SERVERS, Stack, StackError
 
@@ -32,7 +34,7 @@ CONTRAST = ("none", "token", "redis")
 class Setting:
     """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds; `mine` is a file
     of one's own that serve adds as the strategy `mine`; `max_waiting` is SHOP_MAX_WAITING; `server`
-    as in Stack."""
+    as in Stack; `locust_workers` are the processes that the buyers are in."""
 
     locks: Sequence[str] = CONTRAST
     buyers: int = 200
@@ -47,6 +49,7 @@ class Setting:
     mine: str = ""
     max_waiting: int = 0
     server: str = SERVERS[0]
+    locust_workers: int = 1
 
     @property
     def threads(self) -> int:
@@ -145,6 +148,24 @@ def output(console: Console, *, verbose: bool) -> Iterator[Output]:
         yield Output(console, progress, folder, started)
 
 
+def allow_files(setting: Setting) -> None:
+    """Let the processes that are started after this open as many files as a rush needs. Raises
+    StackError where this machine allows fewer."""
+    try:
+        allow(
+            ceil(setting.buyers / setting.locust_workers),
+            what=f"Locust with {setting.buyers} buyers in {setting.locust_workers} processes",
+            otherwise=f"take more with --locust-workers {2 * setting.locust_workers}",
+        )
+        allow(
+            setting.threads,
+            what=f"a node with {setting.threads} buyers",
+            otherwise="take more nodes with --nodes",
+        )
+    except TooFewFiles as error:
+        raise StackError(str(error)) from error
+
+
 def stack_for(setting: Setting, output: Output, *, extras: bool, record: bool = False) -> Stack:
     """The stack for a setting, not yet started; `extras` and `record` as in Stack."""
     return Stack(
@@ -166,9 +187,10 @@ def stack_and_buyers(
 ) -> Iterator[tuple[Stack, Buyers]]:
     """The stack for a setting, and a Locust that starts beside its nodes; its buyers stay from one
     rush to the next. Raises StackError when a part does not start."""
+    allow_files(setting)
     with ExitStack() as everything:
         stack = stack_for(setting, output, extras=extras, record=record)
-        buyers = Buyers(stack, log=output.folder.log, stay=True)
+        buyers = Buyers(stack, log=output.folder.log, stay=True, workers=setting.locust_workers)
         stack.beside = buyers.start
         everything.callback(buyers.stop)  # when the stack fails
         everything.enter_context(stack)
@@ -199,6 +221,8 @@ def rush(buyers: Buyers, setting: Setting, lock: str, fault: str = "rush") -> Ru
             product=setting.product, keys_before=before,
         )  # fmt: skip
         run |= judgement.as_run()
+        if run.get("stopped") or run.get("lost"):
+            cut_short(run, "; ".join(run.get("lost", ["the rush was stopped"])))
     expected = EXPECTED[lock][fault]
     as_expected = run["verdict"] == expected
     if not as_expected and expected == "oversold" and setting.buyers <= setting.stock:

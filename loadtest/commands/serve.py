@@ -15,7 +15,7 @@ from typing import IO
 
 from rich.console import Console
 
-from loadtest.commands.run import Progress, Setting, require_known
+from loadtest.commands.run import Progress, Setting, allow_files, require_known
 from loadtest.rush.locust_process import Buyers, new_token
 from loadtest.stack.stack import ROOT, Stack, StackError
 from servers.embedded import VAR
@@ -43,6 +43,7 @@ def serving(
 
     Raises StackError when a part does not start.
     """
+    allow_files(setting)
     # The port is chosen before the nodes start, for their page; Locust itself starts last, because
     # it asks the shop for its locks.
     locust_port, token = free_port(locust_port), new_token()
@@ -64,7 +65,9 @@ def serving(
                 **({"SHOP_DEMO_STRATEGIES": f"mine={setting.mine}"} if setting.mine else {}),
             },
         ) as stack,
-        Buyers(stack, log=log, port=locust_port, token=token) as buyers,
+        Buyers(
+            stack, log=log, port=locust_port, token=token, workers=setting.locust_workers
+        ) as buyers,
     ):
         if buyers.port != locust_port:
             raise StackError(f"port {locust_port} was taken while starting: start again")

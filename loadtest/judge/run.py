@@ -123,6 +123,27 @@ class Rushed(TypedDict):
     not_judged: list[str]
 
 
+class LocustWorker(TypedDict):
+    """One process of Locust with buyers, where there are several. Times in milliseconds.
+
+    worker            the number of its first buyer
+    on                the name of its machine
+    first_ms          from the moment of the release to its first request; last_ms: to its last one
+    clock_ahead_ms    how far its clock is ahead of the master's, and by how much that may be wrong
+    same_clock        whether both are on one machine: then the estimate is not used
+    """
+
+    worker: int
+    on: str
+    buyers: int
+    arrival_spread_ms: float
+    first_ms: float | None
+    last_ms: float | None
+    clock_ahead_ms: float | None
+    clock_error_ms: float | None
+    same_clock: bool
+
+
 class Run(TypedDict, total=False):
     """One strategy in one rush or under one fault. One that was not run has no figures.
 
@@ -139,6 +160,8 @@ class Run(TypedDict, total=False):
     target             the file of a shop of somebody's own; `lock` is the shop's name then
     judged             of a rush: what the verdict is based on
     not_judged         of a rush: what it says nothing of
+    locust_workers     the processes that the buyers were in, where there are several
+    lost               which of them were lost in the rush, with buyers that had no answer
     round              of the bench, of chaos and of targets, which repeat their rushes
     why                why it was not run, or why nothing is concluded
     """
@@ -173,6 +196,8 @@ class Run(TypedDict, total=False):
     began_s: float
     requests: Requests
     grown: Grown
+    locust_workers: list[LocustWorker]
+    lost: list[str]
     round: int
     why: str
 

@@ -6,9 +6,12 @@ Never imported here: `import locust` patches threading for the whole process.
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -41,18 +44,27 @@ def new_token() -> str:
 class Buyers:
     """A Locust that waits for rushes to run. Use it as a context manager.
 
-    stay   keep the buyers from one rush to the next: that saves starting them
-    token  the LOCUST_TOKEN that a request for a rush has to show; a random one by default
+    stay     keep the buyers from one rush to the next: that saves starting them
+    token    the LOCUST_TOKEN that a request for a rush has to show; a random one by default
+    workers  processes that the buyers are in; with one, Locust's only process has them
     """
 
     def __init__(
-        self, stack: Stack, *, log: IO[bytes], port: int = 0, stay: bool = False, token: str = ""
+        self,
+        stack: Stack,
+        *,
+        log: IO[bytes],
+        port: int = 0,
+        stay: bool = False,
+        token: str = "",
+        workers: int = 1,
     ) -> None:
         self.stack = stack
         self.log = log
         self.port = free_port(port)
         self.stay = stay
         self.token = token or new_token()
+        self.workers = workers
         self._waiting = 0  # buyers that stayed
         self._process = ServerProcess("Locust", log)
 
@@ -78,6 +90,7 @@ class Buyers:
                 *("--loglevel", "INFO"),
                 *(["--stay"] if self.stay else []),
                 *(["--history", str(self.stack.records / BUYERS)] if self.stack.record else []),
+                *self._several(),
             ],
             folder=ROOT,
             environment={
@@ -90,10 +103,24 @@ class Buyers:
         )
         embedded.adopt(pid)
 
+    def _several(self) -> list[str]:
+        """The options for more than one process: they find each other on a port of this run."""
+        if self.workers == 1:
+            return []
+        port = str(free_port())
+        return [
+            *("--processes", str(self.workers), "--master-bind-host", "127.0.0.1"),
+            *("--master-bind-port", port, "--master-port", port),
+        ]
+
     def stop(self) -> None:
-        """End Locust; nothing happens if it does not run."""
+        """End Locust, with its workers; nothing happens if it does not run."""
         with uninterrupted():
+            session = self._process.process.pid if self._process.process is not None else 0
             self._process.stop(STOP_TIMEOUT)
+            if session and self.workers > 1:  # Locust does not wait for them
+                with suppress(ProcessLookupError):
+                    os.killpg(session, signal.SIGKILL)
 
     def __enter__(self) -> Self:
         self.start()
@@ -125,11 +152,12 @@ class Buyers:
         else:
             crowd = {"user_count": buyers, "spawn_rate": SPAWN_RATE}
             self._begin("/swarm", {**crowd, **wanted})
-        given_up_at = time.monotonic() + buyers / SPAWN_RATE + deadline + 120
+        given_up_at = time.monotonic() + buyers / SPAWN_RATE + buyers / 20 + deadline + 120
         while True:
             run = self._ask("/rush")
             if run.pop("number") > before and (self.stay or self._is_stopped()):
-                self._waiting = buyers if self.stay else 0
+                whole = not {"error", "lost", "stopped"} & set(run)
+                self._waiting = buyers if self.stay and whole else 0
                 return run
             if time.monotonic() > given_up_at:
                 raise StackError(f"the rush did not end; see {self.log.name}")
@@ -154,9 +182,14 @@ class Buyers:
     def wait_until_ready(self) -> None:
         """Wait until Locust answers. Raises StackError."""
         try:
-            self._process.wait_until(lambda: self._ask("/rush"), timeout=START_TIMEOUT, every=0.05)
+            self._process.wait_until(self._is_ready, timeout=START_TIMEOUT, every=0.05)
         except NotReady as error:
             raise StackError(str(error)) from error
+
+    def _is_ready(self) -> bool:
+        """Whether it answers, with all its workers."""
+        count = self._ask("/worker-count")["worker_count"] if self.workers > 1 else self.workers
+        return bool(self._ask("/rush")) and count == self.workers
 
     def _ask(self, path: str, **form: Any) -> dict[str, Any]:
         data = urlencode(form).encode() if form else None

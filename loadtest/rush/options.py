@@ -11,43 +11,8 @@ from loadtest.rush.form import RUSH
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.hosts import FLAG
 
-REFUSED = (
-    "does not work here: the buyers of a rush wait for each other inside one process. "
-    "Leave it out; one process has enough for some thousand buyers"
-)
-
-
-class Refused(argparse._StoreTrueAction):
-    """A flag of Locust's that this load test cannot be run with."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        parser.error(f"{option_string} {REFUSED}")
-
-
-def _refuse(text: str) -> int:
-    raise argparse.ArgumentTypeError(REFUSED)
-
-
-def _refuse_several_processes(parser: LocustArgumentParser) -> None:
-    """Refuse Locust's own options for that, on the command line, in the environment and in files.
-
-    They are changed in place: argparse cannot replace an option that is in a group.
-    """
-    for action in parser._actions:
-        if action.dest in {"master", "worker"}:
-            action.__class__ = Refused
-        elif action.dest == "processes":
-            action.type = _refuse
-
 
 def add_arguments(parser: LocustArgumentParser) -> None:
-    _refuse_several_processes(parser)
     given = _given_before()
     if not given.target:
         _add_what_our_shop_takes(parser, str(given.host))

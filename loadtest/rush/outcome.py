@@ -24,6 +24,7 @@ def conclude(environment: Environment, rush: Rush) -> None:
     """Judge a rush, once, and keep the result."""
     rush.is_judged = True
     try:
+        rush.close()
         result = _result(environment, rush)
     except Exception as error:  # any: if the watcher ended here, the run would never end
         logger.exception("the rush was not judged")

@@ -1,4 +1,4 @@
-"""One rush: buyers wait at a barrier until the last one arrives."""
+"""One rush, in the process that opened its sale: who arrived, what was answered, the verdict."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from gevent.event import Event
 from loadtest.judge.history import Event as Recorded
 from loadtest.judge.history import History
 from loadtest.judge.intervals import ProductHistory, Request
-from loadtest.judge.verdict import ASK_AGAIN, Asked, Judgement, Reply, judge
-from loadtest.rush import measure
+from loadtest.judge.verdict import Asked, Judgement, Reply, judge
+from loadtest.rush import crowd, measure
+from loadtest.rush.crowd import Done
+from loadtest.rush.cut_short import cut_short
+from loadtest.rush.gathering import Gathering, Local
 from loadtest.rush.measure import Interval
-from loadtest.target.answer import Answer
+from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import Count, match, scope
-from loadtest.target.errors import TargetError
 from loadtest.target.target import Target
 
 #: What the events of a buyer have of an answer.
@@ -28,28 +30,33 @@ SAID = ("order", "replayed", "fence", "sold_in", "error")
 class Rush:
     """The buyers of one sale, and the replies that they got.
 
-    Counting arrivals gives a spread of some ten milliseconds. With Locust's `spawning_complete`
-    some buyers would still be warming up.
+    gathering  where the buyers are
+    gate       set when they are released, or when it is over before that
     """
 
     target: Target
     buyers: int
     stock: int
     deadline_s: float
+    gathering: Gathering = field(default_factory=Local)
     arrived: int = 0
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     gate: Event = field(default_factory=Event)
     finished: Event = field(default_factory=Event)
-    replaced: Event = field(default_factory=Event)
+    begun: bool = False
     stopped: bool = False
     released_at: float = 0.0
-    began_with: int = 0
+    #: Of how many buyers a last answer is waited for.
+    awaited: int = 0
     replies: dict[str, Reply] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     is_judged: bool = False
-    #: What is wrong with the target, when a buyer met it first: then there is no verdict.
-    broken: TargetError | None = None
+    #: Why there is no verdict: what is wrong with the target, when a buyer met it first, or who
+    #: was lost before the release.
+    broken: ShopUnreachable | None = None
+    #: Who was lost after the release, with buyers that had no answer.
+    lost: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.count = Count(self.target)
@@ -65,28 +72,72 @@ class Rush:
         return self.target.sale
 
     def open_sale(self) -> None:
-        """Open a new sale. Raises ShopUnreachable."""
+        """Open a new sale, and announce it to the buyers. Raises ShopUnreachable."""
+        before = dict(vars(self.target))
         self.count.open(self.stock)
+        self.gathering.announce(self, before=before)
 
-    def break_off(self, error: TargetError) -> None:
-        """End it without a verdict: the target is wrong."""
+    def key(self, buyer: int) -> str:
+        """The Idempotency-Key of a buyer in this rush."""
+        return crowd.key(self.id, buyer)
+
+    def arrive(self, count: int = 1) -> None:
+        """So many more buyers are at the barrier. With the last one all are released."""
+        self.arrived += count
+        if self.arrived >= self.buyers:
+            self.begin()
+
+    def begin(self) -> None:
+        """Let everybody buy who is there, once."""
+        if not self.begun and not self.gate.is_set():
+            self.begun = True
+            self.gathering.release()
+
+    def released(self, at: float) -> None:
+        """Everybody who is there is released at this moment of the monotonic clock."""
+        self.released_at = at
+        self.awaited = self.arrived
+        self.gate.set()
+
+    def leave(self, done: Done) -> None:
+        """A buyer has its last answer."""
+        self.replies[done.reply.key] = done.reply
+        self.requests += done.requests
+        self.intervals.append(done.interval)
+        if not self.lost and self.all_left():
+            self.finished.set()
+
+    def all_left(self) -> bool:
+        """Whether every buyer who can have a last answer has it."""
+        return len(self.replies) >= self.awaited
+
+    def lose(self, who: str, keys: list[str]) -> None:
+        """The buyers with these keys will never report an answer. What they asked may have been
+        sent at any time since the release."""
+        self.lost.append(who)
+        self.awaited -= len(keys)
+        self.requests += [Request(key, int(self.released_at * 1e9)) for key in keys]
+
+    def break_off(self, error: ShopUnreachable) -> None:
+        """End it without a verdict."""
         self.broken = self.broken or error
         self.gate.set()
         self.finished.set()
 
-    def asks_again(self, answer: Answer) -> bool:
-        """Whether a buyer with this answer asks again: it may, and it is not too late."""
-        may = answer.outcome == "busy" or self.target.repeatable
-        return may and answer.outcome in ASK_AGAIN and not self.over()
+    def stop(self) -> None:
+        """End it now, if it is not over: whoever has no answer by now will get none."""
+        if not self.finished.is_set():
+            self.stopped = True
+            self.gate.set()
+            self.finished.set()
 
-    def key(self, buyer: int) -> str:
-        """The Idempotency-Key of a buyer in this rush."""
-        return f"{self.id}/buyer-{buyer}"
+    def rest(self, requests: list[Request]) -> None:
+        """This is what buyers without a last answer have asked."""
+        self.requests += requests
 
-    def ask(self, key: str) -> Request:
-        """Record that a buyer asks now."""
-        self.requests.append(Request(key, time.monotonic_ns()))
-        return self.requests[-1]
+    def close(self) -> None:
+        """Nobody asks any more, and what was asked and not answered is known after that."""
+        self.gathering.close()
 
     def write(self, path: str) -> None:
         """Append all requests and answers to a history. Raises OSError.
@@ -117,33 +168,8 @@ class Rush:
                 found.append({**who, **answer})
         return sorted(found, key=lambda event: int(event["t"]))
 
-    def arrive(self) -> None:
-        """Wait at the barrier until every buyer is there."""
-        self.arrived += 1
-        if self.arrived == self.buyers:
-            self.begin()
-        self.gate.wait()
-
-    def begin(self) -> None:
-        """Let everybody buy who is there."""
-        self.released_at = time.monotonic()
-        self.began_with = self.arrived
-        self.gate.set()
-
-    def over(self) -> bool:
-        """Whether it is too late to ask again."""
-        return time.monotonic() > self.released_at + self.deadline_s
-
-    def stop(self) -> None:
-        """End it now, if it is not over: whoever has no answer by now will get none."""
-        if not self.finished.is_set():
-            self.stopped = True
-            self.gate.set()
-            self.finished.set()
-
     def progress(self) -> dict[str, Any]:
         """How far it is; `left_s`: seconds until its buyers give up, None before their release."""
-        released = self.gate.is_set() and self.released_at
         left = round(max(0.0, self.released_at + self.deadline_s - time.monotonic()), 1)
         return {
             "sale": self.sale,
@@ -151,23 +177,16 @@ class Rush:
             "buyers": self.buyers,
             "arrived": self.arrived,
             "answered": len(self.replies),
-            "left_s": left if released else None,
+            "left_s": left if self.gate.is_set() and self.released_at else None,
         }
 
     def failed(self, reason: str) -> dict[str, Any]:
         """The run of a rush that could not be judged."""
         return {"lock": self.lock, "sale": self.sale, "verdict": "unknown", "error": reason}
 
-    def leave(self, reply: Reply, interval: Interval) -> None:
-        """Record the last answer to a buyer."""
-        self.replies[reply.key] = reply
-        self.intervals.append(interval)
-        if len(self.replies) >= self.began_with:
-            self.finished.set()
-
     def result(self) -> dict[str, Any]:
-        """This run as `summary.json` has it, from the shop's own record. One that was stopped is
-        `unknown`, unless it had oversold by then."""
+        """This run as `summary.json` has it, from the shop's own record. One that was stopped, or
+        lost buyers, is `unknown`, unless it had oversold by then."""
         if self.broken is not None:
             raise self.broken
         left, opened = self.count.stock(), self.count.opened
@@ -196,9 +215,11 @@ class Rush:
             run |= {"stock_left": None, "lost_updates": None}
         if self.stopped:
             run["stopped"] = True
-            run["verdict"] = "oversold" if run["oversold"] else "unknown"
-            run["why"] = f"the rush was stopped: {run.get('why', 'not everybody had an answer')}"
-        return run
+            cut_short(run, "the rush was stopped")
+        if self.lost:
+            run["lost"] = self.lost
+            cut_short(run, "; ".join(self.lost))
+        return run | self.gathering.figures()
 
     def _as_run(self, judgement: Judgement) -> dict[str, Any]:
         return {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import flask
 from locust.env import Environment
+from locust.runners import MasterRunner
 
 from loadtest.rush import verdict_tab
+from loadtest.rush.control import Control
 from loadtest.rush.form import CROWD, FIXED, RUSH, BadForm, Parse, parse
 from loadtest.rush.options import strategy_names
 from loadtest.rush.secret import secret
@@ -19,16 +20,17 @@ SHORT = ("sale", "lock", "verdict", "stopped", "error")
 #: Bytes of a form.
 LARGEST_FORM = 16 * 1024
 
+NO_WORKER = "no worker is connected: start one with locust --worker --master-host HOST"
+
 Answer = tuple[dict[str, Any], int]
 
 
 def install(
     environment: Environment,
+    control: Control,
     *,
     last_run: dict[str, Any],
     runs: list[dict[str, Any]],
-    progress: Callable[[], dict[str, Any] | None],
-    begin_another: Callable[[dict[str, Any]], bool],
 ) -> None:
     """Guard the web UI of this environment, if it has one, and add the routes and the tab.
 
@@ -56,7 +58,7 @@ def install(
         return {
             "state": runner.state if runner else "missing",
             "number": last_run["number"],
-            "rush": progress(),
+            "rush": control.progress(),
             "last": last,
         }
 
@@ -71,6 +73,8 @@ def install(
         except BadForm as error:
             # Locust's own page shows the message of a 200 only; programs look at the status.
             return _refused(str(error), 200 if _is_own_page() else 400)
+        if isinstance(environment.runner, MasterRunner) and not environment.runner.worker_count:
+            return _refused(NO_WORKER, 200 if _is_own_page() else 409)
         return None
 
     def another() -> Answer:
@@ -84,8 +88,8 @@ def install(
             wanted = _asked(asked_here, environment)
         except BadForm as error:
             return _refused(str(error), 400)
-        if not begin_another(wanted):
-            return _refused("no buyers are free: start Locust with --stay, and a rush first", 409)
+        if refusal := control.begin_another(wanted):
+            return _refused(refusal, 409)
         return {"success": True}, 200
 
     app.before_request(check_the_form)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+from loadtest.judge.intervals import Request
 from loadtest.judge.verdict import Reply
+from loadtest.rush.crowd import Done
 from loadtest.rush.measure import Interval
 from loadtest.rush.rush import Rush
 from loadtest.target import Answer, Order, Target, error, sold, sold_out
@@ -50,10 +53,11 @@ def rushed(target: Target, answers: str, *, order: bool = False) -> dict[str, An
             if letter == "s"
             else OTHER.get(letter, NONE)
         )
-        request = rush.ask(key)
+        request = Request(key, time.monotonic_ns())
         if letter != "-":
             answer(request, said)
-        rush.leave(Reply(key, said.outcome, said.order), Interval(0.0, 0.1, 0.1))  # type: ignore[arg-type]
+        reply = Reply(key, said.outcome, said.order)  # type: ignore[arg-type]
+        rush.leave(Done([request], reply, Interval(0.0, 0.1, 0.1)))
     return rush.result()
 
 

@@ -38,6 +38,7 @@ def test_the_load_runs_only_when_it_is_asked_for() -> None:
     assert asked_for == {
         "locust": ["load"],
         "locust-ui": ["ui"],
+        "locust-worker": ["ui"],
         **{name: ["articles"] for name in of_the_articles},
     }
 
@@ -63,6 +64,18 @@ def test_no_port_is_open_beyond_loopback_and_every_one_can_be_moved(name: str) -
 
 def test_only_the_shop_and_locusts_page_are_published() -> None:
     assert {name for name in SERVICES if "ports" in SERVICES[name]} == {"nginx", "locust-ui"}
+
+
+def test_the_buyers_are_in_workers_of_the_web_ui_which_can_be_scaled_and_know_no_secret() -> None:
+    """`--scale locust-worker=4`: a service with a name or a port of its own could run once."""
+    worker, page = SERVICES["locust-worker"], SERVICES["locust-ui"]
+    assert {"container_name", "ports", "volumes", "environment"} & set(worker) == set()
+    assert worker["entrypoint"] == ["python", "-m", "locust"]
+    assert worker["command"] == ["--worker", "--master-host", "locust-ui"]
+    assert "--master" in page["command"]
+    assert page["command"][-2:] == ["--master-bind-host", "0.0.0.0"], "locust.conf has loopback"
+    assert not any("5557" in port for port in page["ports"]), "whoever reaches it is a worker"
+    assert "master-bind-host = 127.0.0.1" in (ROOT / "locust.conf").read_text().splitlines()
 
 
 @pytest.mark.parametrize("name", SERVICES)

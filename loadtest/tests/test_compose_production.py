@@ -11,7 +11,7 @@ from loadtest.tests.composed import PRODUCTION, ROOT, SERVICES, defaults, enviro
 
 
 def test_production_is_no_demo_and_has_no_locust() -> None:
-    assert PRODUCTION["locust"] is PRODUCTION["locust-ui"] is None
+    assert PRODUCTION["locust"] is PRODUCTION["locust-ui"] is PRODUCTION["locust-worker"] is None
     for name in ("web-a", "web-b", "migrate"):
         given = PRODUCTION[name]["environment"]
         assert given["SHOP_DEMO"] == "0"

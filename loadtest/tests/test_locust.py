@@ -90,20 +90,6 @@ def test_a_shop_that_is_not_there_says_how_to_start_one(stack: Stack) -> None:
     assert "make serve" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--processes=2", "--master", "--worker"])
-def test_more_than_one_process_of_locust_is_refused(stack: Stack, option: str) -> None:
-    done = locust(stack, "--lock", "none", "-u", "5", option)
-    assert done.returncode == 2
-    assert "the buyers of a rush wait for each other inside one process" in done.stderr
-
-
-def test_more_than_one_process_is_refused_from_the_environment_too(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCUST_MODE_MASTER", "true")
-    assert locust(stack, "--lock", "none", "-u", "5").returncode == 2
-
-
 def test_a_rush_that_its_time_limit_cuts_off_is_no_verdict(stack: Stack) -> None:
     slow = ("--lock", "row-lock", "--hold-ms", "300", "--product", "pear")
     done = locust(stack, *slow, "-u", "40", "--stock", "40", "-t", "3s")

@@ -108,7 +108,7 @@ def test_its_form_shows_what_a_rush_is_and_no_path_address_or_secret(page: Page)
 @pytest.mark.parametrize(
     ("label", "value", "said"),
     [
-        ("Number of users", "30000", "user_count: '30000' is not a whole number from 1 to 20000"),
+        ("Number of users", "20001", "user_count: '20001' is not a whole number from 1 to 20000"),
         ("Host", "http://127.0.0.1:9", "host is set on Locust's command line alone"),
     ],
 )

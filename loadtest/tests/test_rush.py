@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from loadtest.judge.intervals import Request
 from loadtest.judge.run import no_answer
 from loadtest.judge.verdict import Reply
+from loadtest.rush.crowd import Done
 from loadtest.rush.measure import Interval
 from loadtest.rush.rush import Rush
 from loadtest.stack.client import Shop
@@ -35,26 +37,30 @@ class SoldBoth(Shop):
 def rush_of(buyers: int, orders: int = 2) -> Rush:
     shop = SoldBoth()
     shop.sold = orders
-    return Rush(
+    rush = Rush(
         target=OurShop(shop, lock="none", product="apple"), buyers=buyers, stock=2,
         deadline_s=60, id="rush",
     )  # fmt: skip
+    rush.gathering.announce(rush, before={})
+    return rush
 
 
 def rush_of_three() -> Rush:
     """Of three buyers two asked, and one of these was answered."""
-    rush = Rush(
-        target=OurShop(SoldBoth(), lock="none", product="apple"), buyers=3, stock=2,
-        deadline_s=1, id="rush",
-    )  # fmt: skip
+    rush = rush_of(3)
     rush.count.opened = 2
     rush.arrived = 3
     rush.begin()
-    for number in (0, 1):
-        rush.ask(f"rush/buyer-{number}")
-    rush.requests[0].answer("sold", {"order": 0})
-    rush.leave(Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    first, second = (Request(f"rush/buyer-{number}", 1) for number in (0, 1))
+    first.answer("sold", {"order": 0})
+    rush.leave(sold(first))
+    rush.rest([second])
     return rush
+
+
+def sold(*requests: Request) -> Done:
+    """The first buyer got its order."""
+    return Done(list(requests), Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
 
 
 def test_who_never_asked_and_who_was_never_answered_are_counted_and_leave_no_verdict() -> None:
@@ -74,11 +80,12 @@ def test_who_never_arrived_is_counted_and_leaves_no_verdict() -> None:
 
 
 def test_a_rush_begins_without_those_who_do_not_come_and_ends_with_those_who_did() -> None:
-    rush = rush_of_three()
-    rush.arrived = 1
+    rush = rush_of(3)
+    rush.arrive()
+    assert not rush.gate.is_set()
     rush.begin()
     assert rush.gate.is_set()
-    rush.leave(Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    rush.leave(sold())
     assert rush.finished.is_set()
 
 
@@ -96,7 +103,7 @@ def test_a_rush_that_was_stopped_says_nothing_of_its_lock_unless_it_had_oversold
 
 def test_a_rush_that_is_over_is_not_stopped_any_more() -> None:
     rush = rush_of(1)
-    rush.leave(Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
+    rush.leave(sold())
     rush.stop()
     assert not rush.stopped
     assert "stopped" not in rush.result()
@@ -104,7 +111,7 @@ def test_a_rush_that_is_over_is_not_stopped_any_more() -> None:
 
 def test_a_rush_counts_down_from_its_release_on() -> None:
     rush = rush_of(2)
-    rush.arrived = 1
+    rush.arrive()
     assert rush.progress() == {
         "sale": 0, "lock": "none", "buyers": 2, "arrived": 1, "answered": 0, "left_s": None,
     }  # fmt: skip

@@ -7,7 +7,7 @@ from django.conf import settings
 
 from shop.strategies import STRATEGIES, Strategy
 
-MOST_BUYERS = 1000
+MOST_BUYERS = 20_000
 MOST_STOCK = 10_000
 
 

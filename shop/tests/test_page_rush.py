@@ -96,9 +96,9 @@ def test_outside_a_demo_nothing_is_started(locust: Locust, settings: Any) -> Non
     ("field", "value", "said"),
     [
         ("lock", "nonsense", "Choose one of the list."),
-        ("buyers", "0", "A whole number from 1 to 1000."),
-        ("buyers", "many", "A whole number from 1 to 1000."),
-        ("buyers", "", "A whole number from 1 to 1000."),
+        ("buyers", "0", "A whole number from 1 to 20000."),
+        ("buyers", "many", "A whole number from 1 to 20000."),
+        ("buyers", "", "A whole number from 1 to 20000."),
         ("stock", "-1", "A whole number from 0 to 10000."),
         ("stock", "1.5", "A whole number from 0 to 10000."),
         ("hold_ms", "5001", "A whole number from 0 to 5000."),

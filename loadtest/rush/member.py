@@ -1,0 +1,84 @@
+"""One worker of Locust in a rush, as the master sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadtest.rush import measure
+from loadtest.rush.clock import Clock
+from loadtest.rush.crowd import Share
+from loadtest.rush.measure import Interval
+
+#: How many times in a row a worker's connection has to be gone. ZeroMQ makes a broken one again
+#: within a tenth of a second.
+MISSES = 3
+
+
+@dataclass
+class Member:
+    """One worker of a rush.
+
+    id         Locust's name of it: the machine's name, and a random part
+    share      its buyers
+    clock      its clock, compared with the master's
+    shares     whether it is known to have the same clock as the master
+    arrived    how many of its buyers are at the barrier
+    answers    how often it said what its clock is
+    misses     how many times in a row it could not be reached
+    lost       whether it is gone for good
+    collected  whether it said what its other buyers had asked
+    """
+
+    id: str
+    share: Share
+    clock: Clock = field(default_factory=Clock)
+    shares: bool = False
+    arrived: int = 0
+    answers: int = 0
+    misses: int = 0
+    lost: bool = False
+    collected: bool = False
+    intervals: list[Interval] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"worker {self.share.first} on {self.id.rpartition('_')[0] or self.id}"
+
+    @property
+    def ahead(self) -> float:
+        """Seconds by which its clock is ahead of ours. Where both have the same one, an estimate
+        would only add its error."""
+        return 0.0 if self.shares else self.clock.offset
+
+    def hear(self, message: dict[str, Any], *, received: float, machine: str) -> None:
+        """An answer to `clock`."""
+        self.answers += 1
+        self.shares = message["machine"] == machine
+        self.clock.compare(message["sent"], message["there"], received)
+
+    def unanswered(self, key: Any, answered: Container[str]) -> list[str]:
+        """The keys of its buyers who arrived and are not among those that were answered."""
+        arrived = list(self.share.numbers)[: self.arrived]
+        return [one for one in map(key, arrived) if one not in answered]
+
+    def figures(self, released_at: float) -> dict[str, Any]:
+        """Its part of a run in summary.json, in milliseconds."""
+        sent = [interval.sent for interval in self.intervals]
+        return {
+            "worker": self.share.first,
+            "on": self.id.rpartition("_")[0] or self.id,
+            "buyers": len(self.share.numbers),
+            "arrival_spread_ms": measure.spread_ms(self.intervals),
+            "first_ms": _ms(min(sent) - released_at) if sent else None,
+            "last_ms": _ms(max(sent) - released_at) if sent else None,
+            "clock_ahead_ms": _ms(self.clock.offset),
+            "clock_error_ms": _ms(self.clock.error),
+            "same_clock": self.shares,
+        }
+
+
+def _ms(seconds: float) -> float | None:
+    return round(seconds * 1000, 3) if math.isfinite(seconds) else None

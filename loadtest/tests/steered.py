@@ -1,0 +1,196 @@
+"""A target whose buyers wait where a test says, and Locust in several processes that rushes it.
+
+A buyer that waits goes on when the test writes the file of that place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+from loadtest.rush.locust_process import new_token
+from loadtest.stack.environment import inherited
+from loadtest.stack.stack import ROOT
+from loadtest.target import ask
+from servers.ports import free_port
+from servers.process import ServerProcess
+
+#: Every buyer whose number is odd has worker 1 where there are two.
+TARGET = """
+import os, time
+from pathlib import Path
+from loadtest.tests.cart_shop import *
+
+FOLDER = Path(__file__).parent
+
+
+def wait(buyer, place):
+    (FOLDER / f"{place}-{buyer.number}").write_text(str(os.getpid()))
+    mark = FOLDER / f"hold-{place}"
+    while mark.exists() and str(buyer.number % 2) in mark.read_text():
+        time.sleep(0.02)
+
+
+class Steered(CartShop):
+    name = "steered"
+
+    def open(self, stock):
+        super().open(stock)
+        self.opened_by = os.getpid()
+
+    def prepare(self, buyer):
+        assert self.opened_by  # what open() set is known in every process
+        super().prepare(buyer)
+        wait(buyer, "prepare")
+
+    def buy(self, buyer):
+        wait(buyer, "buy")
+        return super().buy(buyer)
+"""
+
+
+def until(condition: Callable[[], object], *, seconds: float = 60) -> None:
+    """Wait until it holds. Raises AssertionError."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+@contextmanager
+def cart_shop(folder: Path) -> Iterator[str]:
+    """A shop of its own. Returns its address."""
+    port = free_port()
+    with (folder / "shop.log").open("wb") as log:
+        process = ServerProcess("the shop", log)
+        process.start(
+            [sys.executable, "-m", "loadtest.tests.cart_shop", str(port), "honest"], folder=ROOT
+        )
+        address = f"http://127.0.0.1:{port}"
+        try:
+            process.wait_until(lambda: [ask(f"{address}/stock")], timeout=20, every=0.05)
+            yield address
+        finally:
+            process.stop()
+
+
+class Steered:
+    """Locust on a target of which a test holds buyers. Use it as a context manager.
+
+    hold  "prepare" or "buy", and which buyers wait there: "0" the even ones, "1" the odd ones
+    """
+
+    def __init__(self, folder: Path, host: str, **hold: str) -> None:
+        self.folder = folder
+        self.host = host
+        self.port, self.web = free_port(), free_port()
+        self.token = new_token()
+        self.result = folder / "result.json"
+        self.log = folder / "locust.log"
+        self.started: list[subprocess.Popen[bytes]] = []
+        (folder / "my_shop.py").write_text(TARGET)
+        for place, parity in hold.items():
+            (folder / f"hold-{place}").write_text(parity)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start one Locust, of whichever part."""
+        ports = ("--master-port", str(self.port), "--master-bind-port", str(self.port))
+        target = ("--target", str(self.folder / "my_shop.py"), "--host", self.host)
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "locust", *target, *ports, "--only-summary", *options],
+                cwd=ROOT,
+                env={**inherited(), "LOCUST_TOKEN": self.token},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.started.append(process)
+        return process
+
+    def headless(self, *options: str, buyers: int = 8) -> subprocess.Popen[bytes]:
+        """A master that opens a rush as soon as it has two workers, or one that makes its own."""
+        return self.start(
+            *("--headless", "-u", str(buyers), "-r", "100", "--stock", "3", "--deadline", "40"),
+            *("--result", str(self.result), *options),
+        )
+
+    def workers(self, count: int = 2) -> list[subprocess.Popen[bytes]]:
+        return [self.start("--worker") for _ in range(count)]
+
+    def page(self, *options: str) -> subprocess.Popen[bytes]:
+        """A master with the web UI."""
+        return self.start("--web-port", str(self.web), "--master", *options)
+
+    def wait_for_workers(self, count: int) -> None:
+        until(lambda: self.get("/worker-count").get("worker_count") == count)
+
+    def get(self, path: str) -> dict[str, Any]:
+        try:
+            with urlopen(f"http://127.0.0.1:{self.web}{path}", timeout=10) as answer:
+                return dict(json.load(answer))
+        except OSError:
+            return {}
+
+    def post(self, path: str, **form: object) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        url = f"http://127.0.0.1:{self.web}{path}"
+        with urlopen(Request(url, urlencode(form).encode(), headers), timeout=30) as answer:
+            return dict(json.load(answer))
+
+    def swarm(self, buyers: int = 8, stock: int = 3) -> None:
+        said = self.post("/swarm", user_count=buyers, spawn_rate=100, stock=stock, deadline=40)
+        assert said["success"], said
+
+    def rush(self, number: int) -> dict[str, Any]:
+        """What the rush with this number came to."""
+        until(lambda: self.get("/rush").get("number") == number)
+        return self.get("/rush")
+
+    def until_state(self, **wanted: int) -> None:
+        """Wait until the rush has come so far: `arrived`, `answered`."""
+
+        def is_so() -> bool:
+            rush = self.get("/runs/state").get("rush") or {}
+            return {name: rush.get(name) for name in wanted} == wanted
+
+        until(is_so)
+
+    def until_there(self, place: str, parity: int, count: int = 4) -> int:
+        """Wait until so many buyers came to this place. Returns the pid of their process."""
+
+        def there() -> list[Path]:
+            found = list(self.folder.glob(f"{place}-*"))
+            return [one for one in found if int(one.name.rpartition("-")[2]) % 2 == parity]
+
+        until(lambda: len([one for one in there() if one.read_text()]) >= count)
+        (pid,) = {int(one.read_text()) for one in there()}
+        return pid
+
+    def go_on(self, place: str) -> None:
+        """The buyers who wait there go on."""
+        (self.folder / f"hold-{place}").unlink()
+
+    def run(self) -> dict[str, Any]:
+        """What a headless rush wrote."""
+        return dict(json.loads(self.result.read_text()))
