@@ -162,7 +162,7 @@ def test_no_connection_stays_open_when_the_loop_ends_while_one_is_verified(
         try:
             await asyncio.Event().wait()
         finally:
-            for _ in range(20):  # as where it closes a connection of its own
+            for _turn in range(20):  # as where it closes a connection of its own
                 await asyncio.sleep(0)
 
     monkeypatch.setattr(wakeups, "PROBE", 0.02)
