@@ -49,7 +49,11 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
         require_on_sale(attempt.product)
         admit(address=address)
         receipt = _buy(attempt)
-    note(outcome="replayed" if receipt.replayed else "sold")
+    note(
+        outcome="replayed" if receipt.replayed else "sold",
+        order=receipt.order_id,
+        sale=receipt.sale_id,
+    )
     return receipt
 
 

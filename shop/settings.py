@@ -72,6 +72,10 @@ SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
 SHOP_LOCK_MAX_HOLD: float = env.float("SHOP_LOCK_MAX_HOLD", default=max(10.0, SHOP_LOCK_TTL))
 #: Seconds that a buyer queues for a lock before the answer is `busy`.
 SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
+#: For the strategy `reserve`: promises that may be unsettled before buyers are answered `busy`, and
+#: seconds after which a consumer takes over what another one has read and not settled.
+SHOP_MOST_UNSETTLED: int = env.int("SHOP_MOST_UNSETTLED", default=2_000)
+SHOP_SETTLE_IDLE: float = env.float("SHOP_SETTLE_IDLE", default=5.0)
 #: Longest hold that a demo may ask for, milliseconds. Shorter than the database's timeouts.
 SHOP_LONGEST_HOLD_MS = 5_000
 

@@ -8,6 +8,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from shop.models import Product, Sale
+from shop.promises import close_sale
 
 #: Milliseconds for which the close of a sale waits for purchases that hold the product's row.
 LONGEST_CLOSE_MS = 20_000
@@ -49,4 +50,6 @@ def close(*, product: str) -> None:
 
 
 def _close(article: Product, now: datetime) -> None:
+    if article.sale_id is not None:
+        close_sale(article.sale_id)
     article.sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)

@@ -24,6 +24,8 @@ class Facts:
     asked       monotonic second at which a lock was asked for, None if none was
     waited      seconds until it was acquired, None if it was not
     held        seconds that it was held, None if it was not
+    order       number of the order that a purchase was answered with, None if with none
+    sale        the sale of that order
     """
 
     request_id: str
@@ -32,6 +34,8 @@ class Facts:
     asked: float | None = None
     waited: float | None = None
     held: float | None = None
+    order: int | None = None
+    sale: int | None = None
 
 
 current: ContextVar[Facts | None] = ContextVar("request", default=None)

@@ -77,6 +77,8 @@ class ObserveMiddleware:
                 "ms": _ms(now - started),
                 "outcome": facts.outcome or None,
                 "lock": facts.lock or None,
+                "order": facts.order,
+                "sale": facts.sale,
                 "waited_ms": None if facts.asked is None else _ms(waited),
                 "held_ms": None if facts.held is None else _ms(facts.held),
             }

@@ -13,6 +13,7 @@ from shop.strategies import (
     redis_in_transaction,
     redlock,
     reentrant,
+    reserve,
     rollback,
     row_lock,
     serializable,
@@ -63,5 +64,6 @@ STRATEGIES: dict[str, Strategy] = {
         conditional,
         serializable,
         counter,
+        reserve,
     )
 }
