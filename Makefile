@@ -91,7 +91,7 @@ test-workshop: install-dev
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,compose contrast database_proofs export \
   fault_choice fault_proofs fault_steps faults_command history html_report judge_by_chance lock_rules \
-  measure neutered_faults open_answers planted report rules rush target terminal timeline verdict))
+  measure neutered_faults open_answers planted promises report rules rush target terminal timeline verdict))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

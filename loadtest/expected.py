@@ -71,6 +71,7 @@ rollback              x . x x . x . . . . . . . x . x . . x x x . . x . x . . O 
 conditional           x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
 serializable          x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
 counter               x . U . . x . . x x x . x x x x x x x x U x x x x x . . U x
+reserve               x . x . . x . . O O O . x . x O x x . x x x O . x . . . U x
 """
 
 #: Lock -> fault -> the point at which the victim stops, where that is not the fault's own.
@@ -88,6 +89,13 @@ STOPS: Mapping[str, Mapping[str, str]] = {
         "eviction": "acquired",
     },
     "counter": {"crash": "reserved", "db-kill": "before_commit"},
+    "reserve": dict.fromkeys(
+        (
+            *("crash", "pause", "restart", "failover", "failover@sentinel", "busy", "eviction"),
+            *("shutdown", "shutdown@short", "partition", "split-brain", "misconf"),
+        ),
+        "reserved",
+    ),
 }
 
 

@@ -19,12 +19,15 @@ class Evidence:
     fenced     it carries the fence of its grant
     absolute   the stock was written as it was read, less one: so each order reads one unit less
                than the order before it
+    numbered   orders are committed in the order of their numbers: not so where a number is drawn
+               before the unit is taken
     """
 
     locked: bool = False
     own_token: bool = False
     fenced: bool = False
     absolute: bool = False
+    numbered: bool = True
 
 
 NO_EVIDENCE = Evidence()
@@ -46,4 +49,5 @@ EVIDENCE: Mapping[str, Evidence] = {
     **dict.fromkeys(("redis", "fence-at-write"), _FENCED),
     **dict.fromkeys(("advisory", "row-lock", "version", "serializable"), _ROW),
     **dict.fromkeys(("rollback", "conditional", "counter"), NO_EVIDENCE),
+    "reserve": Evidence(numbered=False),
 }
