@@ -73,6 +73,7 @@ serializable          x . x x . x . . . . . . . x . x . . x x x . . x . x . . O 
 buckets               x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
 skip-locked           x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
 counter               x . U . . x . . x x x . x x x x x x x x U x x x x x . . U x
+reserve               x . x . . x . . O O O . x . x O x x . x x x O . x . . . U x
 """
 
 #: Lock -> fault -> the point at which the victim stops, where that is not the fault's own.
@@ -91,6 +92,13 @@ STOPS: Mapping[str, Mapping[str, str]] = {
     },
     "buckets": {"crash": "before_commit", "db-kill": "before_commit"},
     "counter": {"crash": "reserved", "db-kill": "before_commit"},
+    "reserve": dict.fromkeys(
+        (
+            *("crash", "pause", "restart", "failover", "failover@sentinel", "busy", "eviction"),
+            *("shutdown", "shutdown@short", "partition", "split-brain", "misconf"),
+        ),
+        "reserved",
+    ),
 }
 
 

@@ -52,8 +52,14 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
         admit_attempt(attempt, address)
         with admitted(attempt.product):  # however its strategy waits, and for a repeat too
             receipt = _buy(attempt)
-    note(outcome="replayed" if receipt.replayed else "sold")
+    note_receipt(receipt)
     return receipt
+
+
+def note_receipt(receipt: Receipt) -> None:
+    """What the log and the metrics say of a purchase that was answered with an order."""
+    outcome = "replayed" if receipt.replayed else "sold"
+    note(outcome=outcome, order=receipt.order_id, sale=receipt.sale_id)
 
 
 def admit_attempt(attempt: Attempt, address: str) -> None:

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks import ERROR, CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import parse_url
 from redis.exceptions import RedisError
@@ -188,6 +188,16 @@ def the_servers_lock_is_sound(**kwargs: Any) -> list[CheckMessage]:
     strategy = STRATEGIES.get(settings.SHOP_LOCK)
     if settings.SHOP_DEMO or (strategy and strategy.sound):
         return []
+    if strategy and strategy.deferred:
+        return [
+            Warning(
+                f"SHOP_LOCK is {settings.SHOP_LOCK!r}: buyers are answered `sold` before their "
+                "orders are written, and what Redis loses until then was promised.",
+                hint="Run manage.py settle, give Redis appendonly yes, and read Reservations in "
+                "docs/production.md; or set another lock.",
+                id="shop.W012",
+            )
+        ]
     wrong = "oversells or can stop for good" if strategy else "is no strategy"
     return [
         Error(
@@ -203,4 +213,6 @@ def refuse_to_start() -> None:
     """What a shop must not sell with, asked by every process that serves: system checks stop
     manage.py alone. Raises ImproperlyConfigured."""
     for wrong in the_servers_lock_is_sound():
+        if not wrong.is_serious(ERROR):
+            continue
         raise ImproperlyConfigured(f"{wrong.msg} {wrong.hint}")

@@ -63,6 +63,10 @@ class Busy(ShopError):
     retry_after = 1
 
 
+class Behind(Busy):
+    text = "Too many promised orders wait to be written; nothing was sold. Ask again, same key."
+
+
 class Lost(ShopError):
     text = "The right to write was lost before the write; nothing was sold. Ask again, same key."
     status = 503

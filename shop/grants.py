@@ -29,6 +29,8 @@ GRANTS = {
     "auth_user_user_permissions": READ,
     "auth_group_permissions": READ,
 }
+#: Sequences that the shop draws from by itself: an order's number before the order is written.
+SEQUENCES = {"purchase_history_id_seq": "USAGE"}
 
 
 def grant(role: str) -> None:
@@ -41,3 +43,6 @@ def grant(role: str) -> None:
         cursor.execute(f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {name}")
         for table, privileges in GRANTS.items():
             cursor.execute(f"GRANT {privileges} ON {table} TO {name}")
+        cursor.execute(f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA public FROM {name}")
+        for sequence, privileges in SEQUENCES.items():
+            cursor.execute(f"GRANT {privileges} ON SEQUENCE {sequence} TO {name}")

@@ -15,7 +15,9 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from shop.connections import discard_dead
+from shop.promises import LOCK
 from shop.redis import locks_client
+from shop.settled import backlog
 
 #: What a part that is not ready raises; without DATABASE_URL it is Django that says so.
 NOT_READY = (DatabaseError, InterfaceError, ImproperlyConfigured, redis.RedisError, LookupError)
@@ -48,13 +50,16 @@ def recent() -> list[Part]:
 
 
 def stack() -> list[Part]:
-    """PostgreSQL, its migrations and timeouts, the Redis of the locks and that of the cache."""
+    """PostgreSQL, its migrations and timeouts, the Redis of the locks and that of the cache; of a
+    shop that promises, how far its consumers are behind."""
+    behind = [_part("promises", _promises)] if settings.SHOP_LOCK == LOCK else []
     return [
         _part("PostgreSQL", _postgres),
         _part("migrations", _migrations),
         _part("Redis (locks)", _redis),
         _part("Redis (cache)", _cache),
         _part("PostgreSQL timeouts", _timeouts),
+        *behind,
     ]
 
 
@@ -107,6 +112,12 @@ def _redis() -> str:
     if info["role"] != "master":
         raise LookupError("a replica answers for the master: wait for the end of the failover")
     return f"{said}, master {settings.REDIS_SENTINEL_MASTER!r} of the Sentinels"
+
+
+def _promises() -> str:
+    """Ready however many wait: no node is better off, and /buy refuses by itself."""
+    count, oldest = backlog()
+    return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {oldest:.1f} s"
 
 
 def _cache() -> str:

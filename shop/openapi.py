@@ -90,6 +90,10 @@ REPORT = object_of(
         "oversold": COUNT,
         "undersold": or_null(COUNT),
         "lost_updates": {"type": "integer"},
+        "settled": or_null(COUNT),
+        "unsettled": or_null(COUNT),
+        "broken_promises": or_null(COUNT),
+        "settlement_lag_ms": or_null(object_of(dict.fromkeys(("p50", "p99", "max"), COUNT))),
     }
 )
 STRATEGY = object_of(
@@ -98,7 +102,7 @@ STRATEGY = object_of(
         **dict.fromkeys(("title", "article", "summary", "file", "needs", "backend"), TEXT),
         "expected": {**ANY, "additionalProperties": TEXT},
         **dict.fromkeys(("sound", "renewed", "fenced", "takes_over"), FLAG),
-        **dict.fromkeys(("reserves", "available"), FLAG),
+        **dict.fromkeys(("reserves", "deferred", "available"), FLAG),
     }
 )
 ORDER = object_of(

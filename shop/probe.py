@@ -1,7 +1,7 @@
 """Named points in a purchase, where a demo or a test records what was found or stops the thread.
 
 arrives, begins, reserve, reserved, acquire, acquired, after_read, before_commit, after_commit,
-release, released, unlocked_before_commit
+release, released, unlocked_before_commit; of a consumer settling, settled
 
 The locks of the articles have points of their own beside these (locks/classic/points.py). There is
 no probe unless somebody installs one, and then a point costs one comparison.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.db import connection
@@ -23,6 +23,7 @@ from django.db.models.functions import Coalesce
 
 from shop.errors import ShopError
 from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
+from shop.settled import UNKNOWN, Settled, settled_of
 
 
 class UnknownSale(ShopError):
@@ -38,6 +39,7 @@ class SaleReport:
     undersold     units that buyers were refused though there was stock; None where the number of
                   buyers is not known
     lost_updates  decrements that another write erased
+    settlement    what became of its promises; None where Redis was not asked or did not answer
     """
 
     sale: int
@@ -47,6 +49,7 @@ class SaleReport:
     orders: int
     stock_left: int
     buyers: int | None = None
+    settlement: Settled | None = None
 
     @property
     def oversold(self) -> int:
@@ -64,10 +67,11 @@ class SaleReport:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            **asdict(self),
+            **{name: value for name, value in asdict(self).items() if name != "settlement"},
             "oversold": self.oversold,
             "undersold": self.undersold,
             "lost_updates": self.lost_updates,
+            **(self.settlement or UNKNOWN).as_dict(),
         }
 
 
@@ -101,10 +105,11 @@ def _of_sale(rows: type[Model], aggregate: Aggregate, sale: str) -> Subquery:
 
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """The report of one sale. Raises UnknownSale."""
+    settlement = settled_of(sale_id)  # first: what is settled by then is in the database after
     sale = counted_sales().filter(pk=sale_id).first()
     if sale is None:
         raise UnknownSale
-    return report_of(sale, buyers=buyers)
+    return replace(report_of(sale, buyers=buyers), settlement=settlement)
 
 
 def report_of(sale: Any, *, buyers: int | None = None) -> SaleReport:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import uuid
 
 import redis
 from django.conf import settings
 
 from locks.scripts import script
 from shop.probe import point
+from shop.purchase import Attempt
 from shop.redis import locks_client
 
 logger = logging.getLogger("shop.reservations")
@@ -36,6 +38,11 @@ def give_back(*, sale_id: int, holder: str) -> None:
         script("give_back", settings.SHOP_LUA)(locks_client(), keys_of(sale_id), [holder])
     except redis.RedisError as error:
         logger.warning("a unit stays reserved until the next restock: %s", error)
+
+
+def holder_of(attempt: Attempt) -> str:
+    """Who holds a unit: a repeated request is the same holder, if it has a key."""
+    return attempt.key or uuid.uuid4().hex
 
 
 def keys_of(sale_id: int) -> list[str]:

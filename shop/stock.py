@@ -9,6 +9,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from shop.models import Product, Sale
+from shop.promises import close_sale
 from shop.purchase import Stock
 from shop.shelves import gather
 from shop.strategies import STRATEGIES
@@ -63,4 +64,5 @@ def close(*, product: str) -> None:
 def _close(article: Product, now: datetime) -> None:
     if article.sale_id is not None:
         article.amount += gather(article.sale_id)
+        close_sale(article.sale_id)
     article.sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)

@@ -26,6 +26,7 @@ class Strategy:
     fenced      whether it is RedisLock, and the database refuses a holder with an old fence
     takes_over  whether contenders take over a lock whose time is past, rather than Redis ending it
     reserves    whether it hands out units by attempt, and has no lock
+    deferred    whether its orders are written after the answer, by `manage.py settle`
     rush        what a rush comes to: `exact` or `oversold`
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to where this strategy sells
@@ -44,6 +45,7 @@ class Strategy:
     fenced: bool = False
     takes_over: bool = False
     reserves: bool = False
+    deferred: bool = False
     rush: str = "exact"
     needs: str = ""
     fill: Callable[[Stock], None] | None = None

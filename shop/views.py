@@ -71,6 +71,7 @@ def strategies(request: HttpRequest) -> HttpResponse:
             "fenced": strategy.fenced,
             "takes_over": strategy.takes_over,
             "reserves": strategy.reserves,
+            "deferred": strategy.deferred,
             "needs": strategy.needs,
             "available": not strategy.needs or bool(getattr(settings, strategy.needs)),
         }

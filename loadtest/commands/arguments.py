@@ -98,7 +98,11 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("hold_ms", whole(0, REFUSED_HOLD_MS - 1), "milliseconds between check and decrement")
     add("nodes", several(whole(1, len(NAMES))), "default: 2; growth: several, 1,2,4")
     add("workers", whole(1, 16), "processes per node; default: 2")
-    add("locust_workers", whole(1, 16), "processes that the buyers are in; default: 1, without a master")
+    add(
+        "locust_workers",
+        whole(1, 16),
+        "processes that the buyers are in; default: 1, without a master",
+    )
     add("repeat", whole(1, 1000), "rounds; default: 1, bench 11")
     add("max_waiting", several(whole(0, 10_000)), "several values of SHOP_MAX_WAITING; default: 0")
     add(
@@ -110,7 +114,11 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add("host", str, "address of your shop, http://127.0.0.1:8001 say")
     add("deadline", RUSH["deadline"], "seconds after which buyers give up; default: 60")
     add("i_may_load", str, "the name of a machine, not this one, that you may rush")
-    add("expect", one_of(EXPECTED), "exact or oversold: exit with 0 for that verdict; default: exact")
+    add(
+        "expect",
+        one_of(EXPECTED),
+        "exact or oversold: exit with 0 for that verdict; default: exact",
+    )
     for name, (kind, says) in LOAD.items():
         add(name, kind, says)
     parser.add_argument("--verbose", action="store_true", help="show where the time goes")

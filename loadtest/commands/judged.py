@@ -12,8 +12,10 @@ from loadtest.judge.verdict import Asked, Judgement, Reply, judge
 from loadtest.stack.stack import Stack
 
 #: Keys that may stay on a lock server after a rush: the last fence of a name, the units that the
-#: counter has reserved, and keys that belong to no lock.
-STAYS = re.compile(r"(lock:\{.*\}:fence|stock:\{\d+\}(:held)?|throttle:.*|page:.*|:1:.*)\Z")
+#: counter has reserved or promised, and keys that belong to no lock.
+STAYS = re.compile(
+    r"(lock:\{.*\}:fence|stock:\{(\d+\}(:held)?|reserve\}:.*)|throttle:.*|page:.*|:1:.*)\Z"
+)
 #: Seconds until the last keys have to be gone: a release may be on its way.
 GONE_WITHIN = 1.0
 
@@ -38,7 +40,7 @@ def judged_with_history(
     history = ProductHistory(stack.new_events())
     shop = stack.shop()
     sale = int(run["sale"])
-    report = shop.sale(sale)
+    report = shop.settled_sale(sale)
     last = {request.attempt: request for request in history.requests}
     return judge(
         initial_stock=int(report["initial_stock"]),
@@ -47,6 +49,7 @@ def judged_with_history(
         replies=[Reply(key, request.outcome, request.order) for key, request in last.items()],
         history=history,
         leaked=leaked_keys(stack, keys_before),
+        unsettled=report["unsettled"],
         asked=Asked(
             stock=stock,
             buyers=[f"{run['attempts']}/buyer-{number}" for number in range(buyers)],

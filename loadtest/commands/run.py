@@ -204,6 +204,7 @@ def rush(buyers: Buyers, setting: Setting, lock: str, fault: str = "rush") -> Ru
     If the nodes record, the judge decides from their records instead of Locust's.
     """
     stack = buyers.stack
+    stack.settle_for(lock)
     before = stack.keys_on_lock_servers() if stack.record else set()
     run = buyers.rush(
         lock=lock,

@@ -72,6 +72,7 @@ def serving(
         if buyers.port != locust_port:
             raise StackError(f"port {locust_port} was taken while starting: start again")
         buyers.wait_until_ready()
+        stack.settle()  # the page may choose any lock
         yield stack, buyers
 
 

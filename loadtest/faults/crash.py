@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Sequence
 from functools import partial
 
@@ -35,10 +33,7 @@ class Crash(Fault):
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         self.ran = len(testbed.pids(VICTIMS))
-        process = testbed.nodes[VICTIMS].process
-        assert process is not None
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        testbed.nodes[VICTIMS].kill()
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         """Measured by the pids that the node has now (a worker that was spared is among them) and

@@ -25,6 +25,7 @@ class Failover(Fault):
 
     name = "failover"
     title = "the replica is promoted without the lock"
+    loses_promises = True
     grace = 0.8
     ttl = 5.0
     takes_the_lock = True

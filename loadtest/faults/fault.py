@@ -42,6 +42,8 @@ class Fault(ABC):
     takes_the_lock  whether even a sound lock is taken away, so that two may hold it and the fence
                     decides
     asks_again      whether a victim whose answer is lost asks again with its key
+    loses_promises  whether what Redis has is lost. Then consumers are killed before the victims
+                    buy, and started when the rivals have: else luck decides what is settled by then
     recovery        whether to measure the time from firing to the next sale
     """
 
@@ -53,6 +55,7 @@ class Fault(ABC):
     takes_the_lock = False
     asks_again = True
     recovery = False
+    loses_promises = False
 
     def __init__(self) -> None:
         #: Set when the rivals have had enough time and the victims may go on.

@@ -31,7 +31,7 @@ def judge_sale(
 
     Raises ShopUnreachable.
     """
-    report = shop.sale(sale)
+    report = shop.settled_sale(sale)
     return judge(
         initial_stock=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
@@ -41,6 +41,7 @@ def judge_sale(
         ttl=ttl,
         fired=fired,
         orphan_lock=orphan,
+        unsettled=report["unsettled"],
         asked=Asked(
             stock=stock,
             buyers=[buyer.attempt for buyer in buyers],

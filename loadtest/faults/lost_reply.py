@@ -49,7 +49,7 @@ class LostReplies(Fault):
             victim.take(victim.ask(trial.testbed.shop(VICTIMS)))
         reached = self.reached_server(trial)
         self.require(self.rules[trial.lock].wait(0), "no reply was cut")
-        answers = {"", "unavailable"} if stop else {"unavailable"}
+        answers = {"", "unavailable"} if stop else trial.without_reply
         self.require(victim.first in answers, f"the victim was answered {victim.first}")
         self.require(reached, "the command that lost its reply never reached the server")
         if stop:
@@ -78,7 +78,7 @@ class LostReplies(Fault):
         if _is_redlock(trial):
             server, db = testbed.valkeys[1], measure.REDLOCK_DB
         if trial.strategy["reserves"]:
-            keys = [f"stock:{{{trial.sale}}}:held"]
+            keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.lock}}}:{trial.sale}"]
         return {key: testbed.ask(server, "DUMP", key, db=db) for key in keys}
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:

@@ -17,6 +17,7 @@ class RedisDown(Fault):
 
     name = "redis-down"
     title = "Redis is down, later back and empty"
+    loses_promises = True
 
     def enter(self, trial: Trial) -> None:
         first = trial.ask_once("early")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from contextlib import suppress
 
 from loadtest.faults import measure
 from loadtest.faults.testbed import TTL, Testbed, ttl_settings
@@ -18,9 +16,7 @@ def repair(testbed: Testbed) -> None:
     Raises StackError, redis.RedisError, OSError or EmbeddedError when a part does not come back.
     """
     for node in testbed.nodes:
-        if node.process is not None:
-            with suppress(ProcessLookupError):  # SIGKILL ends stopped processes too
-                os.killpg(node.process.pid, signal.SIGKILL)
+        node.kill()  # SIGKILL ends stopped processes too
     if testbed.sentinels is not None:
         testbed.sentinels.stop()
         testbed.sentinels = None

@@ -19,6 +19,7 @@ class Restart(Fault):
 
     name = "restart"
     title = "Redis restarts empty while a holder is inside"
+    loses_promises = True
     grace = 0.8
     ttl = 5.0
     takes_the_lock = True

@@ -53,6 +53,8 @@ def play(testbed: Testbed, fault: Fault, strategies: Sequence[Strategy], run: st
 
 def _play(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> list[Cell]:
     testbed.new_events()  # those of the faults before this one
+    if _deferred(trials):
+        testbed.settle()
     testbed.set_ttl(fault.ttl)
     each(trials, Trial.open)
     with _afterwards(lambda: fault.clean_up(testbed)):
@@ -77,12 +79,16 @@ def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
         _resume_everybody(trials)
         if acting.is_alive():
             acting.join(ACT_TIMEOUT)
+        if fault.loses_promises and _deferred(trials):
+            testbed.settle()
         fault.heal(testbed, trials)
         record("heal", "healed")
 
     with _afterwards(end), _recorded(record):
         fault.arm(testbed, trials)
         record("arm", fault.title)
+        if fault.loses_promises and _deferred(trials):
+            testbed.stop_settling()
         each(trials, _or_missing(fault.enter))
         fired_at = time.monotonic()
         for trial in trials:
@@ -95,6 +101,11 @@ def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
         fault.meanwhile(testbed, trials)
         acting.join()
     return evidence
+
+
+def _deferred(trials: Sequence[Trial]) -> bool:
+    """Whether consumers have to write orders for one of them."""
+    return any(trial.strategy["deferred"] for trial in trials)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Sequence
 
@@ -37,7 +36,7 @@ class Shutdown(Fault):
         process = testbed.nodes[VICTIMS].process
         assert process is not None
         self.process = process
-        process.send_signal(signal.SIGTERM)
+        testbed.nodes[VICTIMS].terminate()
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         shop = Shop(testbed.nodes[VICTIMS].url, timeout=0.2)
@@ -58,7 +57,7 @@ class Shutdown(Fault):
     def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         until(lambda: self.process.poll() is not None, ENDS + self.grace)
         self.require(self.process.poll() == 0, f"node A ended with {self.process.poll()}, not 0")
-        self.require(not testbed.pids(VICTIMS), "a process of node A is left")
+        self.require_soon(lambda: not testbed.pids(VICTIMS), "a process of node A is left", ENDS)
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         testbed.restart(VICTIMS)
@@ -82,7 +81,7 @@ class ShutdownShort(Shutdown):
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
-        self.require(not testbed.pids(VICTIMS), "a process of node A is left")
+        self.require_soon(lambda: not testbed.pids(VICTIMS), "a process of node A is left", ENDS)
         ended = time.monotonic()
         for trial in trials:
             trial.fired_at = ended  # a lock may outlive the node by its ttl at most

@@ -46,7 +46,7 @@ class Stall(Fault):
         outcome = trial.ask_once("victim", VICTIMS)
         if not self._is_stopped():
             trial.miss("Redis ran again before the victim had given up")
-        elif outcome != "unavailable":
+        elif outcome not in trial.without_reply:
             trial.wrong.append(f"the victim was answered {outcome} by a stopped Redis")
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:

@@ -31,6 +31,7 @@ SETTINGS = {
     "SHOP_REDIS_TIMEOUT": "1",
     "SHOP_DB_POOL": "60",
     "SHOP_DEMO_PAUSES": "",
+    "SHOP_SETTLE_IDLE": "1",
 }
 #: Seconds that a buyer waits for an answer.
 ANSWER_TIMEOUT = 10.0
@@ -176,7 +177,19 @@ class Testbed(Stack):
         process = self.nodes[node].process
         if process is None:
             raise StackError(f"node {'AB'[node]} does not run: start it before the fault")
-        return measure.session_of(process.pid)
+        settler = self.nodes[node].settler
+        beside = [] if settler is None else measure.session_of(settler.pid)
+        return [*measure.session_of(process.pid), *beside]
+
+    def settle(self) -> None:
+        """Run a consumer beside each node."""
+        for node in self.nodes:
+            node.settle()
+
+    def stop_settling(self) -> None:
+        """Kill every consumer: what is promised until `settle` is on Redis alone."""
+        for node in self.nodes:
+            node.stop_settling()
 
     def pid_at(self, attempt: str, point: str) -> int | None:
         """The process that is stopped at this point with this purchase, by its own record."""

@@ -126,6 +126,11 @@ class Trial:
             self.miss(f"the lock lives for {self.lock_ttl:.1f} s, not {self.fault.ttl:g} s")
 
     @property
+    def without_reply(self) -> set[str]:
+        """The outcomes for a buyer whose Redis does not reply: a promise may have been made."""
+        return {"unavailable", *(["unknown"] if self.strategy["deferred"] else [])}
+
+    @property
     def victim_pid(self) -> int | None:
         """The process that the stopped victim is in, by that process's own record."""
         assert self.victim is not None

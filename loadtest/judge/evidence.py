@@ -21,6 +21,8 @@ class Evidence:
                than the order before it
     one_row    every buyer writes the product's row before its order: so orders are committed in the
                order of their numbers
+    numbered   orders are committed in the order of their numbers: not so where a number is drawn
+               before the unit is taken
     """
 
     locked: bool = False
@@ -28,6 +30,7 @@ class Evidence:
     fenced: bool = False
     absolute: bool = False
     one_row: bool = True
+    numbered: bool = True
 
 
 NO_EVIDENCE = Evidence()
@@ -50,4 +53,5 @@ EVIDENCE: Mapping[str, Evidence] = {
     **dict.fromkeys(("advisory", "row-lock", "version", "serializable"), _ROW),
     **dict.fromkeys(("rollback", "conditional", "counter"), NO_EVIDENCE),
     **dict.fromkeys(("buckets", "skip-locked"), Evidence(one_row=False)),
+    "reserve": Evidence(numbered=False),
 }

@@ -183,6 +183,8 @@ def commit_order(record: Record) -> Finding | None:
     commits. Then an order that was answered before the stock was read for another one has the
     smaller number.
     """
+    if not record.evidence.numbered:
+        return None
     if not record.evidence.one_row:
         return _read_after_a_later_one(record)
     begun = [

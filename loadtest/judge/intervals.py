@@ -190,18 +190,26 @@ def _holds_by_handler(events: Sequence[Event]) -> list[tuple[_Handler, Hold]]:
     return found
 
 
+def _is_promise(event: Event, promised: set[int | None]) -> bool:
+    """Whether a node promised an order here, with its number: that is its commit. One that is named
+    again was promised before, unless no reply had said so."""
+    return event["f"] == "reserved" and event.get("order") not in promised
+
+
 def _commits(events: Sequence[Event], holds: Sequence[tuple[_Handler, Hold]]) -> list[Commit]:
     found: list[Commit] = []
     held: dict[_Handler, list[Hold]] = {}
     for handler, hold in holds:
         held.setdefault(handler, []).append(hold)
     reads: dict[_Handler, Event] = {}
+    promised: set[int | None] = {None}
     open_: dict[_Handler, Commit] = {}
     for handler, event in _handled(events):
         if event["f"] == "after_read":
             reads[handler] = event
-        elif event["f"] == "before_commit":
-            seen = reads.get(handler)
+        elif event["f"] == "before_commit" or _is_promise(event, promised):
+            promised.add(event.get("order"))
+            seen = event if event["f"] == "reserved" else reads.get(handler)
             commit = Commit(event["attempt"], event["t"], order=event.get("order"))
             commit.sale = event.get("sale")
             for hold in held.get(handler, ()):

@@ -88,6 +88,7 @@ def judge(
     fired: bool = True,
     orphan_lock: str = "",
     leaked: Sequence[str] = (),
+    unsettled: int | None = 0,
     asked: Asked | None = None,
 ) -> Judgement:
     """Judge one sale after its drain, or after its deadline.
@@ -101,6 +102,7 @@ def judge(
     fired          whether the fault happened; a failed `prove` event in the history also says no
     orphan_lock    the key of a lock that is left after everybody has gone, if any
     leaked         keys that the sale left on the lock servers and that no lock leaves there
+    unsettled      promises whose order is not written yet; None: nobody knows how many
     asked          what the run asked of the shop; None: a sale of `initial_stock` units, no more
     """
     asked = asked or Asked(stock=initial_stock)
@@ -112,6 +114,10 @@ def judge(
     if leaked:
         what = f"{leaked[0]} was left on the lock server{more(leaked)}"
         findings.append(Finding("leaked_key", what))
+    if unsettled != 0:
+        many = "nobody knows how many" if unsettled is None else unsettled
+        what = f"{many} promised orders are not written: is manage.py settle running?"
+        findings.append(Finding("unsettled", what, voids=True))
     fired = fired and _proved(record.history)
     verdict = _verdict(record, findings, fired=fired, ttl=ttl)
     return Judgement(

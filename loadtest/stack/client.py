@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any, NotRequired, TypedDict
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
+
+#: Seconds that the orders of a sale are waited for after its last answer.
+SETTLE_TIMEOUT = 15.0
 
 
 class Strategy(TypedDict):
@@ -28,6 +32,7 @@ class Strategy(TypedDict):
     fenced: bool
     takes_over: bool
     reserves: bool
+    deferred: bool
     needs: str
     available: bool
     verdicts: NotRequired[Mapping[str, str]]
@@ -104,6 +109,16 @@ class Shop:
     def sale(self, number: int) -> dict[str, Any]:
         """The report of a sale."""
         return self._ask("GET", f"/sales/{number}")
+
+    def settled_sale(self, number: int, *, seconds: float = SETTLE_TIMEOUT) -> dict[str, Any]:
+        """The report of a sale once all that it promised has its order, or as it is after so many
+        seconds: `unsettled` says how many have none, None that nobody knows."""
+        deadline = time.monotonic() + seconds
+        while True:
+            report = self.sale(number)
+            if report.get("unsettled", 0) == 0 or time.monotonic() > deadline:
+                return report
+            time.sleep(0.02)
 
     def orders(self, sale: int) -> list[dict[str, Any]]:
         """Every order of a sale, oldest first; needs the token."""

@@ -1,9 +1,12 @@
-"""One application server, as a process of its own."""
+"""One application server, as a process of its own, and beside it the consumer of its promises."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import IO
 
 from loadtest.stack.client import Shop
@@ -35,11 +38,18 @@ class Node:
         self.environment = environment
         self.log = log
         self._server = ServerProcess(f"node {name}", log)
+        self._settler = ServerProcess(f"consumer {name}", log)
+        self._settles = False
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
         """Its gunicorn master while it runs."""
         return self._server.process
+
+    @property
+    def settler(self) -> subprocess.Popen[bytes] | None:
+        """Its consumer, which writes promised orders, while there is one."""
+        return self._settler.process
 
     @property
     def url(self) -> str:
@@ -57,6 +67,25 @@ class Node:
         embedded.adopt(
             self._server.start(self.command(), folder=ROOT, environment=self.environment)
         )
+        if self._settles:
+            self._start_settler()
+
+    def settle(self) -> None:
+        """Run a consumer beside it from now on, unless it does: `manage.py settle`."""
+        self._settles = True
+        if self._settler.process is None:
+            self._start_settler()
+
+    def stop_settling(self) -> None:
+        """SIGKILL of its consumer. What it has read and not settled is another one's to take over;
+        `settle` starts it again."""
+        self._settler.stop(how=signal.SIGKILL)
+
+    def _start_settler(self) -> None:
+        command = [sys.executable, "manage.py", "settle"]
+        own = {"SHOP_DB_POOL": "1"}  # of the consumer's own thread
+        environment = {**self.environment, **own}
+        embedded.adopt(self._settler.start(command, folder=ROOT, environment=environment))
 
     def wait_until_ready(self, shop: Shop) -> None:
         """Wait until /readyz is good. Raises StackError."""
@@ -68,7 +97,18 @@ class Node:
     def terminate(self) -> None:
         """Ask it to end, and do not wait."""
         self._server.terminate()
+        self._settler.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL of all its processes, as if the machine had failed. `start` starts it again."""
+        for server in (self._server, self._settler):
+            if server.process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(server.process.pid, signal.SIGKILL)
+                server.process.wait()
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """End it by SIGTERM, and after `timeout` seconds its whole group by SIGKILL."""
+        self._settler.terminate()
         self._server.stop(timeout)
+        self._settler.stop(timeout, how=None)

@@ -209,6 +209,15 @@ class Stack:
         self.new_events()
         return sorted(self._events, key=lambda event: event["t"])
 
+    def settle(self) -> None:
+        """Run a consumer of promises (`manage.py settle`) from now on."""
+        self.nodes[0].settle()
+
+    def settle_for(self, lock: str) -> None:
+        """The same, if the orders of this strategy are written by one."""
+        if any(one["name"] == lock and one["deferred"] for one in self.shop().strategies()):
+            self.settle()
+
     def keys_on_lock_servers(self) -> set[str]:
         """Every key on the Valkeys of this run, with its server. Empty where they are others'."""
         found = set()

@@ -64,7 +64,8 @@ class OurShop(Target):
         return list(self.shop.orders(self.sale))
 
     def stock(self) -> int:
-        return int(self.shop.sale(self.sale)["stock_left"])
+        """Once what the sale has promised is settled; the orders are asked for after it."""
+        return int(self.shop.settled_sale(self.sale)["stock_left"])
 
 
 def _seconds(response: Any) -> float:

@@ -44,7 +44,8 @@ def strategy(name: str) -> Strategy:
     known = {
         "name": name,
         "backend": BACKENDS.get(name, "redis"),
-        "reserves": name == "counter",
+        "reserves": name in {"counter", "reserve"},
+        "deferred": name == "reserve",
         "renewed": name in RENEWED,
         "takes_over": name.startswith("setnx-timestamp"),
         "available": True,
@@ -193,7 +194,7 @@ def made(name: str, facts: Facts, patch: pytest.MonkeyPatch) -> tuple[Fault, Any
 
 def _ends(strategy: dict[str, Any]) -> bool:
     """Whether the strategy has a lock that ends by itself."""
-    if strategy["name"] in {"setnx", "counter"}:
+    if strategy["name"] in {"setnx", "counter", "reserve"}:
         return False
     return strategy["backend"] in {"redis", "redlock", "zookeeper"}
 

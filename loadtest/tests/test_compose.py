@@ -137,7 +137,7 @@ def test_redis_evicts_no_lock_keeps_nothing_on_disk_and_asks_for_a_user(
     assert options["--aclfile"] == "/run/oversold/users.acl"
 
 
-@pytest.mark.parametrize("name", ["demo", "production"])
+@pytest.mark.parametrize("name", ["demo", "production", "reserve"])
 def test_redis_knows_the_shop_and_the_health_check_alone(name: str) -> None:
     lines = (ROOT / f"docker/redis.{name}.acl").read_text().splitlines()
     users = [line.split() for line in lines if line and not line.startswith("#")]
@@ -148,10 +148,11 @@ def test_redis_knows_the_shop_and_the_health_check_alone(name: str) -> None:
     assert users[1][-1] == "+ping"
 
 
-def test_the_demos_acl_is_productions_and_more() -> None:
-    demo, production = ((ROOT / f"docker/redis.{name}.acl").read_text().splitlines()[-1]
-                        for name in ("demo", "production"))  # fmt: skip
-    assert demo.startswith(production)
+@pytest.mark.parametrize("name", ["demo", "reserve"])
+def test_the_demos_acl_and_that_of_reservations_are_productions_and_more(name: str) -> None:
+    more, production = ((ROOT / f"docker/redis.{acl}.acl").read_text().splitlines()[-1]
+                        for acl in (name, "production"))  # fmt: skip
+    assert more.startswith(production)
 
 
 def test_productions_acl_allows_what_the_readme_of_the_locks_asks_for() -> None:

@@ -15,7 +15,7 @@ from loadtest.tests.composed import PRODUCTION, ROOT, SERVICES, environment
 
 #: Service -> the volume of secrets that it mounts.
 MOUNTS = {
-    **dict.fromkeys(["web-a", "web-b"], "secrets-shop"),
+    **dict.fromkeys(["web-a", "web-b", "settle"], "secrets-shop"),
     **dict.fromkeys(["locust", "locust-ui"], "secrets-locust"),
     **dict.fromkeys(["redis", *(f"redlock-{n}" for n in range(1, 6))], "secrets-redis"),
     "migrate": "secrets-migrate",

@@ -135,11 +135,8 @@ def test_a_way_out_that_lowers_the_databases_fence_is_wrong(
 def failed_over(kind: type[DbFailover], *, recovers: bool = False, has: int = 0) -> DbFailover:
     """After the failover of two trials, whose last orders the old server had."""
     fault = kind()
-    fault.late, fault.had, fault.waiting, fault.dropped = "late", 2, 2, 900
-    fault.database = "shop"
-    fault.second = SimpleNamespace(  # type: ignore[assignment]
-        sql=lambda statement, *database: [(has if statement == "late" else recovers,)]
-    )
+    fault.late, fault.had, fault.has, fault.waiting, fault.dropped = "late", 2, has, 2, 900
+    fault.second = SimpleNamespace(sql=lambda statement: [(recovers,)])  # type: ignore[assignment]
     return fault
 
 
@@ -164,7 +161,7 @@ def test_a_commit_that_did_not_wait_for_the_replica_was_asynchronous() -> None:
     fault.waiting = 1
     with refused("1 of 2 commits waited"):
         fault.prove(SimpleNamespace(), [trial(), trial()])  # type: ignore[arg-type]
-    for first, misses in (("unknown", 0), ("sold", 1)):
-        one = trial(buyers=[buyer(first)])
+    for first, deferred, misses in (("unknown", 0, 0), ("sold", 0, 1), ("sold", 1, 0)):
+        one = trial(buyers=[buyer(first)], strategy={"deferred": bool(deferred)})
         DbFailoverSync().act(one)
         assert len(one.misses) == misses

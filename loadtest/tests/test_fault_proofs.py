@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from loadtest.faults import measure, misconf
+from loadtest.faults import FAULTS, measure, misconf
 from loadtest.faults.misconf import Misconf
 from loadtest.faults.partition import Partition
 from loadtest.faults.split_brain import SplitBrain
 from loadtest.faults.testbed import VICTIMS
+from loadtest.faults.trial import Trial
+from loadtest.tests.fake_testbed import Facts, FakeTestbed, strategy
 from loadtest.tests.fake_trial import Way, buyer, refused, trial
 
 # --- partition ----------------------------------------------------------------------------------
@@ -49,8 +51,19 @@ def test_a_black_hole_into_which_nothing_fell_shows_nothing(cut: Any) -> None:
 def test_a_buyer_of_the_cut_off_node_has_to_be_refused(outcome: str, wrong: int) -> None:
     one = trial(buyer=lambda name: buyer(outcome), send=lambda buyer, node: buyer)
     one.rival_enters = lambda name, grace: True
+    one.without_reply = {"unavailable"}
     Partition().meet(one)
     assert len(one.wrong) == wrong
+
+
+@pytest.mark.parametrize(
+    ("lock", "outcomes"), [("redis", {"unavailable"}), ("reserve", {"unavailable", "unknown"})]
+)
+def test_who_may_have_been_promised_a_unit_may_be_answered_unknown(
+    lock: str, outcomes: set[str]
+) -> None:
+    one = Trial(cast(Any, FakeTestbed(Facts())), FAULTS["partition"](), strategy(lock), "run")
+    assert one.without_reply == outcomes
 
 
 # --- split-brain --------------------------------------------------------------------------------

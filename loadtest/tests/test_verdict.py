@@ -41,6 +41,21 @@ def test_an_exact_sale_is_exact() -> None:
     assert judged.outcomes["busy"] == 0
 
 
+@pytest.mark.parametrize(
+    ("unsettled", "why"),
+    [
+        (3, "3 promised orders are not written: is manage.py settle running?"),
+        (None, "nobody knows how many promised orders are not written: is manage.py settle "),
+    ],
+)
+def test_of_a_sale_with_promises_that_are_not_settled_nothing_is_concluded(
+    unsettled: int | None, why: str
+) -> None:
+    judged = exact_sale(unsettled=unsettled)
+    assert (judged.verdict, judged.violations) == ("unknown", ("unsettled",))
+    assert judged.why.startswith(why)
+
+
 def test_more_orders_than_units_are_oversold_though_stock_is_positive() -> None:
     judged = exact_sale(
         stock_left=1,

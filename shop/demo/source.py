@@ -17,9 +17,13 @@ from django.conf import settings
 
 from shop.strategies import Strategy
 
-PURCHASE, LOCKED = "shop/purchase.py", "shop/locked.py"
-#: The functions of those two files that a strategy may run through.
-SHARED = {PURCHASE: {"sell_one", "read_stock", "write_stock", "write_relative"}, LOCKED: {"held"}}
+PURCHASE, LOCKED, PROMISES = "shop/purchase.py", "shop/locked.py", "shop/promises.py"
+#: The functions of those files that a strategy may run through.
+SHARED = {
+    PURCHASE: {"sell_one", "read_stock", "write_stock", "write_relative"},
+    LOCKED: {"held"},
+    PROMISES: {"_ask"},
+}
 #: Strategy -> what its decisive lines contain; of several such lines the first one is meant.
 MARKS: dict[str, tuple[str, ...]] = {
     "none": ("stock = read(attempt)", "[stock.amount - 1, "),
@@ -49,6 +53,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "buckets": ("random.choice(", 'update(amount=F("amount") - 1)'),
     "skip-locked": ("skip_locked=True", "unsold.select_for_update().first()"),
     "counter": ("= reserve(", "write=write_relative"),
+    "reserve": ("promises.promise(attempt)", 'script("promise"'),
 }
 #: Calls, a decorator, and the guard of held() against a lock inside a transaction.
 NOISE = {"point", "note", "contextmanager"}
@@ -83,7 +88,11 @@ def critical_section(strategy: Strategy) -> list[dict[str, Any]]:
         block = _mark(blocks, fragment)
         if block not in shown:
             shown.append(block)
-    rest = [block for block in blocks if block.file in own or block.name == "sell_one"]
+    rest = [
+        block
+        for block in blocks
+        if block.file in own or (block.name == "sell_one" and not strategy.deferred)
+    ]
     return [block.as_dict() for block in (*shown, *(one for one in rest if not one.marked))]
 
 

@@ -27,6 +27,8 @@ class Facts:
     waited      seconds until it was acquired, None if it was not
     held        seconds that it was held, None if it was not
     started     monotonic second at which the request came
+    order       number of the order that a purchase was answered with, None if with none
+    sale        the sale of that order
     """
 
     request_id: str
@@ -35,6 +37,8 @@ class Facts:
     asked: float | None = None
     waited: float | None = None
     held: float | None = None
+    order: int | None = None
+    sale: int | None = None
     started: float = field(default_factory=time.monotonic)
 
 

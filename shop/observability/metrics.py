@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from functools import cache
 
+import redis
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from prometheus_client import (
@@ -28,6 +30,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from locks import LossReason, Metrics, Release
 from shop.observability.current import Facts
+from shop.promises import in_use
+from shop.settled import backlog
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 HELD_SECONDS = (0.001, 0.0025, *SECONDS)
@@ -70,6 +74,16 @@ POOL_WAITING = Gauge(
     "oversold_db_pool_waiting",
     "Requests that wait for a PostgreSQL connection",
     multiprocess_mode="livesum",
+)
+UNSETTLED = Gauge(
+    "oversold_promises_unsettled",
+    "Promises whose order is not written",
+    multiprocess_mode="mostrecent",
+)
+OLDEST_UNSETTLED = Gauge(
+    "oversold_promises_oldest_seconds",
+    "Age of the oldest of them",
+    multiprocess_mode="mostrecent",
 )
 
 
@@ -133,6 +147,16 @@ def _acquisitions(lock: str) -> dict[str, Counter]:
     return {result: ACQUISITIONS.labels(lock, result) for result in results}
 
 
+def _look_at_promises() -> None:
+    """Set the gauges of a shop that promises. Where Redis does not answer they stay."""
+    if not in_use():
+        return
+    with suppress(redis.RedisError):
+        count, oldest = backlog()
+        UNSETTLED.set(count)
+        OLDEST_UNSETTLED.set(oldest)
+
+
 def expose(request: HttpRequest) -> HttpResponse:
     """GET /metrics, for whoever has METRICS_TOKEN."""
     if request.method != "GET":
@@ -141,6 +165,7 @@ def expose(request: HttpRequest) -> HttpResponse:
     if not secrets.compare_digest(given, f"Bearer {settings.METRICS_TOKEN}".encode()):
         body = {"error": "the bearer token is missing or wrong: send METRICS_TOKEN"}
         return JsonResponse(body, status=401, headers={"WWW-Authenticate": "Bearer"})
+    _look_at_promises()
     registry = REGISTRY
     if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         registry = CollectorRegistry()

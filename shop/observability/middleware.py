@@ -83,6 +83,8 @@ class ObserveMiddleware(MiddlewareMixin):
                 "ms": _ms(now - facts.started),
                 "outcome": facts.outcome or None,
                 "lock": facts.lock or None,
+                "order": facts.order,
+                "sale": facts.sale,
                 "waited_ms": None if facts.asked is None else _ms(waited),
                 "held_ms": None if facts.held is None else _ms(facts.held),
             }

@@ -14,6 +14,7 @@ from shop.strategies import (
     redis_in_transaction,
     redlock,
     reentrant,
+    reserve,
     rollback,
     row_lock,
     serializable,
@@ -67,5 +68,6 @@ STRATEGIES: dict[str, Strategy] = {
         buckets,
         skip_locked,
         counter,
+        reserve,
     )
 }

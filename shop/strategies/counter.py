@@ -12,7 +12,6 @@ PostgreSQL is relative, under its CHECK, so that a counter that forgot cannot ov
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 
 from django.db import transaction
@@ -20,14 +19,14 @@ from django.db import transaction
 from shop.errors import SoldOut
 from shop.probe import point
 from shop.purchase import Attempt, Receipt, read_stock, require_its_sale, sell_one, write_relative
-from shop.reservations import give_back, reserve
+from shop.reservations import give_back, holder_of, reserve
 from shop.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
     stock = read_stock(attempt)
     require_its_sale(attempt, stock)  # before a unit of another sale is reserved
-    holder = attempt.key or uuid.uuid4().hex
+    holder = holder_of(attempt)
     reserved, left = reserve(sale_id=stock.sale_id, holder=holder, stock=stock.amount)
     if reserved < 0:
         raise SoldOut

@@ -18,6 +18,8 @@ from servers.zookeeper import MISSING, ZooKeeper, is_installed
 from shop import (
     health,
     on_sale,
+    order_numbers,
+    promises,
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
 )
@@ -37,6 +39,8 @@ def _no_lock_is_left_of_another_test() -> None:
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
     on_sale._known.clear()
+    promises._open.clear()
+    order_numbers._free.clear()
     monkeypatch.setattr(health, "_last", None)
 
 

@@ -6,6 +6,7 @@ import json
 import secrets
 import threading
 
+from servers.tests.polling import eventually
 from shop.tests.node import Node
 
 UNITS, BUYERS = 5, 12
@@ -31,6 +32,9 @@ def rush(node: Node, lock: str) -> tuple[int, int]:
         buyer.start()
     for buyer in buyers:
         buyer.join(30)
+    eventually(
+        lambda: node.get(f"/sales/{sale}")[1]["unsettled"] in (0, None), what="it is settled"
+    )
     report = node.get(f"/sales/{sale}")[1]
     assert len(outcomes) == BUYERS, lock
     assert set(outcomes) <= {"sold", "sold_out"}, lock

@@ -69,16 +69,20 @@ def test_sale_report_says_what_the_latest_sale_came_to() -> None:
     sale = open_sale(3)
     buy()
     assert output_of("sale_report") == (
-        f"sale           {sale.pk}\n"
-        "product        apple\n"
-        "open           True\n"
-        "initial_stock  3\n"
-        "orders         1\n"
-        "stock_left     2\n"
-        "buyers         -\n"
-        "oversold       0\n"
-        "undersold      -\n"
-        "lost_updates   0\n"
+        f"sale              {sale.pk}\n"
+        "product           apple\n"
+        "open              True\n"
+        "initial_stock     3\n"
+        "orders            1\n"
+        "stock_left        2\n"
+        "buyers            -\n"
+        "oversold          0\n"
+        "undersold         -\n"
+        "lost_updates      0\n"
+        "settled           0\n"
+        "unsettled         0\n"
+        "broken_promises   0\n"
+        "settlement_lag_ms -\n"
     )
 
 
@@ -98,6 +102,10 @@ def test_sale_report_as_json_is_the_report_of_the_http_interface() -> None:
         "oversold": 0,
         "undersold": 2,
         "lost_updates": 0,
+        "settled": 0,
+        "unsettled": 0,
+        "broken_promises": 0,
+        "settlement_lag_ms": None,
     }
 
 

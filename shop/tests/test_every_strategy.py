@@ -110,6 +110,8 @@ def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
 ) -> None:
     """The other is between its write and its commit: its lock is held, or its row is. Where rows
     are many it has the last one."""
+    if STRATEGIES[lock].deferred:
+        pytest.skip("nobody waits for another buyer here; see test_reserve.py")
     units = 1 if lock in SIDE_BY_SIDE else 2
     open_sale(units)
     with Interleaving() as threads:
@@ -154,7 +156,8 @@ def test_an_unknown_product_is_404_and_leaves_no_lock_behind(lock: str, settings
 def test_a_restock_between_read_and_write_never_sells_a_unit_of_the_wrong_sale(lock: str) -> None:
     old = open_sale(3)
     with Interleaving() as threads:
-        late = threads.enter("late", partial(buy, lock=lock)).runs_to("after_read")
+        place = "reserved" if STRATEGIES[lock].deferred else "after_read"
+        late = threads.enter("late", partial(buy, lock=lock)).runs_to(place)
         clerk = threads.enter("clerk", partial(stock.restock, product=APPLE, amount=50))
         eventually(
             lambda: not clerk.is_between_points() or somebody_waits_for_a_row(),
@@ -163,11 +166,12 @@ def test_a_restock_between_read_and_write_never_sells_a_unit_of_the_wrong_sale(l
         assert clerk.is_between_points() == (lock in KEEP_THE_ROW)
         answer = late.finishes()
         new = clerk.finishes()
+    books()
     old.refresh_from_db()
     in_old, in_new = old.orders.count(), new.orders.count()
     assert old.final_stock == 3 - in_old
     assert books() == (in_old + in_new, 50 - in_new)
-    if lock in KEEP_THE_ROW:
+    if lock in KEEP_THE_ROW or STRATEGIES[lock].deferred:
         assert (answer.status, in_old) == (201, 1)
     elif lock in READ_AGAIN:
         assert (answer.status, in_new) == (201, 1)

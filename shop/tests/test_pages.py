@@ -23,7 +23,15 @@ def test_every_strategy_is_listed_with_its_expected_verdict() -> None:
         assert strategy["expected"]["rush"] in {"exact", "oversold"}
         assert strategy["available"] is not bool(strategy.pop("needs")), strategy
         assert (settings.BASE_DIR / strategy.pop("file")).is_file()
-        for trait in ("available", "sound", "renewed", "fenced", "takes_over", "reserves"):
+        for trait in (
+            "available",
+            "sound",
+            "renewed",
+            "fenced",
+            "takes_over",
+            "reserves",
+            "deferred",
+        ):
             assert strategy.pop(trait) in {True, False}
         assert set(strategy) == {"name", "title", "article", "summary", "expected", "backend"}
         assert all(strategy.values()), strategy

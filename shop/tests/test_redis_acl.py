@@ -16,7 +16,7 @@ from servers import embedded
 from shop.tests.least_privilege import GuardedValkey, Roles, roles_of_compose
 from shop.tests.node import Node
 from shop.tests.rush import rush
-from shop.tests.test_roles import manage
+from shop.tests.test_roles import consumer_of, manage
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +120,22 @@ def test_the_lock_the_limiter_and_readyz_work(
         assert [part for part in parts if not part["ok"]] == []
         assert rush(node, "redis") == (5, 0)
     assert "NOPERM" not in node.log.read_text()
+
+
+def test_reservations_and_their_consumer_work_under_an_acl_of_their_own(
+    roles: Roles, tmp_path: Path
+) -> None:
+    server = GuardedValkey(tmp_path / "valkey", acl="reserve")
+    embedded.adopt(server.start())
+    try:
+        node = Node(
+            tmp_path / "log", database_url=roles.url(roles.app), redis_url=f"{server.url}/0"
+        )
+        node.environment |= {"SHOP_DEMO": "0", "SHOP_LOCK": "reserve", "METRICS_TOKEN": "m" * 32}
+        with node, consumer_of(node):
+            assert rush(node, "reserve") == (5, 0)
+            parts = {part["name"]: part["ok"] for part in node.get("/readyz")[1]["parts"]}
+            assert parts["promises"] is True
+    finally:
+        server.stop()
+    assert "permission" not in node.log.read_text().lower()

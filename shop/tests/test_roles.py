@@ -8,6 +8,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,24 @@ def test_a_role_that_does_not_exist_is_an_error(roles: Roles) -> None:
     assert "Traceback" not in done.stderr
 
 
+@contextmanager
+def consumer_of(node: Node) -> Iterator[None]:
+    """`manage.py settle` with the node's own roles."""
+    with node.log.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "settle"],
+            cwd=settings.BASE_DIR,
+            env={**node.environment, "SHOP_DB_POOL": "1"},
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(20) == 0
+
+
 def test_every_strategy_sells_right_under_the_roles_and_the_demos_acl(
     roles: Roles, tmp_path: Path
 ) -> None:
@@ -147,7 +166,7 @@ def test_every_strategy_sells_right_under_the_roles_and_the_demos_acl(
         )
         databases = [f"{valkey.url}/{number}" for number in range(2, 7)]
         node.environment["REDLOCK_URLS"] = ",".join(databases)
-        with node:
+        with node, consumer_of(node):
             for lock, strategy in STRATEGIES.items():
                 if strategy.needs == "ZOOKEEPER_HOSTS":
                     continue

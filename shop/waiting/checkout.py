@@ -32,7 +32,7 @@ async def check_out(attempt: Attempt, *, address: str, lanes: Lanes) -> Receipt:
             await lanes.database.run(_admit, attempt, address)
         with admitted(attempt.product):
             receipt = await _buy(attempt, selling, lanes)
-    note(outcome="replayed" if receipt.replayed else "sold")
+    checkout.note_receipt(receipt)
     return receipt
 
 

@@ -38,7 +38,7 @@ class Command(BaseCommand):
             self.stdout.write(as_json(report))
             return
         for name, value in report.items():
-            self.stdout.write(f"{name:14} {'-' if value is None else value}")
+            self.stdout.write(f"{name:17} {'-' if value is None else value}")
 
 
 def as_json(report: dict[str, Any]) -> str:

@@ -1,0 +1,32 @@
+-- Take promises that were settled off the stream, and count each once: in whichever sale, whoever
+-- settled it, however often this is asked.
+-- KEYS[1]    the stream
+-- KEYS[2i]   of a sale: units that nobody was promised
+-- KEYS[2i+1] of that sale: the books, a hash of what became of its promises
+-- ARGV[1]    the consumer group
+-- ARGV[2]    milliseconds for which the books are kept after their last use
+-- ARGV[3..]  for each promise: its id, the number i of its sale, and `kept`, `broken` (no unit was
+--            left) or `again` (its buyer has another order: the unit is free again)
+-- returns    how many were on the stream until now
+local clock = redis.call('time')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local taken = 0
+for at = 3, #ARGV, 3 do
+    local id, count, books = ARGV[at], KEYS[2 * ARGV[at + 1]], KEYS[2 * ARGV[at + 1] + 1]
+    redis.call('xack', KEYS[1], ARGV[1], id)
+    if redis.call('xdel', KEYS[1], id) == 1 then
+        taken = taken + 1
+        redis.call('hincrby', books, ARGV[at + 2], 1)
+        local lag = math.max(0, now - tonumber(string.match(id, '^%d+')))
+        local step = lag < 100 and 1 or lag < 1000 and 10 or 100
+        redis.call('hincrby', books, 'lag:' .. math.ceil(math.min(lag, 60000) / step) * step, 1)
+        if lag > tonumber(redis.call('hget', books, 'longest') or -1) then
+            redis.call('hset', books, 'longest', lag)
+        end
+        if ARGV[at + 2] == 'again' and redis.call('exists', count) == 1 then
+            redis.call('incr', count)
+        end
+        redis.call('pexpire', books, ARGV[2])
+    end
+end
+return taken

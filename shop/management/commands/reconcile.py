@@ -1,0 +1,74 @@
+"""manage.py reconcile: what was promised, compared with what is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from shop import reports
+from shop.api import DEMO_PRODUCT
+from shop.models import Sale
+from shop.reconciliation import reconcile
+
+
+class Command(BaseCommand):
+    help = (
+        "Compare the promises of a sale (SHOP_LOCK=reserve) with its orders. Ends with 1 where "
+        "they differ. Safe while the shop sells."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("sale", nargs="?", type=int, help="its number; default: the latest")
+        parser.add_argument("--product", default=DEMO_PRODUCT, help="default: %(default)s")
+        parser.add_argument(
+            "--answers", type=Path, nargs="+", default=[], metavar="FILE",
+            help="access logs of the nodes (ACCESS_LOG=1): orders that were answered and are lost",
+        )  # fmt: skip
+        parser.add_argument(
+            "--repair", action="store_true",
+            help="have Redis sell what PostgreSQL has left, no more and no less",
+        )  # fmt: skip
+
+    def handle(
+        self,
+        *args: Any,
+        sale: int | None,
+        product: str,
+        answers: list[Path],
+        repair: bool,
+        **options: Any,
+    ) -> None:
+        try:
+            number = reports.latest_sale_id(product=product) if sale is None else sale
+            found = Sale.objects.get(pk=number)
+            lines = [line for file in answers for line in file.read_text().splitlines()]
+            balance = reconcile(found, answers=lines, repair=repair)
+        except (reports.UnknownSale, Sale.DoesNotExist) as error:
+            raise CommandError(f"{error} See manage.py sale_report.") from error
+        except OSError as error:
+            raise CommandError(f"--answers: {error}: name files that can be read") from error
+        except redis.RedisError as error:
+            raise CommandError(f"Redis does not answer ({error}): manage.py check_stack") from error
+        sellable = "not on sale" if balance.sellable is None else balance.sellable
+        for name, value in (
+            ("sale", balance.sale),
+            ("left", balance.left),
+            ("unsettled", balance.unsettled),
+            ("sellable", sellable),
+            ("undersold", balance.undersold),
+            ("overpromised", balance.overpromised),
+            ("not_kept", len(balance.not_kept)),
+        ):
+            self.stdout.write(f"{name:14} {value}")
+        for order in balance.not_kept:
+            self.stdout.write(self.style.ERROR(f"order {order} was answered sold, and is lost"))
+        wrong = balance.undersold or balance.overpromised
+        if repair and wrong:
+            self.stdout.write(self.style.SUCCESS("Redis now sells what is left"))
+        if balance.not_kept or (wrong and not repair):
+            raise CommandError(
+                "promises and orders differ: refund what is lost; --repair puts Redis right"
+            )

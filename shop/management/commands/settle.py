@@ -1,0 +1,41 @@
+"""manage.py settle: write the orders that the strategy `reserve` has promised."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from shop.settler import Settler
+
+
+class Command(BaseCommand):
+    help = (
+        "Write the orders of promises (SHOP_LOCK=reserve) until SIGTERM. Several may run; one that "
+        "ends in the middle of a batch leaves nothing undone."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--name",
+            default=f"{socket.gethostname()}-{os.getpid()}",
+            help="of this consumer; no two that run may have the same. Default: host and pid",
+        )
+
+        parser.add_argument(
+            "--alive", type=Path, metavar="FILE", help="touched while it works, for a health check"
+        )
+
+    def handle(self, *args: Any, name: str, alive: Path | None, **options: Any) -> None:
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        self.stdout.write(f"{name} settles promises; SIGTERM ends it")
+        self.stdout.flush()
+        Settler(name, stop, alive=alive).run()
+        self.stdout.write(f"{name} has settled all that it read")

@@ -1,0 +1,48 @@
+"""FLAW: Redis promises the unit before PostgreSQL has the order; what Redis loses was promised.
+
+One script takes a unit and puts the promise on a stream; the buyer is answered `sold`, with the
+number that the order will have (drawn from PostgreSQL before). `manage.py settle` writes the orders
+in batches. No buyer waits for a row, a lock or a commit:
+
+    A is promised order 12, and answered `sold`
+    Redis fails over to a replica without the promise, or restarts without its last second
+    B is promised the same unit; A was answered with an order that will never exist
+
+Promised and not kept: at most what was not settled when Redis lost it, so SHOP_MOST_UNSETTLED,
+usually what is sold in one settlement lag. Two Redises that both sell (fault split-brain) promise
+up to the units that were left once more. Never more orders than units: PostgreSQL refuses a promise
+without a unit, under the row's lock and its CHECK; it is logged and counted.
+Undersold: nothing by Redis, for a unit and its promise go in one script. Only a failover of
+PostgreSQL loses orders whose units Redis counts as sold, as many as it loses; `manage.py reconcile
+--repair` puts these on sale again.
+"""
+
+from __future__ import annotations
+
+import time
+
+from shop import promises
+from shop.probe import point
+from shop.purchase import Attempt, Receipt
+from shop.strategy import Strategy
+
+
+def buy(attempt: Attempt) -> Receipt:
+    point("reserve")
+    promise, replayed = promises.promise(attempt)
+    point("reserved", order=promise.order, amount=promise.stock_seen, sale=promise.sale)
+    if attempt.hold and not replayed:
+        time.sleep(attempt.hold)
+    return Receipt(promise.order, promise.sale, promise.stock_seen, replayed)
+
+
+STRATEGY = Strategy(
+    name="reserve",
+    title="Reservation in Redis",
+    article="beyond",
+    summary="Redis promises units, orders are written later; what Redis loses was promised.",
+    buy=buy,
+    backend="redis",
+    reserves=True,
+    deferred=True,
+)

@@ -1,0 +1,314 @@
+"""`reserve`: each branch of its script, what a lost Redis means, and what reconciliation finds."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from pytest_django import Settings
+
+from shop import order_numbers, promises
+from shop.demo.interleaving import Interleaving
+from shop.models import Product, PurchaseHistory, Sale
+from shop.promises import STREAM, attempt_key, count_key
+from shop.reconciliation import answered, reconcile
+from shop.redis import locks_client
+from shop.reports import sale_report
+from shop.reservations import KEEP
+from shop.settler import GROUP, Settler
+from shop.tests.outage import Outage
+from shop.tests.till import (
+    APPLE,
+    assert_asks_to_come_back,
+    books,
+    buy,
+    committed,
+    open_sale,
+    settle_all,
+)
+
+pytestmark = committed
+
+buy_reserved = partial(buy, lock="reserve")
+
+
+def sell(*keys: str) -> list[int]:
+    """The orders that buyers with these keys are promised."""
+    return [int(buy_reserved(key=key, buyer=key).body["order"]) for key in keys]
+
+
+def sellable(sale: Sale) -> int | None:
+    return promises.promised(sale.pk)[0]
+
+
+# --- a promise ----------------------------------------------------------------------------------
+
+
+def test_a_buyer_is_answered_with_the_order_that_exists_once_it_is_settled() -> None:
+    sale = open_sale(3)
+    answer = buy_reserved(key="k1")
+    assert (answer.status, answer.body["outcome"], answer.body["stock_seen"]) == (201, "sold", 3)
+    assert PurchaseHistory.objects.count() == 0, "nobody waited for the order"
+    settle_all()
+    order = PurchaseHistory.objects.get(idempotency_key="k1")
+    assert order.pk == answer.body["order"]
+    assert (order.sale_id, order.lock, order.stock_seen) == (sale.pk, "reserve", 3)
+    assert books() == (1, 2)
+
+
+def test_the_same_attempt_is_promised_one_unit_before_and_after_it_is_settled() -> None:
+    sale = open_sale(3)
+    first = buy_reserved(key="k1")
+    again = buy_reserved(key="k1")
+    settle_all()
+    later = buy_reserved(key="k1")
+    assert [a.status for a in (first, again, later)] == [201, 200, 200]
+    assert {a.body["order"] for a in (first, again, later)} == {first.body["order"]}
+    assert (sellable(sale), books()) == (2, (1, 2))
+
+
+def test_a_key_that_bought_in_an_earlier_sale_takes_nothing_from_this_one() -> None:
+    open_sale(3)
+    first = buy_reserved(key="k1")
+    sale = open_sale(5)
+    again = buy_reserved(key="k1")
+    assert (again.status, again.body["order"]) == (200, first.body["order"])
+    assert (sellable(sale), books()) == (None, (1, 5))
+
+
+def test_a_repeated_key_with_another_request_is_422_before_it_is_settled_too() -> None:
+    open_sale(3)
+    buy_reserved(key="k1")
+    assert buy_reserved(key="k1", buyer="bob").status == 422
+
+
+def test_the_last_unit_is_promised_once_and_its_holder_gets_it_again() -> None:
+    open_sale(1)
+    assert [buy_reserved(key=key).status for key in ("a", "b", "a")] == [201, 409, 200]
+    assert books() == (1, 0)
+
+
+def test_what_is_kept_ends_a_day_after_its_last_use_and_the_stream_does_not() -> None:
+    sale = open_sale(3)
+    buy_reserved(key="k1")
+    client: Any = locks_client()
+    for key in (count_key(sale.pk), attempt_key("k1")):
+        assert KEEP - 60_000 < client.pttl(key) <= KEEP
+    assert client.pttl(STREAM) == -1
+
+
+def test_a_backlog_that_is_too_long_promises_nothing_more_until_it_is_settled(
+    settings: Settings,
+) -> None:
+    settings.SHOP_MOST_UNSETTLED = 2
+    sale = open_sale(5)
+    sell("a", "b")
+    refused = buy_reserved(key="c")
+    assert_asks_to_come_back(
+        *(refused, "busy"),
+        "Too many promised orders wait to be written; nothing was sold. Ask again, same key.",
+    )
+    assert buy_reserved(key="a", buyer="a").status == 200, "who has a unit is answered"
+    assert sellable(sale) == 3
+    settle_all()
+    assert buy_reserved(key="c").status == 201
+
+
+def test_a_number_that_was_not_used_is_used_by_the_next() -> None:
+    open_sale(1)
+    first = sell("a")[0]
+    for key in ("a", "b"):
+        buy_reserved(key=key)
+    assert order_numbers.take() == first + 1
+
+
+# --- a sale that is closed ----------------------------------------------------------------------
+
+
+def test_what_was_promised_before_the_sale_was_closed_is_kept_out_of_what_it_had_left() -> None:
+    old = open_sale(3)
+    sell("a", "b")
+    new = open_sale(10)
+    old.refresh_from_db()
+    assert old.final_stock == 3, "nothing was settled by then"
+    settle_all()
+    old.refresh_from_db()
+    assert (old.final_stock, old.orders.count(), new.orders.count()) == (1, 2, 0)
+    assert Product.objects.get(name=APPLE).amount == 10
+
+
+def test_from_the_close_on_nothing_more_of_the_sale_is_promised() -> None:
+    """Another node that knows the old sale asks for it: its counter is gone, and is not begun."""
+    old = open_sale(3)
+    sell("a")
+    known = promises._open[APPLE]
+    new = open_sale(10)
+    promises._open[APPLE] = known
+    answer = buy_reserved(key="b")
+    assert (answer.status, answer.body["sale"]) == (201, new.pk)
+    assert (sellable(old), sellable(new)) == (None, 9)
+
+
+# --- rushes -------------------------------------------------------------------------------------
+
+
+def test_the_sums_are_exact_after_a_rush_that_is_settled_meanwhile() -> None:
+    sale, units, buyers = open_sale(20), 20, 48
+    answers: list[str] = []
+
+    def come(number: int) -> None:
+        answers.append(buy_reserved(key=f"k{number}", buyer=f"b{number}").body["outcome"])
+
+    with Interleaving() as threads:  # gives each thread's connection back
+        actors = [threads.enter(f"b{n}", partial(come, n)) for n in range(buyers)]
+        consumer = Settler("meanwhile")
+        for actor in actors:
+            actor.starts()
+        while not all(actor.stops_within(0) for actor in actors if actor.place is not None):
+            consumer.step()
+            for actor in actors:
+                actor.starts()
+        for actor in actors:
+            actor.finishes()
+    assert sorted(answers) == ["sold"] * units + ["sold_out"] * (buyers - units)
+    assert books() == (units, 0)
+    report = sale_report(sale.pk).as_dict()
+    assert (report["settled"], report["unsettled"], report["lost_updates"]) == (units, 0, 0)
+    lag = report["settlement_lag_ms"]
+    assert 0 <= lag["p50"] <= lag["p99"] <= lag["max"]
+
+
+# --- Redis that is gone, or has forgotten -------------------------------------------------------
+
+
+def test_an_empty_redis_begins_with_what_is_left_and_knows_who_has_bought() -> None:
+    sale = open_sale(5)
+    bought = sell("a", "b")
+    settle_all()
+    locks_client().flushall()
+    again = buy_reserved(key="a", buyer="a")
+    assert sellable(sale) == 3
+    assert (again.status, again.body["order"]) == (200, bought[0])
+    assert sell("c")[0] not in bought
+    assert books() == (3, 2)
+
+
+def test_a_counter_that_was_evicted_begins_with_what_nobody_was_promised() -> None:
+    sale = open_sale(5)
+    bought = sell("a", "b", "c")
+    client = locks_client()
+    client.delete(count_key(sale.pk), *map(attempt_key, "abc"))
+    assert sell("b") == bought[1:2], "the stream still knows"
+    assert sellable(sale) == 2
+    assert books() == (3, 2)
+
+
+def test_without_redis_nothing_is_promised_and_the_sale_can_be_reported(
+    redis_outage: Outage,
+) -> None:
+    sale = open_sale(2)
+    redis_outage.begin()
+    assert buy_reserved(key="a").body["outcome"] == "unavailable"
+    report = sale_report(sale.pk).as_dict()
+    assert (report["orders"], report["unsettled"], report["settlement_lag_ms"]) == (0, None, None)
+
+
+def test_a_redis_that_lost_its_last_second_is_found_by_the_answers(tmp_path: Path) -> None:
+    """Three were answered `sold`, one was settled, and Redis forgets: two were promised in vain."""
+    sale = open_sale(5)
+    kept = sell("a")
+    settle_all()
+    lost = sell("b", "c")
+    locks_client().flushall()
+    log = tmp_path / "access.log"
+    lines = [f"... status=201 outcome=sold order={number} sale={sale.pk}" for number in kept + lost]
+    lines += [f"... status=201 outcome=sold order=999 sale={sale.pk + 1}", "status=409 ms=3"]
+    log.write_text("\n".join(lines))
+    balance = reconcile(sale, answers=lines)
+    assert balance.not_kept == tuple(lost)
+    assert (balance.left, balance.sellable, balance.unsettled) == (4, None, 0)
+    out = StringIO()
+    with pytest.raises(CommandError, match="promises and orders differ"):
+        call_command("reconcile", "--answers", log, stdout=out, no_color=True)
+    assert "not_kept       2\n" in out.getvalue()
+    assert f"order {lost[0]} was answered sold, and is lost" in out.getvalue()
+    sell("d", "e", "f", "g")
+    assert buy_reserved(key="h").status == 409
+    assert books() == (5, 0), "never more orders than units"
+
+
+def test_lines_of_the_access_log_in_json_are_read_too() -> None:
+    line = '{"status": 201, "outcome": "sold", "order": 12, "sale": 7, "lock": "reserve"}'
+    assert answered([line, line.replace("sold", "sold_out")], 7) == {12}
+
+
+@pytest.mark.parametrize(
+    ("planted", "undersold", "overpromised"), [(0, 0, 0), (-2, 2, 0), (+3, 0, 3)]
+)
+def test_reconciliation_finds_what_redis_counts_wrongly_and_repairs_it(
+    planted: int, undersold: int, overpromised: int
+) -> None:
+    sale = open_sale(9)
+    sell("a")
+    settle_all()
+    sell("b", "c")
+    locks_client().incrby(count_key(sale.pk), planted)
+    found = reconcile(sale, repair=True)
+    assert (found.undersold, found.overpromised, found.unsettled) == (undersold, overpromised, 2)
+    after = reconcile(sale)
+    assert (after.undersold, after.overpromised, after.sellable) == (0, 0, 6)
+
+
+def test_an_order_that_is_committed_and_still_on_the_stream_is_counted_once() -> None:
+    """Between the commit and the XACK: PostgreSQL has taken the unit already."""
+    sale = open_sale(5)
+    sell("a")
+    entries = promises.promised(sale.pk)[1]
+    from shop.settlement import settle
+
+    settle(entries)
+    assert len(promises.promised(sale.pk)[1]) == 1
+    balance = reconcile(sale)
+    assert (balance.unsettled, balance.undersold, balance.overpromised) == (0, 0, 0)
+
+
+def test_a_redis_that_counts_too_much_cannot_sell_a_unit_twice() -> None:
+    """Two units too many: two are promised that nobody will have, and counted."""
+    sale = open_sale(2)
+    sell("a")
+    locks_client().incrby(count_key(sale.pk), 2)
+    assert [buy_reserved(key=key).status for key in "bcd"] == [201, 201, 201]
+    assert books() == (2, 0)
+    report = sale_report(sale.pk).as_dict()
+    assert (report["settled"], report["broken_promises"], report["unsettled"]) == (2, 2, 0)
+
+
+def test_what_waits_is_in_the_report_until_a_consumer_comes() -> None:
+    sale = open_sale(5)
+    sell("a", "b")
+    assert sale_report(sale.pk).as_dict()["unsettled"] == 2
+    settle_all()
+    assert sale_report(sale.pk).as_dict()["unsettled"] == 0
+
+
+def test_a_consumer_that_has_settled_all_forgets_its_name_and_one_that_has_not_stays() -> None:
+    open_sale(5)
+    sell("a")
+    client: Any = locks_client()
+    stop = threading.Event()
+    stop.set()
+    idle = Settler("idle", stop)
+    idle.step()
+    client.xreadgroup(GROUP, "busy", {STREAM: ">"})
+    idle.run()
+    Settler("busy", stop).run()
+    assert [one["name"] for one in client.xinfo_consumers(STREAM, GROUP)] == [b"busy"]
+    with pytest.raises(redis.ResponseError):
+        client.xgroup_create(STREAM, GROUP, id="0")

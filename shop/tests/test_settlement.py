@@ -1,0 +1,216 @@
+"""Settling: what is committed and not acknowledged, taken over, or settled twice is one order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.conf import settings as live
+from django.db import DatabaseError, InterfaceError, connection
+from pytest_django import Settings
+
+from shop.models import Product, PurchaseHistory
+from shop.probe import installed
+from shop.promises import STREAM, promised
+from shop.redis import locks_client
+from shop.reports import sale_report
+from shop.settlement import Ending, settle
+from shop.settler import GROUP, Settler, acknowledge
+from shop.tests.database import (
+    ReplyCutter,
+    database_at,
+    kill_this_threads_backend,
+    somebody_waits_for_a_row,
+)
+from shop.tests.till import APPLE, at, books, buy, committed, eventually, open_sale, settle_all
+
+pytestmark = committed
+
+buy_reserved = partial(buy, lock="reserve")
+
+
+def sell(*keys: str) -> None:
+    for key in keys:
+        assert buy_reserved(key=key, buyer=key).status == 201
+
+
+def waiting() -> int:
+    return int(locks_client().xlen(STREAM))
+
+
+def crash() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def _takes_over_at_once(settings: Settings) -> None:
+    settings.SHOP_SETTLE_IDLE = 0
+
+
+def database_url() -> str:
+    database = urlsplit(os.environ["DATABASE_URL"])
+    return database._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+
+
+@contextmanager
+def consumer() -> Iterator[subprocess.Popen[bytes]]:
+    """`manage.py settle`, on this test's database and Redis."""
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "settle"],
+        cwd=live.BASE_DIR,
+        env={
+            **os.environ,
+            "DATABASE_URL": database_url(),
+            "SHOP_DB_POOL": "1",
+            "SHOP_DEMO": "1",
+        },
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_consumer_that_crashes_between_commit_and_xack_leaves_no_order_twice() -> None:
+    open_sale(5)
+    sell("a", "b", "c")
+    with installed(at("settled", crash)), pytest.raises(KeyboardInterrupt):
+        settle_all()
+    assert (PurchaseHistory.objects.count(), waiting()) == (3, 3), "committed, not acknowledged"
+    Settler("another").step()
+    assert (books(), waiting()) == ((3, 2), 0)
+
+
+def test_a_consumer_that_is_killed_in_its_batch_is_followed_by_another_one() -> None:
+    sale = open_sale(5)
+    sell("a", "b", "c")
+    client: Any = locks_client()
+    with psycopg.connect(database_url()) as holder, consumer() as first:
+        holder.execute("SELECT 1 FROM product WHERE id = %s FOR UPDATE", [sale.product_id])
+        eventually(somebody_waits_for_a_row, what="it is in its batch")
+        assert client.xpending(STREAM, GROUP)["pending"] == 3
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        assert PurchaseHistory.objects.count() == 0
+    eventually(lambda: Settler("another").step() or not waiting(), what="another takes over")
+    assert (books(), waiting()) == ((3, 2), 0)
+
+
+def test_sigterm_ends_a_consumer_with_0_and_nothing_of_it_is_left() -> None:
+    open_sale(2)
+    sell("a")
+    client: Any = locks_client()
+    with consumer() as process:
+        eventually(lambda: not waiting(), what="it settles")
+        process.terminate()
+        assert process.wait(20) == 0
+    assert client.xinfo_consumers(STREAM, GROUP) == []
+    assert books() == (1, 1)
+
+
+def test_settling_twice_and_acknowledging_twice_does_nothing() -> None:
+    sale = open_sale(5)
+    sell("a", "b")
+    settler = Settler("first")
+    settler._begin()
+    settler._read(None)
+    entries = promised(sale.pk)[1]
+    for taken in (2, 0):
+        endings = settle(entries)
+        assert set(endings.values()) == {Ending.KEPT}
+        assert acknowledge(entries, endings) == taken
+    assert books() == (2, 3)
+    assert sale_report(sale.pk).as_dict()["settled"] == 2
+
+
+def test_a_commit_whose_reply_got_lost_is_settled_once_more_and_is_one_order() -> None:
+    open_sale(3)
+    sell("a", "b")
+    with (
+        ReplyCutter() as proxy,
+        database_at(proxy.folder),
+        pytest.raises((DatabaseError, InterfaceError)),
+    ):
+        settle_all()
+    assert (proxy.cut, waiting()) == (1, 2)
+    assert (books(), waiting()) == ((2, 1), 0)
+
+
+def test_a_backend_that_is_killed_in_the_batch_loses_nothing() -> None:
+    open_sale(3)
+    sell("a", "b")
+    with (
+        installed(at("settling", kill_this_threads_backend)),
+        pytest.raises((DatabaseError, InterfaceError)),
+    ):
+        settle_all()
+    connection.close()
+    assert (PurchaseHistory.objects.count(), waiting()) == (0, 2)
+    assert (books(), waiting()) == ((2, 1), 0)
+
+
+def test_a_key_that_another_strategy_sold_to_has_one_order_and_the_unit_is_free_again() -> None:
+    sale = open_sale(3)
+    sell("a")
+    PurchaseHistory.objects.create(
+        sale=sale, product_name=APPLE, purchaser="a", idempotency_key="a", lock="redis",
+        fingerprint="other", stock_seen=3,
+    )  # fmt: skip
+    Product.objects.filter(name=APPLE).update(amount=2)
+    settle_all()
+    assert (books(), promised(sale.pk)[0]) == ((1, 2), 3 - 1 + 1)
+    assert sale_report(sale.pk).as_dict()["broken_promises"] == 1
+
+
+def test_a_number_that_is_another_buyers_is_a_broken_promise_and_not_taken_for_settled() -> None:
+    """As after a database that went back in time and drew the number again."""
+    sale = open_sale(3)
+    sell("a")
+    number = promised(sale.pk)[1][0].order
+    PurchaseHistory.objects.create(
+        pk=number, sale=sale, product_name=APPLE, purchaser="b", lock="redis", stock_seen=3
+    )
+    settle_all()
+    assert PurchaseHistory.objects.get(pk=number).purchaser == "b"
+    assert sale_report(sale.pk).as_dict()["broken_promises"] == 1
+
+
+def test_a_consumer_that_failed_tries_its_own_batch_again_at_once(settings: Settings) -> None:
+    """And not when it counts as idle: the lag of a moment's error would be SHOP_SETTLE_IDLE."""
+    settings.SHOP_SETTLE_IDLE = 600
+    open_sale(3)
+    sell("a", "b")
+    settler = Settler("fails once")
+    settler.step()
+    with (
+        installed(at("settling", kill_this_threads_backend)),
+        pytest.raises((DatabaseError, InterfaceError)),
+    ):
+        settler.step()
+    connection.close()
+    assert settler.step() == 2
+    assert (books(), waiting()) == ((2, 1), 0)
+
+
+def test_a_new_redis_gets_its_group_and_is_settled() -> None:
+    open_sale(5)
+    sell("a")
+    settle_all()
+    locks_client().flushall()
+    settler = Settler("stays")
+    assert settler.step() == 0
+    sell("b")
+    assert settler.step() == 1
+    assert books() == (2, 3)
