@@ -8,7 +8,7 @@ SHOP = DjangoShop(
     name="pretix",
     needs=("pretix~=2026.8.0", "gunicorn~=27.0"),
     target="pretix_target.py",
-    rush=("--buyers", "20", "--stock", "10"),
+    rush=("--buyers", "12", "--stock", "6"),
     page="/apples/harvest/",
     variants=("unlocked",),
     wsgi="pretix_project.wsgi",

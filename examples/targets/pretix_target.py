@@ -6,6 +6,7 @@ The shop is set to keep no ticket for a cart (`stock_up.py`), so the last button
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 from urllib.request import urlopen
 
@@ -15,6 +16,8 @@ from servers.embedded import VAR
 
 EVENT = "/apples/harvest"
 CSRF = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
+#: So many prepare at a time: the cart waits for the lock of the quota too.
+FEW = threading.Semaphore(4)
 #: Of one buyer, to put a ticket into the cart.
 TRIES = 10
 CODE = re.compile(EVENT + r"/order/(\w+)/")
@@ -34,6 +37,10 @@ class PretixShop(Target):
                 pass
 
     def prepare(self, buyer: Buyer) -> None:
+        with FEW:
+            self._to_the_last_page(buyer)
+
+    def _to_the_last_page(self, buyer: Buyer) -> None:
         buyer.client.cookiejar.clear()
         ((ticket,),) = self.sql("SELECT id FROM pretixbase_item")
         page = buyer.client.get(f"{EVENT}/", name="event")
