@@ -70,16 +70,19 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
     note(asked=time.monotonic(), waited=None)
     lease = None
     try:
-        with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease, inside(lease):
-            yield lease
+        with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
+            entered(lease)
+            try:
+                yield lease
+            finally:
+                leaving(lease)
     finally:
         if lease is not None:  # released also after a purchase that sold nothing
             point("released", **of_released(lease))
 
 
-@contextmanager
-def inside(lease: Lease | AsyncLease) -> Iterator[None]:
-    """The points of the thread that holds the lock, and how long it waited for it and held it."""
+def entered(lease: Lease | AsyncLease) -> None:
+    """Record, in the thread that sells, that the lock is held, and how long it was waited for."""
     point(
         "acquired",
         lock_name=lease.name,
@@ -88,11 +91,12 @@ def inside(lease: Lease | AsyncLease) -> Iterator[None]:
         waited_ms=round(lease.waited_seconds * 1000, 3),
     )
     note(waited=lease.waited_seconds)
-    try:
-        yield
-    finally:
-        point("release", token=lease.token)
-        note(held=lease.held_seconds)
+
+
+def leaving(lease: Lease | AsyncLease) -> None:
+    """Record, in the thread that sold, that the lock is released next, and how long it was held."""
+    point("release", token=lease.token)
+    note(held=lease.held_seconds)
 
 
 def of_released(lease: Lease | AsyncLease) -> dict[str, object]:

@@ -18,7 +18,7 @@ for kind in (LockBackendError, LockLost, LockNotHeld, LockTimeout):
     print(kind(name="apple"))
 for kind in vars(errors).values():
     if isinstance(kind, type) and issubclass(kind, errors.ShopError):
-        print(kind(seconds=1) if kind is errors.Throttled else kind())
+        print(kind(seconds=1) if kind in (errors.Throttled, errors.Full) else kind())
 """
 
 

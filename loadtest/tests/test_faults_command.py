@@ -35,6 +35,7 @@ class FakeStack:
 
     workers, threads = 1, 1
     nodes = ("A", "B")
+    server = "gthread"
 
     def __init__(self, **_: object) -> None:
         self.asked = 0

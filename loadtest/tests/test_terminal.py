@@ -23,7 +23,7 @@ from loadtest.report import tables as report
         ("--repeat 3", "--repeat is for matrix, bench, target; demo does not use it: leave it out"),
         ("--fault pause", "--fault is for faults; demo does not use it"),
         ("demo --minutes 1", "--minutes is for chaos; demo does not use it"),
-        ("demo --seed 1", "--seed is for faults, chaos; demo does not use it"),
+        ("demo --seed 1", "--seed is for faults, chaos, load; demo does not use it"),
         ("chaos --lock redis", "faults, serve; chaos does not use it"),
         ("faults --buyers 3", "faults does not use it"),
         ("--nodes 9", "'9' is not a whole number from 1 to 8"),

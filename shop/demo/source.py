@@ -56,7 +56,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "reserve": ("promises.promise(attempt)", 'script("promise"'),
 }
 #: Calls, a decorator, and the guard of held() against a lock inside a transaction.
-NOISE = {"point", "note", "contextmanager"}
+NOISE = {"point", "note", "entered", "leaving", "contextmanager"}
 GUARD = "LockInsideTransaction"
 
 

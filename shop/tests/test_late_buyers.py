@@ -82,7 +82,7 @@ def test_every_error_has_its_message_under_python_oo_too() -> None:
         "from shop import errors\n"
         "for kind in vars(errors).values():\n"
         "    if isinstance(kind, type) and issubclass(kind, errors.ShopError):\n"
-        "        print(kind(seconds=1) if kind is errors.Throttled else kind())\n"
+        "        print(kind(seconds=1) if kind in (errors.Throttled, errors.Full) else kind())\n"
     )
     done = subprocess.run(
         [sys.executable, "-OO", "-c", program],

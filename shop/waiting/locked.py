@@ -9,7 +9,7 @@ from contextlib import suppress
 from django.conf import settings
 
 from locks import AsyncLease, AsyncRedisLock, LockBackendError
-from shop.locked import inside, of_released, redis_lock, sell_under
+from shop.locked import entered, leaving, of_released, redis_lock, sell_under
 from shop.observability.current import note
 from shop.observability.hooks import hooks_of
 from shop.probe import apoint
@@ -44,8 +44,11 @@ async def buy(attempt: Attempt, selling: sell_under, holders: Lane) -> Receipt:
     """
 
     def section(lease: AsyncLease) -> Receipt:
-        with inside(lease):
+        entered(lease)
+        try:
             return selling.section(attempt, lease)
+        finally:
+            leaving(lease)
 
     return await _held(async_redis_lock(attempt), section, holders)
 
