@@ -19,14 +19,18 @@ from loadtest.stack import stack
 from servers import process
 
 process.STOP_TIMEOUT = stack.STOP_TIMEOUT = float(sys.argv[1])
-STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up'); time.sleep(600)"
+STUBBORN = (
+    "import os, signal, time; signal.signal(15, signal.SIG_IGN); "
+    "print('up', os.getpid(), flush=True); time.sleep(600)"
+)
 
 class StubbornNode(stack.Node):
     def command(self):
         return [sys.executable, "-uc", STUBBORN, str(stack.ROOT)]
 
     def wait_until_ready(self, shop):
-        self._server.wait_until(lambda: "up" in self._server.tail(), timeout=20)
+        up = f"up {self.process.pid}"  # all nodes have one log
+        self._server.wait_until(lambda: up in self._server.tail(), timeout=20)
 
 class StubbornStack(stack.Stack):
     node_class = StubbornNode

@@ -176,7 +176,7 @@ def test_bad_input_is_explained_beside_its_field_and_starts_nothing(
     wrong = page.get_by_label("Buyers")
     expect(wrong).to_have_attribute("aria-invalid", "true")
     expect(wrong).to_be_focused()
-    expect(page.locator("#buyers-error")).to_have_text("A whole number from 1 to 1000.")
+    expect(page.locator("#buyers-error")).to_have_text("A whole number from 1 to 20000.")
     expect(page.locator("#start")).to_have_text("Start the rush")
     assert newest_sale(served[0])["sale"] == before
 
