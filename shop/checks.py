@@ -160,7 +160,7 @@ def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
 
 @register()
 def check_waiting_room(**kwargs: Any) -> list[CheckMessage]:
-    most, threads = settings.SHOP_MAX_WAITING, int(os.environ.get("WEB_THREADS", "100"))
+    most, threads = settings.SHOP_MAX_WAITING, settings.WEB_THREADS
     if most < 0:
         return [
             Error(
@@ -169,7 +169,8 @@ def check_waiting_room(**kwargs: Any) -> list[CheckMessage]:
                 id="shop.E020",
             )
         ]
-    if most and most + 1 >= threads:
+    waits_in_threads = os.environ.get("WEB_SERVER", "") != "asgi"
+    if most and most + 1 >= threads and waits_in_threads:
         return [
             Warning(
                 f"SHOP_MAX_WAITING is {most}, a process sells with {threads} threads: nobody would "

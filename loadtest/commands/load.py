@@ -151,6 +151,8 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
     if not strategy["available"]:
         why = f"{strategy['needs']} is not set, and no such server is installed"
         return {**run, "verdict": "not_run", "as_expected": True, "why": why}
+    if strategy["deferred"]:
+        stack.settle()
     shop = stack.shop()
     names = products.names(chosen.products)
     sales = [int(shop.restock(product=name, stock=chosen.stock)["sale"]) for name in names]
@@ -208,11 +210,11 @@ def conclusion(run: dict[str, Any], found: Measured) -> dict[str, Any]:
 def pids(stack: Stack) -> dict[str, list[int]]:
     """The processes of the nodes, of PostgreSQL and of Valkey; an empty list for servers that are
     not this run's own, of which nothing is known."""
-    nodes = [node.process.pid for node in stack.nodes if node.process is not None]
+    running = [p for node in stack.nodes for p in (node.process, node.settler) if p is not None]
     postgres = None if os.environ.get("DATABASE_URL") else embedded.postgres_pid()
     valkeys = [] if os.environ.get("REDIS_URL") else stack.valkeys
     return {
-        "nodes": nodes,
+        "nodes": [process.pid for process in running],
         "PostgreSQL": [] if postgres is None else [postgres],
         "Valkey": [valkey.pid for valkey in valkeys],
     }

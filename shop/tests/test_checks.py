@@ -53,8 +53,10 @@ def test_a_waiting_room_that_never_fills_up_is_a_warning_and_a_negative_one_an_e
     waiting: int, found: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "SHOP_MAX_WAITING", waiting)
-    monkeypatch.setenv("WEB_THREADS", "100")
+    monkeypatch.setattr(live, "WEB_THREADS", 100)
     assert ids() == found
+    monkeypatch.setenv("WEB_SERVER", "asgi")  # where buyers wait without a thread
+    assert ids() == [one for one in found if one != "shop.W020"]
 
 
 @pytest.mark.parametrize("engine", ["django.db.backends.sqlite3", "django.db.backends.mysql", ""])
