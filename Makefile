@@ -93,7 +93,7 @@ test-whole: install-dev
 	@exec $(BIN)/python -m pytest --whole -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-workshop: install-dev
-	@exec $(BIN)/python -m pytest -n 4 --dist loadgroup workshop/tests/exercises.py workshop/tests/sessions.py \
+	@exec $(BIN)/python -m pytest -n 3 --dist loadgroup workshop/tests/exercises.py workshop/tests/sessions.py \
 	  workshop/tests/packs.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.

@@ -52,10 +52,18 @@ class Cluster:
                         return self._at(int(primary[1]))
         raise AssertionError(f"nobody has slot {slot}")
 
-    def move(self, slot: int, to: Server, pause: Any = lambda: None) -> None:
+    def move(
+        self,
+        slot: int,
+        to: Server,
+        *,
+        pause: Any = lambda: None,
+        arrived: Any = lambda: None,
+    ) -> None:
         """Move the slot as redis-cli does: key by key, TRYAGAIN and ASK meanwhile.
 
-        pause  called when half of its keys have moved
+        pause    called when half of its keys have moved: TRYAGAIN for those who need all
+        arrived  called when all have, and the slot has not: ASK for everybody
         """
         source = self.owner(slot)
         there, here = self._id(to), self._id(source)
@@ -69,6 +77,7 @@ class Cluster:
         while keys := self.run(source, "CLUSTER GETKEYSINSLOT", slot, 1000):  # made meanwhile
             for key in keys:
                 self.run(source, "MIGRATE", "127.0.0.1", to.port, key, 0, 5000)
+        arrived()
         for node in (to, source):
             self.run(node, "CLUSTER SETSLOT", slot, "NODE", there)
 

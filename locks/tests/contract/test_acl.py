@@ -49,7 +49,7 @@ def use(lock: AnyLock, cluster: Cluster, name: str) -> None:
     def renewed() -> None:
         eventually(lambda: second.deadline > before and calls(cluster, "asking") > 0)
 
-    cluster.move(slot, elsewhere, pause=renewed)
+    cluster.move(slot, elsewhere, arrived=renewed)
     second.check()
     assert second.release() is Release.RELEASED
     assert waiting[1].result(10).release() is Release.RELEASED

@@ -69,7 +69,7 @@ def test_the_slot_moves_while_twenty_wait_and_the_next_one_has_the_lock_within_t
         time.sleep(0.05)
 
     moved = time.monotonic()
-    cluster.move(slot, cluster.nodes[1], pause)
+    cluster.move(slot, cluster.nodes[1], pause=pause)
     halfway[0].join()
     for each in waiting:
         each.result(20)
