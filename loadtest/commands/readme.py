@@ -57,8 +57,9 @@ def is_every_fault(runs: Sequence[Run]) -> bool:
 
 
 def is_every_strategy(runs: Sequence[Run]) -> bool:
-    """Whether these are the runs of every strategy."""
-    return len(runs) > SOME
+    """Whether these are the runs of every strategy, of the usual size."""
+    usual = {run["buyers"] for run in runs if "buyers" in run} == {Setting().buyers}
+    return usual and len({run["lock"] for run in runs}) > SOME
 
 
 def is_contrast(runs: Sequence[Run]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from loadtest.commands import readme
+from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
 from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_environment
 
@@ -74,7 +75,7 @@ def test_the_table_of_locks_names_every_strategy_that_there_is() -> None:
     named = re.findall(r"^\| `([a-z-]+)` \|", table("locks"), re.MULTILINE)
     files = {path.stem for path in (ROOT / "shop" / "strategies").glob("*.py")}
     assert {name.replace("-", "_") for name in named} <= files
-    assert len(named) == 25
+    assert len(named) == 28
 
 
 @pytest.mark.parametrize("name", ["demo", "locks"])
@@ -156,3 +157,11 @@ def test_the_page_of_faults_is_not_written_from_a_run_that_shows_nothing_in_part
 def test_the_page_of_faults_names_no_process_and_no_port() -> None:
     page = (ROOT / "docs" / "faults.md").read_text()
     assert not re.search(r"\bpids?\b|(localhost|127\.0\.0\.1):", page)
+
+
+def test_many_runs_of_few_strategies_are_no_whole_matrix() -> None:
+    whole: Any = [{"lock": lock, "buyers": 200} for lock in EXPECTED]
+    assert readme.is_every_strategy(whole)
+    assert not readme.is_every_strategy([run for run in whole if run["lock"] == "redis"] * 30)
+    large: Any = [{**run, "buyers": 2000} for run in whole]
+    assert not readme.is_every_strategy(large)
