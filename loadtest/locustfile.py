@@ -173,5 +173,6 @@ def _open_sales(environment: Environment) -> None:
     )
     control = Control(environment, gathering, lambda: target_of(environment, token))
     events.test_start.add_listener(lambda **_: control.begin())
-    events.test_stop.add_listener(lambda **_: control.stop())
+    events.test_stopping.add_listener(lambda **_: control.stop_begins())
+    events.test_stop.add_listener(lambda **_: control.stop_ends())
     web_ui.install(environment, control, last_run=last_run, runs=runs)

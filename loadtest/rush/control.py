@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 import gevent
 from locust.env import Environment
-from locust.runners import MasterRunner
+from locust.runners import STATE_STOPPING, MasterRunner
 
 from loadtest.rush.choice import permissions
 from loadtest.rush.gathering import Gathering
@@ -38,6 +39,7 @@ class Control:
         self.gathering = gathering
         self.target = target
         self.rush: Rush | None = None
+        self._stopping = self._ending = False
 
     @property
     def options(self) -> Any:
@@ -84,13 +86,42 @@ class Control:
         rush = self.rush
         return None if rush is None or rush.finished.is_set() else rush.progress()
 
-    def stop(self) -> None:
+    def stop_begins(self) -> None:
+        """Locust stops a run, for whatever reason."""
+        self._stopping = True
+
+    def stop_ends(self) -> None:
         """Judge a rush that was stopped in its middle: in the web UI, by --run-time, or by Locust
         since it lost its last worker."""
-        if self.rush is not None and not self.rush.is_judged:
-            self.gathering.stopping()
-            self.rush.stop()
-            conclude(self.environment, self.rush)
+        try:
+            if self.rush is not None and not self.rush.is_judged:
+                self.gathering.stopping()
+                self.rush.stop()
+                conclude(self.environment, self.rush)
+        finally:
+            self._stopping = False
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the last run is not over yet. Locust's master looks once a second whether its
+        workers have stopped; a run that began before its look would be stopped by it."""
+        return self._stopping or self._ending
+
+    def wait_for_the_end(self, seconds: float) -> bool:
+        """Wait until the last run is over, and its workers are there again. Returns whether it is
+        over; what a worker does that does not answer is not waited for."""
+        deadline = time.monotonic() + seconds
+        while self.is_ending or not self._is_ready():
+            if time.monotonic() > deadline:
+                return not self.is_ending
+            gevent.sleep(0.02)
+        return True
+
+    def _is_ready(self) -> bool:
+        runner = self.environment.runner
+        if isinstance(runner, MasterRunner) and runner.state == STATE_STOPPING:
+            runner.check_stopped()  # it does that when a worker says something: none may be left
+        return (runner is None or runner.state != STATE_STOPPING) and self.gathering.has_all()
 
     def _watch(self, rush: Rush) -> None:
         """End the run when every buyer has an answer. Locust itself would not end it."""
@@ -120,8 +151,11 @@ class Control:
             runner.quit()
             return
         starting = getattr(self.environment.web_ui, "_swarm_greenlet", None)
-        if starting is not None:  # as Locust's own POST /stop does: it would go on starting buyers
-            starting.kill(block=True)
-        runner.stop()
-        if isinstance(runner, MasterRunner):
-            runner.check_stopped()  # it does that when a worker says something: none may be left
+        self._ending = True
+        try:
+            if starting is not None:  # as Locust's own POST /stop does: it would go on starting
+                starting.kill(block=True)
+            runner.stop()
+            self._is_ready()
+        finally:
+            self._ending = False

@@ -46,6 +46,10 @@ class Gathering(Protocol):
     def stopping(self) -> None:
         """The run is stopped in the middle of a rush: notice whether that is for a lost worker."""
 
+    def has_all(self) -> bool:
+        """Whether all processes of the last rush are there, but for those that were lost."""
+        ...
+
     def refusal(self) -> str:
         """Why the buyers that stayed cannot be in another rush; empty if they can."""
         ...
@@ -89,6 +93,9 @@ class Local:
 
     def stopping(self) -> None:
         """There is none."""
+
+    def has_all(self) -> bool:
+        return True
 
     def refusal(self) -> str:
         return ""

@@ -177,7 +177,7 @@ class Buyers:
         urlopen(self._request("/stats/reset", b""), timeout=10).close()
 
     def _is_stopped(self) -> bool:
-        return bool(self._ask("/stats/requests")["state"] == "stopped")
+        return bool(self._ask("/runs/state")["state"] == "stopped")
 
     def wait_until_ready(self) -> None:
         """Wait until Locust answers. Raises StackError."""

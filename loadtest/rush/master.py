@@ -87,6 +87,7 @@ class Workers:
         self.members = {
             id: Member(id, Share(rush.buyers, first, of)) for first, id in enumerate(self.link.ids)
         }
+        self._wait_for_listeners()
         told = {
             "rush": rush.id,
             "buyers": rush.buyers,
@@ -98,6 +99,21 @@ class Workers:
         for member in self.present:
             self.link.send(member.id, wire.ANNOUNCE, {**told, "first": member.share.first})
         gevent.spawn(self._look_after, rush)
+
+    def _wait_for_listeners(self) -> None:
+        """Wait until every worker answers. One that has just connected does not listen yet, and
+        Locust throws away what it is sent till then. Raises WorkerLost."""
+        deadline = time.monotonic() + ANSWER_TIMEOUT
+        while silent := [member for member in self.members.values() if not member.answers]:
+            if time.monotonic() > deadline:
+                raise WorkerLost(
+                    f"{silent[0].name} does not answer: nobody was released. Its log says why; "
+                    "start it again, and the rush"
+                )
+            self._heard.clear()
+            for member in silent:
+                self._is_there(member)
+            self._heard.wait(0.1)
 
     def release(self) -> None:
         gevent.spawn(self._release, self.rush)
@@ -143,6 +159,9 @@ class Workers:
             for member in self.present:
                 if self.link.is_missing(member.id):
                     self._lose(self.rush, member, "sends no heartbeats")
+
+    def has_all(self) -> bool:
+        return all(self.link.has(member.id) for member in self.present)
 
     def refusal(self) -> str:
         gone = [m.name for m in self.members.values() if m.lost or not self._is_there(m)]

@@ -20,6 +20,10 @@ SHORT = ("sale", "lock", "verdict", "stopped", "error")
 #: Bytes of a form.
 LARGEST_FORM = 16 * 1024
 
+#: Seconds in which a run that is being stopped may end, for the next one to begin. The shop's page
+#: waits 3 s for an answer.
+ENDING = 2.5
+STILL_ENDING = "the last run is still being stopped: start this one again in a moment"
 NO_WORKER = "no worker is connected: start one with locust --worker --master-host HOST"
 
 Answer = tuple[dict[str, Any], int]
@@ -56,7 +60,7 @@ def install(
         runner = environment.runner
         last = {key: last_run[key] for key in SHORT if key in last_run} if runs else None
         return {
-            "state": runner.state if runner else "missing",
+            "state": "stopping" if control.is_ending else runner.state if runner else "missing",
             "number": last_run["number"],
             "rush": control.progress(),
             "last": last,
@@ -73,6 +77,8 @@ def install(
         except BadForm as error:
             # Locust's own page shows the message of a 200 only; programs look at the status.
             return _refused(str(error), 200 if _is_own_page() else 400)
+        if not control.wait_for_the_end(ENDING):
+            return _refused(STILL_ENDING, 200 if _is_own_page() else 409)
         if isinstance(environment.runner, MasterRunner) and not environment.runner.worker_count:
             return _refused(NO_WORKER, 200 if _is_own_page() else 409)
         return None

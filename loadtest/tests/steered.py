@@ -106,6 +106,8 @@ class Steered:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # pytest shows what a failed test printed
+        print(self.get("/runs/state"), self.log.read_text(), sep="\n")
         for process in self.started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -14,10 +14,13 @@ from loadtest.judge.verdict import Reply
 from loadtest.rush import master, wire
 from loadtest.rush.clock import Clock
 from loadtest.rush.crowd import Crowd, Done, Share
+from loadtest.rush.master import Workers
 from loadtest.rush.measure import Interval
 from loadtest.rush.open_files import TooFewFiles, allow
+from loadtest.rush.rush import Rush
+from loadtest.rush.worker import Worker
 from loadtest.target.errors import TargetError
-from loadtest.tests.in_memory import Empty, Staged
+from loadtest.tests.in_memory import Empty, Net, Staged, WorkerEnd
 
 
 @given(st.integers(1, 60), st.integers(1, 16))
@@ -129,6 +132,33 @@ def test_another_rush_with_the_buyers_that_stayed_hears_nothing_of_the_first() -
         arrive(staged.crowd(worker), worker)
     wait(staged)
     assert len(staged.rush.replies) == 2
+
+
+def test_a_worker_that_does_not_listen_yet_hears_of_the_rush_when_it_does() -> None:
+    """Locust connects a worker before the locustfile can register what it listens to."""
+    net = Net(2)
+    rush = Rush(
+        target=Empty(), buyers=2, stock=1, deadline_s=60, gathering=Workers(net, lambda: {})
+    )
+    first = Worker(WorkerEnd(net, net.ids[0]), lambda told: Empty())
+    opening = gevent.spawn(rush.open_sale)
+    assert not opening.ready()
+    gevent.sleep(0.05)
+    assert (net.sent[-1], opening.ready()) == ((net.ids[1], wire.CLOCK), False)
+    second = Worker(WorkerEnd(net, net.ids[1]), lambda told: Empty())
+    opening.get(timeout=10)
+    assert [worker.crowd and worker.crowd.id for worker in (first, second)] == [rush.id] * 2
+
+
+def test_a_worker_that_never_listens_refuses_the_rush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(master, "ANSWER_TIMEOUT", 0.2)
+    net = Net(1)
+    rush = Rush(
+        target=Empty(), buyers=1, stock=1, deadline_s=60, gathering=Workers(net, lambda: {})
+    )
+    with pytest.raises(master.WorkerLost, match="worker 0 on host does not answer: nobody was"):
+        rush.open_sale()
+    assert {kind for _, kind in net.sent} == {wire.CLOCK}
 
 
 def test_a_worker_lost_before_the_release_refuses_the_rush() -> None:

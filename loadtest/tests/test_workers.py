@@ -83,7 +83,6 @@ def test_a_worker_that_joins_in_a_rush_disturbs_nobody_and_is_in_the_next_one(
         locust.wait_for_workers(3)
         locust.go_on("buy")
         first = locust.rush(1)
-        until(lambda: locust.get("/stats/requests")["state"] == "stopped")
         locust.wait_for_workers(3)
         locust.swarm()
         second = locust.rush(2)
@@ -110,6 +109,20 @@ def test_a_rush_that_was_stopped_knows_who_had_asked_and_the_next_one_runs(
         locust.wait_for_workers(2)
         locust.swarm()
         assert locust.rush(2)["verdict"] == "exact"
+
+
+def test_a_rush_that_is_started_while_the_last_one_is_still_stopped_runs_to_its_verdict(
+    tmp_path: Path, host: str
+) -> None:
+    """Locust's master looks once a second whether its workers have stopped."""
+    with Steered(tmp_path, host) as locust:
+        locust.page()
+        locust.workers()
+        locust.wait_for_workers(2)
+        for number in (1, 2, 3):
+            locust.swarm()
+            run = locust.rush(number)
+            assert (run["verdict"], run["arrived"], run["orders"]) == ("exact", 8, 3)
 
 
 def test_without_a_worker_nothing_is_started_and_it_says_what_is_missing(
