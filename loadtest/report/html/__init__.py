@@ -65,14 +65,29 @@ def write(
 
 def render(data: Mapping[str, Any]) -> str:
     """The page with its data. Text in the data stays text, whatever it looks like."""
-    return page(HERE / NAME, [HERE / name for name in SCRIPTS], data)
+    return page(
+        HERE / NAME,
+        [HERE / name for name in SCRIPTS],
+        data,
+        heading="Oversold",
+        waits="How long buyers waited for their last answer",
+    )
 
 
-def page(template: Path, scripts: Sequence[Path], data: Mapping[str, Any]) -> str:
-    """A page that opens from disk: a template with the look of all reports, the charting library,
-    these scripts and the data, whose `title` is also the page's."""
-    return _template(template).substitute(
+def page(
+    sections: Path, scripts: Sequence[Path], data: Mapping[str, Any], *, heading: str, waits: str
+) -> str:
+    """A page that opens from disk: what all reports share, with these sections, scripts and data.
+
+    data     its `title` is also the page's
+    heading  stands before the title
+    waits    the heading of the chart of waiting times
+    """
+    return _frame().substitute(
         title=html.escape(str(data["title"])),
+        heading=html.escape(heading),
+        sections=_read(sections),
+        waits=html.escape(waits),
         style=_style(),
         data=as_json(data),
         echarts=_script(_read(ECHARTS / "echarts.min.js")),
@@ -101,8 +116,8 @@ def _shared() -> str:
 
 
 @cache
-def _template(path: Path) -> Template:
-    return Template(_read(path))
+def _frame() -> Template:
+    return Template(_read(HERE / "frame.html"))
 
 
 def _read(path: Path) -> str:

@@ -19,7 +19,14 @@ SCRIPTS = (html.HERE / "words.js", html.HERE / "latency.js", HERE / "load.js")
 def write(folder: Path, summary: Summary) -> Path:
     """Write report.html into a folder. Returns its path."""
     path = folder / NAME
-    path.write_text(html.page(HERE / "load.html", SCRIPTS, page_data(summary)), encoding="utf-8")
+    page = html.page(
+        HERE / "load.html",
+        SCRIPTS,
+        page_data(summary),
+        heading="Sustained sales",
+        waits="Time to answer, of all buyers",
+    )
+    path.write_text(page, encoding="utf-8")
     return path
 
 
