@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import psutil
 
+from loadtest.stack.processes import family, seconds_of, seconds_of_machine
+
 #: Elsewhere the time of children that have ended is not kept, and others' processes are not shown:
 #: the sum would be too small, and nobody would see it.
 IS_KNOWN = sys.platform.startswith("linux")
-#: What processors do when they compute, as psutil calls it. A guest's time is in `user`.
-COMPUTING = ("user", "nice", "system", "irq", "softirq")
 
 
 def seconds(pids: Sequence[int]) -> float | None:
@@ -22,17 +22,14 @@ def seconds(pids: Sequence[int]) -> float | None:
     if not (IS_KNOWN and pids):
         return None
     try:
-        return sum(_of(process) for pid in pids for process in _tree(pid))
+        return sum(_of(process) for pid in pids for process in family(pid))
     except psutil.Error:
         return None
 
 
 def of_machine() -> float | None:
     """Processor seconds so far of all programs of this machine. None where they are unknown."""
-    if not IS_KNOWN:
-        return None
-    times = psutil.cpu_times()._asdict()
-    return float(sum(times[name] for name in COMPUTING))
+    return seconds_of_machine() if IS_KNOWN else None
 
 
 def busiest(pid: int, before: dict[int, float]) -> tuple[float | None, dict[int, float]]:
@@ -41,16 +38,11 @@ def busiest(pid: int, before: dict[int, float]) -> tuple[float | None, dict[int,
     if not IS_KNOWN:
         return None, {}
     try:
-        now = {process.pid: sum(process.cpu_times()[:2]) for process in _tree(pid)}
+        now = {process.pid: seconds_of(process) for process in family(pid)}
     except psutil.Error:
         return None, {}
     taken = [spent - before.get(one, 0.0) for one, spent in now.items()]
     return max(taken, default=None), now
-
-
-def _tree(pid: int) -> list[psutil.Process]:
-    process = psutil.Process(pid)
-    return [process, *process.children(recursive=True)]
 
 
 def _of(process: psutil.Process) -> float:

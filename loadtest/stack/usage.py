@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from types import TracebackType
 from typing import Self
 
 import psutil
 import psycopg
 import redis
 
+from loadtest.stack.processes import family, seconds_of, seconds_of_machine
 from loadtest.stack.stack import Stack
 
 #: Seconds between two looks. A look at a process of thousands of threads takes some 10 ms.
@@ -59,8 +59,7 @@ def parts(stack: Stack, *, buyers: int | None = None) -> dict[str, list[psutil.P
 
 def _family(pid: int) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
+        return family(pid)
     return []
 
 
@@ -92,12 +91,7 @@ class Usage:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._enough.set()
         self._thread.join()
         self.samples.append(look(self.watched))
@@ -132,19 +126,12 @@ def look(watched: Mapping[str, Sequence[psutil.Process]]) -> Sample:
     for part, processes in watched.items():
         for process in processes:
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                cpu[part][process.pid] = sum(process.cpu_times()[:2])
+                cpu[part][process.pid] = seconds_of(process)
                 if part == NODES:
                     threads += process.num_threads()
                     memory += _memory(process)
-    cpu[MACHINE] = {0: _busy()}
+    cpu[MACHINE] = {0: seconds_of_machine()}
     return Sample(time.monotonic(), memory, threads, cpu)
-
-
-def _busy() -> float:
-    """Seconds that the machine's processors have worked. A guest's time is its user's already."""
-    times = psutil.cpu_times()
-    idle = ("idle", "iowait", "guest", "guest_nice")
-    return float(sum(times) - sum(getattr(times, name, 0.0) for name in idle))
 
 
 def _memory(process: psutil.Process) -> int:

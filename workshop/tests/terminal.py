@@ -13,7 +13,6 @@ import sys
 import termios
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from loadtest.tests.checkout import ROOT, fresh_environment
@@ -51,12 +50,7 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.terminate()
             self.process.wait(60)
