@@ -20,7 +20,7 @@ from loadtest.judge.run import LoadRun, Summary
 from loadtest.load import process, products
 from loadtest.load.figures import Measured, figures
 from loadtest.load.judging import judged
-from loadtest.load.plan import EXPONENTIAL, MOST_CLIENTS, Plan
+from loadtest.load.plan import Demand, Plan
 from loadtest.report import load_page, load_table
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
@@ -39,30 +39,21 @@ SATURATED = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """What is loaded, and how; plan.Plan has the words.
+class Chosen(Demand):
+    """What is loaded, and how.
 
     stock    units of each product
+    workers  processes of each node
     threads  of each worker; 0: enough for the clients of the closed model, else THREADS
     """
 
     locks: Sequence[str] = LOCKS
-    clients: int = 64
-    arrivals_per_second: float = 0.0
-    arrivals: str = EXPONENTIAL
-    cap: int = MOST_CLIENTS
-    seconds: float = 10.0
-    warm_up: float = 1.0
     stock: int = 20_000
     products: int = 1
-    skew: float = 1.1
-    hold_ms: int = 0
     nodes: int = 2
     workers: int = 2
     threads: int = 0
     rounds: int = 1
-    locust_workers: int = 0
-    seed: int = 1
 
     def __post_init__(self) -> None:
         if self.stock < 1:
@@ -162,16 +153,7 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
         products=names,
         sales=sales,
         hosts=[node.url for node in stack.nodes],
-        clients=chosen.clients,
-        rate=chosen.arrivals_per_second,
-        arrivals=chosen.arrivals,
-        cap=chosen.cap,
-        skew=chosen.skew,
-        hold_ms=chosen.hold_ms,
-        seconds=chosen.seconds,
-        warm_up=chosen.warm_up,
-        workers=chosen.locust_workers,
-        seed=chosen.seed,
+        **chosen.demand(),
         pids=pids(stack),
     )
     found = process.run(plan, log=out.folder.log)
@@ -179,7 +161,7 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
         "attempts": plan.id,
         "hold_ms": plan.hold_ms,
         "clients": None if plan.is_open else plan.clients,
-        "arrivals_per_second": plan.rate or None,
+        "arrivals_per_second": plan.arrivals_per_second or None,
         **figures(found, clients=plan.clients, is_open=plan.is_open),
         **judged(plan, found.sales, shop, stock=chosen.stock),
     }

@@ -150,7 +150,9 @@ class Arrivals(User):
             clients.append(client)
 
         chance = Random(f"{plan.seed}/arrivals/{worker}")
-        times = offsets(plan.rate, plan.arrivals, chance, share=worker, shares=plan.shares)
+        times = offsets(
+            plan.arrivals_per_second, plan.arrivals, chance, share=worker, shares=plan.shares
+        )
         share.open.run(time.monotonic(), times, buy, share.is_ending)
         gevent.sleep(DRAIN * 2)
 

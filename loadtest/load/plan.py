@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 #: The most clients, and the most buyers of the open model who wait for an answer at a time.
@@ -23,23 +24,45 @@ EXPONENTIAL, CONSTANT = "exponential", "constant"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """The buyers who come, under each strategy alike.
+
+    clients         of the closed model: each buys, waits for its answer and buys again
+    arrivals_per_second  of the open model; 0 is the closed model
+    arrivals        of the open model: EXPONENTIAL or CONSTANT times between arrivals
+    cap             of the open model: the most buyers who may wait for an answer at a time
+    skew            exponent of the Zipf distribution over the products; 0: all alike
+    seconds         how long is measured
+    warm_up         seconds of selling before that
+    hold_ms         milliseconds between check and decrement
+    locust_workers  Locust's worker processes; 0: one process without workers
+    """
+
+    clients: int = 64
+    arrivals_per_second: float = 0.0
+    arrivals: str = EXPONENTIAL
+    cap: int = MOST_CLIENTS
+    skew: float = 1.1
+    seconds: float = 10.0
+    warm_up: float = 1.0
+    hold_ms: int = 0
+    locust_workers: int = 0
+    seed: int = 1
+
+    def demand(self) -> dict[str, Any]:
+        """These fields alone, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(Demand)}
+
+
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Demand):
     """One strategy, loaded once.
 
     id        what the Idempotency-Keys begin with
     products  the product names
     sales     the number of each product's sale
     hosts     the addresses of the nodes
-    clients   of the closed model: each buys, waits for its answer and buys again
-    rate      of the open model: arrivals per second; 0 is the closed model
-    arrivals  of the open model: EXPONENTIAL or CONSTANT times between arrivals
-    cap       of the open model: the most buyers who may wait for an answer at a time
-    skew      exponent of the Zipf distribution over the products; 0: all alike
-    seconds   how long is measured
-    warm_up   seconds of selling before that
-    hold_ms   milliseconds between check and decrement
-    workers   Locust's worker processes; 0: one process without workers
     pids      the processes of each part of the shop, for its processor time; a part that is missing
               is not measured
     """
@@ -49,26 +72,16 @@ class Plan:
     products: Sequence[str]
     sales: Sequence[int]
     hosts: Sequence[str]
-    clients: int = 64
-    rate: float = 0.0
-    arrivals: str = EXPONENTIAL
-    cap: int = MOST_CLIENTS
-    skew: float = 0.0
-    seconds: float = 10.0
-    warm_up: float = 1.0
-    hold_ms: int = 0
-    workers: int = 0
-    seed: int = 1
     pids: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
-        return self.rate > 0
+        return self.arrivals_per_second > 0
 
     @property
     def shares(self) -> int:
         """How many processes make the load."""
-        return max(1, self.workers)
+        return max(1, self.locust_workers)
 
     @property
     def users(self) -> int:
@@ -96,6 +109,6 @@ def read(path: Path) -> Plan:
         raise ValueError(f"{foreign[0]} is not this machine: only 127.0.0.1 may be loaded")
     if max(plan.clients, plan.cap) > MOST_CLIENTS or plan.seconds > MOST_SECONDS:
         raise ValueError(f"at most {MOST_CLIENTS} clients and {MOST_SECONDS:g} seconds")
-    if plan.rate > MOST_ARRIVALS:
+    if plan.arrivals_per_second > MOST_ARRIVALS:
         raise ValueError(f"at most {MOST_ARRIVALS} arrivals a second")
     return plan

@@ -59,7 +59,7 @@ def run(plan: Plan, *, log: IO[bytes], progress: Callable[[], None] = lambda: No
 def command(plan: Plan) -> list[str]:
     """Locust, without the plan's files."""
     port = str(free_port())
-    distributed = ["--processes", str(plan.workers)] if plan.workers else []
+    distributed = ["--processes", str(plan.locust_workers)] if plan.locust_workers else []
     return [
         *(sys.executable, "-m", "locust", "-f", "loadtest/load/locustfile.py", "--headless"),
         *("--users", str(plan.users), "--spawn-rate", str(SPAWN_RATE * plan.shares)),

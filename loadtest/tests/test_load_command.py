@@ -93,7 +93,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         {"hosts": ["http://127.0.0.1:1", "http://192.0.2.7:80"]},
         {"clients": 2001},
         {"seconds": 601.0},
-        {"rate": 5001.0},
+        {"arrivals_per_second": 5001.0},
     ],
     ids=str,
 )
@@ -108,7 +108,9 @@ def test_a_plan_for_another_machine_or_beyond_the_bounds_is_not_run(
 
 
 def test_locust_listens_for_its_workers_on_this_machine_alone() -> None:
-    words = process.command(Plan("run", "redis", ["a"], [1], ["http://127.0.0.1:1"], workers=3))
+    words = process.command(
+        Plan("run", "redis", ["a"], [1], ["http://127.0.0.1:1"], locust_workers=3)
+    )
     given = dict(pairwise(words))
     assert given["--processes"] == "3"
     assert given["--master-bind-host"] == given["--master-host"] == "127.0.0.1"

@@ -76,7 +76,9 @@ def test_a_sale_that_ran_out_in_the_warm_up_measured_nothing() -> None:
 
 
 def test_a_run_that_turned_buyers_away_failed_and_says_what_to_do() -> None:
-    run = Run(plan(rate=900.0, cap=50), lambda now: [batch(turned_away=int(now > 3))])
+    run = Run(
+        plan(arrivals_per_second=900.0, cap=50), lambda now: [batch(turned_away=int(now > 3))]
+    )
     found = run.result()
     assert found.why.startswith("50 buyers waited for an answer at a time")
     assert "lower --arrivals-per-second" in found.why
@@ -88,13 +90,13 @@ def test_a_worker_that_falls_silent_is_lost_and_the_run_with_it() -> None:
     def send(now: float) -> list[dict[str, Any]]:
         return [batch(worker=0), *([batch(worker=1)] if now < 2 else [])]
 
-    found = Run(plan(workers=2, seconds=60.0), send).result()
+    found = Run(plan(locust_workers=2, seconds=60.0), send).result()
     assert found.why == "Locust's worker 1 was lost: see the log of the run"
     assert found.window.seconds <= SILENCE + 3
 
 
 def test_a_worker_that_never_came_fails_the_run() -> None:
-    found = Run(plan(workers=2, seconds=1.0), lambda now: [batch(worker=0)]).result()
+    found = Run(plan(locust_workers=2, seconds=1.0), lambda now: [batch(worker=0)]).result()
     assert "not all workers finished within" in found.why
 
 
