@@ -211,12 +211,12 @@ def servers() -> Iterator[Finding]:
         return
     began = time.monotonic()
     try:
-        from servers import embedded
+        from servers import embedded, versions
 
         embedded.provide_urls()
         asked: dict[str, Callable[[], str]] = {
-            "PostgreSQL": embedded.postgres_version,
-            "Valkey or Redis": embedded.redis_version,
+            "PostgreSQL": versions.postgres,
+            "Valkey or Redis": versions.redis_or_valkey,
         }
     except Exception as error:
         yield Finding("PostgreSQL", *_refused(error))

@@ -13,17 +13,14 @@ import atexit
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import environ
 import psycopg
-import redis
-from psycopg import sql
 
+from servers.databases import Databases
 from servers.errors import EmbeddedError
 from servers.initdb import forget_libpq_variables
 from servers.loopback import ask_loopback_directly
@@ -155,7 +152,7 @@ def _leave(users: dict[str, Any]) -> None:
         end(child, signal.SIGKILL)
     try:
         for name in me["databases"]:
-            _drop_database(name)
+            _databases().drop(name)
         _clean_up_after_the_dead(users)
         users["users"].remove(me)
     except (EmbeddedError, psycopg.Error) as error:
@@ -172,22 +169,6 @@ def postgres_pid() -> int | None:
     return postgres.postmaster_pid() if postgres.is_running() else None
 
 
-def postgres_version() -> str:
-    """The version of the PostgreSQL of DATABASE_URL. Raises psycopg.Error."""
-    with psycopg.connect(os.environ["DATABASE_URL"], connect_timeout=5) as connection:
-        number = connection.info.server_version
-    return f"{number // 10000}.{number % 10000}"
-
-
-def redis_version() -> str:
-    """The name and version of the Redis or Valkey of REDIS_URL. Raises redis.RedisError."""
-    url = os.environ["REDIS_URL"]
-    with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
-        said: Any = client.info("server")
-    name = said.get("server_name", "redis")
-    return f"{name} {said.get(f'{name}_version', said['redis_version'])}"
-
-
 def _say(text: str) -> None:
     with suppress(OSError, ValueError):  # nobody listens any more
         print(text, file=sys.stderr, flush=True)
@@ -198,59 +179,35 @@ def create_database(name: str, *, keep: bool = False, template: str = "template1
 
     Without `keep` it is dropped at the end.
     """
-    with registry(VAR) as users, _admin() as connection:
-        there = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
-        if there.fetchone() is None:
-            names = map(sql.Identifier, (name, template))
-            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
+    with registry(VAR) as users:
+        _databases().create(name, template=template)
         if not keep:
             _me(users)["databases"].append(name)
-    return f"postgresql://postgres@/{name}?host={quote(str(_postgres().socket_folder()), safe='')}"
+    return _databases().url(name)
 
 
 def has_database(name: str) -> bool:
     """Whether there is a database of this name."""
-    with registry(VAR), _admin() as connection:
-        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
-        return found.fetchone() is not None
+    with registry(VAR):
+        return name in _databases().names()
 
 
 def keep_as(database: str, name: str, *, instead_of: str) -> None:
     """Rename a database, unless another process was first. It is not dropped at the end; those with
     names that begin with `instead_of` are dropped now."""
-    with registry(VAR), _admin() as connection:
-        rows = connection.execute("SELECT datname FROM pg_database").fetchall()
-        names = {str(row[0]) for row in rows}
+    with registry(VAR):
+        databases = _databases()
+        names = databases.names()
         if name in names:
             return
         for old in names:
             if old.startswith(instead_of):
-                _drop_database(old)
-        both = map(sql.Identifier, (database, name))
-        connection.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(*both))
+                databases.drop(old)
+        databases.rename(database, name)
 
 
-def _drop_database(name: str) -> None:
-    with _admin() as connection:
-        connection.execute(
-            sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-        )
-
-
-@contextmanager
-def _admin() -> Iterator[psycopg.Connection[Any]]:
-    try:
-        folder = str(_postgres().socket_folder())
-        connection = psycopg.connect(
-            host=folder, user="postgres", dbname="postgres", autocommit=True
-        )
-    except (OSError, psycopg.OperationalError) as error:
-        raise EmbeddedError(
-            f"PostgreSQL does not answer ({error}); see {VAR / 'postgres' / 'log'}, and unset "
-            "PGSERVICE, PGOPTIONS and the like"
-        ) from error
-    with connection:
-        yield connection
+def _databases() -> Databases:
+    return Databases(_postgres())
 
 
 def _postgres() -> Postgres:
@@ -266,7 +223,7 @@ def _clean_up_after_the_dead(users: dict[str, Any]) -> None:
     if abandoned:
         _postgres().start()
         for name in abandoned:
-            _drop_database(name)
+            _databases().drop(name)
     users["users"] = [user for user in users["users"] if user not in dead]
 
 

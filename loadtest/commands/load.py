@@ -16,10 +16,11 @@ from rich.console import Console
 
 from loadtest.commands.run import Output, output, require_known
 from loadtest.expected import EXPECTED
-from loadtest.judge.run import LoadRun, Summary
+from loadtest.judge.run import Summary
 from loadtest.load import process, products
 from loadtest.load.figures import Measured, figures
 from loadtest.load.judging import judged
+from loadtest.load.load_run import LoadRun
 from loadtest.load.plan import Demand, Plan
 from loadtest.report import load_page, load_table
 from loadtest.report import tables as report
@@ -34,7 +35,7 @@ LOCKS = ("none", "row-lock", "conditional", "redis")
 THREADS, MOST_THREADS = 100, 500
 #: Connections to PostgreSQL that all nodes may keep: it has 400.
 CONNECTIONS = 300
-#: Locust computed for more of the time than this: what was measured is Locust.
+#: Where Locust computes for more than this share of the time, its own limit is what was measured.
 SATURATED = 0.95
 
 
@@ -93,7 +94,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
         require_known(chosen.locks, list(known), "lock")
         runs: list[LoadRun] = []
         for number in range(1, chosen.rounds + 1):
-            # another order in each round: what one strategy leaves behind meets another one next
+            # another order in each round: no strategy always follows the same other one
             shuffled = random.Random(f"{chosen.seed}/{number}").sample(
                 list(chosen.locks), len(chosen.locks)
             )
@@ -172,7 +173,7 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
 def conclusion(run: dict[str, Any], found: Measured) -> dict[str, Any]:
     """`as_expected` and `why` of a run. A measurement that failed is never as expected.
 
-    A flawed strategy that did not sell more than there was by then has lost updates: it would.
+    A flawed strategy whose stock did not run out has not oversold yet: lost updates show its flaw.
     """
     if found.why:
         return {"as_expected": False, "why": found.why}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import IO, Any
 import psycopg
 
 from loadtest.faults import measure
-from loadtest.judge.history import Event, History
+from loadtest.judge.history import History
 from loadtest.stack.client import Shop
 from loadtest.stack.node import StackError
 from loadtest.stack.stack import SERVERS, Stack
@@ -75,9 +74,6 @@ class Testbed(Stack):
         for mark in ("at", "go"):
             (self.records / mark).mkdir(parents=True)
         self.history = History(self.records / "buyers.jsonl")
-        self._reading = threading.Lock()
-        self._fresh: list[Event] = []
-        self._seen: list[Event] = []
         self.settings = ttl_settings(TTL)
         self.answer_timeout = ANSWER_TIMEOUT
         self.sentinels: Sentinels | None = None
@@ -193,9 +189,8 @@ class Testbed(Stack):
 
     def pid_at(self, attempt: str, point: str) -> int | None:
         """The process that is stopped at this point with this purchase, by its own record."""
-        self._read()
-        event = f"stops at {point}"
-        pids = [e["pid"] for e in self._fresh if e["f"] == event and e.get("attempt") == attempt]
+        event, new = f"stops at {point}", self.reader.peek()
+        pids = [e["pid"] for e in new if e["f"] == event and e.get("attempt") == attempt]
         return pids[-1] if pids else None
 
     @staticmethod
@@ -228,22 +223,6 @@ class Testbed(Stack):
         pid = server.start(server.port)
         embedded.adopt(pid)
         return pid
-
-    def new_events(self) -> list[Event]:
-        """The events recorded since the last call. Raises OSError."""
-        self._read()
-        new, self._fresh = self._fresh, []
-        self._seen += new
-        return sorted(new, key=lambda event: event["t"])
-
-    def events(self) -> list[Event]:
-        """Every event so far, each line parsed once. Raises OSError."""
-        self.new_events()
-        return sorted(self._seen, key=lambda event: event["t"])
-
-    def _read(self) -> None:
-        with self._reading:  # the trials act in threads
-            self._fresh += self._reader.new_events()
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
         """Record a phase of a fault; `kind` is invoke, ok or fail."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -104,14 +105,34 @@ def read(paths: Iterable[Path | str]) -> list[Event]:
 
 
 class Reader:
-    """Reads the histories of a folder while they grow, every line once."""
+    """Reads the histories of a folder while they grow, every line once. Threads may share it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._offsets: dict[Path, int] = {}
+        self._fresh: list[Event] = []
+        self._returned: list[Event] = []
+        self._reading = threading.Lock()
 
     def new_events(self) -> list[Event]:
         """The events since the last call, oldest first; see `read`. Raises OSError."""
+        with self._reading:
+            new, self._fresh = sorted(self._fresh + self._read(), key=lambda event: event["t"]), []
+            self._returned += new
+        return new
+
+    def peek(self) -> list[Event]:
+        """What new_events would return, without taking it. Raises OSError."""
+        with self._reading:
+            self._fresh = sorted(self._fresh + self._read(), key=lambda event: event["t"])
+            return list(self._fresh)
+
+    def events(self) -> list[Event]:
+        """All events so far, oldest first. Raises OSError."""
+        self.new_events()
+        return sorted(self._returned, key=lambda event: event["t"])
+
+    def _read(self) -> list[Event]:
         found: list[Event] = []
         for path in self.folder.glob("*.jsonl"):
             with path.open("rb") as file:
@@ -120,7 +141,7 @@ class Reader:
             whole = whole[: whole.rfind(b"\n") + 1]
             self._offsets[path] = self._offsets.get(path, 0) + len(whole)
             found += _parse(path, whole)
-        return sorted(found, key=lambda event: event["t"])
+        return found
 
 
 def write(path: Path, events: Iterable[Event]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from loadtest.judge.sale_record import FINAL, OUTCOMES
 from loadtest.rush.measure import percentile
 
-#: What the processor time of all programs is called, beside that of the parts.
+#: The key of the processor time of all programs, beside those of the parts.
 MACHINE = "machine"
 #: The percentiles of the report's boxes: the same as those of a rush.
 BOX = (0, 25, 50, 75, 95, 100)
@@ -56,7 +56,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What Locust hands back of a run.
+    """What Locust measured in a run.
 
     cpu      processor seconds of each part in the window; None where they cannot be read
     busy     the share of the window in which Locust's busiest process was computing; None: unknown
@@ -100,7 +100,7 @@ def milliseconds(sales: Iterable[Sale]) -> list[float]:
 
 
 def figures(found: Measured, *, clients: int, is_open: bool) -> dict[str, Any]:
-    """The figures of a run as `summary.json` has them (judge/run.py: LoadRun).
+    """The figures of a run as `summary.json` has them (load_run.py: LoadRun).
 
     clients  of the closed model, for the fairness between them
     """

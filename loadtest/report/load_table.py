@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.judge.run import LoadRun, Summary
+from loadtest.judge.run import Summary
+from loadtest.load.load_run import LoadRun
 from loadtest.report import tables as report
 
 NAME = "load.md"

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Self
 
 import redis
 
 from loadtest.judge.history import Event, Reader
+from loadtest.stack import database
 from loadtest.stack.client import Shop
 from loadtest.stack.environment import PLAIN, inherited
 from loadtest.stack.node import Node, StackError
@@ -38,17 +35,6 @@ REDLOCK_SERVERS = 5
 #: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
 #: left to luck.
 PAUSES = "unlocked_before_commit=10"
-SETTINGS = "shop.settings"
-#: Begins the name of the database that those of all stacks are copies of.
-TEMPLATE = "oversold_template_"
-
-
-def _digest_of_migrations() -> str:
-    """Changes with what `manage.py migrate` would do."""
-    digest = hashlib.sha256(metadata.version("django").encode())
-    for file in sorted((ROOT / "shop" / "migrations").glob("*.py")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 class Stack:
@@ -108,8 +94,7 @@ class Stack:
         self.records = Path(self._folder.name) / "history"
         if record:
             self.records.mkdir()
-        self._reader = Reader(self.records)
-        self._events: list[Event] = []
+        self.reader = Reader(self.records)
 
     def __enter__(self) -> Self:
         try:
@@ -167,7 +152,7 @@ class Stack:
         self.beside()
         if not self._is_migrated:
             self.progress("migrating")
-            self._migrate(environment)
+            database.migrate(environment, log=self.log)
         self.progress("waiting for the nodes")
         for number, node in enumerate(self.nodes):
             node.wait_until_ready(self.shop(number))
@@ -180,7 +165,7 @@ class Stack:
             "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database(),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
             **(self._own_extras() if self._extras else {}),
-            "DJANGO_SETTINGS_MODULE": SETTINGS,
+            "DJANGO_SETTINGS_MODULE": database.SETTINGS,
             "SHOP_DEMO": "1",
             "SHOP_DEMO_PAUSES": PAUSES,
             "SHOP_RESTOCK_TOKEN": self.token,
@@ -200,14 +185,11 @@ class Stack:
 
     def new_events(self) -> list[Event]:
         """The events recorded since the last call, oldest first. Raises OSError."""
-        found = self._reader.new_events()
-        self._events += found
-        return found
+        return self.reader.new_events()
 
     def events(self) -> list[Event]:
         """All events recorded so far, oldest first. Raises OSError."""
-        self.new_events()
-        return sorted(self._events, key=lambda event: event["t"])
+        return self.reader.events()
 
     def settle(self) -> None:
         """Run a consumer of promises (`manage.py settle`) from now on."""
@@ -222,24 +204,14 @@ class Stack:
         """Every key on the Valkeys of this run, with its server. Empty where they are others'."""
         found = set()
         for number, valkey in enumerate(self.valkeys):
-            for database in (0, 1):  # 1 has the locks, 0 those of Redlock and the cache
-                with redis.Redis(port=valkey.port, db=database) as client:
-                    found |= {f"{number}/{database}/{key.decode()}" for key in client.scan_iter()}
+            for db in (0, 1):  # 1 has the locks, 0 those of Redlock and the cache
+                with redis.Redis(port=valkey.port, db=db) as client:
+                    found |= {f"{number}/{db}/{key.decode()}" for key in client.scan_iter()}
         return found
 
     def _own_database(self) -> str:
-        """A copy of one that was migrated once: to migrate takes longer than a node to start."""
-        template = f"{TEMPLATE}{_digest_of_migrations()}"
-        if not embedded.has_database(template):
-            self.progress("migrating, once")
-            first = f"oversold_first_{secrets.token_hex(4)}"
-            url = embedded.create_database(first)
-            shop = {**PLAIN, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": SETTINGS}
-            self._migrate({**inherited(), "DATABASE_URL_FILE": "", **shop})
-            embedded.keep_as(first, template, instead_of=TEMPLATE)
         self._is_migrated = True
-        name = f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}"
-        return embedded.create_database(name, template=template)
+        return database.create(self.progress, log=self.log)
 
     def _own_valkey(self) -> str:
         valkey = embedded.Valkey(Path(self._folder.name))
@@ -254,16 +226,3 @@ class Stack:
             embedded.adopt(self.zookeeper.start())
             extras["ZOOKEEPER_HOSTS"] = self.zookeeper.hosts
         return extras
-
-    def _migrate(self, environment: dict[str, str]) -> None:
-        done = subprocess.run(
-            [sys.executable, "manage.py", "migrate", "--no-input", "--verbosity", "0"],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        if done.returncode:
-            raise StackError(f"manage.py migrate failed; see {self.log.name}")

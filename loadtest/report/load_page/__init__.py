@@ -7,7 +7,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from loadtest.judge.run import LoadRun, Summary
+from loadtest.judge.run import Summary
+from loadtest.load.load_run import LoadRun
 from loadtest.report import html, load_table
 
 NAME = html.NAME
