@@ -46,8 +46,8 @@ class Result:
 
 
 def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
-    """What became of the exercise in this file; what fails is undecided, and then the servers are
-    to be started anew. Raises StackError where a node cannot be started again."""
+    """Check the exercise in this file. An error of a server means undecided, and that the servers
+    need a restart. Raises StackError where a node cannot be started again."""
     if not file.exists():
         return Result(Refusal("gone", {"file": file.name}))
     printed, cells = "", list[Cell]()

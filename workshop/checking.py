@@ -19,7 +19,7 @@ from workshop.checker import UNDECIDED, Result, announced, check
 from workshop.lessons import Lesson
 from workshop.refusal import Refusal
 
-#: What the nodes know the file under, whichever lesson it is of.
+#: The file's name on the nodes, whichever lesson it belongs to.
 CHECKED = "exercise.py"
 
 

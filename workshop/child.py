@@ -11,7 +11,7 @@ from contextlib import suppress
 from loadtest.stack.stack import ROOT
 from servers.signals import uninterrupted
 
-#: Seconds between two looks whether it shall end, and until one that was asked to end is killed.
+#: Seconds between two checks whether to end it, and until one that was asked to end is killed.
 LOOK_EVERY = 0.2
 LONGEST_END = 60.0
 

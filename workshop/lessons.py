@@ -24,7 +24,7 @@ COMMON: Mapping[str, Mapping[str, str]] = {
     },
     "endless": {
         "headline": "the code did not come back; it was at {where}",
-        "why": "Whoever waits for it waits for ever.",
+        "why": "Whoever waits for it waits forever.",
         "question": "What ends this loop?",
     },
     "not-guarded": {
@@ -40,7 +40,7 @@ COMMON: Mapping[str, Mapping[str, str]] = {
     "gone": {
         "headline": "{file} is not there",
         "why": "There is nothing to check.",
-        "question": "Shall it be made anew? Type reset.",
+        "question": "Do you want a new copy? Type reset.",
     },
     "rush-oversold": {
         "headline": "a rush of {buyers} buyers for {stock} units: {orders} orders",
@@ -49,13 +49,13 @@ COMMON: Mapping[str, Mapping[str, str]] = {
     },
     "rush-gave-up": {
         "headline": "a rush of {buyers} buyers for {stock} units: {orders} orders, {left} left",
-        "why": "Buyers were told sold out while there was stock.",
-        "question": "What does a buyer do who was too slow once more?",
+        "why": "Buyers were answered sold_out while there was stock.",
+        "question": "What does a buyer do who loses the race again?",
     },
     "never-sells": {
         "headline": "one buyer, one unit, nobody else: {outcome}",
         "why": "Nobody can ever buy.",
-        "question": "What does the first buyer come to?",
+        "question": "What happens to the very first buyer?",
     },
     "rush-stuck": {
         "headline": "a rush of {buyers} buyers for {stock} units: {orders} orders, then nobody",

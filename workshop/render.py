@@ -33,8 +33,8 @@ HELP: Mapping[str, str] = {
     "solution": "ours, after you have passed or after three refusals",
     "quiz": "eight questions, before and after; quiz 7 shows one of them to a room",
     "report": "your quiz, predictions and checks",
-    "plan 90": "for who teaches: 45, 90 or 180 minutes",
-    "pack": "for who teaches: a folder for a room without internet",
+    "plan 90": "for facilitators: 45, 90 or 180 minutes",
+    "pack": "for facilitators: a folder for a room without internet",
     "quit": "end; everything is stopped",
 }
 

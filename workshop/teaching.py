@@ -1,4 +1,4 @@
-"""The words for who teaches, and for who changes a lesson."""
+"""The words for facilitators, and for authors of lessons."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Teaching:
         return 0
 
     def do_observe(self, rest: list[str]) -> int:
-        """Run what all lessons show, and write down what came of it: for who changes a lesson."""
+        """Run what all lessons show, and write down what came of it: for authors of lessons."""
         found = observe.observe()
         observe.write(found)
         wrong = [each.number for each in lessons().values() if not observe.holds(each, found)]

@@ -27,7 +27,7 @@ def one_of(known: Sequence[str]) -> Callable[[str], str]:
 RUSHES = ("demo", "matrix", "bench", "growth")
 BREAKING = ("faults", "chaos")
 COMMANDS = (*RUSHES, "load", "serve", *BREAKING, "target")
-#: What sustained sales alone take: a parser, and what it says. plan.Plan has the words.
+#: The options of `load` alone, each with its parser and help; plan.Demand explains them.
 LOAD: dict[str, tuple[Callable[[str], object], str]] = {
     "clients": (whole(1, MOST_CLIENTS), "closed model: clients, each buys again and again; 64"),
     "arrivals_per_second": (
@@ -46,7 +46,7 @@ LOAD: dict[str, tuple[Callable[[str], object], str]] = {
     "threads": (whole(1, 1000), "of each worker"),
     "rounds": (whole(1, 100), "each strategy once in each; default: 1"),
 }
-#: What a target may be expected to come to.
+#: The verdicts that --expect may name.
 EXPECTED = ("exact", "oversold")
 #: Which commands take which argument; all take --verbose.
 TAKEN_BY = {
@@ -101,7 +101,7 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
     add(
         "locust_workers",
         whole(1, 16),
-        "processes that the buyers are in; default: 1, without a master",
+        "Locust's processes for the buyers; default: 1, without a master",
     )
     add("repeat", whole(1, 1000), "rounds; default: 1, bench 11")
     add("max_waiting", several(whole(0, 10_000)), "several values of SHOP_MAX_WAITING; default: 0")
@@ -111,7 +111,7 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
         f"{' or '.join(SERVERS)}: what serves the nodes; default: {SERVERS[0]}",
     )
     add("mine", own_file, "a file of yours that sells as the lock `mine`")
-    add("host", str, "address of your shop, http://127.0.0.1:8001 say")
+    add("host", str, "address of your shop, such as http://127.0.0.1:8001")
     add("deadline", RUSH["deadline"], "seconds after which buyers give up; default: 60")
     add("i_may_load", str, "the name of a machine, not this one, that you may rush")
     add(

@@ -17,7 +17,7 @@ class NoResult(RuntimeError):
 
 
 class NotSold(NoResult):
-    """The shop, or its target, was wrong. Nothing else is to be read in the log."""
+    """The shop, or its target, was wrong; the message says all there is to know."""
 
 
 def headless(

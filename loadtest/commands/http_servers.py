@@ -1,7 +1,7 @@
 """make http-servers: slow clients and a restart against the shop's HTTP and others.
 
-The same crowds that loadtest/tests/test_slow_clients.py holds the nodes against, so that the
-choice of the server can be looked at again. Leaves results/<time>/http-servers.json and .md;
+The same slow clients that loadtest/tests/test_slow_clients.py sends to the nodes, so that the
+choice of the server can be reviewed. Leaves results/<time>/http-servers.json and .md;
 `make readme` puts the table into docs/http-servers.md. uvicorn and granian are measured where they
 are installed (.venv/bin/pip install uvicorn granian); the shop does not need them.
 """
@@ -100,7 +100,8 @@ class ServerStack(Stack):
 
 
 def measure(server: str, log: IO[bytes]) -> dict[str, Any]:
-    """Every figure of one server; milliseconds are the longest anybody else waited, None is dead.
+    """Every figure of one server; in milliseconds, how long any other client waited at
+    most; None: the server did not answer.
 
     Raises StackError when it does not start.
     """

@@ -14,7 +14,7 @@ from random import Random
 
 from loadtest.load.plan import CONSTANT
 
-#: The longest sleep, in seconds: so soon it is noticed that the run has ended.
+#: The longest sleep, in seconds: the end of the run is noticed within it.
 NAP = 0.1
 
 
@@ -24,7 +24,7 @@ def offsets(
     """Seconds from the start to each arrival, endlessly, for one of several worker processes.
 
     rate    arrivals per second of all workers together
-    kind    EXPONENTIAL: a Poisson process, arrivals at random that know nothing of each other;
+    kind    EXPONENTIAL: a Poisson process: random arrivals, independent of each other;
             CONSTANT: one every 1 / rate seconds
     share   which of `shares` workers this is: together they make `rate`
     """
@@ -43,7 +43,7 @@ class OpenModel:
     """Starts a purchase at each arrival and never waits for one.
 
     cap          the most purchases under way; whoever arrives above it is turned away, and a run
-                 with one of those measured something else than its rate
+                 in which that happened did not measure its rate
     clock        seconds, monotonic
     sleep        waits so many seconds, and lets purchases go on meanwhile
     spawn        runs a function beside this one

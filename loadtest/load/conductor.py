@@ -25,7 +25,7 @@ SILENCE = 15.0
 #: Seconds at most for which buyers go on coming after the measurement, until those who came in it
 #: are answered: without a queue behind them they would be served sooner than others.
 COOL_DOWN = 10.0
-#: What the part is called that makes the load.
+#: The name of the part that makes the load.
 LOCUST = "Locust"
 
 

@@ -17,8 +17,8 @@ from loadtest.stack.client import Shop
 SETTLED_WITHIN = 30.0
 #: How many products' orders are asked for at a time.
 AT_ONCE = 4
-#: Answers after which nothing was sold. A buyer who had no others got nothing, and is none of the
-#: verdict's business, unless there is an order for it: nobody is known to have asked for it.
+#: Answers that say that nothing was sold. A buyer who had no others is left out of the verdict; an
+#: order with its key is then one that nobody asked for.
 REFUSED = frozenset({"busy", "lost", "unavailable", "throttled"})
 #: The worst first.
 WORST = ("oversold", "undersold", "deadlock", "unknown", "exact")
@@ -113,7 +113,7 @@ def _together(judgements: Sequence[Judgement], reports: Sequence[dict[str, Any]]
     wrong = [one for one in reports if one["asked"] != one["orders"] + one["left"]]
     verdict = worst.verdict if worst else "unknown"
     why = worst.why if worst else "nobody bought anything"
-    if wrong and verdict == "exact":  # the judge was asked of those products alone that were bought
+    if wrong and verdict == "exact":  # the judge saw only the products that somebody tried to buy
         verdict, why = "unknown", f"{wrong[0]['product']}: its stock changed, and nobody bought it"
     return {
         "initial_stock": asked,

@@ -85,7 +85,7 @@ class Share:
         self.under_way[who, number] = began
         try:
             sale = self.purchases.buy(client, product, who, number, intended)
-            self.new.append(sale)  # to the list of now: a batch may have taken the one of before
+            self.new.append(sale)  # to the present list: a batch may have taken the one before it
         finally:
             del self.under_way[who, number]
 
@@ -157,7 +157,7 @@ class Arrivals(User):
         gevent.sleep(DRAIN * 2)
 
     def _connection(self, number: int) -> Client:
-        """Another one to the node of this arrival."""
+        """A new connection, to the node of this arrival."""
         assert share is not None
         one = Client(self.environment)
         one.client.base_url = share.plan.hosts[number % len(share.plan.hosts)]

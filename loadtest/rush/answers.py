@@ -1,4 +1,4 @@
-"""The requests of one buyer: what Locust counts of them, and no machine but the shop."""
+"""The requests of one buyer: how Locust counts them, and that they reach the shop alone."""
 
 from __future__ import annotations
 

@@ -51,13 +51,13 @@ def shared(environment: Environment) -> dict[str, Any]:
     }
 
 
-def take(environment: Environment, told: Mapping[str, Any], *, own_target: str) -> None:
+def take(environment: Environment, message: Mapping[str, Any], *, own_target: str) -> None:
     """Take the master's options, in a worker. A --target of its own wins: on another machine the
     file may be in another folder."""
-    environment.host = told["host"]
+    environment.host = message["host"]
     options = vars(options_of(environment))
-    options.update(told["options"])
-    options["target"] = own_target or told["options"]["target"]
+    options.update(message["options"])
+    options["target"] = own_target or message["options"]["target"]
 
 
 def permissions(environment: Environment, buyers: int) -> list[str]:

@@ -103,13 +103,13 @@ class Control:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the last run is not over yet. Locust's master looks once a second whether its
-        workers have stopped; a run that began before its look would be stopped by it."""
+        """Whether the last run is not over yet. Locust's master checks once a second whether its
+        workers have stopped, and would stop a run that began before that check."""
         return self._stopping or self._ending
 
     def wait_for_the_end(self, seconds: float) -> bool:
         """Wait until the last run is over, and its workers are there again. Returns whether it is
-        over; what a worker does that does not answer is not waited for."""
+        over; a worker that does not answer is not waited for."""
         deadline = time.monotonic() + seconds
         while self.is_ending or not self._is_ready():
             if time.monotonic() > deadline:
@@ -120,7 +120,7 @@ class Control:
     def _is_ready(self) -> bool:
         runner = self.environment.runner
         if isinstance(runner, MasterRunner) and runner.state == STATE_STOPPING:
-            runner.check_stopped()  # it does that when a worker says something: none may be left
+            runner.check_stopped()  # Locust does it on a message; no worker may be left
         return (runner is None or runner.state != STATE_STOPPING) and self.gathering.has_all()
 
     def _watch(self, rush: Rush) -> None:
@@ -132,7 +132,7 @@ class Control:
             rush.gate.wait(RELEASE_TIMEOUT)
         rush.finished.wait(rush.deadline_s + 60)
         if rush.is_judged:
-            return  # it was stopped, and what Locust runs now is none of our business
+            return  # it was stopped: what Locust runs now may be another rush
         conclude(self.environment, rush)
         self._end_the_run(stay=self.options.stay and not self.gathering.refusal())
 

@@ -38,16 +38,16 @@ class Gathering(Protocol):
         """
 
     def release(self) -> None:
-        """Let the buyers of the rush buy who are there."""
+        """Release the buyers of the rush who have arrived."""
 
     def close(self) -> None:
         """End the rush: report what was asked and not answered."""
 
     def stopping(self) -> None:
-        """The run is stopped in the middle of a rush: notice whether that is for a lost worker."""
+        """The run is stopped in the middle of a rush: check whether a lost worker is the reason."""
 
     def has_all(self) -> bool:
-        """Whether all processes of the last rush are there, but for those that were lost."""
+        """Whether all processes of the last rush are connected, except those that were lost."""
         ...
 
     def refusal(self) -> str:

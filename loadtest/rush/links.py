@@ -1,6 +1,6 @@
 """The messages of Locust's master and its workers, as the gathering of buyers uses them.
 
-Only this module, of those that gather buyers, knows Locust's runners: the others run without it.
+Of the modules that gather buyers this one alone uses Locust's runners: the others run without them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class MasterLink:
         return client is not None and client.state == STATE_MISSING
 
     def has(self, id: str) -> bool:
-        """Whether a worker is there, as far as Locust knows."""
+        """Whether a worker is connected, as far as Locust knows."""
         return id in self.runner.clients and not self.is_missing(id)
 
     def drop(self, id: str) -> None:
@@ -108,8 +108,8 @@ class WorkerLink:
         self.runner.register_message(kind, lambda environment, msg, **_: hear(msg.data))
 
     def send(self, kind: str, data: dict[str, Any]) -> None:
-        """Send a message. Where the master is gone nobody hears it; Locust ends this process after
-        a minute."""
+        """Send a message. Where the master is gone the message is lost; Locust ends this process
+        after a minute."""
         try:
             self.runner.send_message(kind, data)
         except RPCError as error:

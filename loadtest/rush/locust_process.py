@@ -73,7 +73,7 @@ class Buyers:
 
     @property
     def pid(self) -> int | None:
-        """Of Locust while it runs."""
+        """The pid of Locust; None while it does not run."""
         return None if self._process.process is None else self._process.process.pid
 
     def start(self) -> None:

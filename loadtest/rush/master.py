@@ -29,12 +29,12 @@ logger = logging.getLogger("loadtest")
 LEAD = 0.05
 #: How often each clock is compared before the release, and seconds for one answer.
 COMPARISONS, ANSWER_TIMEOUT = 5, 10.0
-#: Seconds between two looks whether every worker is there.
+#: Seconds between two checks that every worker is connected.
 LOOK_EVERY = 0.3
 #: A worker that is lost in mid-rush: seconds for what its buyers had asked for to be done in the
 #: shop, and seconds for the other buyers to get their answers.
 SETTLE, SETTLE_AT_MOST = 3.0, 8.0
-#: Seconds for the workers to say what was asked and never answered.
+#: Seconds for the workers to report the requests that were never answered.
 COLLECT_TIMEOUT = 5.0
 
 
@@ -43,7 +43,7 @@ class WorkerLost(ShopUnreachable):
 
 
 class Link(Protocol):
-    """How messages come and go: links.MasterLink, or a test's."""
+    """Sends and receives messages: links.MasterLink, or a test's."""
 
     ids: list[str]
 
@@ -88,7 +88,7 @@ class Workers:
             id: Member(id, Share(rush.buyers, first, of)) for first, id in enumerate(self.link.ids)
         }
         self._wait_for_listeners()
-        told = {
+        message = {
             "rush": rush.id,
             "buyers": rush.buyers,
             "of": of,
@@ -97,12 +97,12 @@ class Workers:
             **self.options(),
         }
         for member in self.present:
-            self.link.send(member.id, wire.ANNOUNCE, {**told, "first": member.share.first})
+            self.link.send(member.id, wire.ANNOUNCE, {**message, "first": member.share.first})
         gevent.spawn(self._look_after, rush)
 
     def _wait_for_listeners(self) -> None:
         """Wait until every worker answers. One that has just connected does not listen yet, and
-        Locust throws away what it is sent till then. Raises WorkerLost."""
+        Locust drops the messages that reach it before that. Raises WorkerLost."""
         deadline = time.monotonic() + ANSWER_TIMEOUT
         while silent := [member for member in self.members.values() if not member.answers]:
             if time.monotonic() > deadline:
@@ -119,7 +119,7 @@ class Workers:
         gevent.spawn(self._release, self.rush)
 
     def _release(self, rush: Rush) -> None:
-        """Compare the clocks, which also shows that everybody is there, and set the moment."""
+        """Compare the clocks, which also shows that every worker answers, and set the moment."""
         for _ in range(COMPARISONS):
             if not self._ask_all(rush):
                 return
@@ -172,12 +172,12 @@ class Workers:
         at = self.rush.released_at
         return {"locust_workers": [m.figures(at) for m in self.members.values()]}
 
-    # What the workers say.
+    # Messages of the workers.
 
     def _listener(
         self, hear: Callable[[Member, Rush, dict[str, Any]], None]
     ) -> Callable[[str, dict[str, Any]], None]:
-        """Messages of an earlier rush, or of a worker that is none of this one's, are ignored."""
+        """Messages of an earlier rush, or of a worker without a part in this one, are ignored."""
 
         def listen(id: str, data: dict[str, Any]) -> None:
             member, rush = self.members.get(id), self.rush
@@ -207,7 +207,7 @@ class Workers:
     def _clock(self, member: Member, rush: Rush, message: dict[str, Any]) -> None:
         member.hear(message, received=time.monotonic(), machine=self._machine)
 
-    # Whether they are there.
+    # Lost workers.
 
     def _look_after(self, rush: Rush) -> None:
         """Until the rush is over, notice a worker that is lost."""
@@ -224,8 +224,8 @@ class Workers:
         return self.link.reach(member.id, wire.CLOCK, data)
 
     def _lose(self, rush: Rush, member: Member, why: str) -> None:
-        """Go on without a worker: before the release nobody is released, after it its buyers have
-        no answer."""
+        """Give a worker up. Before the release that ends the rush; after it, its buyers count as
+        unanswered."""
         member.lost = True
         self.link.drop(member.id)
         count = len(member.share.numbers)
@@ -255,7 +255,7 @@ class Workers:
     # Messages.
 
     def _wait(self) -> None:
-        """Wait until a worker says something, or a little."""
+        """Wait for a message of a worker, at most 0.1 s."""
         self._heard.clear()
         self._heard.wait(0.1)
 

@@ -12,8 +12,8 @@ from loadtest.rush.clock import Clock
 from loadtest.rush.crowd import Share
 from loadtest.rush.measure import Interval
 
-#: How many times in a row a worker's connection has to be gone. ZeroMQ makes a broken one again
-#: within a tenth of a second.
+#: A worker is lost when its connection was gone so many times in a row. ZeroMQ restores a broken
+#: one within a tenth of a second.
 MISSES = 3
 
 
@@ -26,10 +26,10 @@ class Member:
     clock      its clock, compared with the master's
     shares     whether it is known to have the same clock as the master
     arrived    how many of its buyers are at the barrier
-    answers    how often it said what its clock is
+    answers    how often it has sent its clock
     misses     how many times in a row it could not be reached
     lost       whether it is gone for good
-    collected  whether it said what its other buyers had asked
+    collected  whether it has reported the requests that were never answered
     """
 
     id: str

@@ -46,7 +46,7 @@ def _add_what_our_shop_takes(parser: LocustArgumentParser, host: str) -> None:
 
 
 def _add_what_no_form_may_set(parser: LocustArgumentParser) -> None:
-    """Paths, addresses and secrets: the web UI neither shows nor takes them (rush_form.parse)."""
+    """Paths, addresses and secrets: the web UI neither shows nor takes them (form.parse)."""
     parser.add_argument(
         "--target",
         default="",

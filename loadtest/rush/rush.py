@@ -22,7 +22,7 @@ from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import Count, match, scope
 from loadtest.target.target import Target
 
-#: What the events of a buyer have of an answer.
+#: The fields of an answer that are recorded in a buyer's event.
 SAID = ("order", "replayed", "fence", "sold_in", "error")
 
 
@@ -46,7 +46,7 @@ class Rush:
     begun: bool = False
     stopped: bool = False
     released_at: float = 0.0
-    #: Of how many buyers a last answer is waited for.
+    #: How many buyers' last answers are awaited.
     awaited: int = 0
     replies: dict[str, Reply] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
@@ -88,13 +88,13 @@ class Rush:
             self.begin()
 
     def begin(self) -> None:
-        """Let everybody buy who is there, once."""
+        """Release the buyers who have arrived, once."""
         if not self.begun and not self.gate.is_set():
             self.begun = True
             self.gathering.release()
 
     def released(self, at: float) -> None:
-        """Everybody who is there is released at this moment of the monotonic clock."""
+        """The buyers who have arrived are released at this moment of the monotonic clock."""
         self.released_at = at
         self.awaited = self.arrived
         self.gate.set()
@@ -132,11 +132,11 @@ class Rush:
             self.finished.set()
 
     def rest(self, requests: list[Request]) -> None:
-        """This is what buyers without a last answer have asked."""
+        """Add the requests of buyers without a last answer."""
         self.requests += requests
 
     def close(self) -> None:
-        """Nobody asks any more, and what was asked and not answered is known after that."""
+        """End the requests. After that, those that were not answered are known."""
         self.gathering.close()
 
     def write(self, path: str) -> None:

@@ -99,7 +99,7 @@ class Guard:
 
 
 def _is_opened(environ: WSGIEnvironment) -> bool:
-    """Whether somebody follows a link to Locust: the page with the link can read nothing of it."""
+    """Whether this is a click on a link to Locust, whose page cannot read the answer."""
     wanted = {"HTTP_SEC_FETCH_MODE": "navigate", "HTTP_SEC_FETCH_DEST": "document"}
     return environ["REQUEST_METHOD"] == "GET" and all(
         environ.get(header) == value for header, value in wanted.items()

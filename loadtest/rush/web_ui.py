@@ -15,7 +15,7 @@ from loadtest.rush.options import strategy_names
 from loadtest.rush.secret import secret
 from loadtest.rush.web_guard import Guard
 
-#: Of the last run, what GET /runs/state says: it is asked twice a second.
+#: The fields of the last run in GET /runs/state, which pages ask for twice a second.
 SHORT = ("sale", "lock", "verdict", "stopped", "error")
 #: Bytes of a form.
 LARGEST_FORM = 16 * 1024

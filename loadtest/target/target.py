@@ -71,7 +71,7 @@ class Target:
         self.host = host.rstrip("/")
 
     def open(self, stock: int) -> None:
-        """Put `stock` units up for sale. Orders of before may stay: they are not counted."""
+        """Put `stock` units up for sale. Earlier orders may stay: they are not counted."""
         raise NotImplementedError
 
     def prepare(self, buyer: Buyer) -> None:

@@ -145,7 +145,7 @@ class Lanes:
 
     def __init__(self, others: int) -> None:
         connections = settings.SHOP_DB_POOL or WITHOUT_POOL
-        # What the holders keep, the rest can not have.
+        # Connections that the holders keep are not free for the rest.
         self.holders = Lane("holder", max(1, connections * 3 // 4), keeps=True)
         self.database = Lane("database", connections)
         self.others = Lane("other", others)

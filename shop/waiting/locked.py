@@ -27,7 +27,7 @@ def under_redis_lock(strategy: Strategy) -> sell_under | None:
 
 
 def async_redis_lock(attempt: Attempt) -> AsyncRedisLock:
-    """`redis_lock` for an event loop. Both exclude each other."""
+    """`redis_lock` for an event loop. Both take the same lock."""
     return AsyncRedisLock(
         async_locks_client(),
         attempt.lock_name,

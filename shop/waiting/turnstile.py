@@ -1,4 +1,4 @@
-"""Lets a crowd in by and by, so that the event loop has time for everything else in between."""
+"""Admits many tasks in batches, so that the event loop has time for everything else in between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Turnstile:
     5,000 requests that come at once would otherwise keep the loop for seconds: nobody would read
     what Redis answers until all have asked, and each of them would take its silence for an outage.
 
-    between  one round trip to whom those who pass ask; an error of it holds nobody up
+    between  one round trip to whom those who pass ask; its errors are ignored
     """
 
     def __init__(self, at_once: int, between: Callable[[], Awaitable[object]]) -> None:

@@ -17,7 +17,7 @@ class Answer(WSGITask):
     """The answer of the application."""
 
     def get_environment(self) -> dict[str, Any]:
-        """As in WSGI; `shop.stopping` says whether the node is on its way out."""
+        """As in WSGI; `shop.stopping` says whether the node is stopping."""
         environ: dict[str, Any] = super().get_environment()
         environ["shop.stopping"] = self.channel.server.stopping
         return environ

@@ -12,9 +12,9 @@ class Loop(dict[int, Any]):
     """waitress's map of file descriptors to channels, and the poll over it.
 
     waitress's own loop asks every channel before every poll what it waits for: with 1,500 silent
-    connections that takes 5 ms a request. This one remembers. A channel changes its mind only in
-    three cases: after an event of its own; while a thread answers it, so those in flight are asked
-    again each time; and by the clock, for which there is ask_all().
+    connections that takes 5 ms a request. This one remembers. What a channel waits for changes in
+    three cases alone: after an event of its own; while a thread answers it, so those in flight are
+    asked again each time; and by the clock, for which there is ask_all().
     """
 
     def __init__(self) -> None:

@@ -53,11 +53,11 @@ class Server(BaseWSGIServer):
     # --- the end ----------------------------------------------------------------------------------
 
     def begin_to_stop(self) -> None:
-        """From now on answers say `Connection: close`, and who sends nothing is given LINGER."""
+        """From now on answers say `Connection: close`, and idle connections are given LINGER."""
         self.stopping_since = time.time()
 
     def accept_waiting(self) -> int:
-        """Accept everybody who has connected; how many that were."""
+        """Accept every connection in the kernel's queue. Returns how many there were."""
         first = before = self.accepted
         self.handle_accept()
         while self.accepted > before:
@@ -66,7 +66,7 @@ class Server(BaseWSGIServer):
         return self.accepted - first
 
     def close_listener(self) -> None:
-        """Accept nobody any more. The connections stay."""
+        """Stop accepting. Open connections stay."""
         self.accepting = False
         self.del_channel()
         self.socket.close()
@@ -134,7 +134,7 @@ class Server(BaseWSGIServer):
         return min(idle, key=Channel.worth, default=None)
 
     def _make_room(self) -> bool:
-        """Close the connection with which least is lost; whether there is one."""
+        """Close the connection whose end loses least. Returns whether there is one."""
         idlest = self._idlest()
         if idlest is None:
             return False

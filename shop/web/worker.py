@@ -113,8 +113,8 @@ class WaitressWorker(Worker):
             self._turn(0.1)
 
     def _close_listeners(self, began: float) -> None:
-        """Accept everybody who has connected, then close. Nobody else gets in meanwhile, where
-        handshakes can be stopped; elsewhere new ones come in for LINGER at most."""
+        """Accept every connection in the kernel's queue, then close. Where handshakes can be
+        stopped, new ones are kept out meanwhile; elsewhere they come in for LINGER at most."""
         is_last = is_youngest(self.age)
         close_at = began + HANDSHAKE
         while True:
