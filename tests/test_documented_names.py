@@ -1,0 +1,178 @@
+"""Every command, option, setting, file and name that the documents show is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import django
+import pytest
+from django.core.management import find_commands
+
+from loadtest.commands.arguments import COMMANDS, parse
+from loadtest.expected import EXPECTED
+from loadtest.tests.checkout import files
+from tests.locked import ROOT
+
+FILES = files(ROOT)
+#: Without those that speak of other code: earlier versions, generated cells, a library.
+PAGES = [
+    ROOT / name
+    for name in FILES
+    if name.endswith(".md")
+    and name not in {"CHANGELOG.md", "docs/faults.md", "assets/vendor/README.md"}
+]
+#: Folders that commands make.
+MADE = ("results/", "var/", "workshop/mine/", "mine/")
+#: What stands for a name of the reader's.
+PLACEHOLDER = re.compile(r"^[A-Z]+$")
+
+
+def code(text: str) -> str:
+    """The parts of a page that are set as code, one a line."""
+    fenced = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return "\n".join([*fenced, *re.findall(r"^ {4}(\S.*)$", rest, re.MULTILINE),
+                      *re.findall(r"`([^`]+)`", rest)])  # fmt: skip
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def manage_commands() -> set[str]:
+    found = set()
+    for folder in ("core/management", "contrib/auth/management", "contrib/staticfiles/management"):
+        found |= set(find_commands(str(Path(django.__file__).parent / folder)))
+    return found | set(find_commands(str(ROOT / "shop/management")))
+
+
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+
+
+def commands_that_are_not_there(text: str) -> Iterator[str]:
+    """The commands in a page that make, manage.py or Python would not find."""
+    shown = code(text)
+    for target in re.findall(r"(?:^|\s)make ([a-z][\w-]*)", shown):
+        if target not in make_targets():
+            yield f"make {target}"
+    for name in re.findall(r"manage\.py ([a-z]\w*)", shown):
+        if name not in manage_commands():
+            yield f"manage.py {name}"
+    for name in re.findall(r"python3? -m ([a-z]\w*(?:\.\w+)+|loadtest|workshop)", shown):
+        if not is_module(name):
+            yield f"python -m {name}"
+
+
+def arguments(text: str) -> Iterator[list[str]]:
+    """The words of every command of loadtest in a page."""
+    shown = code(text)
+    for command, _, quoted, plain in re.findall(
+        r"make ([a-z-]+) ARGS=(?:(['\"])(.*?)\2|(\S+))", shown
+    ):
+        if command in COMMANDS:
+            yield [command, *shlex.split(quoted or plain)]
+    for line in re.findall(r"python -m loadtest ([a-z][^\n#]*)", shown):
+        yield shlex.split(line)
+
+
+def names_that_are_not_there(words: list[str]) -> list[str]:
+    """The strategies and faults among the words of a command that nobody knows."""
+    faults = {fault for row in EXPECTED.values() for fault in row}
+    known: dict[str, set[str]] = {"--lock": set(EXPECTED) | {"mine"}, "--fault": faults}
+    return [
+        name
+        for option, value in pairwise(words)
+        if option in known
+        for name in value.split(",")
+        if name not in known[option] and not PLACEHOLDER.match(name)
+    ]
+
+
+def paths_that_are_not_there(text: str) -> Iterator[str]:
+    """The files in a page, each alone or as `file::name`, that the repository does not have. A path
+    may leave out the folders above."""
+    for path, name in re.findall(
+        r"^([a-z](?:[\w.-]*/)+[\w.-]*)(?:::(\w+))?$", code(text), re.MULTILINE
+    ):
+        if path.startswith(MADE):
+            continue
+        found = [each for each in FILES if f"/{path}" in f"/{each}"]
+        if not found:
+            yield path
+        elif name and name not in defined(ROOT / found[0]):
+            yield f"{path}::{name}"
+
+
+def defined(path: Path) -> set[str]:
+    """The functions and classes of a file."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
+
+
+def settings_that_are_not_there(text: str) -> set[str]:
+    """The variables of the environment in a page that no code and no configuration has."""
+    return set(re.findall(r"\b(?:SHOP|WEB|LOCUST|REDIS|REDLOCK)_[A-Z_]+\b", text)) - variables()
+
+
+@cache
+def variables() -> set[str]:
+    """What looks like a variable of the environment, in whatever is no page and no test."""
+    names = [
+        name
+        for name in FILES
+        if not name.endswith((".md", ".png", ".lock")) and "tests/" not in name
+    ]
+    found = (re.findall(r"\b[A-Z]+_[A-Z_]+\b", (ROOT / name).read_text()) for name in names)
+    return {word for words in found for word in words}
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_command_file_and_setting_of_a_page_is_there(page: Path) -> None:
+    text = page.read_text()
+    assert list(commands_that_are_not_there(text)) == []
+    assert list(paths_that_are_not_there(text)) == []
+    assert settings_that_are_not_there(text) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_option_of_a_page_is_one_of_its_command(page: Path) -> None:
+    for words in arguments(page.read_text()):
+        given = ["README.md" if word == "FILE" else word for word in words]
+        try:
+            parse(given, "")
+        except SystemExit:
+            pytest.fail(f"{' '.join(words)}: not what the command takes")
+        assert names_that_are_not_there(words) == [], " ".join(words)
+
+
+def test_what_is_not_there_is_found() -> None:
+    text = """Type `make dmo`, `manage.py migrat`, `make demo ARGS="--lock radis --fault pause"`.
+
+```sh
+python -m loadtest.commands.rush_form
+SHOP_LOCK_PATIENCE=1 make lint
+```
+
+Read `shop/hands.py`, `shop/views.py::bye` and `tests/test_documented_names.py::page_id`.
+"""
+    assert sorted(commands_that_are_not_there(text)) == [
+        *("make dmo", "manage.py migrat", "python -m loadtest.commands.rush_form")
+    ]
+    assert list(paths_that_are_not_there(text)) == [*("shop/hands.py", "shop/views.py::bye")]
+    assert settings_that_are_not_there(text) == {"SHOP_LOCK_PATIENCE"}
+    ((words),) = arguments(text)
+    assert names_that_are_not_there(words) == ["radis"]
+    with pytest.raises(SystemExit):
+        parse(words, "")  # demo makes no faults
