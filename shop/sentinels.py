@@ -98,5 +98,5 @@ class _Discovery(SentinelConnectionPoolProxy):
             self.master_address = address
             pool = self.connection_pool_ref()
             if pool is not None:
-                pool.disconnect(inuse_connections=False)  # idle ones lead to the master of before
+                pool.disconnect(inuse_connections=False)  # idle ones lead to the old master
         return address

@@ -22,7 +22,7 @@ LONGEST_CLOSE_MS = 20_000
 def restock(*, product: str, amount: int, lock: str | None = None) -> Sale:
     """Close the product's open sale, if there is one, and open a new one with `amount` units.
 
-    Sales and orders of before stay as they are. A product that does not exist yet is made. `lock`
+    Earlier sales and orders stay as they are. A product that does not exist yet is made. `lock`
     names the strategy that the units will be sold under, where that is known: they are put where it
     sells them from, which otherwise the first buyer does. Without it that is the server's own,
     except in a demo, where each buyer chooses.

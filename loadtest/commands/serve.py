@@ -6,7 +6,6 @@ import os
 import secrets
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from rich.console import Console
 
 from loadtest.commands.run import Progress, Setting, allow_files, require_known
 from loadtest.rush.locust_process import Buyers, new_token
+from loadtest.stack.manage import manage
 from loadtest.stack.stack import ROOT, Stack, StackError
 from servers.embedded import VAR
 from servers.ports import free_port
@@ -85,20 +85,9 @@ def make_admin(stack: Stack) -> str:
     if os.environ.get("DATABASE_URL"):
         return ""
     password = secrets.token_urlsafe(9)
-    done = subprocess.run(
-        [
-            *(sys.executable, "manage.py", "createsuperuser", "--no-input"),
-            *("--username", ADMIN, "--email", ""),
-        ],
-        cwd=ROOT,
-        env={**stack.nodes[0].environment, "DJANGO_SUPERUSER_PASSWORD": password},
-        stdin=subprocess.DEVNULL,
-        stdout=stack.log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    if done.returncode:
-        raise StackError(f"the admin's user could not be made; see {stack.log.name}")
+    environment = {**stack.nodes[0].environment, "DJANGO_SUPERUSER_PASSWORD": password}
+    words = ("createsuperuser", "--no-input", "--username", ADMIN, "--email", "")
+    manage(*words, environment=environment, log=stack.log)
     return password
 
 

@@ -57,7 +57,7 @@ class DbFailover(Fault):
         self.way = self._proxy(self.first)
         url = f"postgresql://postgres@{self.way.address}{database}"
         testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=POOL)
-        testbed.nodes[VICTIMS].stop_settling()  # it would settle into the database of before
+        testbed.nodes[VICTIMS].stop_settling()  # it would settle into the old database
 
     def enter(self, trial: Trial) -> None:
         first = trial.ask_once("early")

@@ -44,7 +44,7 @@ class UnknownCommit(Fault):
             rule.cancel()
             committed += dropped and victim.first == "unknown" and len(before) == 1
             trial.send(victim, VICTIMS).join(20)
-            # It sells at once where the COMMIT did not happen; a replay shows the row of before.
+            # It sells at once where the COMMIT did not happen; a replay shows the earlier row.
             replayed += victim.replayed and before == [victim.reply.order]
         self.committed[trial.lock], self.replayed[trial.lock] = committed, replayed
         if committed < STOCK:

@@ -134,7 +134,7 @@ def _replayed_after_refusals(record: Record) -> list[tuple[str, str]]:
     for key, asked in record.requests_of.items():
         for place, request in enumerate(asked):
             if request.replayed and all(before.type == "fail" for before in asked[:place]):
-                what = f"{key} was only ever refused, and then answered with its order of before"
+                what = f"{key} was only ever refused, and then answered with an earlier order"
                 found.append((key, what))
                 break
     return found

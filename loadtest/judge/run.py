@@ -109,7 +109,7 @@ def no_answer(run: Mapping[str, Any]) -> int:
 
 
 class Rushed(TypedDict):
-    """A shop of somebody's own, in the rush of `python -m loadtest target`.
+    """A shop of your own, in the rush of `python -m loadtest target`.
 
     file        the name of the file that says how it is bought from
     host        its address
@@ -157,7 +157,7 @@ class Run(TypedDict, total=False):
     requests           each single request, a buyer's first and those that asked again
     grown              of growth: the memory, the threads and the processors that it took
     stock_left         None where the target shows no stock; then so is lost_updates
-    target             the file of a shop of somebody's own; `lock` is the shop's name then
+    target             the file of a shop of your own; `lock` is the shop's name then
     judged             of a rush: what the verdict is based on
     not_judged         of a rush: what it says nothing of
     locust_workers     the processes that the buyers were in, where there are several

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import IO
 
 from loadtest.stack.environment import PLAIN, inherited
-from loadtest.stack.node import StackError
+from loadtest.stack.manage import manage
 from servers import embedded
 from servers.embedded import ROOT
 
@@ -40,17 +38,7 @@ def create(progress: Callable[[str], None], *, log: IO[bytes]) -> str:
 
 def migrate(environment: Mapping[str, str], *, log: IO[bytes]) -> None:
     """Run `manage.py migrate`. Raises StackError where it fails."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", "migrate", "--no-input", "--verbosity", "0"],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    if done.returncode:
-        raise StackError(f"manage.py migrate failed; see {log.name}")
+    manage("migrate", "--no-input", "--verbosity", "0", environment=environment, log=log)
 
 
 def _digest_of_migrations() -> str:

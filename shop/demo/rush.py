@@ -33,7 +33,7 @@ STOP_TIMEOUT = 15.0
 BEGINNING = 5.0
 #: Seconds for which a Locust that does not answer is taken to be busy with that rush.
 BUSY = 30.0
-#: Milliseconds between two looks at Locust, whoever asks and however often.
+#: Milliseconds between two requests to Locust, however many pages ask.
 LOOK_EVERY_MS = 500
 #: Seconds until a rush that nobody looks at is forgotten.
 KEPT = 600

@@ -31,7 +31,7 @@ def timeout() -> float:
 
 
 def kept() -> int:
-    """Seconds after which Redis forgets a round that nobody goes on with."""
+    """Seconds after which Redis forgets a round that nobody continues."""
     return max(600, round(2 * timeout()))
 
 

@@ -108,7 +108,7 @@ class Node:
         return self._server.process
 
     def processes(self) -> list[psutil.Process]:
-        """The master and its workers; equal to those of before if none was restarted."""
+        """The master and its workers; equal to the earlier ones if none was restarted."""
         master = psutil.Process(self.process.pid)
         return [master, *master.children(recursive=True)]
 

@@ -64,5 +64,5 @@ class Command(BaseCommand):
         if seen.owner is not None:
             self.stdout.write(
                 f"{seen.owner} holds the lock, for {seen.left:.1f} s unless it is renewed, with a "
-                "fence of before: its purchase is refused, and those after it are sold"
+                "fence from before: its purchase is refused, and those after it are sold"
             )

@@ -13,7 +13,7 @@ from shop.stock import restock as open_sale
 
 
 class Command(BaseCommand):
-    help = "Open a new sale of a product. Sales and orders of before stay as they are."
+    help = "Open a new sale of a product. Earlier sales and orders stay as they are."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--product", default=DEMO_PRODUCT, help="default: %(default)s")
