@@ -7,8 +7,7 @@ import os
 import random
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from math import ceil
+from dataclasses import asdict
 from statistics import median
 from typing import Any, cast
 
@@ -18,59 +17,22 @@ from loadtest.commands.run import Output, output, require_known
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Summary
 from loadtest.load import process, products
+from loadtest.load.chosen import LOCKS, Chosen
 from loadtest.load.figures import Measured, figures
 from loadtest.load.judging import judged
 from loadtest.load.load_run import LoadRun
-from loadtest.load.plan import Demand, Plan
+from loadtest.load.plan import Plan
 from loadtest.report import load_page, load_table
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.stack.client import Strategy
-from loadtest.stack.stack import Stack, StackError
+from loadtest.stack.stack import Stack
 from servers import embedded
 
-#: Without --lock: no lock, then three that are exact and wait in different places.
-LOCKS = ("none", "row-lock", "conditional", "redis")
-#: Threads of a worker in the open model, and the most that the closed one gives it.
-THREADS, MOST_THREADS = 100, 500
 #: Connections to PostgreSQL that all nodes may keep: it has 400.
 CONNECTIONS = 300
 #: Where Locust computes for more than this share of the time, its own limit is what was measured.
 SATURATED = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen(Demand):
-    """What is loaded, and how.
-
-    stock    units of each product
-    workers  processes of each node
-    threads  of each worker; 0: enough for the clients of the closed model, else THREADS
-    """
-
-    locks: Sequence[str] = LOCKS
-    stock: int = 20_000
-    products: int = 1
-    nodes: int = 2
-    workers: int = 2
-    threads: int = 0
-    rounds: int = 1
-
-    def __post_init__(self) -> None:
-        if self.stock < 1:
-            raise StackError("nothing is sold from an empty shop: give --stock 1 or more")
-        if not self.arrivals_per_second and self.clients < self.locust_workers:
-            raise StackError(
-                f"{self.clients} clients cannot be shared by {self.locust_workers} processes: give "
-                "fewer --locust-workers"
-            )
-
-    @property
-    def threads_each(self) -> int:
-        """Threads of each worker. A node's clients may all meet the same one."""
-        if self.threads or self.arrivals_per_second:
-            return self.threads or THREADS
-        return min(MOST_THREADS, max(1, ceil(self.clients / self.nodes)))
 
 
 def chosen(given: argparse.Namespace) -> Chosen:

@@ -234,7 +234,7 @@ class Summary(TypedDict, total=False):
     median_s  of bench: the median of each
     redis_to  of bench: the median ratio of `redis` to each, round by round
     target    of target: whose shop it was; `nodes`, `workers` and `threads` are 0 there
-    load      of load: what was asked for (commands/load.py: Chosen)
+    load      of load: what was asked for (load/chosen.py: Chosen)
     medians   of load: by strategy, the medians over the rounds of the figures in its table
     """
 

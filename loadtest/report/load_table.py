@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from loadtest.judge.run import Summary
+from loadtest.load.chosen import Chosen
 from loadtest.load.load_run import LoadRun
 from loadtest.report import tables as report
 
@@ -191,29 +193,12 @@ def others(summary: Summary) -> str:
     return f"other programs took {min(known):.0%} to {max(known):.0%} of the processors; "
 
 
-#: Fields of what was asked, their options, and where an option is not shown.
-OPTIONS = {
-    "clients": 64,
-    "arrivals_per_second": 0.0,
-    "arrivals": "exponential",
-    "seconds": 10.0,
-    "stock": 20_000,
-    "hold_ms": 0,
-    "products": 1,
-    "nodes": 2,
-    "workers": 2,
-    "threads": 0,
-    "rounds": 1,
-    "locust_workers": 0,
-}
-
-
 def command(summary: Summary) -> str:
     """The command that measures the same again."""
     asked = summary["load"]
     words = [f"--lock {','.join(asked['locks'])}"]
-    for name, usual in OPTIONS.items():
-        if asked[name] != usual:
+    for name, usual in asdict(Chosen()).items():
+        if name not in {"locks", "skew"} and asked[name] != usual:
             value = asked[name] if isinstance(asked[name], str) else f"{asked[name]:g}"
             words.append(f"--{name.replace('_', '-')} {value}")
     if asked["products"] > 1:

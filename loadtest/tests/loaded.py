@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from loadtest.commands.load import Chosen, conclusion, medians
+from loadtest.commands.load import conclusion, medians
 from loadtest.judge.run import Summary
+from loadtest.load.chosen import Chosen
 from loadtest.load.figures import Measured, Sale, Window, figures
 
 MACHINE = {"cpus": 2, "python": "3.12.1", "postgres": "18.0", "redis": "Valkey 9.1"}

@@ -15,6 +15,7 @@ from loadtest.commands import load, readme
 from loadtest.commands.arguments import parse
 from loadtest.load import plan as plans
 from loadtest.load import process
+from loadtest.load.chosen import THREADS, Chosen
 from loadtest.load.figures import Measured, Window
 from loadtest.load.plan import Plan
 from loadtest.report import load_page, load_table
@@ -22,7 +23,7 @@ from loadtest.stack.stack import ROOT, StackError
 from loadtest.tests.loaded import run_of, summary_of, usual
 
 
-def chosen(*words: str) -> load.Chosen:
+def chosen(*words: str) -> Chosen:
     return load.chosen(parse(["load", *words], ""))
 
 
@@ -34,12 +35,12 @@ def test_what_is_asked_for_is_what_is_loaded() -> None:
         *("--arrivals-per-second", "120", "--arrivals", "constant", "--cap", "300"),
         *("--warm-up", "0", "--hold-ms", "20"),
     )
-    assert asked == load.Chosen(
+    assert asked == Chosen(
         locks=["redis", "row-lock"], clients=8, seconds=2.5, stock=50, products=100, skew=0.9,
         nodes=4, workers=1, threads=7, rounds=3, locust_workers=2, seed=5,
         arrivals_per_second=120.0, arrivals="constant", cap=300, warm_up=0.0, hold_ms=20,
     )  # fmt: skip
-    assert chosen() == load.Chosen()
+    assert chosen() == Chosen()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_an_empty_shop_and_processes_without_clients_are_refused() -> None:
 
 def test_a_worker_has_threads_for_all_clients_of_its_node() -> None:
     assert chosen("--clients", "64", "--nodes", "2").threads_each == 32
-    assert chosen("--arrivals-per-second", "10").threads_each == load.THREADS
+    assert chosen("--arrivals-per-second", "10").threads_each == THREADS
     assert chosen("--threads", "3").threads_each == 3
 
 
@@ -177,7 +178,10 @@ def test_the_table_names_the_run_and_the_command_that_repeats_it() -> None:
 
 
 def test_the_command_under_a_table_asks_for_the_same_again() -> None:
-    summary = summary_of(run_of("none"), arrivals_per_second=350.0, rounds=3, stock=500, hold_ms=9)
+    summary = summary_of(
+        run_of("none"), arrivals_per_second=350.0, cap=300, warm_up=0.5, rounds=3, stock=500,
+        hold_ms=9, seed=7,
+    )  # fmt: skip
     words = load_table.command(summary).partition('ARGS="')[2].rstrip('"').split()
     again = chosen(*words)
     assert {name: getattr(again, name) for name in summary["load"]} == summary["load"]
