@@ -1,7 +1,7 @@
-"""How a node runs: gunicorn -c python:shop.gunicorn_conf shop.wsgi
+"""How a node runs: gunicorn -c python:shop.gunicorn_conf
 
 WEB_WORKERS x WEB_THREADS is the most purchases that a node has in flight, so it is the width of
-the race; both are shown with every result. What is no purchase has threads of its own (shop/web).
+the race; both are shown with every result. All other requests have threads of their own (shop/web).
 """
 
 from __future__ import annotations

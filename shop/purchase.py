@@ -35,7 +35,7 @@ class KeyHasBought(Exception):
 
 @dataclass(slots=True)
 class Attempt:
-    """One buyer's wish for one unit.
+    """A request to buy one unit.
 
     product  name of the product
     buyer    who buys
@@ -56,8 +56,8 @@ class Attempt:
 
     @property
     def lock_name(self) -> str:
-        """What its lock is called. Strategies do not share one: what one left behind is not
-        another's to trip over."""
+        """What its lock is called. Strategies do not share one: what one left behind does not
+        block another."""
         return f"{self.lock}:{self.product}"
 
     @property

@@ -145,7 +145,7 @@ class Trial:
 
     def outlast_ttl(self) -> None:
         """Wait until the victim was stopped for longer than its lock lives by itself, as measured
-        (for a lock without an end, the fault's ttl), and check that it was."""
+        (for a lock without a ttl, the fault's), and check that it was."""
         ttl = self.fault.ttl if self.lock_ttl is None else self.lock_ttl
         longest = self.entered_at + self.fault.ttl * LONGER
         time.sleep(max(0.0, min(longest, self.entered_at + ttl) - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Two nodes of the shop and what they need, started for one run and stopped after it."""
+"""The nodes of the shop and what they need, started for one run and stopped after it."""
 
 from __future__ import annotations
 
