@@ -50,8 +50,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "rollback": ('update(amount=F("amount") - 1)', "raise SoldOut from error"),
     "conditional": ("filter(amount__gt=0)",),
     "serializable": ("@until_it_fits", "ISOLATION LEVEL SERIALIZABLE"),
-    "buckets": ("random.choice(", 'update(amount=F("amount") - 1)'),
-    "skip-locked": ("skip_locked=True", "unsold.select_for_update().first()"),
+    "buckets": ("random.choice(", "SET amount = amount - 1 "),
+    "skip-locked": ("FOR UPDATE SKIP LOCKED", "unsold.select_for_update().first()"),
     "counter": ("= reserve(", "write=write_relative"),
     "reserve": ("promises.promise(attempt)", 'script("promise"'),
 }
