@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadtest.judge.evidence import EVIDENCE
+from loadtest.tests.late_plants import LATE, all_are_answered_at_the_end
 from loadtest.tests.plants import PLANTS, everybody_is_granted_the_lock_at_once
 from loadtest.tests.recorded import Plant, RecordedRush
 
@@ -25,6 +26,27 @@ def test_what_is_planted_in_a_rush_is_found_and_leaves_no_verdict(plant: Plant, 
     assert judged.verdict == "unknown"
     assert not rule or rule in judged.violations, judged.violations
     assert judged.why
+
+
+@pytest.mark.parametrize(
+    ("plant", "lock", "rule"), LATE, ids=[f"{plant.__name__}-{lock}" for plant, lock, _ in LATE]
+)
+def test_what_is_planted_under_any_strategy_is_found_and_leaves_no_verdict(
+    plant: Plant, lock: str, rule: str
+) -> None:
+    rush = RecordedRush(lock)
+    judged = rush.judged(**(plant(rush) or {}))
+    assert judged.verdict == "unknown"
+    assert rule in judged.violations, judged.violations
+    assert judged.why
+
+
+@pytest.mark.parametrize("lock", EVIDENCE)
+def test_a_rush_whose_answers_come_late_is_exact(lock: str) -> None:
+    rush = RecordedRush(lock)
+    all_are_answered_at_the_end(rush)
+    judged = rush.judged()
+    assert (judged.verdict, judged.findings) == ("exact", ())
 
 
 def test_a_sale_that_opens_with_twice_the_stock_is_oversold() -> None:
