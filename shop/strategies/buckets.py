@@ -28,7 +28,8 @@ def choose_a_bucket(attempt: Attempt) -> Stock:
     left = dict(filled.values_list("number", "amount"))
     if not left:
         return none_found(stock)
-    return replace(stock, amount=stock.amount + sum(left.values()), place=random.choice([*left]))
+    # The product's row has none then: what it had a statement ago was moved meanwhile.
+    return replace(stock, amount=sum(left.values()), place=random.choice([*left]))
 
 
 def take_one(attempt: Attempt, stock: Stock) -> None:

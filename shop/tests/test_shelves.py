@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,8 +19,8 @@ from shop import reports, shelves
 from shop.checkout import check_out
 from shop.errors import Busy, SoldOut
 from shop.models import Bucket, Product, Sale, Unit
-from shop.purchase import Attempt, Stock
-from shop.strategies import STRATEGIES
+from shop.purchase import Attempt, Stock, read_stock
+from shop.strategies import STRATEGIES, buckets
 from shop.tests.database import ReplyCutter, database_at
 from shop.tests.till import APPLE, books, buy, committed, get, open_sale, places
 
@@ -59,6 +60,13 @@ def rush(lock: str, buyers: int) -> list[str]:
 
     with ThreadPoolExecutor(buyers) as pool:
         return list(pool.map(one, range(buyers)))
+
+
+def in_a_thread(call: Callable[..., Any], *given: Any) -> None:
+    try:
+        call(*given)
+    finally:
+        connection.close()
 
 
 # --- a rush -------------------------------------------------------------------------------------
@@ -113,6 +121,23 @@ def test_a_move_whose_commit_got_no_reply_has_sold_nothing_and_lost_no_unit(lock
     assert (answer.status, answer.body["outcome"]) == (503, "unavailable")
     assert (books(), places(sale)) == ((0, 20), lies_where(lock, 20))
     assert buy(lock=lock, key="k1").status == 201
+
+
+def test_units_that_are_moved_while_a_buyer_looks_are_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The product's row still had them, and the buckets have them a statement later."""
+    sale = open_sale(20)
+
+    def read_then_somebody_moves_them(attempt: Attempt) -> Stock:
+        stock = read_stock(attempt)
+        with ThreadPoolExecutor(1) as other:
+            other.submit(in_a_thread, shelves.fill_buckets, stock).result(10)
+        return stock
+
+    monkeypatch.setattr(buckets, "read_stock", read_then_somebody_moves_them)
+    assert buy(lock="buckets").body["stock_seen"] == 20
+    assert (books(), places(sale)) == ((1, 19), (0, 19, 0))
 
 
 def test_the_buckets_differ_by_one_unit_at_most() -> None:
