@@ -122,8 +122,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
         load_page.write(out.folder.path, summary)
         out.finish()
     console.print(load_table.table(summary, console))
-    for reason in load_table.notes(runs):
-        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
+    report.print_reasons(console, load_table.notes(runs))
     console.print(load_table.LEGEND, style="dim", highlight=False)
     out.print_files("summary.json", load_page.NAME)
     return 0 if all(one["as_expected"] for one in runs) else 1
