@@ -86,7 +86,10 @@ class Application:
             return
         except ClientGone:
             return
-        scope["headers"] = _with_length(scope["headers"], length)
+        if _codings(scope["headers"]) not in (b"", b"chunked"):
+            await _send_error(send, 501, "Not Implemented: only chunked is read")
+            return
+        scope["headers"] = _joined(_with_length(scope["headers"], length))
         if scope["path"] != "/buy" or scope["method"] != "POST":
             await self.pages(scope, _replaying(body, receive), send)
             return
@@ -123,6 +126,20 @@ def _with_length(headers: Sequence[Header], length: int) -> Sequence[Header]:
         return headers
     others = [header for header in headers if header[0] != b"transfer-encoding"]
     return [*others, (b"content-length", b"%d" % length)]
+
+
+def _codings(headers: Sequence[Header]) -> bytes:
+    """What was done to the body on its way."""
+    return b",".join(value for name, value in headers if name == b"transfer-encoding").lower()
+
+
+def _joined(headers: Sequence[Header]) -> Sequence[Header]:
+    """One of each key, as waitress has them: of two no part of the shop sees another one."""
+    keys = [value for name, value in headers if name == b"idempotency-key"]
+    if len(keys) < 2:
+        return headers
+    others = [header for header in headers if header[0] != b"idempotency-key"]
+    return [*others, (b"idempotency-key", b", ".join(keys))]
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:

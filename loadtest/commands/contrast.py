@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         Shop(host).strategies()  # a shop that is not there says so better than Locust would
         runs = contrast(locust, console)
     except (ShopUnreachable, NoResult) as error:
-        console.print(f"[red]{error}[/]", highlight=False, soft_wrap=True)
+        console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
         return 2
     console.print(report.fitting(runs, report.DEMO, console))
     return 0 if all(run["as_expected"] for run in runs) else 1

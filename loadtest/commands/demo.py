@@ -39,8 +39,7 @@ def run(setting: Setting, console: Console) -> int:
         out.finish()
     console.print()
     console.print(report.fitting(runs, report.DEMO, console))
-    for reason in report.reasons(runs):
-        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
+    report.print_reasons(console, report.reasons(runs))
     console.print()
     out.print_files("summary.json", html_report.NAME)
     console.print(NEXT, style="dim", highlight=False)

@@ -87,8 +87,7 @@ def run(plan: Plan, setting: Setting, console: Console) -> int:
             raise StackError(f"no rush could be made: {runs[-1]['why']}")
         out.finish()
     console.print(_table(runs))
-    for reason in report.reasons(runs):
-        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
+    report.print_reasons(console, report.reasons(runs))
     console.print(LEGEND, style="dim", highlight=False)
     out.print_files("summary.json", "growth.md")
     return 0 if all(one["as_expected"] for one in runs) else 1

@@ -41,8 +41,7 @@ def run(setting: Setting, console: Console) -> int:
         out.write(summary, events, title="every strategy under the rush")
         out.finish()
     console.print(report.fitting(report.typical(runs), report.MATRIX, console))
-    for reason in report.reasons(runs):
-        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
+    report.print_reasons(console, report.reasons(runs))
     console.print(LEGEND, style="dim", highlight=False)
     off = [one for one in runs if not one["as_expected"]]
     console.print(f"\n{len(runs)} runs, {len(off)} verdicts off", style="bold")

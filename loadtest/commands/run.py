@@ -20,7 +20,7 @@ from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
-from loadtest.rush.cut_short import cut_short
+from loadtest.rush.cut_short import cut_short, reasons_of
 from loadtest.rush.locust_process import Buyers
 from loadtest.rush.open_files import TooFewFiles, allow
 from loadtest.stack.results import RESULTS, ResultFolder, now, result_folder
@@ -222,8 +222,8 @@ def rush(buyers: Buyers, setting: Setting, lock: str, fault: str = "rush") -> Ru
             product=setting.product, keys_before=before,
         )  # fmt: skip
         run |= judgement.as_run()
-        if run.get("stopped") or run.get("lost"):
-            cut_short(run, "; ".join(run.get("lost", ["the rush was stopped"])))
+        if reasons := reasons_of(run):
+            cut_short(run, reasons)
     expected = EXPECTED[lock][fault]
     as_expected = run["verdict"] == expected
     if not as_expected and expected == "oversold" and setting.buyers <= setting.stock:

@@ -52,7 +52,7 @@ def main() -> int:
             _report(browser, console)
             browser.close()
     except (StackError, EmbeddedError) as error:
-        console.print(f"[red]{error}[/]", highlight=False, soft_wrap=True)
+        console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
         return 2
     return 0
 

@@ -75,8 +75,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
         out.write(summary, events, title=f"the rush against {name}")
         out.finish()
     console.print(report.fitting(runs, report.DEMO, console))
-    for reason in report.reasons(runs):
-        console.print(reason, style="yellow", highlight=False, soft_wrap=True)
+    report.print_reasons(console, report.reasons(runs))
     console.print()
     for title in ("judged", "not_judged"):
         for what in summary["target"][title]:

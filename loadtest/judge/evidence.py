@@ -23,6 +23,7 @@ class Evidence:
                order of their numbers
     numbered   orders are committed in the order of their numbers: not so where a number is drawn
                before the unit is taken
+    own_unit   the stock that an order saw is the number of its unit: no two saw the same
     """
 
     locked: bool = False
@@ -31,6 +32,7 @@ class Evidence:
     absolute: bool = False
     one_row: bool = True
     numbered: bool = True
+    own_unit: bool = False
 
 
 NO_EVIDENCE = Evidence()
@@ -52,6 +54,7 @@ EVIDENCE: Mapping[str, Evidence] = {
     **dict.fromkeys(("redis", "fence-at-write"), _FENCED),
     **dict.fromkeys(("advisory", "row-lock", "version", "serializable"), _ROW),
     **dict.fromkeys(("rollback", "conditional", "counter"), NO_EVIDENCE),
-    **dict.fromkeys(("buckets", "skip-locked"), Evidence(one_row=False)),
-    "reserve": Evidence(numbered=False),
+    "buckets": Evidence(one_row=False),
+    "skip-locked": Evidence(one_row=False, own_unit=True),
+    "reserve": Evidence(numbered=False, own_unit=True),
 }

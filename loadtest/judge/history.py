@@ -169,7 +169,7 @@ def _event(line: bytes) -> Event | None:
         return None
     if not isinstance(event, dict) or not event.keys() >= NEEDED:
         return None
-    if event["by"] == "buyer" and "attempt" not in event:
+    if event["by"] in {"buyer", "node"} and "attempt" not in event:
         return None
     if any(not isinstance(value, TYPES.get(name, object)) for name, value in event.items()):
         return None

@@ -93,6 +93,19 @@ def outside_request(record: Record) -> Finding | None:
     return None
 
 
+def foreign_key(record: Record) -> Finding | None:
+    """Only the buyers who were sent asked, and were answered: whoever else bought here did so under
+    a key that the run did not give out."""
+    if not record.asked.buyers:
+        return None
+    sent = set(record.asked.buyers)
+    found = [buyer.key for buyer in record.buyers if buyer.key not in sent]
+    if not found:
+        return None
+    what = f"{found[0]} asked, or was answered, and is none of the buyers who were sent"
+    return Finding("foreign_key", what + more(found), tuple(found), voids=True)
+
+
 def _events_of_nodes(record: Record) -> dict[str, list[Event]]:
     """By attempt, in the order of their times."""
     found: dict[str, list[Event]] = {}

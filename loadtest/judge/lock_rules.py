@@ -1,4 +1,4 @@
-"""The rules over locks and reads: fences rise, holds do not overlap, no write is stale.
+"""The rules over locks: fences rise, holds do not overlap, everybody buys inside a hold.
 
 `overlap`, and a fence that fell between grants, mean that the lock failed. Where something took the
 lock from its holder the storage may have repaired that: with its fence RedisLock sells exactly
@@ -79,39 +79,6 @@ def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
     return found
 
 
-def stale_write(record: Record) -> Finding | None:
-    """An order written over a stock that was read too early.
-
-    Each order, in the order of the commits, should have read the stock that the one before it left.
-    One that read more wrote over the decrements in between: the cause of a lost update, unless
-    somebody put the stock right afterwards. With relative writes (`amount - 1`) an early read does
-    no harm: where it is not known that a strategy writes what it read less one, this needs a lost
-    update.
-    """
-    explains = record.lost_updates > 0
-    if not record.evidence.one_row:
-        return None  # many rows: what a buyer saw is not what the buyer before it left
-    if not record.history.events or not (explains or record.evidence.absolute):
-        return None
-    read = {c.attempt: c.amount for c in record.commits if c.amount is not None}
-    seen = [read.get(order["key"], order.get("stock_seen")) for order in record.committed]
-    if None in seen:
-        return None
-    known = [amount for amount in seen if amount is not None]
-    found = stale_writes(record.opened, known)
-    if not found:
-        return None if explains else _not_one_less(record, known)
-    number, overtaken = found[0]
-    stale, erased = record.committed[number], record.committed[number - overtaken : number]
-    numbers = ", ".join(str(order["order"]) for order in erased)
-    what = (
-        f"order {stale['order']} was written over a stock read before the commit of {numbers}, "
-        f"{'whose decrement is lost' if explains else 'and the stock hides it'}{more(found)}"
-    )
-    keys = tuple(order["key"] for order in (stale, *erased))
-    return Finding("stale_write", what, keys, spoils=not explains)
-
-
 def unlocked(record: Record) -> Finding | None:
     """Under a lock each order was read and committed inside a hold of it."""
     if not (record.asked.recorded and record.evidence.locked):
@@ -182,31 +149,6 @@ def shared_token(record: Record) -> Finding | None:
             what = f"{earlier.attempt} and {hold.attempt} were granted the token {hold.token!r}"
             return Finding("shared_token", what, (earlier.attempt, hold.attempt))
     return None
-
-
-def _not_one_less(record: Record, seen: Sequence[int]) -> Finding | None:
-    """The first order that did not read what the orders before it had left."""
-    for place, amount in enumerate(seen):
-        if amount != record.opened - place:
-            order = record.committed[place]
-            left = f"{record.opened - place} were left"
-            what = f"order {order['order']} was sold out of a stock of {amount}, and {left}"
-            return Finding("stale_write", what, (str(order["key"]),))
-    return None
-
-
-def stale_writes(initial_stock: int, seen: Sequence[int]) -> list[tuple[int, int]]:
-    """The writes that erased decrements: the place of each, and how many orders just before it.
-
-    seen  the stock that each order had read, in the order of the commits
-    """
-    found = []
-    left = initial_stock
-    for place, amount in enumerate(seen):
-        if place and amount > left:
-            found.append((place, min(place, amount - left)))
-        left = amount - 1
-    return found
 
 
 def _same_owner(one: Hold, other: Hold) -> bool:

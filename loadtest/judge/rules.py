@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from math import inf
 
-from loadtest.judge import integrity, lock_rules
+from loadtest.judge import integrity, lock_rules, stock_rules
 from loadtest.judge.sale_record import Finding, Record, more
 
 Rule = Callable[[Record], Finding | None]
@@ -178,6 +178,7 @@ RULES: tuple[Rule, ...] = (
     integrity.wrong_stock,
     integrity.unrecorded,
     integrity.outside_request,
+    integrity.foreign_key,
     integrity.wrong_lock,
     integrity.contradiction,
     integrity.commit_order,
@@ -187,7 +188,10 @@ RULES: tuple[Rule, ...] = (
     lock_rules.fence_fell_over_orders,
     lock_rules.fence_fell_over_grants,
     lock_rules.overlap,
-    lock_rules.stale_write,
+    stock_rules.stale_write,
+    stock_rules.stock_that_was_not_there,
+    stock_rules.unit_sold_twice,
+    stock_rules.sold_out_with_units_left,
     lock_rules.unlocked,
     lock_rules.expired_hold,
     lock_rules.wrong_fence,

@@ -162,6 +162,7 @@ class Run(TypedDict, total=False):
     not_judged         of a rush: what it says nothing of
     locust_workers     the processes that the buyers were in, where there are several
     lost               which of them were lost in the rush, with buyers that had no answer
+    doubts             why what these reported cannot be true
     round              of the bench, of chaos and of targets, which repeat their rushes
     why                why it was not run, or why nothing is concluded
     """
@@ -198,6 +199,7 @@ class Run(TypedDict, total=False):
     grown: Grown
     locust_workers: list[LocustWorker]
     lost: list[str]
+    doubts: list[str]
     round: int
     why: str
 

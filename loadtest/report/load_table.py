@@ -20,7 +20,7 @@ p50, p99 ms: time to answer, of the buyers who arrived while it was measured
 p99 / p50: how unevenly they wait
 Jain: 1 if every client bought as many units, 1/n if one of n bought all
 CPU ms: processor time a sold unit, of the nodes, PostgreSQL, Valkey and Locust
-errors: answers that were neither sold nor sold_out"""
+errors: answers that were neither sold nor sold_out, in the round with most of them"""
 #: The parts whose processor time is shown.
 PARTS = ("nodes", "PostgreSQL", "Valkey", "Locust")
 

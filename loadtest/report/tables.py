@@ -135,6 +135,12 @@ def reasons(runs: Sequence[Run]) -> list[str]:
     ]
 
 
+def print_reasons(console: Console, lines: Sequence[str]) -> None:
+    """Print lines as they are: what is in them may be a stranger's, and look like markup."""
+    for line in lines:
+        console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
+
+
 def machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
     """The machine and its servers; `parts` as /readyz has them."""
     said = {part["name"]: str(part["detail"]) for part in parts}

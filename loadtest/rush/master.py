@@ -195,6 +195,9 @@ class Workers:
         for values in message["done"]:
             done = wire.done(values, member.ahead)
             member.intervals.append(done.interval)
+            doubt = member.doubt(done, released_at=rush.released_at, now=time.monotonic())
+            if doubt and not any(one.startswith(member.name) for one in rush.doubts):
+                rush.doubts.append(doubt)
             rush.leave(done)
 
     def _rest(self, member: Member, rush: Rush, message: dict[str, Any]) -> None:

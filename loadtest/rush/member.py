@@ -9,12 +9,14 @@ from typing import Any
 
 from loadtest.rush import measure
 from loadtest.rush.clock import Clock
-from loadtest.rush.crowd import Share
+from loadtest.rush.crowd import Done, Share
 from loadtest.rush.measure import Interval
 
 #: A worker is lost when its connection was gone so many times in a row. ZeroMQ restores a broken
 #: one within a tenth of a second.
 MISSES = 3
+#: Seconds by which a worker's times may be wrong beside the error of its clock: clocks drift.
+CLOCK_SLACK = 0.05
 
 
 @dataclass
@@ -58,6 +60,23 @@ class Member:
         self.answers += 1
         self.shares = message["machine"] == machine
         self.clock.compare(message["sent"], message["there"], received)
+
+    def doubt(self, done: Done, *, released_at: float, now: float) -> str:
+        """Why the times in a report cannot be true, or empty: nobody asks before the release, and
+        nobody is answered after the report has come. All in seconds of our clock."""
+        asked = [one.sent / 1e9 for one in done.requests]
+        answered = [one.answered / 1e9 for one in done.requests if one.answered is not None]
+        wrong = max(
+            max((released_at - time for time in asked), default=0.0),
+            max((time - now for time in answered), default=0.0),
+        )
+        if wrong <= self.clock.error + CLOCK_SLACK:
+            return ""
+        when = "before the release" if min(asked) < released_at else "in the future"
+        return (
+            f"{self.name} says that a buyer asked or was answered {wrong:.2f} s {when}: is the "
+            "clock of its machine set, or in a container of its own?"
+        )
 
     def unanswered(self, key: Any, answered: Container[str]) -> list[str]:
         """The keys of its buyers who arrived and are not among those that were answered."""

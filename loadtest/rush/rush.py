@@ -15,7 +15,7 @@ from loadtest.judge.intervals import ProductHistory, Request
 from loadtest.judge.verdict import Asked, Judgement, Reply, judge
 from loadtest.rush import crowd, measure
 from loadtest.rush.crowd import Done
-from loadtest.rush.cut_short import cut_short
+from loadtest.rush.cut_short import cut_short, reasons_of
 from loadtest.rush.gathering import Gathering, Local
 from loadtest.rush.measure import Interval
 from loadtest.stack.client import ShopUnreachable
@@ -57,6 +57,8 @@ class Rush:
     broken: ShopUnreachable | None = None
     #: Who was lost after the release, with buyers that had no answer.
     lost: list[str] = field(default_factory=list)
+    #: Why what was reported cannot be true.
+    doubts: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.count = Count(self.target)
@@ -213,12 +215,11 @@ class Rush:
         run |= scope(self.target, listed=not isinstance(found, int), shows_stock=left is not None)
         if left is None:
             run |= {"stock_left": None, "lost_updates": None}
-        if self.stopped:
-            run["stopped"] = True
-            cut_short(run, "the rush was stopped")
-        if self.lost:
-            run["lost"] = self.lost
-            cut_short(run, "; ".join(self.lost))
+        run |= {"stopped": True} if self.stopped else {}
+        run |= {"lost": self.lost} if self.lost else {}
+        run |= {"doubts": self.doubts} if self.doubts else {}
+        if reasons := reasons_of(run):
+            cut_short(run, reasons)
         return run | self.gathering.figures()
 
     def _as_run(self, judgement: Judgement) -> dict[str, Any]:

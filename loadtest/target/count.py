@@ -6,6 +6,7 @@ idempotency keys. What is judged and what is not stands in the run as `judged` a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,10 @@ class Count:
                 isinstance(one, Mapping) and {"order", "key"} <= one.keys()
             ):
                 raise self._wrong("orders", one, "Orders in its list: Order(number, buyer)")
+        number, times = Counter(map(_number, found)).most_common(1)[0] if found else ("", 1)
+        if times > 1:  # counted, it would be an oversell
+            what = f"orders() names order {number} twice: return each once"
+            raise TargetError(f"{file_of(self.target)}: {what}; do two pages of it overlap?")
         return found
 
     def _wrong(self, method: str, returned: object, wanted: str) -> TargetError:

@@ -56,11 +56,18 @@ class RecordedRush:
             self.at(number, 4, "acquire", "invoke")
             name = f"{self.lock}:{PRODUCT}"
             self.at(number, 5, "acquired", fence=fence, lock_name=name, **token)
-        self.at(number, 7, "after_read", amount=amount, sale=SALE)
+        promises = self.lock == "reserve"
+        if promises:
+            self.at(number, 6, "reserve", "invoke")
+        else:
+            self.at(number, 7, "after_read", amount=amount, sale=SALE)
         order = None
         if amount:
             order = shop.first_order + len(shop.orders)
-            self.at(number, 10, "before_commit", "invoke", order=order, sale=SALE)
+            if promises:
+                self.at(number, 10, "reserved", order=order, amount=amount, sale=SALE)
+            else:
+                self.at(number, 10, "before_commit", "invoke", order=order, sale=SALE)
             shop.orders.append(
                 {"order": order, "key": key, "lock": self.lock, "fence": fence}
                 | {"stock_seen": amount, "buyer": key}

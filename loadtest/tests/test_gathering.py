@@ -233,6 +233,34 @@ def test_a_worker_lost_after_its_last_answer_changes_nothing() -> None:
     assert staged.rush.lost == []
 
 
+def reports(staged: Staged, worker: int, buyer: int, *, ago: float) -> None:
+    """A worker says that one of its buyers asked so many seconds ago, and was answered then."""
+    key, sent = staged.rush.key(buyer), time.monotonic() - ago
+    request = Request(key, round(sent * 1e9), round(sent * 1e9), "fail", "sold_out")
+    done = Done([request], Reply(key, "sold_out"), Interval(sent, sent, sent))
+    message = {"rush": staged.rush.id, "done": [wire.packed_done(done)]}
+    staged.net.to_master[wire.DONE](staged.net.ids[worker], message)
+
+
+@pytest.mark.parametrize("ago", [60.0, -60.0], ids=["before the release", "in the future"])
+def test_a_worker_whose_times_cannot_be_true_leaves_no_verdict(ago: float) -> None:
+    """Its clock, or what it says of it, is wrong: which answer came before which is not known."""
+    staged = Staged(2, 2)
+    for worker in (0, 1):
+        gevent.spawn(staged.crowd(worker).arrive)
+    staged.rush.gate.wait(5)
+    while time.monotonic() < staged.rush.released_at:
+        gevent.sleep(0.01)
+    reports(staged, 0, 0, ago=0.0)
+    assert staged.rush.doubts == []
+    reports(staged, 1, 1, ago=ago)
+    wait(staged)
+    run = staged.rush.result()
+    assert (run["verdict"], len(run["doubts"])) == ("unknown", 1)
+    assert run["why"].startswith("worker 1 on host says that a buyer asked or was answered ")
+    assert f" s {'before the release' if ago > 0 else 'in the future'}: " in run["why"]
+
+
 def test_what_was_asked_and_not_answered_is_collected_when_a_rush_is_stopped() -> None:
     staged = Staged(2, 2)
     for worker in (0, 1):

@@ -75,6 +75,15 @@ def test_two_processes_may_share_a_file(tmp_path: Path) -> None:
     assert len(read([tmp_path / "h"])) == 3
 
 
+@pytest.mark.parametrize("who", ["buyer", "node"])
+def test_a_line_that_leaves_out_whose_purchase_it_was_is_damaged(tmp_path: Path, who: str) -> None:
+    """The judge looks up the purchase of each: such a line ended it in a KeyError."""
+    line = {"t": 7, "by": who, "f": "acquired", "type": "ok"}
+    (tmp_path / "h").write_text(f"{json.dumps(line)}\n{json.dumps({**line, 'attempt': 'a'})}\n")
+    first, second = read([tmp_path / "h"])
+    assert (first["by"], second["by"]) == (DAMAGED, who)
+
+
 def test_what_a_killed_process_recorded_is_kept(tmp_path: Path) -> None:
     record_and_die = (
         "import os, sys; from loadtest.judge.history import History;"
@@ -105,7 +114,7 @@ def test_a_torn_last_line_is_skipped(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_no_event_becomes_one_that_says_so(tmp_path: Path, line: str) -> None:
-    whole = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok"})
+    whole = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok", "attempt": "a"})
     path = tmp_path / "h"
     path.write_text(f"{whole}\n{line}\n{whole}\n")
     events = read([path])

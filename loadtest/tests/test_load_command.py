@@ -161,6 +161,13 @@ def test_medians_are_over_the_rounds_and_unknown_where_a_round_is() -> None:
     assert found["cpu_ms_per_sale"]["PostgreSQL"] is None
 
 
+def test_the_errors_of_one_round_are_not_hidden_by_the_other_rounds() -> None:
+    """The median of 0, 4,000 and 0 is 0: a table with EXACT and no errors, beside sales a second
+    that were made while most buyers were refused."""
+    runs = [run_of("redis", number=n, errors=errors) for n, errors in enumerate((0, 4000, 0), 1)]
+    assert load.medians(runs)["redis"]["errors"] == 4000
+
+
 def test_the_table_says_unknown_for_what_was_not_measured_and_never_0() -> None:
     rows = load_table.markdown(usual()).splitlines()
     assert rows[0].startswith("| lock | verdict | sold/s | p50 ms | p99 ms | p99 / p50 | Jain |")

@@ -5,6 +5,12 @@ from __future__ import annotations
 import pytest
 
 from loadtest.judge.evidence import EVIDENCE
+from loadtest.tests.late_plants import (
+    LATE,
+    a_node_sees_units_and_answers_sold_out,
+    all_are_answered_at_the_end,
+    one_unit_is_sold_twice_and_another_is_lost,
+)
 from loadtest.tests.plants import PLANTS, everybody_is_granted_the_lock_at_once
 from loadtest.tests.recorded import Plant, RecordedRush
 
@@ -25,6 +31,53 @@ def test_what_is_planted_in_a_rush_is_found_and_leaves_no_verdict(plant: Plant, 
     assert judged.verdict == "unknown"
     assert not rule or rule in judged.violations, judged.violations
     assert judged.why
+
+
+@pytest.mark.parametrize(
+    ("plant", "lock", "rule"), LATE, ids=[f"{plant.__name__}-{lock}" for plant, lock, _ in LATE]
+)
+def test_what_is_planted_under_any_strategy_is_found_and_leaves_no_verdict(
+    plant: Plant, lock: str, rule: str
+) -> None:
+    rush = RecordedRush(lock)
+    judged = rush.judged(**(plant(rush) or {}))
+    assert judged.verdict == "unknown"
+    assert rule in judged.violations, judged.violations
+    assert judged.why
+
+
+@pytest.mark.parametrize("lock", EVIDENCE)
+def test_a_rush_whose_answers_come_late_is_exact(lock: str) -> None:
+    rush = RecordedRush(lock)
+    all_are_answered_at_the_end(rush)
+    judged = rush.judged()
+    assert (judged.verdict, judged.findings) == ("exact", ())
+
+
+@pytest.mark.parametrize("lock", ["conditional", "rollback", "counter"])
+def test_who_saw_a_unit_and_was_too_late_for_it_is_rightly_sold_out(lock: str) -> None:
+    """Such a purchase looks first, and the statement that takes the unit finds none."""
+    rush = RecordedRush(lock)
+    a_node_sees_units_and_answers_sold_out(rush)
+    assert (rush.judged().verdict, rush.judged().findings) == ("exact", ())
+
+
+@pytest.mark.parametrize("lock", ["version", "serializable", "buckets", "skip-locked"])
+def test_who_tries_anew_and_finds_nothing_then_is_rightly_sold_out(lock: str) -> None:
+    rush = RecordedRush(lock)
+    all_are_answered_at_the_end(rush)
+    rush.at(rush.buyers - 1, 5, "after_read", amount=1, sale=7)
+    assert (rush.judged().verdict, rush.judged().findings) == ("exact", ())
+
+
+@pytest.mark.parametrize(("lock", "verdict"), [("skip-locked", "unknown"), ("reserve", "exact")])
+def test_under_a_fault_a_unit_has_one_row_still_and_may_be_promised_again(
+    lock: str, verdict: str
+) -> None:
+    """A Redis that lost promises counts anew, and gives back the unit of a key that has bought."""
+    rush = RecordedRush(lock)
+    one_unit_is_sold_twice_and_another_is_lost(rush)
+    assert rush.judged({"undisturbed": False}).verdict == verdict
 
 
 def test_a_sale_that_opens_with_twice_the_stock_is_oversold() -> None:

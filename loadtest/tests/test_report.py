@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from loadtest.report import tables as report
+from loadtest.stack.stack import ROOT
 
 
 def run(lock: str, seconds: float, **changes: Any) -> Any:
@@ -90,3 +91,20 @@ def test_a_run_that_is_not_as_expected_says_why() -> None:
     assert report.reasons([run("redis", 1.0, why=""), few]) == [
         "none: 50 buyers for 100 units are too few"
     ]
+
+
+def test_a_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> None:
+    """A key, or an answer of a shop: Rich took it for markup, and the command ended in a traceback.
+    A key may have no blanks, and all of these characters."""
+    console = Console(file=io.StringIO(), width=200)
+    odd = run("none", 1.0, as_expected=False, why="x[/red][bold]</script> bought")
+    report.print_reasons(console, report.reasons([odd]))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "none: x[/red][bold]</script> bought\n"
+
+
+def test_every_command_prints_its_reasons_as_they_are() -> None:
+    for path in (ROOT / "loadtest" / "commands").glob("*.py"):
+        text = path.read_text()
+        assert "console.print(reason" not in text, path.name
+        assert "[red]{error}" not in text, path.name

@@ -13,7 +13,7 @@ from loadtest.target import Target, TargetError
 from loadtest.target.answer import NONE
 from loadtest.target.errors import call
 from loadtest.target.loading import load
-from loadtest.tests.lying_target import Shown, rushed
+from loadtest.tests.lying_target import Shown, listed, rushed
 
 WHOLE = """
 from loadtest.target import Target, sold
@@ -80,6 +80,13 @@ def test_an_exception_names_its_line_and_what_to_do(tmp_path: Path) -> None:
 def test_orders_that_are_none_are_refused(shows: Any, says: str) -> None:
     with pytest.raises(TargetError, match=says):
         rushed(Shown(shows, 0, showed=shows), "ss")
+
+
+def test_orders_that_name_one_twice_are_refused_and_no_shop_is_accused_of_them() -> None:
+    """Two pages that overlap, say: counted, they would be an oversell of a shop that sold right."""
+    assert rushed(Shown(listed(0, 1, 2, 3), 0), "ssssoo", order=True)["verdict"] == "exact"
+    with pytest.raises(TargetError, match=r"orders\(\) names order no-3 twice"):
+        rushed(Shown(listed(0, 1, 2, 3, 2), 0), "ssssoo", order=True)
 
 
 def test_a_stock_that_is_no_number_is_refused() -> None:

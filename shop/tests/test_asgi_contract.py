@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -177,6 +178,40 @@ def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
         yield found
 
 
+BUY = b"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+BODY = b'{"buyer": "ada", "lock": "redis"}'
+CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+#: What no client of ours sends: the request, its status, and how its error begins.
+RAW: dict[str, tuple[bytes, int, str]] = {
+    "two lengths": (
+        BUY + b"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
+        *(400, "Bad Request: Content-Length with Transfer-Encoding"),
+    ),
+    "another coding inside the chunks": (
+        BUY + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKS,
+        *(501, "Not Implemented: "),
+    ),
+    "two keys": (
+        BUY + LENGTH + b"Idempotency-Key: one\r\nIdempotency-Key: two\r\n\r\n" + BODY,
+        *(400, "bad Idempotency-Key"),
+    ),
+    "a web socket": (
+        b"GET /buy HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        *(405, "use POST"),
+    ),
+}
+
+
+def answer_to(node: Node, sent: bytes) -> tuple[int, dict[str, Any]]:
+    with socket.create_connection(("127.0.0.1", node.port), timeout=20) as client:
+        client.sendall(sent)
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        return answer.status, json.loads(answer.read())
+
+
 def assert_same(nodes: dict[str, Node], requests: Sequence[Asked]) -> list[Got]:
     gthread, asgi = ([ask(nodes[name], each) for each in requests] for name in ("gthread", "asgi"))
     for asked, one, other in zip(requests, gthread, asgi, strict=True):
@@ -187,6 +222,27 @@ def assert_same(nodes: dict[str, Node], requests: Sequence[Asked]) -> list[Got]:
 @pytest.mark.parametrize("name", CASES)
 def test_both_answer_alike(nodes: dict[str, Node], name: str) -> None:
     assert_same(nodes, CASES[name])
+
+
+@pytest.mark.parametrize("name", RAW)
+@pytest.mark.parametrize("server", ["gthread", "asgi"])
+def test_both_refuse_what_a_server_in_front_may_understand_otherwise(
+    nodes: dict[str, Node], server: str, name: str
+) -> None:
+    sent, status, error = RAW[name]
+    answered, body = answer_to(nodes[server], sent)
+    assert (answered, body["outcome"]) == (status, "error")
+    assert body["error"].startswith(error)
+
+
+@pytest.mark.parametrize("server", ["gthread", "asgi"])
+def test_a_header_with_an_underscore_is_not_the_one_with_a_hyphen(
+    nodes: dict[str, Node], server: str
+) -> None:
+    """nginx throws it away, and sets the other one itself: X_Forwarded_For must not replace it."""
+    sent = BUY + LENGTH + b"Idempotency_Key: the same\r\nContent_Type: text/plain\r\n\r\n" + BODY
+    first, second = (answer_to(nodes[server], sent) for _ in range(2))
+    assert (first[0], second[0]) == (201, 201), "the second one is no replay"
 
 
 def test_the_cases_meet_every_status_that_they_should(nodes: dict[str, Node]) -> None:

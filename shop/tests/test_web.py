@@ -49,8 +49,14 @@ def served() -> Iterator[Served]:
             b"400 Bad Request",
         ),
         (request("/", "Transfer-Encoding: gzip", method="POST"), b"501 Not Implemented"),
+        (
+            request("/", "Content-Length: 40", "Transfer-Encoding: chunked", method="POST")
+            + b"0\r\n\r\n"
+            + request("/smuggled"),
+            b"400 Bad Request",
+        ),
     ],
-    ids=["no HTTP", "no header", "headers", "body", "chunk line", "encoding"],
+    ids=["no HTTP", "no header", "headers", "body", "chunk line", "encoding", "two lengths"],
 )
 def test_what_is_refused_before_django_is_answered_in_the_shops_form(
     served: Served, sent: bytes, status: bytes

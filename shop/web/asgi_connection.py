@@ -57,6 +57,10 @@ class Connection(ASGIProtocol):
         self.unread = None
         super().resume_writing()
 
+    def _is_websocket_upgrade(self, request: Any) -> bool:
+        """The shop speaks none: such a request is answered as if it had not asked for one."""
+        return False
+
     # --- bounds ---------------------------------------------------------------------------------
 
     def is_idle(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from waitress.buffers import OverflowableBuffer
-from waitress.parser import HTTPRequestParser
+from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.utilities import BadRequest
 
 #: Bytes of a body that are kept. More is read and thrown away: Django refuses it by its length
@@ -38,6 +38,9 @@ class Parser(HTTPRequestParser):
 
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
+        if self.chunked and "CONTENT_LENGTH" in self.headers:
+            # A server in front that went by the length would take the rest for another request.
+            raise ParsingError("Content-Length with Transfer-Encoding")
         if self.body_rcv is not None:
             self.body_rcv.buf = KeptBody(self.adj.inbuf_overflow)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from loadtest.judge.intervals import Commit, ProductHistory
-from loadtest.judge.lock_rules import overlaps, stale_writes
+from loadtest.judge.lock_rules import overlaps
 from loadtest.judge.run import Run
+from loadtest.judge.stock_rules import stale_writes
 from loadtest.report.timeline import name
 
 #: The state of a commit: nobody knows, it sold, it sold and erased other decrements.

@@ -10,6 +10,7 @@ const FOUND = {
   false_refusal: "a buyer was refused and has an order",
   fence_fell: "a fence was not above the one before it",
   ghost_order: "an order that nobody asked for",
+  foreign_key: "somebody bought who is none of the run's buyers",
   double_order: "one attempt has two orders",
   orphan_lock: "a lock is still there, and nobody holds it",
 };
