@@ -27,7 +27,7 @@ FILES_PER_THREAD, OTHER_FILES = 3, 100
 #: Each may hold some 100 KB: 32 of headers, 64 of a body.
 MOST_CONNECTIONS = 2000
 #: Seconds for which a thread keeps the interpreter lock where others want it. Python's own 5 ms are
-#: what a sale that holds its lock may wait after each statement while others of its process compute.
+#: what a sale that holds its lock may wait for after each statement while other threads compute.
 SWITCH = 0.0005
 #: The greater part of what a worker imports. No code of the shop: SIGHUP brings new code, but no
 #: new libraries.
