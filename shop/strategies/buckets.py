@@ -7,7 +7,7 @@ that finds all empty, in one snapshot, is the proof of `sold_out`. What it costs
 rows instead of one figure, and tries that meet an emptied bucket, at the end of a sale.
 
 Where nobody waits for a row, processor time is what bounds the rate. So this is SQL: three queries
-of the ORM took more of it than all the rest of a purchase.
+of the ORM took as much of it as all the rest of a purchase.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ So C must not be answered `sold_out`: it asks once more without SKIP LOCKED, and
 finds is the truth: a unit that was given back, or no row that is not sold.
 
 Where nobody waits, processor time is what bounds the rate. So what every buyer runs is SQL: three
-queries of the ORM took more of it than all the rest of a purchase.
+queries of the ORM took as much of it as all the rest of a purchase.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def test_a_sale_takes_three_statements_check_decrement_record(lock: str, wanted:
 def test_whoever_finds_a_unit_runs_no_query_of_the_orm(
     lock: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To build three queries took more processor time than all the rest of a purchase."""
+    """To build three queries took as much processor time as all the rest of a purchase."""
     open_sale(20, lock=lock)
     assert buy(lock=lock, buyer="the first one here").status == 201
     monkeypatch.delattr(SQLCompiler, "execute_sql")
