@@ -64,6 +64,38 @@ def somebody_else_buys_through_a_worker(rush: RecordedRush) -> Any:
     return {"asked": {"buyers": keys, "arrived": len(keys)}}
 
 
+def a_second_request_is_refused_by_a_node_that_recorded_nothing(rush: RecordedRush) -> None:
+    """Its first one was recorded, and answered busy."""
+    rush.answer(5, "busy")
+    rush.happened.asks(200, "buyer-5")
+    rush.happened.answered(210, "buyer-5", "sold_out")
+
+
+def a_node_read_less_than_its_order_says(rush: RecordedRush) -> None:
+    for kind in SAW:
+        for event in rush.events(kind, 1):
+            event["amount"] -= 1
+
+
+def the_first_answer_to_a_buyer_is_a_replay(rush: RecordedRush) -> None:
+    order = rush.happened.orders[1]["order"]
+    rush.answer(1, "sold", order=order, replayed=True, sold_in=7)
+
+
+def an_order_that_was_committed_is_committed_again(rush: RecordedRush) -> None:
+    """Its buyer was in doubt, and its number cannot have been forgotten: the COMMIT came back."""
+    order = rush.happened.orders[1]["order"]
+    rush.answer(1, "unknown")
+    rush.at(1, 30, "after_read", amount=3, sale=7)
+    rush.at(1, 32, "before_commit", "invoke", order=order, sale=7)
+    rush.at(1, 33, "after_commit", sale=7)
+    rush.happened.asks(200, "buyer-1")
+    rush.happened.answered(210, "buyer-1", "sold", order)
+    rush.happened.events[-1].update({"replayed": True, "sold_in": 7})
+    rush.at(1, 182, "arrives")
+    rush.at(1, 183, "begins", "invoke", lock=rush.lock, product="pause-token", sale=7)
+
+
 LATE: list[tuple[Plant, str, str]] = [
     (plant, lock, rule)
     for plant, locks, rule in (
@@ -75,6 +107,10 @@ LATE: list[tuple[Plant, str, str]] = [
             ("redis", "row-lock", "buckets", "skip-locked"),
             "false_sold_out",
         ),
+        (a_second_request_is_refused_by_a_node_that_recorded_nothing, EACH_WAY, "unrecorded"),
+        (a_node_read_less_than_its_order_says, ("conditional", "buckets"), "contradiction"),
+        (the_first_answer_to_a_buyer_is_a_replay, EACH_WAY, "false_refusal"),
+        (an_order_that_was_committed_is_committed_again, ("redis",), "contradiction"),
         (somebody_else_buys_through_a_worker, EACH_WAY, "foreign_key"),
     )
     for lock in locks

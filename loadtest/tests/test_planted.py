@@ -70,6 +70,23 @@ def test_who_tries_anew_and_finds_nothing_then_is_rightly_sold_out(lock: str) ->
     assert (rush.judged().verdict, rush.judged().findings) == ("exact", ())
 
 
+def test_a_purchase_that_was_given_up_may_sell_while_its_buyer_asks_again_and_is_refused() -> None:
+    """The refusal is no lie: it is the answer to another request than the one that sold."""
+    rush = RecordedRush("row-lock")
+    order = rush.happened.orders[1]["order"]
+    rush.answer(1, "unknown")
+    rush.happened.events[-1]["t"] = round(24e6)
+    rush.happened.asks(25, "buyer-1")
+    rush.happened.answered(38, "buyer-1", "busy")
+    rush.at(1, 6, "begins", "invoke", lock="row-lock", product="pause-token", sale=7)
+    rush.happened.asks(200, "buyer-1")
+    rush.at(1, 183, "begins", "invoke", lock="row-lock", product="pause-token", sale=7)
+    rush.happened.answered(210, "buyer-1", "sold", order)
+    rush.happened.events[-1].update({"replayed": True, "sold_in": 7})
+    judged = rush.judged()
+    assert (judged.verdict, judged.findings) == ("exact", ())
+
+
 @pytest.mark.parametrize(("lock", "verdict"), [("skip-locked", "unknown"), ("reserve", "exact")])
 def test_under_a_fault_a_unit_has_one_row_still_and_may_be_promised_again(
     lock: str, verdict: str
