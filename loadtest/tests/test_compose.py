@@ -202,8 +202,8 @@ def test_the_shops_role_is_not_the_one_that_migrates_and_neither_is_the_superuse
 
 
 def test_the_image_starts_gunicorn_itself_and_no_shell_that_does_not_know_the_command() -> None:
-    """A list that is no JSON, with a comma at its end, say, is a line for /bin/sh to Docker. A shell
-    as PID 1 would keep SIGTERM, too."""
+    """A list that is no JSON, with a comma at its end, say, is a line for /bin/sh to Docker. As
+    PID 1, a shell would also keep SIGTERM."""
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     (command,) = [line.removeprefix("CMD ") for line in lines if line.startswith("CMD ")]
     assert json.loads(command)[0] == "gunicorn"
