@@ -31,4 +31,4 @@ RUN python -m django collectstatic --no-input --verbosity 0
 USER oversold
 EXPOSE 8000
 # The heartbeat of the workers is a file: in memory, so that a slow disk is not a dead worker.
-CMD ["gunicorn", "-c", "python:shop.gunicorn_conf", "--bind", "0.0.0.0:8000", "--worker-tmp-dir", "/dev/shm",]
+CMD ["gunicorn", "-c", "python:shop.gunicorn_conf", "--bind", "0.0.0.0:8000", "--worker-tmp-dir", "/dev/shm"]

@@ -28,8 +28,9 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest.judge.verdict import EXIT_CODES, Reply
 from loadtest.rush import web_ui
-from loadtest.rush.answers import keep_open, report, require_good, stay_at_home
+from loadtest.rush.answers import keep_open, report, require_good, stay_at_home, take_off
 from loadtest.rush.choice import hosts, options_of, permissions, shared, take, target_of
+from loadtest.rush.connections import watch
 from loadtest.rush.control import Control
 from loadtest.rush.crowd import Crowd
 from loadtest.rush.gathering import Local
@@ -38,6 +39,7 @@ from loadtest.rush.master import Workers
 from loadtest.rush.measure import Interval
 from loadtest.rush.options import add_arguments
 from loadtest.rush.outcome import last_run, runs
+from loadtest.rush.purchase import Over, Purchase
 from loadtest.rush.reading import read
 from loadtest.rush.worker import Worker
 from loadtest.target import Answer, Target
@@ -75,6 +77,8 @@ class Buyer(FastHttpUser):
         super().__init__(environment)
         stay_at_home(self.client, {name_of(node) for node in nodes})
         self.responses = keep_open(self.client)
+        self.purchase: Purchase | None = None
+        watch(self.client, self._ready)
 
     @task
     def take_part(self) -> None:
@@ -86,11 +90,17 @@ class Buyer(FastHttpUser):
         person = Person(self.number, crowd.key(self.number), self.client)
         try:
             self._prepare(crowd, person)
-            crowd.arrive()
             self._buy(crowd, person)
         except TargetError as error:
             crowd.break_off(error)
+        except Over:
+            pass
         crowd.replaced.wait()
+
+    def _ready(self) -> None:
+        """A request is built, and not sent yet."""
+        if self.purchase is not None:
+            self.purchase.ready()
 
     def _prepare(self, crowd: Crowd, person: Person) -> None:
         """All that comes before the barrier. Raises TargetError."""
@@ -101,24 +111,27 @@ class Buyer(FastHttpUser):
             require_good(self.responses)  # an answer that is an error says more than what follows
 
     def _buy(self, crowd: Crowd, person: Person) -> None:
-        """Ask until an answer is final or the deadline is over. Raises TargetError."""
-        if crowd.closed:
-            return
-        sent = time.monotonic()
-        answer = self._ask(crowd, person)
+        """Wait at the barrier, and ask until an answer is final or the deadline is over. Raises
+        TargetError, Over."""
+        self.purchase = Purchase(crowd, person.key)
+        answer = self._ask(self.purchase, person)
         answered = time.monotonic()
         while crowd.asks_again(answer):
             gevent.sleep(pause_after(answer))
-            answer = self._ask(crowd, person)
+            answer = self._ask(self.purchase, person)
         reply = Reply(person.key, answer.outcome, answer.order)  # type: ignore[arg-type]
+        assert self.purchase.first is not None
+        sent = self.purchase.first.sent / 1e9
         crowd.leave(reply, Interval(sent, answered, time.monotonic()))
 
-    def _ask(self, crowd: Crowd, person: Person) -> Answer:
-        """Send the purchase once. Raises TargetError."""
-        request = crowd.ask(person.key)
-        response = call(crowd.target, crowd.target.buy, person)
+    def _ask(self, purchase: Purchase, person: Person) -> Answer:
+        """Send the purchase once. Raises TargetError, Over."""
+        target = purchase.crowd.target
+        request, response = purchase.send(lambda: call(target, target.buy, person))
+        if not person.tries and self.responses:
+            take_off(self.responses[0][0], purchase.waited)
         person.tries += 1
-        answer = read(crowd.target, response)
+        answer = read(target, response)
         request.answer(answer.outcome, {"order": answer.order, "error": answer.why, **answer.body})
         if answer.open:
             request.type = "info"

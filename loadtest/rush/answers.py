@@ -54,6 +54,12 @@ def report(response: Any, failure: str = "") -> None:
             response.success()
 
 
+def take_off(response: Any, seconds: float) -> None:
+    """Let Locust count a response without the time that its request waited at the barrier."""
+    response.request_meta["response_time"] -= seconds * 1000
+    response.request_meta["start_time"] += seconds
+
+
 def require_good(responses: list[Any]) -> None:
     """Report what prepare() sent. Raises TargetError for the first answer that is an error, unless
     it was sent with catch_response=True."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from dataclasses import dataclass
 from typing import Protocol
@@ -101,13 +102,19 @@ class Crowd:
         """The Idempotency-Key of a buyer in this rush."""
         return key(self.id, buyer)
 
-    def arrive(self) -> None:
-        """Wait at the barrier until every buyer of the rush is there."""
+    def arrive(self) -> float:
+        """Wait at the barrier until every buyer of the rush is there. Returns seconds."""
+        arrived = time.monotonic()
         self.report.arrive()
         self.gate.wait()
+        return time.monotonic() - arrived
 
     def release(self, at: float = 0.0) -> None:
-        """Let everybody buy who is there, at this moment of the monotonic clock, or now."""
+        """Let everybody buy who is there, at this moment of the monotonic clock, or now.
+
+        gevent wakes one after the other, and reads no answer before the last of them has sent.
+        """
+        gc.freeze()  # no collection walks through thousands of buyers while they send
         if at:
             gevent.sleep(max(0.0, at - SPIN - time.monotonic()))
         while time.monotonic() < at:
@@ -120,6 +127,7 @@ class Crowd:
         a last answer have asked, once."""
         self.closed = True
         self.gate.set()
+        gc.unfreeze()  # buyers that are gone are garbage, for a collection to find
         asked, self._asked = self._asked, {}
         self.report.rest([request for requests in asked.values() for request in requests])
 

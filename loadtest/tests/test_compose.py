@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from typing import Any
 
@@ -91,7 +92,6 @@ def test_our_image_is_built_on_a_pinned_one_and_does_not_run_as_root() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     assert "FROM python:3.13-slim" in lines
     assert [line for line in lines if line.startswith("USER ")] == ["USER oversold"]
-    assert lines[-1].startswith('CMD ["gunicorn", ')  # a shell as PID 1 would keep SIGTERM
 
 
 def test_both_nodes_are_the_same() -> None:
@@ -199,3 +199,11 @@ def test_the_shops_role_is_not_the_one_that_migrates_and_neither_is_the_superuse
     assert "POSTGRES_USER" not in SERVICES["postgres"]["environment"]
     created = re.findall(r"CREATE ROLE (.+);", (ROOT / "docker/roles.sql").read_text())
     assert created == [f"oversold_{r} LOGIN PASSWORD :'{r}_password'" for r in ("migrate", "app")]
+
+
+def test_the_image_starts_gunicorn_itself_and_no_shell_that_does_not_know_the_command() -> None:
+    """A list that is no JSON, with a comma at its end, say, is a line for /bin/sh to Docker. As
+    PID 1, a shell would also keep SIGTERM."""
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    (command,) = [line.removeprefix("CMD ") for line in lines if line.startswith("CMD ")]
+    assert json.loads(command)[0] == "gunicorn"
