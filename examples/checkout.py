@@ -26,7 +26,8 @@ class TryAgain(Exception):
 
 
 def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
-    """Sell one unit; the same key gets the same order again. Raises SoldOut, TryAgain."""
+    """Sell one unit; the same key gets the same order again. Raises SoldOut and TryAgain,
+    IntegrityError for a key that bought something else, Product.DoesNotExist."""
     lock = RedisLock(client, f"product:{product}", ttl=TTL, max_hold=MAX_HOLD)
     try:
         with lock.hold(wait=WAIT) as lease, transaction.atomic(durable=True):

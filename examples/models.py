@@ -1,4 +1,4 @@
-"""What the examples sell. Add the marked parts to the models that you have."""
+"""What the examples sell. Add the marked parts to the models that you have, without `app_label`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ class TryAgain(Exception):
 
 
 def buy(*, product: int, buyer: str, key: str) -> Order:
-    """Sell one unit; the same key gets the same order again. Raises SoldOut, TryAgain."""
+    """Sell one unit; the same key gets the same order again. Raises SoldOut and TryAgain,
+    IntegrityError for a key that bought something else."""
     try:
         with transaction.atomic(durable=True):
             on_the_shelf = Product.objects.filter(pk=product, amount__gt=0)

@@ -48,12 +48,12 @@ class SaleAdmin(ReadOnly):
     list_display = [
         "id",
         "product",
-        "opened_at",
         "initial_stock",
         "orders",
         "stock_left",
         "oversold",
         "lost_updates",
+        "opened_at",
     ]
     list_filter = ["product"]
     ordering = ["-id"]

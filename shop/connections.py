@@ -1,8 +1,13 @@
-"""Connections to PostgreSQL that have died."""
+"""Connections to PostgreSQL: those that have died, and one beside the pool."""
 
 from __future__ import annotations
 
-from django.db import DatabaseError, InterfaceError, connection
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from shop.postgres import Silence
 
@@ -25,3 +30,34 @@ def discard_dead(error: DatabaseError | InterfaceError) -> None:
     pool = getattr(connection, "pool", None)
     if pool is not None:
         pool.check()
+
+
+@contextmanager
+def beside_the_pool() -> Iterator[None]:
+    """In a demo whose pool has nothing left to give: this thread has a connection of its own for as
+    long as the block lasts. Elsewhere it changes nothing.
+
+    Under a lock in the database each buyer who queues keeps a connection. The page that shows the
+    rush, and its Stop, would wait behind them and say that the database does not answer. Outside a
+    demo the pool stays the limit of what a node takes from PostgreSQL.
+    """
+    pooled = connections[DEFAULT_DB_ALIAS]
+    if not settings.SHOP_DEMO or not _has_to_wait(pooled):
+        yield
+        return
+    alone = pooled.copy()
+    del alone.settings_dict["OPTIONS"]["pool"]
+    connections[DEFAULT_DB_ALIAS] = alone
+    try:
+        yield
+    finally:
+        alone.close()
+        connections[DEFAULT_DB_ALIAS] = pooled
+
+
+def _has_to_wait(wrapper: BaseDatabaseWrapper) -> bool:
+    """Whether this thread would have to wait for a connection of the pool."""
+    pool = getattr(wrapper, "pool", None)
+    if pool is None or wrapper.connection is not None:
+        return False
+    return not pool.get_stats()["pool_available"]

@@ -21,6 +21,7 @@ from shop.api import (
     require_token,
 )
 from shop.checkout import check_out
+from shop.connections import beside_the_pool
 from shop.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
 
@@ -107,7 +108,8 @@ def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
 
 @endpoint("GET")
 def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
-    return JsonResponse({"sale": sale_id, "curve": reports.sale_curve(sale_id)})
+    with beside_the_pool():
+        return JsonResponse({"sale": sale_id, "curve": reports.sale_curve(sale_id)})
 
 
 @endpoint("GET")

@@ -36,10 +36,13 @@ def links(text: str) -> list[str]:
     return [target for target in found if not re.match(r"[a-z]+:", target)]
 
 
+def headings(text: str) -> list[str]:
+    return re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
+
+
 def anchors(text: str) -> set[str]:
     """The anchors that a page's headings have on GitHub."""
-    headings = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
-    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings(text))
     return {each.strip().replace(" ", "-") for each in words}
 
 
@@ -58,6 +61,12 @@ def broken(page: Path, text: str) -> list[str]:
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_to_something_of_the_repository(page: Path) -> None:
     assert broken(page, page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_heading_that_is_named_beside_its_file_is_there(page: Path) -> None:
+    for path, heading in re.findall(r"`([\w/.-]+\.md)`,\s\"([^\"]+)\"", page.read_text()):
+        assert heading in headings((ROOT / path).read_text())
 
 
 def test_a_link_to_nothing_is_found() -> None:

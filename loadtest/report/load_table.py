@@ -145,6 +145,9 @@ def sums(summary: Summary) -> str:
     sales = [one for run in runs for one in run["products"]]
     off = sum(one["asked"] != one["orders"] + one["left"] for one in sales)
     orders = sum(one["orders"] for one in sales)
+    if len(sales) == 1:
+        same = "is" if not off else "is not"
+        return f"{orders:,} orders in 1 sale that is exact; stock asked {same} orders + left."
     return (
         f"{orders:,} orders in {len(sales)} sales that are exact; stock asked = orders + left in "
         f"{len(sales) - off} of them."
@@ -168,11 +171,15 @@ def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
+def _rounds(count: int) -> str:
+    return "One round" if count == 1 else f"Medians of {count} interleaved rounds"
+
+
 def where(summary: Summary) -> str:
     """What was run, on what, when, and by which command."""
     machine, asked = summary["machine"], summary["load"]
     return (
-        f"Medians of {summary['rounds']} interleaved rounds of {asked['seconds']:g} s, "
+        f"{_rounds(summary['rounds'])} of {asked['seconds']:g} s, "
         f"{asked['warm_up']:g} s of warm-up before each; {asked['stock']:,} units of each product, "
         f"hold {asked['hold_ms']} ms; "
         f"{_nodes(asked['nodes'])} of {asked['workers']} workers and {summary['threads']} "

@@ -7,7 +7,7 @@
 1.021 s  rival-1 reads a stock of 10
 2.551 s  victim sells order 31, writes back 9
 2.560 s  rival-1 sells order 32, writes back 9: the decrement of order 31 is lost
-...      and 9 more sold, last sold_out at 3.9 s: 11 orders for 10 units
+...      and 9 more sold, last sold out at 3.9 s: 11 orders for 10 units
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _rest(history: ProductHistory, judgement: Judgement, start: int, others: int
     parts = [f"and {others} more sold"] if others > 0 else []
     refused = [r.answered for r in asked if r.outcome == "sold_out" and r.answered]
     if refused:
-        parts.append(f"last sold_out at {(max(refused) - start) / 1e9:.1f} s")
+        parts.append(f"last sold out at {(max(refused) - start) / 1e9:.1f} s")
     if judgement.verdict == "deadlock":
         waiting = sum(judgement.outcomes[outcome] for outcome in TURNED_AWAY)
         until = max(request.answered or request.sent for request in asked)

@@ -180,8 +180,20 @@ def test_the_table_says_unknown_for_what_was_not_measured_and_never_0() -> None:
 def test_the_table_names_the_run_and_the_command_that_repeats_it() -> None:
     text = load_table.markdown(summary_of(run_of("redis"), products=100, nodes=4, rounds=3))
     assert 'make load ARGS="--lock redis --products 100 --nodes 4 --rounds 3 --skew 1.1"' in text
-    assert "stock asked = orders + left in 1 of them" in text
+    assert text.count("Medians of 3 interleaved rounds of ") == 1
+    assert "in 1 sale that is exact; stock asked is orders + left." in text
     assert "2 CPUs for all of it, Python 3.12.1, PostgreSQL 18.0, Valkey 9.1" in text
+
+
+def test_one_round_is_not_called_a_median_of_rounds() -> None:
+    text = load_table.markdown(summary_of(run_of("redis")))
+    assert "One round of " in text
+    assert "Medians" not in text
+
+
+def test_the_page_explains_its_columns() -> None:
+    legend = load_page.page_data(usual())["legend"]
+    assert any(line.startswith("Jain: 1 if every client") for line in legend)
 
 
 def test_the_command_under_a_table_asks_for_the_same_again() -> None:

@@ -58,7 +58,7 @@ def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
         " 2.551 s  victim sells order 31, writes back 9",
         " 2.561 s  rival-1 sells order 32, writes back 9: the decrement of order 31 is lost",
         " 2.562 s  victim releases, and finds that the lock was not its own",
-        " ...      and 9 more sold, last sold_out at 3.9 s: 11 orders for 10 units",
+        " ...      and 9 more sold, last sold out at 3.9 s: 11 orders for 10 units",
     ]
 
 
@@ -96,7 +96,7 @@ def test_an_undersold_sale_follows_who_was_refused_though_units_were_left() -> N
     assert judged.verdict == "undersold"
     lines = timeline(shop.history(), judged)
     assert " 0.000 s  buyer-2 is answered sold_out" in lines
-    assert lines[-1] == " ...      and 1 more sold, last sold_out at 0.0 s: 1 orders for 2 units"
+    assert lines[-1] == " ...      and 1 more sold, last sold out at 0.0 s: 1 orders for 2 units"
 
 
 def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:

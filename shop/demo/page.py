@@ -14,6 +14,7 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 
 from shop import reports
 from shop.api import DEMO_PRODUCT, endpoint, parse_product
+from shop.connections import beside_the_pool
 from shop.demo import rush, steps, verdict
 from shop.demo.forms import LockForm, RushForm, choices
 from shop.demo.lesson import lesson
@@ -45,7 +46,8 @@ def index(request: HttpRequest) -> HttpResponse:
 def state(request: HttpRequest) -> HttpResponse:
     """What the page asks for up to four times a second: one query, and a look into Redis."""
     product = parse_product(request.GET)
-    sales = reports.current_reports(product, steps.PRODUCT)
+    with beside_the_pool():
+        sales = reports.current_reports(product, steps.PRODUCT)
     body: dict[str, Any] = {"sale": None, "rush": None, "steps": None}
     if settings.SHOP_DEMO:
         try:
@@ -73,7 +75,9 @@ def _named_now(sale: dict[str, Any], now: dict[str, Any] | None) -> dict[str, An
 @endpoint("GET")
 def history(request: HttpRequest) -> HttpResponse:
     """The newest sales, each with its verdict, its lock and what Locust knows of its rush."""
-    sales = reports.recent_reports(product=parse_product(request.GET), count=SHOWN)
+    product = parse_product(request.GET)
+    with beside_the_pool():
+        sales = reports.recent_reports(product=product, count=SHOWN)
     runs = rush.runs()
     shown = []
     for sale in sales:
@@ -104,7 +108,7 @@ def start_rush(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def stop_rush(request: HttpRequest) -> HttpResponse:
-    with _demo():
+    with _demo(), beside_the_pool():
         rush.stop(product=DEMO_PRODUCT)
     return JsonResponse({}, status=202)
 

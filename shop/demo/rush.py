@@ -91,7 +91,8 @@ def stop(*, product: str) -> None:
     try:
         shelf.close(product=product)
     except OperationalError as error:
-        raise Unavailable("the sale could not be closed: press Stop again") from error
+        text = "the buyers are stopped; the sale could not be closed: purchases hold its row"
+        raise Unavailable(f"{text}. The next rush closes it.") from error
     finally:
         _ask("/stop", {}, timeout=STOP_TIMEOUT)
 

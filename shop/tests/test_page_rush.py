@@ -163,4 +163,4 @@ def test_locust_is_stopped_although_the_sale_cannot_be_closed(
     locust.state = "running"
     answer = Client().post("/rush/stop")
     assert (answer.status_code, locust.stops) == (503, 1)
-    assert "press Stop again" in answer.json()["error"]
+    assert "The next rush closes it" in answer.json()["error"]

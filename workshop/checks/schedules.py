@@ -11,8 +11,10 @@ MOVES = 3
 
 def refusal(module: ModuleType) -> Refusal | None:
     """What is wrong with the two schedules; None if nothing is."""
-    twice = getattr(module, "SELLS_TWICE", "")
-    once = getattr(module, "DOES_NOT", "")
+    twice, once = (
+        given.upper() if isinstance(given, str) else given
+        for given in (getattr(module, "SELLS_TWICE", ""), getattr(module, "DOES_NOT", ""))
+    )
     if not twice and not once:
         return Refusal("todo")
     for given in (twice, once):

@@ -34,6 +34,7 @@ def write(folder: Path, summary: Summary) -> Path:
 def page_data(summary: Summary) -> dict[str, Any]:
     """What the page draws.
 
+    legend   what the columns mean, a line each
     rows     heads, and a line of texts for each strategy, with its worst verdict
     seconds  by strategy: [second, units sold, p50, p99], medians over the rounds
     latency  [strategy, purchases, milliseconds at each of figures.BOX], medians over the rounds
@@ -55,6 +56,7 @@ def page_data(summary: Summary) -> dict[str, Any]:
             for run in load_table.worst(summary)
         ],
         "notes": load_table.notes(runs),
+        "legend": load_table.LEGEND.strip().splitlines(),
         "seconds": {lock: over_rounds(same) for lock, same in by_lock.items()},
         "latency": [
             [lock, sum(run["buyers"] for run in same), _medians([run["box_ms"] for run in same])]

@@ -82,7 +82,7 @@ function verdictOf(row) {
 }
 
 function start() {
-  const { rows, heads, seconds, latency, notes } = data;
+  const { rows, heads, seconds, latency, notes, legend } = data;
   const off = rows.filter((row) => !row.as_expected).length;
   $("title").textContent = data.title;
   $("where").textContent = data.where;
@@ -92,6 +92,7 @@ function start() {
   );
   $("notes").replaceChildren(...notes.map((note) => element("li", {}, note)));
   $("notes").hidden = !notes.length;
+  $("legend").replaceChildren(...legend.map((line) => element("li", {}, line)));
   fillOver(seconds);
   fillWaits(latency);
   const draw = () => {

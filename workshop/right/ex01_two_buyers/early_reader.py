@@ -8,6 +8,6 @@ which both get the last unit, and one in which only one of them does.
 from __future__ import annotations
 
 # TODO: six letters each, three A and three B.
-SELLS_TWICE = "ABBBAA"
+SELLS_TWICE = "abbbaa"
 DOES_NOT = "BBBAAA"
 # END
