@@ -105,20 +105,24 @@ def has_moved(connection: Any) -> bool:
     return found is not None and found != (connection.host, connection.port)
 
 
-def evalsha(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> list[bytes | str]:
+def evalsha(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
     """The script as a command, by its SHA-1."""
-    return _command("EVALSHA", script.sha, keys, args)
+    return packed("EVALSHA", script.sha, len(keys), *keys, *args)
 
 
-def eval_(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> list[bytes | str]:
+def eval_(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
     """The script as a command, by its text, for a server that has not got it."""
-    return _command("EVAL", script.text, keys, args)
+    return packed("EVAL", script.text, len(keys), *keys, *args)
 
 
-def _command(
-    name: str, script: str, keys: Sequence[bytes], args: Sequence[Arg]
-) -> list[bytes | str]:
-    """Without ints: hiredis crashes when a signal handler raises while it packs one."""
-    parts: list[bytes | str] = [name, script, b"%d" % len(keys), *keys]
-    parts += [b"%d" % arg if isinstance(arg, int) else arg for arg in args]
-    return parts
+def packed(*parts: Arg) -> bytes:
+    """A command as it is sent: an array of strings in RESP.
+
+    By hand, since redis-py takes longer for it, and hiredis crashes when a signal handler raises
+    while it packs an int.
+    """
+    strings = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
+    return b"*%d\r\n%b" % (
+        len(strings),
+        b"".join([b"$%d\r\n%b\r\n" % (len(each), each) for each in strings]),
+    )

@@ -28,15 +28,15 @@ class Script(NamedTuple):
 
 
 def _read(name: str, folder: Path) -> str:
-    text = (folder / f"{name}.lua").read_text()
-    first, _, rest = text.partition("\n")
-    if not first.startswith(INCLUDE):
-        return text
-    return _read(first.removeprefix(INCLUDE), folder) + rest
+    lines = (folder / f"{name}.lua").read_text().splitlines(keepends=True)
+    return "".join(
+        _read(line.removeprefix(INCLUDE).strip(), folder) if line.startswith(INCLUDE) else line
+        for line in lines
+    )
 
 
 @cache
 def script(name: str, folder: Path = FOLDER) -> Script:
-    """The script in <folder>/<name>.lua, after the one that its first line may include."""
+    """The script in <folder>/<name>.lua, its `-- include` lines replaced by those files."""
     text = _read(name, folder)
     return Script(text, sha1(text.encode()).hexdigest())

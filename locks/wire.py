@@ -26,6 +26,7 @@ from .command import (
     is_a,
     is_of_the_client,
     is_refusal_of_replica,
+    packed,
 )
 from .scripts import Script
 
@@ -91,8 +92,7 @@ class Connections:
         connection = self._address.connection()
         try:
             open_connection(connection, min(within, self._address.timeout))
-            connection.send_command(*command)
-            return connection.read_response(disable_decoding=True)
+            return _ask(connection, packed(*command))
         except Exception as error:
             raise WireError(error, sent=True) from error
         finally:
@@ -125,7 +125,7 @@ def open_connection(connection: Any, timeout: float) -> None:
 def set_timeout(connection: Any, timeout: float) -> None:
     """Each of its commands from now on may take so many seconds."""
     sock: Any = getattr(connection, "_sock", None)
-    if hasattr(sock, "settimeout"):
+    if hasattr(sock, "settimeout") and sock.gettimeout() != timeout:
         sock.settimeout(timeout)
 
 
@@ -147,18 +147,17 @@ def hang_up(connection: Any) -> None:
             sock.shutdown(socket.SHUT_RDWR)
 
 
-def _ask(connection: Any, command: Sequence[bytes | str], asking: bool) -> Any:
+def _ask(connection: Any, command: bytes, asking: bool = False) -> Any:
     if asking:
-        connection.send_command("ASKING")
-        connection.read_response()
-    connection.send_command(*command)
+        _ask(connection, packed("ASKING"))
+    connection.send_packed_command([command])
     return connection.read_response(disable_decoding=True)
 
 
 def ask(connection: Any, *command: bytes | str) -> Any:
     """The reply, or the error for one. Raises what the connection's class does otherwise."""
     try:
-        return _ask(connection, command, asking=False)
+        return _ask(connection, packed(*command))
     except Exception as error:
         if not is_a(error, "ResponseError"):
             raise
@@ -176,8 +175,7 @@ def call_all(connection: Any, calls: Sequence[Call], timeout: float) -> list[Any
     unknown = [place for place, reply in enumerate(replies) if is_a(reply, "NoScriptError")]
     if unknown:
         for script in {calls[place][0] for place in unknown}:
-            connection.send_command("SCRIPT", "LOAD", script.text)
-            connection.read_response()
+            _ask(connection, packed("SCRIPT", "LOAD", script.text))
         again = _exchange(connection, [calls[place] for place in unknown])
         for place, reply in zip(unknown, again, strict=True):
             replies[place] = reply
@@ -185,10 +183,9 @@ def call_all(connection: Any, calls: Sequence[Call], timeout: float) -> list[Any
 
 
 def _exchange(connection: Any, calls: Sequence[Call]) -> list[Any]:
-    commands = [evalsha(*call) for call in calls]
-    connection.send_packed_command(connection.pack_commands(commands))
+    connection.send_packed_command([b"".join([evalsha(*call) for call in calls])])
     replies: list[Any] = []
-    for _ in commands:
+    for _ in calls:
         try:
             replies.append(connection.read_response(disable_decoding=True))
         except Exception as error:

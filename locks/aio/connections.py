@@ -6,7 +6,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..command import Address, Arg, Call, WireError, eval_, evalsha, is_a, is_refusal_of_replica
+from ..command import (
+    Address,
+    Arg,
+    Call,
+    WireError,
+    eval_,
+    evalsha,
+    is_a,
+    is_refusal_of_replica,
+    packed,
+)
 from ..scripts import Script
 from .line import Line, Reply
 
@@ -108,7 +118,7 @@ class AsyncConnections:
     async def run(self, *command: str | bytes, within: float) -> Any:
         """The reply to a command without a script. Raises WireError."""
         line = self.line
-        reply = line.submit(command)
+        reply = line.submit(packed(*command))
         timer = self._expiry(line, [reply], within)
         try:
             return await reply

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from ..command import Address, WireError, is_of_the_client
+from ..command import Address, WireError, is_of_the_client, packed
 from .link import Link
 
 #: Seconds that the last replies are waited for when the loop ends.
 LINGER = 0.5
 
-Command = Sequence[bytes | str]
 Reply: TypeAlias = "asyncio.Future[Any]"
 
 
@@ -34,11 +32,11 @@ class Line:
         self.ended = False
         self._timeout = address.timeout
         self._loop = asyncio.get_running_loop()
-        self._outbox: deque[tuple[Command, Reply]] = deque()
+        self._outbox: deque[tuple[bytes, Reply]] = deque()
         self._sent: deque[Reply] = deque()
         self._link = Link(address, opened=self._flush, received=self._answer, lost=self._fail)
 
-    def submit(self, command: Command, asking: bool = False) -> Reply:
+    def submit(self, command: bytes, asking: bool = False) -> Reply:
         """Send it, as soon as the connection is open. Cancelling the future before that unsends it.
 
         asking  whether ASKING goes before it
@@ -46,7 +44,7 @@ class Line:
         The future raises WireError for an error, and for anything but a reply.
         """
         if asking:
-            self.submit(("ASKING",)).add_done_callback(_retrieved)
+            self.submit(packed("ASKING")).add_done_callback(_retrieved)
         reply: Reply = self._loop.create_future()
         if self._link.is_open:
             self._sent.append(reply)

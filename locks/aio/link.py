@@ -8,7 +8,7 @@ the tasks that still have to give back a lock; and each reply would cost a turn 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ..command import Address, has_moved
@@ -110,9 +110,9 @@ class Link:
         self._task = loop.create_task(self._connect(address.timeout), name="locks.connecting")
         self._task.add_done_callback(self._connected)
 
-    def write(self, command: Sequence[bytes | str]) -> None:
+    def write(self, command: bytes) -> None:
         """Send a command. The link must be open."""
-        self._connection._writer.write(b"".join(self._connection.pack_command(*command)))
+        self._connection._writer.write(command)
 
     def has_moved(self) -> bool:
         """Whether the Sentinels have named another master since it was opened."""

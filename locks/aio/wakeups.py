@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..clock import now
-from ..command import Address, WireError, is_a
+from ..command import Address, WireError, is_a, packed
 from ..protocol import Wake, channel_for
 from ..renewals import Renewals
 from ..waiters import Waiters
@@ -121,8 +121,8 @@ class AsyncWakeUps:
         assert self._link is not None
         self._role_due = not self._tag
         if self._role_due:
-            self._link.write(ROLE)
-        self._link.write(("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
+            self._link.write(packed(*ROLE))
+        self._link.write(packed("SSUBSCRIBE" if self._tag else "SUBSCRIBE", self.waiters.channel))
         self._heard = self._probing = True  # silent until the first probe: given up
         self._look_in(min(PROBE, self._address.timeout))
 
@@ -165,7 +165,7 @@ class AsyncWakeUps:
                 self._verifying = asyncio.get_running_loop().create_task(
                     self._verify(link), name="locks.verifying"
                 )
-            link.write(("PING",))
+            link.write(packed("PING"))
             self._probing = True
         self._heard = False
         self._look_in(PROBE)

@@ -1,8 +1,8 @@
 """The locks that are compared, each as a context manager that is made anew for every acquisition.
 
 `floor` is what no lock on one Redis can undercut when nobody waits: SET NX PX and one
-compare-and-delete script, by the same client. It cannot wait, so it is in the uncontended
-comparison only.
+compare-and-delete script, by the same client. It cannot wait; where there are waiters, relay.py is
+the floor.
 """
 
 from __future__ import annotations

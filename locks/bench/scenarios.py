@@ -13,6 +13,7 @@ import redis
 from ..testing.process import Process
 from . import counting
 from .contenders import UNCONTENDED
+from .relay import channel
 
 PROCESSES = 4
 Span = Sequence[float]
@@ -52,7 +53,28 @@ def drain(
         worker.send("drain", lock=lock, name=name, ttl=30, hold=hold, arrivals=arrivals)
     time.sleep(base + 0.002 * waiters + settle - time.monotonic())
     opened = gate.ask("release")
-    answers = [worker.answer() for worker in workers[:PROCESSES]]
+    return _drained([worker.answer() for worker in workers[:PROCESSES]], opened, waiters, hold)
+
+
+def relay(
+    client: redis.Redis, workers: Sequence[Process], waiters: int, hold: float
+) -> dict[str, float]:
+    """The same without a lock: the floor, which no lock that wakes threads by messages undercuts.
+
+    See relay.py.
+    """
+    name, options = free_name(), {"processes": PROCESSES, "waiters": waiters, "hold": hold}
+    for number, worker in enumerate(workers[:PROCESSES]):
+        worker.ask("relay", name=name, process=number, **options)
+    opened = time.monotonic()
+    client.publish(channel(name, 0, PROCESSES), 0)
+    answers = [worker.ask("relayed") for worker in workers[:PROCESSES]]
+    return _drained(answers, opened, waiters, hold)
+
+
+def _drained(
+    answers: Sequence[dict[str, Any]], opened: float, waiters: int, hold: float
+) -> dict[str, float]:
     spans = _spans(answers)
     took = max(released for _, _, released in spans) - opened
     return {

@@ -18,6 +18,7 @@ ROWS = {
     "drain": [
         ("seconds", "seconds", "{:.3f}"),
         ("ratio", "RedisLock / this", "{:.2f}"),
+        ("efficiency", "efficiency", "{:.2f}"),
         ("hand_over_us", "hand-over, us", "{:.0f}"),
         ("sent_per_acquisition", "commands per acquisition", "{:.1f}"),
         ("overtakes_max", "overtakes, most", "{:.0f}"),

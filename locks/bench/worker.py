@@ -4,6 +4,8 @@ drain     each thread takes the lock once, arriving at its own moment
 churn     each thread takes it again and again until `end`
 hold      take the lock and keep it
 release   give it back
+relay     threads that wake each other in turn, without a lock: see relay.py
+relayed   their spans, when all have had their turn
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import redis.asyncio
 
 from . import counting
 from .contenders import AWAITED, BLOCKING, WAITING
+from .relay import Relay
 
 #: arrived, acquired, released: seconds of the monotonic clock, which all processes share
 Span = tuple[float, float, float]
@@ -64,6 +67,12 @@ class Worker:
         started = time.monotonic()
         self.stack.close()
         return started
+
+    def relay(self, **options: Any) -> None:
+        self._relay = Relay(self.port, **options)
+
+    def relayed(self) -> dict[str, Any]:
+        return self._relay.finish()
 
     async def _drain(
         self, lock: str, name: str, ttl: int, hold: float, arrivals: list[float]

@@ -1,4 +1,4 @@
--- include hand_over
+-- include give
 -- Take the lock, or join its queue. Asking again with the same token is the same acquisition, so a
 -- reply that got lost may be asked for again.
 -- KEYS     see hand_over.lua
@@ -13,9 +13,15 @@
 --          us, as redis-py's Lock does: its release wakes nobody
 local TOKEN = '^%d+%-%x+$' -- what new_token() in lease.py makes
 local POLL = 100 -- milliseconds
-local token, ttl, memory = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local token, ttl, memory = ARGV[1], ARGV[2], ARGV[3]
 
 local holder = redis.call('get', KEYS[1])
+if not holder and redis.call('pttl', KEYS[3]) == -2 then -- free, and nobody waits
+    local fence = next_fence()
+    give(token, ttl, fence, memory)
+    return {1, fence, now}
+end
+-- include hand_over
 if holder == token then
     redis.call('pexpire', KEYS[1], ttl)
     leave_queue(token)
@@ -53,11 +59,11 @@ elseif ARGV[4] == 'queue' then
     if doubted and doubted ~= '0' then
         doubt(channel, '0')
     end
-    redis.call('hset', KEYS[3], token, table.concat({channel, ARGV[2], over, '0'}, ' '))
+    redis.call('hset', KEYS[3], token, table.concat({channel, ttl, over, '0'}, ' '))
     if not before or not redis.call('lpos', KEYS[2], token) then
         redis.call('rpush', KEYS[2], token)
     end
-    outlive(math.max(left, ttl))
+    outlive(math.max(left, tonumber(ttl)))
 end
 if holder and not string.match(holder, TOKEN) and (left < 0 or left > POLL) then
     left = POLL

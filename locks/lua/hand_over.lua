@@ -1,4 +1,5 @@
--- What acquire.lua and release.lua share (`-- include` in their first lines).
+-- The queue, for acquire.lua and release.lua, which include it after give.lua, and after the usual
+-- case that nobody waits: in that, defining these functions would take longer than all the rest.
 -- KEYS[1]  the lock, value: token of its holder
 -- KEYS[2]  tokens of the waiters in order of arrival
 -- KEYS[3]  token -> 'channel ttl over doubted': where its process listens, its ttl in milliseconds,
@@ -8,24 +9,6 @@
 -- KEYS[4]  the last fence given out
 local LINGER = 60000 -- milliseconds that the queue outlives the moment of its next use
 local GRACE = 2000000 -- microseconds for which a waiter keeps its place although it seems gone
-
-local clock = redis.call('time')
-local now = clock[1] * 1000000 + clock[2]
-
-local function digits(number)
-    return string.format('%.0f', number) -- tostring would give 1.7e+15
-end
-
--- The server's clock keeps fences rising when the last one was lost (restart, FLUSHALL, failover).
-local function next_fence()
-    local last = tonumber(redis.call('get', KEYS[4]) or 0)
-    return now > last and now or last + 1
-end
-
-local function give(token, ttl, fence, memory)
-    redis.call('set', KEYS[1], token, 'PX', ttl)
-    redis.call('set', KEYS[4], digits(fence), 'PX', memory)
-end
 
 local function outlive(ttl)
     for key = 2, 3 do

@@ -1,4 +1,3 @@
--- include hand_over
 -- Give the lock to the next waiter, or delete it. If it is not ours, leave its queue: this is also
 -- how a waiter gives up, whether or not the lock was handed to it meanwhile.
 -- KEYS     see hand_over.lua
@@ -6,6 +5,11 @@
 -- ARGV[2]  how long the last fence is remembered, milliseconds
 -- returns  1 it was ours, 0 somebody else has it, -1 nobody has it
 local holder = redis.call('get', KEYS[1])
+if holder == ARGV[1] and redis.call('pttl', KEYS[3]) == -2 then -- nobody waits
+    return redis.call('del', KEYS[1])
+end
+-- include give
+-- include hand_over
 if holder ~= ARGV[1] and not (holder and ARGV[1] == '*') then
     leave_queue(ARGV[1])
     return holder and 0 or -1

@@ -1,11 +1,4 @@
-"""redis-py's Lock, kept by RedisLock: change one argument, and get its queue and its wake-ups.
-
-    client.lock("report", timeout=30, lock_class=locks.compat.Lock)
-    CACHES = {"default": {"OPTIONS": {"REDIS_CLIENT_CLASS": "locks.compat.Redis"}, ...}}
-
-The key is redis-py's, so old and new locks of one name exclude each other while a change is rolled
-out. FROM_REDIS_PY.md has the steps, and what differs.
-"""
+"""The lock: redis-py's methods, arguments and exceptions, and a RedisLock behind them."""
 
 from __future__ import annotations
 
@@ -14,16 +7,11 @@ import threading
 from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
 
-try:
-    from redis import Redis as Client
-except ImportError:  # where valkey-py alone is installed
-    from valkey import Valkey as Client  # type: ignore[assignment]
-
-from .command import Arg, WireError, exceptions_of
-from .errors import LockBackendError, LockTimeout
-from .lease import Lease, LossReason, Release
-from .protocol import ADD, ANY_HOLDER, SET, milliseconds
-from .redis_lock import RedisLock
+from ..command import Arg, WireError, exceptions_of
+from ..errors import LockBackendError, LockTimeout
+from ..lease import Lease, LossReason, Release
+from ..protocol import ADD, ANY_HOLDER, SET, milliseconds
+from ..redis_lock import RedisLock
 
 logger = logging.getLogger(__name__)
 
@@ -232,35 +220,6 @@ class Lock:
     def _encode(self, text: Token) -> bytes:
         encoded: bytes = self.redis.get_encoder().encode(text)
         return encoded
-
-
-class Redis(Client):
-    """A client whose lock() makes the locks of this module. For django-redis: `cache.lock()`."""
-
-    def lock(
-        self,
-        name: str,
-        timeout: float | None = None,
-        sleep: float = 0.1,
-        blocking: bool = True,
-        blocking_timeout: float | None = None,
-        lock_class: Any = None,
-        thread_local: bool = True,
-        raise_on_release_error: bool = True,
-    ) -> Any:
-        """A lock; see redis.Redis.lock()."""
-        # Older redis-py's Lock does not know it.
-        rest = {} if raise_on_release_error else {"raise_on_release_error": False}
-        return (lock_class or Lock)(
-            self,
-            name,
-            timeout=timeout,
-            sleep=sleep,
-            blocking=blocking,
-            blocking_timeout=blocking_timeout,
-            thread_local=thread_local,
-            **rest,
-        )
 
 
 def _forget(lease: Lease, _: LossReason) -> None:
