@@ -16,11 +16,13 @@ if TYPE_CHECKING:  # without a browser, for make test-fast
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _every_stack_has_a_database_of_its_own() -> Iterator[None]:
-    """The tests of the shop share DATABASE_URL. Stacks side by side, each with its own Redis,
-    would refuse each other's fences and close each other's sales."""
+def _every_stack_has_servers_of_its_own() -> Iterator[None]:
+    """The tests of the shop share DATABASE_URL and REDIS_URL. Stacks with one database would refuse
+    each other's fences and close each other's sales. With one Redis, the page of a stack would show
+    the round of steps that another module's stack left there, and take its steps in it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("DATABASE_URL", raising=False)
+        for name in ("DATABASE_URL", "REDIS_URL"):
+            patch.delenv(name, raising=False)
         yield
 
 

@@ -49,7 +49,7 @@ class CutOffStack(Stack):
 @pytest.fixture
 def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[CutOffStack]:
     embedded.attach()
-    monkeypatch.delenv("REDIS_URL")
+    monkeypatch.delenv("REDIS_URL", raising=False)
     url = embedded.create_database("postgres", keep=True)  # is there: for its address
     server = Path(parse_qs(urlsplit(url).query)["host"][0]) / ".s.PGSQL.5432"
     with (

@@ -26,9 +26,17 @@ from loadtest.tests.demo_page import (
     opened,
     orders_in_the_database,
     press,
+    shown_if_it_fails,
     takes,
 )
 
+#: Settled when what has come by now is drawn.
+DRAWN = "new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+#: From now on, each state of A's button: whether it is disabled, and its text.
+WATCH_A = """() => { const button = document.querySelector("[data-buyer=A] .step");
+    window.seen = [];
+    new MutationObserver(() => seen.push(`${button.ariaDisabled} ${button.textContent}`))
+        .observe(button, { attributes: true, childList: true }); }"""
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1280), ("dark", 390)]
 
 
@@ -45,6 +53,12 @@ def stack() -> Iterator[Stack]:
 def context() -> Iterator[BrowserContext]:
     with launched() as browser:
         yield browser.new_context(viewport={"width": 1280, "height": 800})
+
+
+@pytest.fixture(autouse=True)
+def _log(stack: Stack) -> Iterator[None]:
+    with shown_if_it_fails(stack):
+        yield
 
 
 @pytest.fixture
@@ -80,6 +94,88 @@ def test_under_a_lock_the_second_buyer_is_seen_to_be_blocked(
     expect(column(page, "B")).to_contain_text("SOLD OUT")
     expect(page.locator("#step-verdict")).to_contain_text("EXACT")
     assert orders_in_the_database(stack, "last-unit") == 1
+
+
+def test_what_arrives_while_a_button_is_pressed_does_not_move_it_away(
+    stack: Stack, context: BrowserContext, watched: Watched
+) -> None:
+    """The code of the lock makes its card 340 pixels longer. The press would end on something else,
+    which is no click: the step would be lost, and nothing would say so."""
+    late: list[Route] = []
+    with opened(context, "about:blank", watched) as page:
+        page.route("**/strategies/none/code", lambda route: late.append(route))
+        page.goto(stack.nodes[0].url)
+        begin(page, "none")
+        button = column(page, "A").get_by_role("button")
+        button.scroll_into_view_if_needed()
+        box = button.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        with page.expect_response("**/strategies/none/code") as answer:
+            late.pop().continue_()
+        answer.value.finished()
+        page.evaluate(DRAWN)
+        assert button.bounding_box() == box
+        page.mouse.up()
+        expect(column(page, "A").locator(".passed", has_text="check")).to_be_visible()
+        expect(page.locator("#code-marked pre").first).to_be_visible()
+
+
+def test_what_was_asked_before_a_press_is_not_shown_after_it(page: Page) -> None:
+    """It says that A has not come: the button could be pressed once more, and the page would take
+    back what the person has just seen."""
+    begin(page, "none")
+    late: list[Route] = []
+    page.route("**/state?*", lambda route: late.append(route), times=1)
+    with page.expect_request("**/state?*"):
+        pass
+    page.evaluate(WATCH_A)
+    (route,) = late
+    old = route.fetch()
+    with page.expect_response("**/steps/step") as answer:
+        press(page, "A", "check")
+    answer.value.finished()
+    page.evaluate(DRAWN)
+    route.fulfill(response=old)
+    expect(column(page, "A").locator(".passed", has_text="check")).to_be_visible()
+    seen = page.evaluate("window.seen")
+    assert seen[-1] == "false A: pay"
+    assert "false A: check" not in seen
+
+
+def test_no_step_is_taken_in_the_round_that_a_new_one_is_about_to_replace(page: Page) -> None:
+    """Both look the same, where nobody has come yet: the step would be refused, or be lost with the
+    old round."""
+    begin(page, "none")
+    late: list[Route] = []
+    page.route("**/steps", lambda route: late.append(route), times=1)
+    with page.expect_request("**/steps"):
+        page.get_by_role("button", name="New round").click()
+    button = column(page, "A").get_by_role("button")
+    with page.expect_response("**/state?*") as answer:  # a look at the old one, meanwhile
+        pass
+    answer.value.finished()
+    page.evaluate(DRAWN)
+    expect(column(page, "A")).to_contain_text("Has not come yet.")
+    expect(button).to_have_attribute("aria-disabled", "true", timeout=1)
+    late.pop().continue_()
+    takes(page, "A", "check")
+
+
+@pytest.mark.parametrize("status", [503, 409])
+def test_a_step_that_the_shop_refuses_is_seen_to_be_refused(
+    page: Page, watched: Watched, status: int
+) -> None:
+    watched.refusals.add(status)
+    begin(page, "none")
+    body = json.dumps({"outcome": "unavailable", "error": "Redis does not answer"})
+    page.route("**/steps/step", lambda route: route.fulfill(status=status, body=body))
+    press(page, "A", "check")
+    expect(column(page, "A")).to_contain_text("Not done: Redis does not answer")
+    page.unroute("**/steps/step")
+    takes(page, "A", "check")
+    expect(column(page, "A")).not_to_contain_text("Not done")
 
 
 def test_axe_finds_nothing_serious(page: Page) -> None:

@@ -12,7 +12,16 @@ from loadtest.commands.run import Setting
 from loadtest.commands.serve import serving
 from loadtest.stack.stack import ROOT, Stack
 from loadtest.tests.browser import Watched, launched
-from loadtest.tests.demo_page import begin, column, is_over, opened, press, takes
+from loadtest.tests.demo_page import (
+    begin,
+    column,
+    is_over,
+    opened,
+    press,
+    press_start,
+    shown_if_it_fails,
+    takes,
+)
 
 MINE = ROOT / "workshop" / "solutions" / "ex05_late_delete.py"
 
@@ -22,6 +31,12 @@ def stack() -> Iterator[Stack]:
     setting = Setting(buyers=10, nodes=1, workers=1, mine=str(MINE))
     with tempfile.TemporaryFile() as log, serving(setting, log=log) as (running, _):
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _log(stack: Stack) -> Iterator[None]:
+    with shown_if_it_fails(stack):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +100,6 @@ def test_a_file_of_ones_own_is_stepped_through_and_rushed(
 
 
 def rushed(page: Page) -> None:
-    page.locator("#start").click()
+    press_start(page)
     is_over(page)
     expect(page.locator("#verdict")).to_contain_text("EXACT")

@@ -126,6 +126,7 @@ def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_hande
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from .. import blocking as module
+    from .. import renewals
 
     lock = RedisLock(client, "mute", ttl=30)
 
@@ -138,11 +139,12 @@ def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_hande
         monkeypatch.undo()
         raise WireError(redis.ConnectionError("cut"), sent=True)
 
-    with held(lock) as lease:
+    with pytest.MonkeyPatch.context() as patch, held(lock) as lease:
+        patch.setattr(renewals, "PAUSE", 60)  # by itself it says so again after 0.1 s
         monkeypatch.setattr(module, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             lock.acquire(20)
         assert len(lock.inspect().waiters) == 1  # the server still thinks that it waits
         next_one = waiter(lock)
         lease.release()
-    next_one.result(1).release()
+        next_one.result(10).release()

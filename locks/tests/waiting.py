@@ -35,9 +35,9 @@ def queued(lock: RedisLock, waiters: int) -> None:
 
 def waiter(lock: RedisLock, wait: float | None = 10) -> Future[Lease]:
     """A thread that waits for the lock, already in its queue."""
-    before = len(lock.inspect().waiters)
+    before = set(lock.inspect().waiters)  # some of them may leave meanwhile
     future = in_thread(lambda: lock.acquire(wait))
-    queued(lock, before + 1)
+    eventually(lambda: set(lock.inspect().waiters) - before)
     return future
 
 

@@ -19,12 +19,16 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from locks.errors import LockError
+from shop.demo.stepper import LeftAlone
 from shop.errors import BadInput, ShopError
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES, Strategy
 
 #: What a purchase may raise; anything else is a mistake in the file.
-ITS_OWN = (ShopError, KeyHasBought, LockError, redis.RedisError, DatabaseError, InterfaceError)
+ITS_OWN = (
+    *(ShopError, KeyHasBought, LockError, LeftAlone),
+    *(redis.RedisError, DatabaseError, InterfaceError),
+)
 
 
 class BrokenFile(BadInput):

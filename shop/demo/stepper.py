@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 from django.conf import settings
@@ -23,6 +24,9 @@ from django.conf import settings
 #: point of the check.
 STOPS = {"after_read": ("checked", "paid"), "before_commit": ("written",)}
 LEAVE = "leave"
+#: Seconds for which a buyer asks a Redis again that does not answer, and between two times.
+ASK_AGAIN, PAUSE = 20.0, 0.1
+T = TypeVar("T")
 
 
 def timeout() -> float:
@@ -37,6 +41,19 @@ def kept() -> int:
 
 class LeftAlone(Exception):
     """The next step did not come in time, or another round began: rolled back, nothing sold."""
+
+
+def until_answered(command: Callable[[], T]) -> T:
+    """The reply to a command that may be executed twice. It is sent again for ASK_AGAIN seconds:
+    the round of a class should not end since Redis was silent for two. Raises redis.RedisError."""
+    deadline = time.monotonic() + ASK_AGAIN
+    while True:
+        try:
+            return command()
+        except (redis.ConnectionError, redis.TimeoutError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE)
 
 
 @dataclass(slots=True)
@@ -54,13 +71,30 @@ class SteppedBuyer:
     client: redis.Redis
     saw: int | None = None
 
+    def come(self) -> bool:
+        """Publish that this buyer moves, unless a thread of its name does already; whether it was
+        this one. If the reply to that is lost, it is known by its own value."""
+        state = json.dumps({"status": "moving", "since": time.time(), "come": uuid.uuid4().hex})
+        key = board(self.round_id)
+
+        def claim() -> bool:
+            self.client.hsetnx(key, self.buyer, state)
+            there = self.client.hget(key, self.buyer)
+            return (there.decode() if isinstance(there, bytes) else there) == state
+
+        return until_answered(claim)
+
     def publish(self, status: str, **facts: Any) -> None:
         """Publish the state of this buyer: moving, stopped or done."""
         state = {"status": status, "since": time.time(), "saw": self.saw, **facts}
-        with self.client.pipeline(transaction=False) as pipeline:
-            pipeline.hset(board(self.round_id), self.buyer, json.dumps(state))
-            pipeline.expire(board(self.round_id), kept())
-            pipeline.execute()
+
+        def publish() -> None:
+            with self.client.pipeline(transaction=False) as pipeline:
+                pipeline.hset(board(self.round_id), self.buyer, json.dumps(state))
+                pipeline.expire(board(self.round_id), kept())
+                pipeline.execute()
+
+        until_answered(publish)
 
     def wait_at(self, stop: str) -> None:
         """Wait there until its permit comes. Raises LeftAlone."""
@@ -68,7 +102,11 @@ class SteppedBuyer:
         deadline = time.monotonic() + timeout()
         while time.monotonic() < deadline:
             # Shorter than the client's own timeout; a permit for an earlier stop is a double click.
-            arrived = self.client.blpop([permits(self.round_id, self.buyer)], timeout=0.5)
+            try:
+                arrived = self.client.blpop([permits(self.round_id, self.buyer)], timeout=0.5)
+            except (redis.ConnectionError, redis.TimeoutError):
+                time.sleep(PAUSE)
+                continue
             if arrived is None:
                 continue
             permit = arrived[1].decode() if isinstance(arrived[1], bytes) else arrived[1]

@@ -43,6 +43,11 @@ BUYERS = ("A", "B")
 ROUND = "page:steps"
 #: Seconds without an answer after which a buyer that moves counts as blocked.
 BLOCKED_AFTER = 0.4
+#: Seconds for a buyer who comes to be seen, before the first press of its button is answered.
+HAS_COME = 3.0
+#: Seconds for a buyer to connect to PostgreSQL: nobody else waits for it, and on a machine that is
+#: busy the shop's own few would end the round.
+CONNECT_TIMEOUT = 30
 
 
 def timeouts_ms() -> dict[str, int]:
@@ -82,13 +87,13 @@ def step(round_id: str, buyer: str) -> None:
     if now is None or now["round"] != round_id:
         raise NotNow("this round is over; begin a new one")
     client.expire(ROUND, kept())
-    if client.hsetnx(
-        board(round_id), buyer, json.dumps({"status": "moving", "since": time.time()})
-    ):
-        threading.Thread(target=_buy, args=(round_id, buyer, now["lock"]), daemon=True).start()
-        return
     at = _parsed(client.hget(board(round_id), buyer))
-    if at is None or at["status"] != "stopped":
+    if at is None:
+        stepped, has_come = SteppedBuyer(round_id, buyer, client), threading.Event()
+        threading.Thread(target=_buy, args=(stepped, now["lock"], has_come), daemon=True).start()
+        has_come.wait(HAS_COME)
+        return
+    if at["status"] != "stopped":
         raise NotNow
     _permit(round_id, buyer, at["at"])
 
@@ -139,9 +144,14 @@ def _permit(round_id: str, buyer: str, permit: str) -> None:
     client.expire(permits(round_id, buyer), kept())
 
 
-def _buy(round_id: str, buyer: str, lock: str) -> None:
-    """One buyer, in a thread of its own."""
-    stepped = SteppedBuyer(round_id, buyer, locks_client())
+def _buy(stepped: SteppedBuyer, lock: str, has_come: threading.Event) -> None:
+    """One buyer, in a thread of its own. Of two, for a double click, one buys."""
+    buyer = stepped.buyer
+    try:
+        if not stepped.come():
+            return
+    finally:
+        has_come.set()
     step_through(stepped)
     _connect(buyer)
     try:
@@ -174,6 +184,10 @@ def _connect(buyer: str) -> None:
     database = copy.deepcopy(connections["default"].settings_dict)
     database["OPTIONS"].pop("pool", None)
     given = " ".join(f"-c {name}={value}" for name, value in timeouts_ms().items())
-    database["OPTIONS"].update(options=given, application_name=f"oversold buyer {buyer}")
+    database["OPTIONS"].update(
+        options=given,
+        application_name=f"oversold buyer {buyer}",
+        connect_timeout=CONNECT_TIMEOUT,
+    )
     backend = load_backend(database["ENGINE"])
     connections["default"] = backend.DatabaseWrapper(database, "default")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +25,8 @@ class Locust:
         self.started: list[dict[str, str]] = []
         self.bearers: set[str | None] = set()
         self.refuses: tuple[int, str] | None = None
+        #: Seconds until it answers that a rush begins.
+        self.begins_after = 0.0
         locust = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -43,6 +46,7 @@ class Locust:
                     self.answer({"success": False, "message": message}, status)
                     return
                 locust.started.append({name: value for name, (value,) in form.items()})
+                time.sleep(locust.begins_after)
                 self.answer({"success": True})
 
             def answer(self, body: dict[str, Any], status: int = 200) -> None:

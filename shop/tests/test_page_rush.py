@@ -10,6 +10,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from shop import stock
+from shop.demo import rush
 from shop.tests.locust import Locust
 from shop.tests.till import buy, open_sale, rolled_back
 
@@ -46,6 +47,16 @@ def test_a_rush_is_started_as_it_was_asked_for(locust: Locust) -> None:
             "deadline": "60",
         }
     ]
+
+
+def test_a_rush_that_begins_after_the_last_one_was_stopped_is_not_said_to_have_failed(
+    locust: Locust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = rush._ask.__kwdefaults__
+    assert usual is not None
+    monkeypatch.setitem(usual, "timeout", 0.5)
+    locust.begins_after = 1.0
+    assert Client().post("/rush", RUSH).status_code == 202
 
 
 @rolled_back

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from django.conf import settings
 from django.db import connection
 from django.test import Client
 
 from shop.demo import hooks as demo
 from shop.demo import stepper, steps
+from shop.demo.mine import strategy_of
 from shop.redis import locks_client
+from shop.strategies import STRATEGIES
 from shop.tests.till import books, committed, eventually
 
 
@@ -97,6 +102,54 @@ def test_a_double_click_is_one_step() -> None:
     eventually(lambda: "paid" in buyers.place("A"), what="A has paid")
     assert buyers.step("A", "written")["at"] == "written"
     assert books(steps.PRODUCT) == (0, 1)
+
+
+@committed
+@pytest.mark.parametrize(
+    ("kind", "name", "executed"),
+    [
+        (redis.Redis, "hsetnx", True),
+        (redis.client.Pipeline, "execute", True),
+        (redis.Redis, "blpop", False),
+    ],
+)
+def test_a_redis_that_is_silent_for_a_moment_does_not_end_the_round(
+    kind: type, name: str, executed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a buyer would have come, and nobody would be there to take its steps."""
+    command, silent = getattr(kind, name), list[str]()
+
+    def silent_once(*args: Any, **options: Any) -> Any:
+        if silent:
+            return command(*args, **options)
+        silent.append(name)
+        if executed:
+            command(*args, **options)
+        raise redis.TimeoutError("Timeout reading from socket")
+
+    monkeypatch.setattr(kind, name, silent_once)
+    buyers = Round("none")
+    for place in ("checked", "paid", "written", "sold"):
+        buyers.step("A", place)
+    assert silent == [name]
+    assert books(steps.PRODUCT) == (1, 0)
+
+
+@committed
+def test_in_a_file_of_ones_own_too_a_new_round_rolls_the_last_one_back(tmp_path: Path) -> None:
+    """It is no mistake in the file."""
+    file = tmp_path / "ex05.py"
+    file.write_text("from shop.strategies.none import STRATEGY\nbuy = STRATEGY.buy\n")
+    STRATEGIES["mine"] = strategy_of("mine", file)
+    try:
+        before = Round("mine")
+        before.step("A", "checked")
+        Round("none")
+        there = partial(locks_client().hget, stepper.board(before.id), "A")
+        eventually(lambda: '"done"' in str(there()), what="A is out")
+        assert '"rolled_back"' in str(there())
+    finally:
+        del STRATEGIES["mine"]
 
 
 @committed

@@ -1,6 +1,7 @@
 // How the page asks the shop, and how it says what came of it.
 
 import { $ } from "../assets/dom.js";
+import { released } from "./press.js";
 
 // Changed only if it says something else: a live region is read aloud on every change.
 export function say(where, key, ...children) {
@@ -17,8 +18,15 @@ export function allow(button, allowed) {
 export const allowed = (button) =>
   !button.disabled && button.getAttribute("aria-disabled") !== "true";
 
-// Status and body of an answer; status 0 where the shop does not answer.
+// Status and body of an answer, as soon as no button is pressed; status 0 where the shop does not
+// answer.
 export async function ask(path, form) {
+  const answer = await fetched(path, form);
+  await released();
+  return answer;
+}
+
+async function fetched(path, form) {
   const options = { headers: { Accept: "application/json" } };
   if (form) {
     options.method = "POST";

@@ -15,15 +15,24 @@ const NOTHING = { on: false, number: 0, rush: null, started: null };
 const { product, demo, locust, deadline } = document.body.dataset;
 let timer = 0;
 let looking = false;
+let wanted = 0; // looks that were asked for
 let rush = NOTHING;
+let starting = false;
 let stopping = false;
 let shown = ""; // of which the sales were read last
 
+// Whoever has asked the shop for something looks afterwards. An answer that was under way by then is
+// older than that, and not shown: it would undo what the person has just seen happen.
 async function look() {
   clearTimeout(timer);
+  wanted += 1;
   if (looking) return;
   looking = true;
-  const { status, body } = await ask(`/state?product=${product}`);
+  let number, status, body;
+  do {
+    number = wanted;
+    ({ status, body } = await ask(`/state?product=${product}`));
+  } while (number !== wanted);
   looking = false;
   const busy = status === 200 ? show(body) : away(body);
   if (!document.hidden) timer = setTimeout(look, busy ? OFTEN : SELDOM);
@@ -100,7 +109,7 @@ function progress({ arrived, answered, buyers, left_s: seconds }) {
 function showButtons() {
   if (!demo || !locust) return;
   $("start").textContent = rush.on ? "A rush is running" : "Start the rush";
-  allow($("start"), !rush.on);
+  allow($("start"), !rush.on && !starting);
   const focused = document.activeElement === $("stop");
   $("stop").hidden = !rush.on;
   $("buy").hidden = rush.on;
@@ -134,8 +143,10 @@ function warn() {
 async function start(event) {
   event.preventDefault();
   if (!allowed($("start"))) return;
+  starting = true;
   allow($("start"), false);
   const { status, body } = await ask("/rush", new FormData($("start-form")));
+  starting = false;
   besideTheFields($("start-form"), body.fields || {});
   if (status === 202) {
     rush = { ...rush, on: true, rush: null };

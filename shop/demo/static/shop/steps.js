@@ -13,21 +13,32 @@ const WAITS = {
 };
 
 let round = null;
+const pressed = new Set(); // buyers whose step the shop has not answered yet
+let beginning = false; // a new round: the one that is shown is over, and takes no step any more
 
 export function install(refresh) {
   $("round-form").addEventListener("submit", async (event) => {
     event.preventDefault();
     if (!allowed($("begin"))) return;
+    beginning = true;
+    for (const button of document.querySelectorAll(".buyer .step")) allow(button, false);
     const { status, body } = await ask("/steps", { lock: $("step-lock").value });
+    beginning = false; // refresh() shows the new one, and only then can its buttons be pressed
     besideTheFields($("round-form"), body.fields || {});
     if (status !== 201 && !body.fields) $("step-lock-error").textContent = body.error;
+    for (const place of document.querySelectorAll(".buyer .refusal")) say(place, "");
     refresh();
   });
   for (const column of document.querySelectorAll(".buyer")) {
     column.querySelector(".step").addEventListener("click", async ({ currentTarget }) => {
       if (!allowed(currentTarget) || !round) return;
+      const { buyer } = column.dataset;
+      pressed.add(buyer);
       allow(currentTarget, false);
-      await ask("/steps/step", { round, buyer: column.dataset.buyer });
+      const { status, body } = await ask("/steps/step", { round, buyer });
+      pressed.delete(buyer);
+      const refusal = status === 202 ? "" : `Not done: ${body.error}`;
+      say(column.querySelector(".refusal"), refusal, refusal);
       refresh();
     });
   }
@@ -63,7 +74,7 @@ function showBuyer(column, buyer, steps) {
   });
   column.dataset.status = status;
   button.disabled = !steps;
-  allow(button, status === "ready" || status === "stopped");
+  allow(button, !beginning && !pressed.has(name) && (status === "ready" || status === "stopped"));
   const next = status === "ready" ? "check" : NEXT[at] || "check";
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${next}`;
   column.querySelector(".left").textContent = buyer ? left(buyer.left_s) : "";
