@@ -87,9 +87,7 @@ NODES = {"demo": ("1", "gthread"), "no demo": ("0", "gthread"), "asgi": ("1", "a
 def fuzzed(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iterator[Fuzzed]:
     demo, server = NODES[request.param]
     log = folder / f"fuzz-{demo}-{server}.log"
-    with node_at(
-        log, valkey=valkey, SHOP_DEMO=demo, WEB_SERVER=server, SHOP_LOCK_WAIT="1"
-    ) as node:
+    with node_at(log, valkey=valkey, SHOP_DEMO=demo, WEB_SERVER=server, SHOP_LOCK_WAIT="1") as node:
         fuzzed = Fuzzed(node)
         fuzzed.opened.append(node.restock(UNITS))
         yield fuzzed
