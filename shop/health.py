@@ -15,7 +15,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from shop.connections import discard_dead
-from shop.promises import LOCK
+from shop.promised import LOCK
 from shop.redis import locks_client
 from shop.settled import backlog
 

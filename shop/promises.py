@@ -10,100 +10,28 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self, cast
+from dataclasses import asdict, replace
+from typing import Any, cast
 
 import redis
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 
 from locks.scripts import script
 from shop import order_numbers
 from shop.errors import Behind, CommitUnknown, KeyReused, SaleClosed, SaleOver, SoldOut
 from shop.models import PurchaseHistory
+from shop.promised import LOCK, STREAM, Promise, attempt_key, count_key, in_use, promised
 from shop.purchase import Attempt, Stock, read_stock
 from shop.redis import locks_client
 from shop.reservations import KEEP, holder_of
 
 logger = logging.getLogger("shop.promises")
 
-#: The strategy that sells like this.
-LOCK = "reserve"
-#: All keys are in one cluster slot: one script takes the unit and writes to the stream.
-PREFIX = f"stock:{{{LOCK}}}"
-STREAM = f"{PREFIX}:promises"
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """A unit that was promised, and the order that is written for it.
-
-    order       the order's number
-    stock_seen  units that there were before it
-    entry       its id on the stream: milliseconds of Redis's clock, and a number; empty for one
-                that was read from its attempt
-    """
-
-    order: int
-    sale: int
-    product: int
-    product_name: str
-    buyer: str
-    key: str | None
-    fingerprint: str
-    stock_seen: int = 0
-    entry: str = ""
-
-    @property
-    def brief(self) -> str:
-        """What is kept for its attempt, but for the units."""
-        return f"{self.order} {self.sale} {self.fingerprint}"
-
-    @property
-    def made_at(self) -> float:
-        """When it was made: seconds since 1970 by Redis's clock."""
-        return int(self.entry.partition("-")[0]) / 1000
-
-    @classmethod
-    def parse(cls, entry: bytes, seen: bytes, order: bytes) -> Self:
-        """An entry of the stream. Raises ValueError or TypeError."""
-        return cls(**json.loads(order) | {"stock_seen": int(seen), "entry": entry.decode()})
-
-
-def count_key(sale: int) -> str:
-    """Where the units of a sale are that nobody was promised."""
-    return f"{PREFIX}:{sale}"
-
-
-def books_key(sale: int) -> str:
-    """Where it is counted what became of the promises of a sale."""
-    return f"{PREFIX}:{sale}:books"
-
-
-def attempt_key(holder: str) -> str:
-    """Where an attempt's promise is kept, whatever the sale: a key has one order."""
-    return f"{PREFIX}:by:{holder}"
-
-
-def in_use() -> bool:
-    """Whether this shop may have promised anything: else Redis is not asked."""
-    return bool(settings.SHOP_DEMO or settings.SHOP_LOCK == LOCK)
-
-
-# --- a sale in Redis ----------------------------------------------------------------------------
-
 #: Product -> its sale, as this process saw it last. Redis does not sell one that is over.
 _open: dict[str, Stock] = {}
 _opening = threading.Lock()
-
-
-def promised(sale: int) -> tuple[int | None, list[Promise]]:
-    """Units of a sale that nobody was promised, None where Redis does not sell it; and the promises
-    that are not settled. Raises redis.RedisError."""
-    left, entries = script("promised", settings.SHOP_LUA)(
-        locks_client(), [count_key(sale), STREAM], [sale]
-    )
-    return (int(left) if left else None), [Promise.parse(*entry) for entry in entries]
 
 
 def open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
@@ -131,21 +59,31 @@ def open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
 
 def _begin(stock: Stock, waiting: list[Promise]) -> None:
     """Begin the counter of a sale. Its product's row is locked."""
-    client = locks_client()
-    written = {
-        number: (key, f"{number} {stock.sale_id} {fingerprint} {seen}")
-        for number, key, fingerprint, seen in PurchaseHistory.objects.filter(
-            sale=stock.sale_id
-        ).values_list("pk", "idempotency_key", "fingerprint", "stock_seen")
-    }
-    unsettled = [one for one in waiting if one.order not in written]
-    keys = dict(written.values())
-    keys |= {one.key: f"{one.brief} {one.stock_seen}" for one in unsettled}
-    pipeline = client.pipeline(transaction=False)
-    for key, brief in keys.items():
-        if key is not None:
-            pipeline.set(attempt_key(key), brief, px=KEEP, nx=True)
-    pipeline.set(count_key(stock.sale_id), max(0, stock.amount - len(unsettled)), px=KEEP, nx=True)
+    orders = PurchaseHistory.objects.filter(sale=stock.sale_id)
+    remember(orders)
+    written = set(orders.values_list("pk", flat=True))
+    open_promises = [one for one in waiting if one.order not in written]
+    pipeline = locks_client().pipeline(transaction=False)
+    for one in open_promises:
+        if one.key is not None:
+            brief = f"{one.brief} {one.stock_seen}"
+            pipeline.set(attempt_key(one.key), brief, px=KEEP, nx=True)
+    left = max(0, stock.amount - len(open_promises))
+    pipeline.set(count_key(stock.sale_id), left, px=KEEP, nx=True)
+    pipeline.execute()
+
+
+def remember(orders: QuerySet[PurchaseHistory], *, instead: bool = False) -> None:
+    """Have Redis know which keys have bought, and what. Raises redis.RedisError, DatabaseError.
+
+    instead  also of keys that it knows otherwise
+    """
+    pipeline = locks_client().pipeline(transaction=False)
+    for number, sale, key, fingerprint, seen in orders.exclude(idempotency_key=None).values_list(
+        "pk", "sale", "idempotency_key", "fingerprint", "stock_seen"
+    ):
+        brief = f"{number} {sale} {fingerprint} {seen}"
+        pipeline.set(attempt_key(str(key)), brief, px=KEEP, nx=not instead)
     pipeline.execute()
 
 
@@ -169,8 +107,9 @@ def promise(attempt: Attempt) -> tuple[Promise, bool]:
     """Promise one unit to this attempt, and whether it had been promised before: one key has one
     promise, in whichever sale, for KEEP.
 
-    Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, Behind (too many are unsettled)
-    or redis.RedisError when nothing was promised, and CommitUnknown when something may have been.
+    Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, Behind (too many are unsettled,
+    or one for too long) or redis.RedisError when nothing was promised, and CommitUnknown when
+    something may have been.
     """
     holder = holder_of(attempt)
     stock = _open.get(attempt.product) or open_sale(attempt.product)
@@ -213,7 +152,7 @@ def _ask(attempt: Attempt, holder: str, stock: Stock) -> list[Any]:
     order = asdict(wanted)
     del order["stock_seen"], order["entry"]
     args: list[str | int] = [wanted.brief, wanted.sale, json.dumps(order)]
-    args += [settings.SHOP_MOST_UNSETTLED, KEEP]
+    args += [settings.SHOP_MOST_UNSETTLED, KEEP, round(settings.SHOP_LONGEST_UNSETTLED * 1000)]
     try:
         answer: list[Any] = script("promise", settings.SHOP_LUA)(client, keys, args)
     except redis.ResponseError:  # it refuses writes, or is busy

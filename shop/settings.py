@@ -75,10 +75,12 @@ SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
 #: Purchases of one product that may wait in a process beside the one that sells; more are answered
 #: 429 at once. 0: no bound but WEB_THREADS, whose others wait in the process's queue.
 SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
-#: For the strategy `reserve`: promises that may be unsettled before buyers are answered `busy`, and
-#: seconds after which a consumer takes over what another one has read and not settled.
+#: For the strategy `reserve`: promises that may be unsettled before buyers are answered `busy`;
+#: seconds that the oldest may be; seconds after which a consumer takes over what another one has
+#: read and not settled.
 SHOP_MOST_UNSETTLED: int = env.int("SHOP_MOST_UNSETTLED", default=2_000)
-SHOP_SETTLE_IDLE: float = env.float("SHOP_SETTLE_IDLE", default=5.0)
+SHOP_LONGEST_UNSETTLED: float = env.float("SHOP_LONGEST_UNSETTLED", default=1.5)
+SHOP_SETTLE_IDLE: float = env.float("SHOP_SETTLE_IDLE", default=2.0)
 #: Longest hold that a demo may ask for, milliseconds. Shorter than the database's timeouts.
 SHOP_LONGEST_HOLD_MS = 5_000
 

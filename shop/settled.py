@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import redis
 
-from shop.promises import STREAM, books_key, in_use, promised
+from shop.promised import STREAM, books_key, in_use, unsettled
 from shop.redis import locks_client
 
 logger = logging.getLogger("shop.settled")
@@ -23,7 +23,7 @@ class Settled:
 
     settled            whose order is written
     unsettled          whose order is not written yet
-    broken_promises    for which no unit was left, or whose key has another order
+    broken_promises    that nobody could write: no unit was left, the key has another order, ...
     settlement_lag_ms  p50, p99 and max of the milliseconds from the promise to after its order's
                        commit, both by Redis's clock; p50 and p99 rounded up, to a step of 1 below
                        100 ms, of 10 below 1 s, of 100 above, 60 s at most; None before the first
@@ -49,7 +49,7 @@ def settled_of(sale: int) -> Settled:
         return NONE
     client = locks_client()
     try:
-        waiting = len(promised(sale)[1]) if client.xlen(STREAM) else 0
+        waiting = unsettled(sale) if client.xlen(STREAM) else 0
         books = cast(dict[bytes, bytes], client.hgetall(books_key(sale)))  # last: none is missing
     except redis.RedisError as error:
         logger.warning("the promises of sale %s are not known: %s", sale, error)

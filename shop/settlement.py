@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 
 from shop.probe import point
-from shop.promises import LOCK, Promise
+from shop.promised import LOCK, Promise
 
 logger = logging.getLogger("shop.settlement")
 
@@ -43,13 +43,28 @@ class Ending(StrEnum):
     """What became of a promise.
 
     KEPT    its order is written, now or before
-    BROKEN  no unit was left, or another order has its number: the buyer was promised and has none
+    BROKEN  no unit was left, another order has its number, or PostgreSQL refuses it: the buyer was
+            promised and has none
     AGAIN   its buyer's key has another order; no unit was taken
     """
 
     KEPT = "kept"
     BROKEN = "broken"
     AGAIN = "again"
+
+
+def settle_each(promises: Sequence[Promise]) -> dict[str, Ending]:
+    """As `settle`, and an order that PostgreSQL refuses for what is in it is broken, and no other
+    with it. Raises DatabaseError."""
+    try:
+        return settle(promises)
+    except (DataError, IntegrityError) as error:
+        if len(promises) == 1:
+            (one,) = promises
+            logger.error("order %s was promised, and is refused: %s", one.order, error)
+            return {one.entry: Ending.BROKEN}
+    half = len(promises) // 2
+    return settle_each(promises[:half]) | settle_each(promises[half:])
 
 
 @transaction.atomic(durable=True)
@@ -83,7 +98,7 @@ def _settle_sale(
         endings[promise.entry] = Ending.BROKEN
         logger.error(
             "order %s of sale %s was promised, and no unit is left: %s", promise.order, sale,
-            "buyer and key are on the stream's entry; refund, or deliver from elsewhere",
+            "buyer and key are on the stream of the broken; refund, or deliver from elsewhere",
         )  # fmt: skip
     if written:
         _run(TAKE if is_open else TAKE_FROM_CLOSED, _taken(sale, wanted[0], written, is_open))

@@ -20,11 +20,13 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from locks.scripts import script
 from shop.connections import discard_dead
+from shop.models import PurchaseHistory
 from shop.probe import point
-from shop.promises import STREAM, Promise, books_key, count_key
+from shop.promised import BROKEN, STREAM, Promise, books_key, count_key
+from shop.promises import remember
 from shop.redis import locks_client
 from shop.reservations import KEEP
-from shop.settlement import Ending, settle
+from shop.settlement import Ending, settle_each
 
 logger = logging.getLogger("shop.settler")
 
@@ -33,6 +35,8 @@ GROUP = "settlers"
 BATCH = 500
 #: Seconds from one batch to the next at least: what comes meanwhile shares a commit.
 EVERY = 0.05
+#: Broken promises that are kept to be made good.
+MOST_BROKEN = 10_000
 #: Milliseconds to wait for a promise. Shorter than the client's timeout.
 BLOCK = 500
 #: Seconds before trying again after an error.
@@ -103,7 +107,7 @@ class Settler:
         if not self._failed:
             return []
         found: Any = self._client.xreadgroup(GROUP, self.name, {STREAM: "0"}, count=BATCH)
-        return [entry for entry in found[0][1] if entry[1]] if found else []
+        return self._there(found[0][1]) if found else []
 
     def _claim(self) -> Sequence[Any]:
         """What was read by a consumer that did not settle it."""
@@ -116,7 +120,14 @@ class Settler:
             STREAM, GROUP, self.name, idle, start_id=self._claims_from, count=BATCH
         )
         self._claims_from = found[0]
-        return [entry for entry in found[1] if entry[1]]  # what is deleted has no fields
+        return self._there(found[1])
+
+    def _there(self, entries: Sequence[Any]) -> Sequence[Any]:
+        """Those that are on the stream still: one that was deleted meanwhile has no fields, and
+        would be pending forever."""
+        if gone := [entry for entry, fields in entries if not fields]:
+            self._client.xack(STREAM, GROUP, *gone)
+        return [one for one in entries if one[1]]
 
     def _read(self, block: int | None) -> Sequence[Any]:
         found: Any = self._client.xreadgroup(
@@ -125,12 +136,18 @@ class Settler:
         return found[0][1] if found else []
 
     def _settle(self, entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]]) -> None:
-        promises = [
-            Promise.parse(entry, fields[b"seen"], fields[b"order"]) for entry, fields in entries
-        ]
-        endings = settle(promises)
+        promises, ended = [], []
+        for entry, fields in entries:
+            try:
+                promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
+            except (KeyError, ValueError, TypeError) as error:
+                ended.append(_unreadable(entry, fields, error))
+        endings = settle_each(promises) if promises else {}
+        again = [one.key for one in promises if endings[one.entry] is Ending.AGAIN]
+        if again:  # whoever asks again is answered with the order that there is
+            remember(PurchaseHistory.objects.filter(idempotency_key__in=again), instead=True)
         point("settled", orders=len(promises))
-        acknowledge(promises, endings)
+        acknowledge([*((one.entry, one.sale, endings[one.entry]) for one in promises), *ended])
 
     def _try_later(self, server: str, error: Exception) -> None:
         logger.warning("%s: %s", server, error)
@@ -149,13 +166,24 @@ class Settler:
             logger.warning("this consumer's name stays: %s", error)
 
 
-def acknowledge(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> int:
+#: The id of an entry, its sale (0: nobody knows) and what became of it.
+Ended = tuple[str, int, Ending]
+
+
+def _unreadable(entry: bytes, fields: Mapping[bytes, bytes], error: Exception) -> Ended:
+    """An entry that is no promise: a node of another version wrote it, or somebody else."""
+    logger.error("the promise %s cannot be read (%r): it is set aside", entry.decode(), error)
+    sale = fields.get(b"sale", b"")
+    return entry.decode(), int(sale) if sale.isdigit() else 0, Ending.BROKEN
+
+
+def acknowledge(ended: Sequence[Ended]) -> int:
     """Take settled promises off the stream. Returns how many were still on it. Raises
     redis.RedisError, and then they are settled once more, which does nothing."""
-    sales = list(dict.fromkeys(promise.sale for promise in promises))
+    sales = list(dict.fromkeys(sale for _, sale, _ in ended))
     keys = [key for sale in sales for key in (count_key(sale), books_key(sale))]
-    args: list[str | int] = [GROUP, KEEP]
-    for promise in promises:
-        args += [promise.entry, sales.index(promise.sale) + 1, endings[promise.entry].value]
-    taken: int = script("settled", settings.SHOP_LUA)(locks_client(), [STREAM, *keys], args)
+    args: list[str | int] = [GROUP, KEEP, MOST_BROKEN]
+    for entry, sale, ending in ended:
+        args += [entry, sales.index(sale) + 1, ending.value]
+    taken: int = script("settled", settings.SHOP_LUA)(locks_client(), [STREAM, BROKEN, *keys], args)
     return taken

@@ -24,13 +24,14 @@ from servers.sentinels import Sentinels
 #: Seconds that a lock survives a silent holder, the same for every strategy.
 TTL = 1.0
 #: Settings of both nodes. SHOP_DB_POOL: some buyers of every strategy are stopped inside a
-#: transaction at the same time.
+#: transaction at the same time. SHOP_LONGEST_UNSETTLED: consumers are killed for whole faults.
 SETTINGS = {
     "SHOP_LOCK_WAIT": "2",
     "SHOP_REDIS_TIMEOUT": "1",
     "SHOP_DB_POOL": "60",
     "SHOP_DEMO_PAUSES": "",
     "SHOP_SETTLE_IDLE": "1",
+    "SHOP_LONGEST_UNSETTLED": "60",
 }
 #: Seconds that a buyer waits for an answer.
 ANSWER_TIMEOUT = 10.0

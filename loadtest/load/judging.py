@@ -62,11 +62,13 @@ def _product(
 
 
 def _settled(shop: Shop, sale: int, promised: int) -> dict[str, Any]:
-    """The report of a sale, once as many orders are there as were promised, or no more come."""
+    """The report of a sale, once as many orders are there as were answered and no promise waits,
+    or as it is after SETTLED_WITHIN."""
     deadline = time.monotonic() + SETTLED_WITHIN
     while True:
         report = shop.sale(sale)
-        if int(report["orders"]) >= promised or time.monotonic() > deadline:
+        is_settled = int(report["orders"]) >= promised and report.get("unsettled", 0) == 0
+        if is_settled or time.monotonic() > deadline:
             return report
         time.sleep(0.1)
 
@@ -91,6 +93,7 @@ def _judge(
         stock_left=int(report["stock_left"]),
         orders=shop.orders(number),
         replies=[Reply(plan.key(s.client, s.number), s.outcome, s.order) for s in sales],
+        unsettled=report.get("unsettled", 0),
         asked=Asked(stock=stock, lock=plan.lock, product=plan.products[place], sale=number),
     )
 

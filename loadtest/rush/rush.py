@@ -201,6 +201,7 @@ class Rush:
             orders=orders,
             replies=replies,
             history=ProductHistory(self.events()),
+            unsettled=self.target.unsettled(),
             asked=Asked(
                 stock=self.stock,
                 buyers=list(keys.values()),

@@ -27,6 +27,7 @@ class OurShop(Target):
         self.name = lock
         self.product = product
         self.hold_ms = hold_ms
+        self.report: Mapping[str, Any] = {}
 
     def open(self, stock: int) -> None:
         self.sale = int(self.shop.restock(product=self.product, stock=stock)["sale"])
@@ -65,7 +66,13 @@ class OurShop(Target):
 
     def stock(self) -> int:
         """Once what the sale has promised is settled; the orders are asked for after it."""
-        return int(self.shop.settled_sale(self.sale)["stock_left"])
+        self.report = self.shop.settled_sale(self.sale)
+        return int(self.report["stock_left"])
+
+    def unsettled(self) -> int | None:
+        """As of the report that stock() was read from."""
+        many: int | None = self.report.get("unsettled", 0)
+        return many
 
 
 def _seconds(response: Any) -> float:

@@ -101,3 +101,8 @@ class Target:
     def stock(self) -> int | None:
         """Units that the shop shows as left; None where it shows none."""
         return None
+
+    def unsettled(self) -> int | None:
+        """Promised orders that are not written yet; None where nobody knows how many. Asked for
+        after stock()."""
+        return 0

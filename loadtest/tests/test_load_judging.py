@@ -28,12 +28,14 @@ class FakeShop:
         self.late = late
         self.lag: dict[int, Any] = {}
         self.asked = 0
+        self.unsettled: int | None = 0
 
     def sale(self, number: int) -> dict[str, Any]:
         self.asked += 1
         shown = self.bought[number] if self.asked > self.late else 0
         lag = {"settlement_lag_ms": self.lag[number]} if number in self.lag else {}
-        return {"initial_stock": STOCK, "orders": shown, "stock_left": self.left[number], **lag}
+        of_sale = {"orders": shown, "stock_left": self.left[number], "unsettled": self.unsettled}
+        return {"initial_stock": STOCK, **of_sale, **lag}
 
     def orders(self, number: int) -> list[dict[str, Any]]:
         return [
@@ -145,3 +147,14 @@ def test_a_shop_that_is_gone_is_said() -> None:
 
     with pytest.raises(ShopUnreachable):
         judge(Gone({}, {}), *bought(1, 1))
+
+
+@pytest.mark.parametrize("unsettled", [1, None])
+def test_a_sale_with_promises_that_are_not_settled_has_no_verdict(
+    unsettled: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "SETTLED_WITHIN", 0.0)
+    shop = FakeShop({1: 2, 2: 0}, {1: STOCK - 2, 2: STOCK})
+    shop.unsettled = unsettled
+    run = judge(shop, *bought(1, 2))
+    assert (run["verdict"], run["violations"]) == ("unknown", ["unsettled"])

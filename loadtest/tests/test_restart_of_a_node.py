@@ -17,16 +17,19 @@ import pytest
 from loadtest.http import restarts, slow_clients
 from loadtest.http.slow_clients import connected, get, outcome_of, post_buy
 from loadtest.stack.node import Node
-from loadtest.stack.stack import Stack
+from loadtest.stack.stack import SERVERS, Stack
 from loadtest.tests.attacked import attacked_stack
 
 SENT = 100
 ROUNDS = 2
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with tempfile.TemporaryFile() as log, attacked_stack(lock_wait=6, workers=2, log=log) as stack:
+@pytest.fixture(scope="module", params=SERVERS)
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    with (
+        tempfile.TemporaryFile() as log,
+        attacked_stack(lock_wait=6, workers=2, log=log, server=request.param) as stack,
+    ):
         yield stack
 
 
@@ -149,10 +152,11 @@ def test_a_stopping_node_is_not_ready_but_alive(stack: Stack, node: Node) -> Non
 def test_a_purchase_without_a_thread_is_refused_in_time_and_not_forgotten(
     stack: Stack, node: Node
 ) -> None:
-    """Each of those in front of it may wait for the lock until the node has to be gone."""
+    """Each of those in front of it may wait for the lock until the node has to be gone. `token`:
+    its waiters have a thread on a node of an event loop too."""
     sale = stack.shop().restock(product="apple", stock=1000)["sale"]
     assert node.process is not None
-    slow = {"buyer": "slow", "lock": "redis", "hold_ms": 1500}
+    slow = {"buyer": "slow", "lock": "token", "hold_ms": 1500}
     with slow_clients.Crowd("slow", 400, post_buy(slow, close=True)).at(node.port) as clients:
         until_in_flight(node.port)
         node.process.send_signal(signal.SIGTERM)

@@ -10,7 +10,7 @@ import pytest
 
 from loadtest.http import slow_clients
 from loadtest.http.slow_clients import CROWDS, HEALTH, PAGES, PURCHASE
-from loadtest.stack.stack import Stack
+from loadtest.stack.stack import SERVERS, Stack
 from loadtest.tests.attacked import attacked_stack
 
 #: Seconds. On a quiet machine the longest wait is some 50 ms.
@@ -20,10 +20,13 @@ TRIES = 3
 SELLING = sorted(CROWDS.keys() - {"waiting-buyers"})
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
+@pytest.fixture(scope="module", params=SERVERS)
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     """One node of one worker with 100 threads: nobody else can answer for it."""
-    with tempfile.TemporaryFile() as log, attacked_stack(lock_wait=20, workers=1, log=log) as stack:
+    with (
+        tempfile.TemporaryFile() as log,
+        attacked_stack(lock_wait=20, workers=1, log=log, server=request.param) as stack,
+    ):
         yield stack
 
 

@@ -121,6 +121,8 @@ class Recorder:
 
     def record(self, purchase: TracedPurchase, event: str, facts: Mapping[str, object]) -> None:
         """Record one event of a purchase."""
+        if event == "begins":  # one that an event loop took in may go on in a thread
+            purchase.of["thread"] = handler()
         if facts.get("sale") is not None:
             purchase.of["sale"] = facts["sale"]
         line: dict[str, Any] = {

@@ -8,8 +8,10 @@
 -- ARGV[3]  all that the order will have
 -- ARGV[4]  the most promises that may be on the stream
 -- ARGV[5]  milliseconds for which the first two keys are kept after their last use
+-- ARGV[6]  the longest that the oldest of them may have been there, milliseconds
 -- returns  {'promised', units that there were}; {'held', ARGV[1] and the units of before};
---          {'sold out'}; {'behind'} as many are on the stream as may be; {'not open'}
+--          {'sold out'}; {'behind'} too many are on the stream, or one is for too long;
+--          {'not open'}
 local held = redis.call('get', KEYS[2])
 if held then
     return {'held', held}
@@ -23,6 +25,14 @@ if tonumber(left) < 1 then
 end
 if redis.call('xlen', KEYS[3]) >= tonumber(ARGV[4]) then
     return {'behind'}
+end
+local oldest = redis.call('xrange', KEYS[3], '-', '+', 'COUNT', 1)[1]
+if oldest then
+    local clock = redis.call('time')
+    local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+    if now - tonumber(string.match(oldest[1], '^%d+')) > tonumber(ARGV[6]) then
+        return {'behind'}
+    end
 end
 redis.call('decr', KEYS[1])
 redis.call('pexpire', KEYS[1], ARGV[5])

@@ -30,7 +30,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from locks import LossReason, Metrics, Release
 from shop.observability.current import Facts
-from shop.promises import in_use
+from shop.promised import in_use
 from shop.settled import backlog
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)

@@ -8,8 +8,9 @@ in batches. No buyer waits for a row, a lock or a commit:
     Redis fails over to a replica without the promise, or restarts without its last second
     B is promised the same unit; A was answered with an order that will never exist
 
-Promised and not kept: at most what was not settled when Redis lost it, so SHOP_MOST_UNSETTLED,
-usually what is sold in one settlement lag. Two Redises that both sell (fault split-brain) promise
+Promised and not kept: at most what was not settled when Redis lost it, so SHOP_MOST_UNSETTLED, and
+what is sold in SHOP_LONGEST_UNSETTLED seconds; usually in one settlement lag. A key that comes again
+after a day is promised a second order, which is never written: the key has its first one. Two Redises that both sell (fault split-brain) promise
 up to the units that were left once more. Never more orders than units: PostgreSQL refuses a promise
 without a unit, under the row's lock and its CHECK; it is logged and counted.
 Undersold: nothing by Redis, for a unit and its promise go in one script. Only a failover of

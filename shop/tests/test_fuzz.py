@@ -1,5 +1,6 @@
-"""Requests at random, to a real node with SHOP_DEMO and to one without: schemathesis makes up what
-/openapi.json allows and what it does not, Hypothesis what is hardly a request at all.
+"""Requests at random, to a real node with SHOP_DEMO, to one without, and to one of an event loop:
+schemathesis makes up what /openapi.json allows and what it does not, Hypothesis what is hardly a
+request at all.
 
 make fuzz asks 10,000 of each node (FUZZ_REQUESTS); CI asks REQUESTS.
 """
@@ -78,11 +79,15 @@ class Fuzzed:
             self.opened.append(answer["sale"])
 
 
-@pytest.fixture(scope="module", params=["1", "0"], ids=["demo", "no demo"])
+#: SHOP_DEMO and WEB_SERVER of each node.
+NODES = {"demo": ("1", "gthread"), "no demo": ("0", "gthread"), "asgi": ("1", "asgi")}
+
+
+@pytest.fixture(scope="module", params=NODES)
 def fuzzed(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iterator[Fuzzed]:
-    demo = str(request.param)
-    log = folder / f"fuzz-{demo}.log"
-    with node_at(log, valkey=valkey, SHOP_DEMO=demo, SHOP_LOCK_WAIT="1") as node:
+    demo, server = NODES[request.param]
+    log = folder / f"fuzz-{demo}-{server}.log"
+    with node_at(log, valkey=valkey, SHOP_DEMO=demo, WEB_SERVER=server, SHOP_LOCK_WAIT="1") as node:
         fuzzed = Fuzzed(node)
         fuzzed.opened.append(node.restock(UNITS))
         yield fuzzed

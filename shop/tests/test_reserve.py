@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from django.core.management import call_command
-from django.core.management.base import CommandError
 from pytest_django import Settings
 
 from shop import order_numbers, promises
 from shop.demo.interleaving import Interleaving
 from shop.models import Product, PurchaseHistory, Sale
-from shop.promises import STREAM, attempt_key, count_key
-from shop.reconciliation import answered, reconcile
+from shop.promised import STREAM, attempt_key, count_key, promised
 from shop.redis import locks_client
 from shop.reports import sale_report
 from shop.reservations import KEEP
 from shop.settler import GROUP, Settler
-from shop.tests.outage import Outage
 from shop.tests.till import (
     APPLE,
     assert_asks_to_come_back,
     books,
     buy,
     committed,
+    eventually,
     open_sale,
     settle_all,
 )
@@ -45,7 +40,7 @@ def sell(*keys: str) -> list[int]:
 
 
 def sellable(sale: Sale) -> int | None:
-    return promises.promised(sale.pk)[0]
+    return promised(sale.pk)[0]
 
 
 # --- a promise ----------------------------------------------------------------------------------
@@ -121,6 +116,32 @@ def test_a_backlog_that_is_too_long_promises_nothing_more_until_it_is_settled(
     assert buy_reserved(key="c").status == 201
 
 
+def test_while_the_oldest_promise_waits_for_too_long_nothing_more_is_promised(
+    settings: Settings,
+) -> None:
+    """So the lag is bounded in time too, whatever the consumers write in a second."""
+    settings.SHOP_LONGEST_UNSETTLED = 0.2
+    sale = open_sale(1_000)
+    first = buy_reserved(key="k0")
+    made = promised(sale.pk)[1][0].made_at
+    answers = [first]
+
+    def is_refused() -> bool:
+        answers.append(buy_reserved(key=f"k{len(answers)}"))
+        return answers[-1].status != 201
+
+    eventually(is_refused, what="it is refused")
+    assert_asks_to_come_back(
+        *(answers[-1], "busy"),
+        "Too many promised orders wait to be written; nothing was sold. Ask again, same key.",
+    )
+    assert max(one.made_at for one in promised(sale.pk)[1]) <= made + 0.2
+    assert buy_reserved(key="k0").status == 200, "who has a unit is answered"
+    settle_all()
+    assert buy_reserved(key="later").status == 201
+    assert books() == (len(answers), 1_000 - len(answers))
+
+
 def test_a_number_that_was_not_used_is_used_by_the_next() -> None:
     open_sale(1)
     first = sell("a")[0]
@@ -185,109 +206,7 @@ def test_the_sums_are_exact_after_a_rush_that_is_settled_meanwhile() -> None:
     assert 0 <= lag["p50"] <= lag["p99"] <= lag["max"]
 
 
-# --- Redis that is gone, or has forgotten -------------------------------------------------------
-
-
-def test_an_empty_redis_begins_with_what_is_left_and_knows_who_has_bought() -> None:
-    sale = open_sale(5)
-    bought = sell("a", "b")
-    settle_all()
-    locks_client().flushall()
-    again = buy_reserved(key="a", buyer="a")
-    assert sellable(sale) == 3
-    assert (again.status, again.body["order"]) == (200, bought[0])
-    assert sell("c")[0] not in bought
-    assert books() == (3, 2)
-
-
-def test_a_counter_that_was_evicted_begins_with_what_nobody_was_promised() -> None:
-    sale = open_sale(5)
-    bought = sell("a", "b", "c")
-    client = locks_client()
-    client.delete(count_key(sale.pk), *map(attempt_key, "abc"))
-    assert sell("b") == bought[1:2], "the stream still knows"
-    assert sellable(sale) == 2
-    assert books() == (3, 2)
-
-
-def test_without_redis_nothing_is_promised_and_the_sale_can_be_reported(
-    redis_outage: Outage,
-) -> None:
-    sale = open_sale(2)
-    redis_outage.begin()
-    assert buy_reserved(key="a").body["outcome"] == "unavailable"
-    report = sale_report(sale.pk).as_dict()
-    assert (report["orders"], report["unsettled"], report["settlement_lag_ms"]) == (0, None, None)
-
-
-def test_a_redis_that_lost_its_last_second_is_found_by_the_answers(tmp_path: Path) -> None:
-    """Three were answered `sold`, one was settled, and Redis forgets: two were promised in vain."""
-    sale = open_sale(5)
-    kept = sell("a")
-    settle_all()
-    lost = sell("b", "c")
-    locks_client().flushall()
-    log = tmp_path / "access.log"
-    lines = [f"... status=201 outcome=sold order={number} sale={sale.pk}" for number in kept + lost]
-    lines += [f"... status=201 outcome=sold order=999 sale={sale.pk + 1}", "status=409 ms=3"]
-    log.write_text("\n".join(lines))
-    balance = reconcile(sale, answers=lines)
-    assert balance.not_kept == tuple(lost)
-    assert (balance.left, balance.sellable, balance.unsettled) == (4, None, 0)
-    out = StringIO()
-    with pytest.raises(CommandError, match="promises and orders differ"):
-        call_command("reconcile", "--answers", log, stdout=out, no_color=True)
-    assert "not_kept       2\n" in out.getvalue()
-    assert f"order {lost[0]} was answered sold, and is lost" in out.getvalue()
-    sell("d", "e", "f", "g")
-    assert buy_reserved(key="h").status == 409
-    assert books() == (5, 0), "never more orders than units"
-
-
-def test_lines_of_the_access_log_in_json_are_read_too() -> None:
-    line = '{"status": 201, "outcome": "sold", "order": 12, "sale": 7, "lock": "reserve"}'
-    assert answered([line, line.replace("sold", "sold_out")], 7) == {12}
-
-
-@pytest.mark.parametrize(
-    ("planted", "undersold", "overpromised"), [(0, 0, 0), (-2, 2, 0), (+3, 0, 3)]
-)
-def test_reconciliation_finds_what_redis_counts_wrongly_and_repairs_it(
-    planted: int, undersold: int, overpromised: int
-) -> None:
-    sale = open_sale(9)
-    sell("a")
-    settle_all()
-    sell("b", "c")
-    locks_client().incrby(count_key(sale.pk), planted)
-    found = reconcile(sale, repair=True)
-    assert (found.undersold, found.overpromised, found.unsettled) == (undersold, overpromised, 2)
-    after = reconcile(sale)
-    assert (after.undersold, after.overpromised, after.sellable) == (0, 0, 6)
-
-
-def test_an_order_that_is_committed_and_still_on_the_stream_is_counted_once() -> None:
-    """Between the commit and the XACK: PostgreSQL has taken the unit already."""
-    sale = open_sale(5)
-    sell("a")
-    entries = promises.promised(sale.pk)[1]
-    from shop.settlement import settle
-
-    settle(entries)
-    assert len(promises.promised(sale.pk)[1]) == 1
-    balance = reconcile(sale)
-    assert (balance.unsettled, balance.undersold, balance.overpromised) == (0, 0, 0)
-
-
-def test_a_redis_that_counts_too_much_cannot_sell_a_unit_twice() -> None:
-    """Two units too many: two are promised that nobody will have, and counted."""
-    sale = open_sale(2)
-    sell("a")
-    locks_client().incrby(count_key(sale.pk), 2)
-    assert [buy_reserved(key=key).status for key in "bcd"] == [201, 201, 201]
-    assert books() == (2, 0)
-    report = sale_report(sale.pk).as_dict()
-    assert (report["settled"], report["broken_promises"], report["unsettled"]) == (2, 2, 0)
+# --- what waits, and who writes it ---------------------------------------------------------------
 
 
 def test_what_waits_is_in_the_report_until_a_consumer_comes() -> None:

@@ -20,7 +20,7 @@ from pytest_django import Settings
 
 from shop.models import Product, PurchaseHistory
 from shop.probe import installed
-from shop.promises import STREAM, promised
+from shop.promised import STREAM, attempt_key, promised
 from shop.redis import locks_client
 from shop.reports import sale_report
 from shop.settlement import Ending, settle
@@ -130,7 +130,8 @@ def test_settling_twice_and_acknowledging_twice_does_nothing() -> None:
     for taken in (2, 0):
         endings = settle(entries)
         assert set(endings.values()) == {Ending.KEPT}
-        assert acknowledge(entries, endings) == taken
+        ended = [(one.entry, one.sale, endings[one.entry]) for one in entries]
+        assert acknowledge(ended) == taken
     assert books() == (2, 3)
     assert sale_report(sale.pk).as_dict()["settled"] == 2
 
@@ -172,6 +173,21 @@ def test_a_key_that_another_strategy_sold_to_has_one_order_and_the_unit_is_free_
     settle_all()
     assert (books(), promised(sale.pk)[0]) == ((1, 2), 3 - 1 + 1)
     assert sale_report(sale.pk).as_dict()["broken_promises"] == 1
+
+
+def test_who_was_promised_a_second_order_is_answered_with_the_first_once_it_is_settled() -> None:
+    """The number of the first answer will never exist; from the settlement on nobody hears it."""
+    sale = open_sale(3)
+    bought = buy_reserved(key="a").body["order"]
+    settle_all()
+    locks_client().delete(attempt_key("a"))  # a day later
+    assert buy_reserved(key="a").body["order"] != bought, "promised in vain"
+    settle_all()
+    assert sale_report(sale.pk).as_dict()["broken_promises"] == 1
+    again = buy_reserved(key="a")
+    assert (again.status, again.body["order"], again.body["replayed"]) == (200, bought, True)
+    assert buy_reserved(key="a", buyer="bob").status == 422
+    assert books() == (1, 2)
 
 
 def test_a_number_that_is_another_buyers_is_a_broken_promise_and_not_taken_for_settled() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -20,13 +19,11 @@ from pytest_django import Settings
 
 from locks import RedisLock
 from servers.valkey import Valkey
-from shop import checkout, probe
+from shop import probe
 from shop.environment import next_database
-from shop.errors import Full
 from shop.tests.node import node_at
-from shop.tests.outage import Outage
 from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale
-from shop.waiting_room import COME_BACK, LATEST, WaitingRoom, room
+from shop.waiting_room import room
 
 WAITING = 2
 #: Each waits for something else: a hand-over, a key that it polls, a row, a lock of the database.
@@ -133,110 +130,6 @@ def test_a_key_that_has_bought_waits_like_any_other(settings: Settings) -> None:
         assert queue.ask(9, key="k1").status == 429
     again = buy(key="k1", buyer="b9")
     assert (again.status, again.body["order"]) == (200, bought.body["order"])
-
-
-# --- no place is lost ---------------------------------------------------------------------------
-
-
-def nothing_left() -> None:
-    open_sale(0)
-    assert buy().status == 409
-
-
-def no_such_product() -> None:
-    assert buy(product="invented").status == 404
-
-
-def another_request_under_the_key() -> None:
-    open_sale(5)
-    assert buy(key="k2").status in (200, 201)
-    assert buy(key="k2", buyer="bob").status == 422
-
-
-@committed
-@pytest.mark.parametrize("happens", [nothing_left, no_such_product, another_request_under_the_key])
-def test_a_refused_purchase_leaves_its_place(
-    happens: Callable[[], None], settings: Settings
-) -> None:
-    settings.SHOP_MAX_WAITING = WAITING
-    for _ in range(WAITING + 2):  # one more than there are places
-        happens()
-        connection.close()
-    assert is_empty()
-
-
-@committed
-def test_a_purchase_without_redis_leaves_its_place(
-    settings: Settings, redis_outage: Outage
-) -> None:
-    settings.SHOP_MAX_WAITING = 1
-    open_sale(5)
-    redis_outage.begin()
-    assert [buy().status for _ in range(3)] == [503] * 3
-    assert is_empty()
-
-
-@committed
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
-def test_an_error_that_nobody_foresaw_leaves_its_place(
-    error: type[BaseException], settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SystemExit: a worker that is ended in mid-purchase."""
-
-    def fail(attempt: Any) -> Any:
-        assert room.inside(APPLE) == 1
-        raise error
-
-    settings.SHOP_MAX_WAITING = 1
-    open_sale(5)
-    monkeypatch.setattr(checkout, "_buy", fail)
-    for _ in range(3):
-        with pytest.raises(error):
-            buy()
-    assert is_empty()
-
-
-def test_a_crowd_never_has_more_places_than_there_are_and_leaves_none_taken() -> None:
-    places, refused, seen = WaitingRoom(), [], []
-
-    def come_and_go(number: int) -> None:
-        for _ in range(200):
-            try:
-                with places.place("apple", waiting=WAITING):
-                    seen.append(places.inside("apple"))
-            except Full:
-                refused.append(number)
-
-    with ThreadPoolExecutor(8) as crowd:
-        list(crowd.map(come_and_go, range(8)))
-    assert len(seen) + len(refused) == 8 * 200
-    assert max(seen) <= WAITING + 1
-    assert places._inside == {}
-
-
-# --- who is refused comes back later -------------------------------------------------------------
-
-
-def test_1_000_who_are_refused_at_once_come_back_over_10_seconds() -> None:
-    """All after one second, they would take the process's time again and again."""
-    now = [50.0]
-    places = WaitingRoom(clock=lambda: now[0])
-    with places.place("apple", waiting=0):
-
-        def refused() -> int:
-            with pytest.raises(Full) as caught, places.place("apple", waiting=0):
-                pass
-            assert caught.value.retry_after is not None
-            return caught.value.retry_after
-
-        waits = [refused() for _ in range(1_000)]
-        assert waits == sorted(waits)
-        assert [waits.count(seconds) for seconds in range(1, 11)] == pytest.approx(
-            [COME_BACK] * 10, abs=1
-        )
-        assert max(refused() for _ in range(10_000)) == LATEST
-        now[0] += LATEST + 1
-        assert refused() == 1  # nobody is on the way any more
 
 
 # --- on a real node -----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from servers.tests.polling import eventually as eventually
 from shop import stock
 from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
 from shop.probe import Probe
-from shop.promises import STREAM
+from shop.promised import STREAM
 from shop.redis import locks_client
 from shop.settler import Settler
 

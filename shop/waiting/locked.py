@@ -9,6 +9,7 @@ from contextlib import suppress
 from django.conf import settings
 
 from locks import AsyncLease, AsyncRedisLock, LockBackendError
+from shop.checkout import named_errors
 from shop.locked import entered, leaving, of_released, redis_lock, sell_under
 from shop.observability.current import note
 from shop.observability.hooks import hooks_of
@@ -38,7 +39,8 @@ def async_redis_lock(attempt: Attempt) -> AsyncRedisLock:
 
 
 async def buy(attempt: Attempt, selling: sell_under, holders: Lane) -> Receipt:
-    """Wait for the lock, sell in a thread of `holders`, release. Raises what `selling` raises.
+    """Wait for the lock, sell in a thread of `holders`, release. Raises what `selling` raises, an
+    error of PostgreSQL as one of the shop.
 
     Cancelled while it waits, it leaves the queue. Cancelled later, the sale is finished first.
     """
@@ -46,7 +48,8 @@ async def buy(attempt: Attempt, selling: sell_under, holders: Lane) -> Receipt:
     def section(lease: AsyncLease) -> Receipt:
         entered(lease)
         try:
-            return selling.section(attempt, lease)
+            with named_errors(attempt):  # here, for it closes this thread's connection
+                return selling.section(attempt, lease)
         finally:
             leaving(lease)
 
