@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from typing import Any
 
 import gevent
 import pytest
@@ -231,6 +233,33 @@ def test_a_worker_lost_after_its_last_answer_changes_nothing() -> None:
     crowd.leave(Reply(key, "sold_out"), Interval(0.0, 0.1, 0.1))
     wait(staged)
     assert staged.rush.lost == []
+
+
+def test_a_worker_on_another_machine_is_told_the_moment_by_its_own_clock() -> None:
+    """100 s ahead of the master's: by the master's it would release its buyers 100 s early."""
+    staged = Staged(2, 2)
+    moments: dict[str, float] = {}
+    master_hears = staged.net.to_master[wire.CLOCK]
+
+    def answer_from_elsewhere(id: str, data: dict[str, Any]) -> None:
+        if id == staged.net.ids[1]:
+            data = {**data, "there": data["there"] + 100, "machine": "elsewhere"}
+        master_hears(id, data)
+
+    staged.net.to_master[wire.CLOCK] = answer_from_elsewhere
+
+    def note(id: str, told: dict[str, Any]) -> None:
+        moments[id] = told["at"]
+
+    for id in staged.net.ids:
+        staged.net.to_worker[id, wire.GO] = partial(note, id)
+    for worker in (0, 1):
+        gevent.spawn(staged.crowd(worker).arrive)
+    assert staged.rush.gate.wait(5)
+    gevent.sleep(0.1)
+    here, there = (moments[id] for id in staged.net.ids)
+    assert here == staged.rush.released_at
+    assert there - here == pytest.approx(100, abs=1)
 
 
 def reports(staged: Staged, worker: int, buyer: int, *, ago: float) -> None:

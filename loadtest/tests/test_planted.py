@@ -97,6 +97,19 @@ def test_under_a_fault_a_unit_has_one_row_still_and_may_be_promised_again(
     assert rush.judged({"undisturbed": False}).verdict == verdict
 
 
+def test_one_buyer_who_never_asked_leaves_no_verdict() -> None:
+    rush = RecordedRush()
+    judged = rush.judged({"buyers": [*rush.keys, "buyer-6"], "arrived": 7})
+    assert (judged.verdict, judged.never_asked, judged.why) == ("unknown", 1, "1 never asked")
+
+
+def test_of_a_sale_with_fewer_units_than_were_asked_for_nothing_is_concluded() -> None:
+    """Not that it is undersold either: the shop was to sell another sale."""
+    judged = RecordedRush(stock=3).judged({"stock": 4}, opened=3)
+    assert (judged.verdict, judged.undersold) == ("unknown", 1)
+    assert "wrong_stock" in judged.violations
+
+
 def test_a_sale_that_opens_with_twice_the_stock_is_oversold() -> None:
     rush = RecordedRush(stock=4)
     judged = rush.judged({"stock": 2}, opened=4)

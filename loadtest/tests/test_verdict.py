@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from loadtest.judge.verdict import EXIT_CODES, Judgement, Reply, judge
+from loadtest.tests.happenings import Happenings
 
 
 def order(number: int, *, fence: int | None = None) -> dict[str, Any]:
@@ -190,3 +191,13 @@ def test_an_empty_shelf_that_sells_nothing_is_exact() -> None:
 def test_only_exact_exits_with_zero() -> None:
     assert [verdict for verdict, code in EXIT_CODES.items() if code == 0] == ["exact"]
     assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
+
+
+def test_who_was_killed_and_is_not_to_ask_again_is_no_unit_that_nobody_sold() -> None:
+    shop = Happenings(stock=2)
+    shop.buys(0, "rival-1", 2, fence=1)
+    shop.asks(20, "victim")
+    judged = shop.judged(excused={"victim"})
+    assert (judged.verdict, judged.undersold) == ("exact", 0)
+    shop.answered(30, "victim", "sold_out")
+    assert shop.judged(excused={"victim"}).verdict == "undersold"
