@@ -15,6 +15,7 @@ import platform
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -33,7 +34,7 @@ PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+) *\\?$", re.MULTILINE)
 OPTIONAL = {
     "make": "the commands of the README; without it see their lines in the Makefile",
     "git": "a clone; a ZIP of the project does as well",
-    "docker": "docker compose up",
+    "docker compose": "the shop in containers",
     "java": "the strategy zookeeper",
     "/usr/share/java/zookeeper.jar": "the strategy zookeeper",
     "redis-server": "the locks' tests on Redis; Valkey comes with the wheels",
@@ -236,10 +237,25 @@ def _refused(error: Exception) -> tuple[str, str]:
     return says, "do what the message about the servers says"
 
 
+def _is_there(name: str) -> bool:
+    return Path(name).exists() if "/" in name else shutil.which(name) is not None
+
+
+def _composes() -> bool:
+    """Whether docker has its plugin: Debian's docker.io comes without."""
+    if not _is_there("docker"):
+        return False
+    try:
+        asked = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0
+
+
 def optional() -> Iterator[Finding]:
     """What only some parts need."""
     for name, purpose in OPTIONAL.items():
-        there = Path(name).exists() if "/" in name else shutil.which(name) is not None
+        there = _composes() if name == "docker compose" else _is_there(name)
         short = name.rpartition("/")[2]
         says = f"there, for {purpose}" if there else f"not there; only for {purpose}"
         yield Finding(short, says, note=not there)

@@ -146,3 +146,16 @@ def test_missing_packages_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     patched(monkeypatch, _version=lambda name: None if name == "django" else "?")
     (found,) = doctor.installed()
     assert found.todo == "make clean, then make install"
+
+
+@pytest.mark.parametrize(("code", "said"), [(0, "there, for"), (1, "not there; only for")])
+def test_a_docker_without_compose_is_not_taken_for_one_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, said: str
+) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\n[ "$1" = compose ] && exit {code}\nexit 0\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (finding,) = [each for each in doctor.optional() if each.name == "docker compose"]
+    assert finding.says.startswith(said)
+    assert finding.note == bool(code)
