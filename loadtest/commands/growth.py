@@ -190,7 +190,7 @@ def _per_buyer(run: Run, part: str) -> str:
 
 
 def repeated(runs: Sequence[Run]) -> list[str]:
-    """Of rushes that were made more than once: their verdicts and the spread, a line for each kind."""
+    """Of rushes that were made more than once: verdicts and spread, a line for each kind."""
     kinds: dict[tuple[str, int, int, int], list[Run]] = {}
     for run in (one for one in runs if "grown" in one):
         of = run["grown"]
@@ -202,8 +202,8 @@ def repeated(runs: Sequence[Run]) -> list[str]:
             spread = [run["arrival_spread_ms"] for run in found]
             held = sum(run["as_expected"] for run in found)
             lines.append(
-                f"{name}, {buyers} buyers, {nodes} nodes: {held} of {len(found)} as expected; spread "
-                f"{min(spread):.0f} to {max(spread):.0f} ms, median {median(spread):.0f}"
+                f"{name}, {buyers} buyers, {nodes} nodes: {held} of {len(found)} as expected; "
+                f"spread {min(spread):.0f} to {max(spread):.0f} ms, median {median(spread):.0f}"
             )
     return lines
 
