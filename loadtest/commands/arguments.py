@@ -60,7 +60,7 @@ TAKEN_BY = {
     "nodes": (*RUSHES, "load", "serve"),
     "workers": (*RUSHES, "load", "serve"),
     "locust_workers": (*RUSHES, "load", "serve"),
-    "repeat": ("matrix", "bench", "target"),
+    "repeat": ("matrix", "bench", "growth", "target"),
     "max_waiting": ("growth",),
     "mine": ("serve",),
     "server": (*RUSHES, "serve", "faults"),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
+from statistics import median
 
 from rich.console import Console
 from rich.table import Table
@@ -74,7 +75,8 @@ def run(plan: Plan, setting: Setting, console: Console) -> int:
     with output(console, verbose=setting.verbose) as out:
         for nodes in plan.nodes:
             base = _base(replace(setting, nodes=nodes), out)
-            for buyers, limit, lock in product(plan.sizes, plan.limits, locks):
+            rounds = range(setting.repeat)
+            for _, buyers, limit, lock in product(rounds, plan.sizes, plan.limits, locks):
                 chosen = replace(setting, buyers=buyers, nodes=nodes, max_waiting=limit)
                 chosen = replace(chosen, deadline=max(setting.deadline, buyers / A_SECOND_FOR))
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}{_limited(limit)}")
@@ -87,6 +89,8 @@ def run(plan: Plan, setting: Setting, console: Console) -> int:
             raise StackError(f"no rush could be made: {runs[-1]['why']}")
         out.finish()
     console.print(_table(runs))
+    for line in repeated(runs):
+        console.print(line, highlight=False, soft_wrap=True)
     report.print_reasons(console, report.reasons(runs))
     console.print(LEGEND, style="dim", highlight=False)
     out.print_files("summary.json", "growth.md")
@@ -184,6 +188,25 @@ def _per_buyer(run: Run, part: str) -> str:
     return f"{percent / 100 * run['duration_s'] * 1000 / run['buyers']:.1f}"
 
 
+def repeated(runs: Sequence[Run]) -> list[str]:
+    """Of rushes that were made more than once: verdicts and spread, a line for each kind."""
+    kinds: dict[tuple[str, int, int, int], list[Run]] = {}
+    for run in (one for one in runs if "grown" in one):
+        of = run["grown"]
+        key = (report.named(run), run["buyers"], of["nodes"], of["max_waiting"])
+        kinds.setdefault(key, []).append(run)
+    lines = []
+    for (name, buyers, nodes, _), found in kinds.items():
+        if len(found) > 1:
+            spread = [run["arrival_spread_ms"] for run in found]
+            held = sum(run["as_expected"] for run in found)
+            lines.append(
+                f"{name}, {buyers} buyers, {nodes} nodes: {held} of {len(found)} as expected; "
+                f"spread {min(spread):.0f} to {max(spread):.0f} ms, median {median(spread):.0f}"
+            )
+    return lines
+
+
 def _cells(run: Run) -> list[str]:
     if "grown" in run:
         return [figure(run) for figure in COLUMNS.values()]
@@ -217,4 +240,5 @@ def markdown(summary: Summary) -> str:
         f"{machine['python']}, PostgreSQL {machine['postgres']}, {machine['redis']}; "
         f"{summary['started'][:10]}; `make growth`."
     )
-    return "\n".join([*lines, "", where]) + "\n"
+    again = [part for line in repeated(summary["runs"]) for part in (f"- {line}", "")]
+    return "\n".join([*lines, "", *again, where]) + "\n"

@@ -71,11 +71,11 @@ def is_contrast(runs: Sequence[Run]) -> bool:
 
 
 def is_growth(runs: Sequence[Run], *, server: str = growth.THREADS) -> bool:
-    """Whether these are rushes of the usual sizes on such nodes, with the expected verdicts, and
-    nobody was refused."""
+    """Whether these are rushes of the usual sizes on such nodes, one of each, with the expected
+    verdicts, and nobody was refused."""
     found = _grown(runs)
     limits, servers = ({one[name] for one in found} for name in ("max_waiting", "server"))
-    usual = {run["buyers"] for run in runs} >= set(growth.SIZES)
+    usual = {run["buyers"] for run in runs} >= set(growth.SIZES) and not growth.repeated(runs)
     return usual and len(found) == len(runs) and limits == {0} and servers == {server}
 
 

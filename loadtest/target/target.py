@@ -82,8 +82,9 @@ class Target:
             buyer.client.get(self.warm_up, name="warm-up", catch_response=True)
 
     def buy(self, buyer: Buyer) -> Any:
-        """Send the one request that buys, and return its response. It is called again after an
-        answer that says so (`again`)."""
+        """Send the one request that buys with buyer.client, and return its response. It is called
+        before the release: the request is built, and waits at the barrier. It is called again after
+        an answer that says so (`again`)."""
         raise NotImplementedError
 
     def read(self, response: Any) -> Answer:

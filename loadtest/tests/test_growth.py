@@ -172,6 +172,15 @@ def test_a_line_has_every_figure_and_one_that_was_not_made_has_none() -> None:
     assert "2 CPUs, Python 3.13.1, PostgreSQL 18.1, Valkey 9; 2026-01-02" in lines[-1]
 
 
+def test_rushes_that_were_repeated_have_a_line_with_their_spread() -> None:
+    runs = [{**grown(2000), "arrival_spread_ms": spread} for spread in (60.0, 90.0, 140.0)]
+    runs[1] |= {"verdict": "unknown", "as_expected": False}
+    page = growth.markdown(summary(*runs, grown(200), NOT_MADE, NOT_MADE))
+    assert [line for line in page.splitlines() if line.startswith("- ")] == [
+        "- redis, 2000 buyers, 2 nodes: 2 of 3 as expected; spread 60 to 140 ms, median 90"
+    ]
+
+
 def test_the_page_takes_each_of_its_tables_from_the_newest_run_that_is_whole(
     tmp_path: Path,
 ) -> None:
@@ -190,6 +199,7 @@ def test_the_page_takes_each_of_its_tables_from_the_newest_run_that_is_whole(
             [*sizes, NOT_MADE],  # not whole
             [*sizes, {**grown(5000), "verdict": "unknown", "as_expected": False}],
             [grown(1000, limit=7)],  # nothing to compare it with
+            [*sizes, *sizes],  # repeated: a measurement of the spread
         ]
     ):
         folder = tmp_path / "results" / f"2026-01-02T03-04-0{number}"

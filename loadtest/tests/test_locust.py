@@ -59,7 +59,11 @@ def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> Non
     run = json.loads(result.read_text())
     assert run["in_flight"] == 200
     assert run["arrival_spread_ms"] < 250  # a sanity bound; the figure is measured elsewhere
-    assert re.search(r"/buy \[none\] +200 +0\(0\.00%\)", done.stderr)  # no failure to Locust
+    no_failure = r"/buy \[none\] +200 +0\(0\.00%\) +\| +\d+ +\d+ +(\d+)"
+    slowest = re.search(no_failure, done.stderr)
+    assert slowest, done.stderr
+    waited_at_the_barrier = int(slowest[1]) - run["buy_ms"]["max"]
+    assert waited_at_the_barrier <= 1, "Locust's own figures are of the shop"
 
 
 def test_a_lock_sells_the_stock_and_exits_with_0(stack: Stack) -> None:
