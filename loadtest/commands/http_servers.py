@@ -34,7 +34,6 @@ THREADS = 100
 BUYERS, STOCK = 200, 100
 #: Seconds of selling before the node is asked to stop, and how often that is done.
 SELLING, RESTARTS = 1.0, 2
-ASGI = "django.core.asgi:get_asgi_application"
 WSGI, ASGI = "shop.wsgi:application", "django.core.asgi:get_asgi_application"
 
 

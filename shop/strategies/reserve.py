@@ -9,10 +9,11 @@ in batches. No buyer waits for a row, a lock or a commit:
     B is promised the same unit; A was answered with an order that will never exist
 
 Promised and not kept: at most what was not settled when Redis lost it, so SHOP_MOST_UNSETTLED, and
-what is sold in SHOP_LONGEST_UNSETTLED seconds; usually in one settlement lag. A key that comes again
-after a day is promised a second order, which is never written: the key has its first one. Two Redises that both sell (fault split-brain) promise
-up to the units that were left once more. Never more orders than units: PostgreSQL refuses a promise
-without a unit, under the row's lock and its CHECK; it is logged and counted.
+what is sold in SHOP_LONGEST_UNSETTLED seconds; usually in one settlement lag. Two Redises that both
+sell (fault split-brain) promise up to the units that were left once more. A key that comes again
+after a day is promised a second order, which is never written: the key has its first one. Never
+more orders than units: PostgreSQL refuses a promise without a unit, under the row's lock and its
+CHECK; it is logged and counted.
 Undersold: nothing by Redis, for a unit and its promise go in one script. Only a failover of
 PostgreSQL loses orders whose units Redis counts as sold, as many as it loses; `manage.py reconcile
 --repair` puts these on sale again.
