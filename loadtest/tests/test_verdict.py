@@ -204,7 +204,7 @@ def test_who_was_killed_and_is_not_to_ask_again_is_no_unit_that_nobody_sold() ->
 
 
 def asked_in_vain(until: float) -> Happenings:
-    """One unit is sold and one is left; healed at 30 ms, a rival is answered busy until then (ms)."""
+    """One unit is sold, one is left; after the heal at 30 ms a rival is refused until then (ms)."""
     shop = Happenings(stock=2)
     shop.buys(0, "victim", 2, fence=1)
     shop.fault(20, "fire", "stopped")
