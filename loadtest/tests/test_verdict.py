@@ -201,3 +201,32 @@ def test_who_was_killed_and_is_not_to_ask_again_is_no_unit_that_nobody_sold() ->
     assert (judged.verdict, judged.undersold) == ("exact", 0)
     shop.answered(30, "victim", "sold_out")
     assert shop.judged(excused={"victim"}).verdict == "undersold"
+
+
+def asked_in_vain(until: float) -> Happenings:
+    """One unit is sold, one is left; after the heal at 30 ms a rival is refused until then (ms)."""
+    shop = Happenings(stock=2)
+    shop.buys(0, "victim", 2, fence=1)
+    shop.fault(20, "fire", "stopped")
+    shop.fault(30, "heal", "healed")
+    shop.asks(40, "rival")
+    shop.answered(until, "rival", "busy")
+    return shop
+
+
+@pytest.mark.parametrize(("until", "verdict"), [(3041, "deadlock"), (3039, "unknown")])
+def test_it_is_a_deadlock_after_three_ttl_in_which_nobody_could_buy(
+    until: float, verdict: str
+) -> None:
+    assert asked_in_vain(until).judged().verdict == verdict
+
+
+def test_it_is_none_where_somebody_bought_meanwhile_or_was_answered_that_nothing_is_left() -> None:
+    bought = asked_in_vain(3041)
+    bought.stock = 3
+    bought.buys(2000, "another", 2, fence=2)
+    assert bought.judged().verdict == "unknown"
+    sold_out = asked_in_vain(3041)
+    sold_out.asks(3050, "another")
+    sold_out.answered(3060, "another", "sold_out")
+    assert sold_out.judged().verdict != "deadlock"

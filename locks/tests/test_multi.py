@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
+from typing import Any
 
 import pytest
 import redis
@@ -21,6 +22,7 @@ from .. import (
     MultiLock,
     RedisLock,
     Release,
+    several,
 )
 from ..lease import LossReason
 from ..testing.server import Server, free_port
@@ -216,3 +218,24 @@ def test_arguments_that_cannot_work_are_refused(server: Server, client: redis.Re
     for wait in (-1, float("nan")):
         with pytest.raises(ValueError, match="give seconds"):
             both.acquire(wait)
+
+
+def test_the_wait_is_for_all_locks_together_and_not_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = iter([100.0, 104.0, 107.0, 108.0])
+    monkeypatch.setattr(several, "now", lambda: next(times))
+    locks: Any = ["a", "b", "c"]
+    assert list(several.in_turn(locks, 5.0)) == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
+    assert list(several.in_turn(locks, None)) == [("a", None), ("b", None), ("c", None)]
+
+
+def test_the_deadline_of_several_leases_is_that_of_the_first_one_that_ends() -> None:
+    class Ends:
+        def __init__(self, deadline: float) -> None:
+            self.deadline = deadline
+
+    class Both:
+        leases = (Ends(9.0), Ends(7.0))
+
+    assert several.Together.deadline.fget(Both()) == 7.0  # type: ignore[attr-defined]
