@@ -20,7 +20,7 @@ from loadtest.report import tables as report
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("--repeat 3", "--repeat is for matrix, bench, target; demo does not use it: leave it out"),
+        ("--repeat 3", "--repeat is for matrix, bench, growth, target; demo does not use it"),
         ("--fault pause", "--fault is for faults; demo does not use it"),
         ("demo --minutes 1", "--minutes is for chaos; demo does not use it"),
         ("demo --seed 1", "--seed is for faults, chaos, load; demo does not use it"),
