@@ -22,7 +22,7 @@ from examples.targets.shop import ExampleShop, NotInstalled
 from loadtest.commands.arguments import EXPECTED
 from servers import embedded
 from servers.errors import EmbeddedError, NotReady
-from servers.signals import end_on_hangup_and_sigterm
+from servers.signals import ENDING, end_on
 
 NAMES = ("fastapi", "oscar", "pretix")
 VARIANTS = {
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"--{name}", action="store_const", const=name, dest="variant", help=shown
         )
     given = parser.parse_args(arguments)
-    end_on_hangup_and_sigterm()
+    end_on(*ENDING)
     module = importlib.import_module(f"examples.targets.launch_{given.shop}")
     shop: ExampleShop = module.SHOP
     if given.variant and given.variant not in shop.variants:
