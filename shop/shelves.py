@@ -13,12 +13,13 @@ empty in this order, the row and then the rest, stays empty.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from django.db import connection, transaction
 
-from shop.errors import SaleClosed
+from shop.errors import SaleClosed, UnknownProduct
 from shop.models import Bucket, Product, Unit
-from shop.purchase import Attempt, Receipt, Stock
+from shop.purchase import Attempt, Receipt, Stock, read_stock
 
 #: Rows that a sale is split over: more of them would not sell more, as buyers also share the rest
 #: of the database, and each is a row to read for every purchase.
@@ -45,6 +46,43 @@ def none_found(stock: Stock) -> Stock:
     if not Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id).exists():
         raise SaleClosed
     return stock
+
+
+#: One statement sees one snapshot: the product's row and all buckets as they were at one moment.
+IN_BUCKETS = """
+    SELECT product.id, product.sale_id, product.amount,
+           coalesce(sum(bucket.amount), 0), array_remove(array_agg(bucket.number), NULL)
+    FROM product LEFT JOIN shop_bucket AS bucket
+        ON bucket.sale_id = product.sale_id AND bucket.amount > 0
+    WHERE product.name = %s AND product.sale_id IS NOT NULL
+    GROUP BY product.id
+"""
+
+
+def units_and_buckets(product: str) -> tuple[Stock, list[int]]:
+    """The units of a product in its row and its buckets together, and the numbers of the buckets
+    that have one. Raises UnknownProduct, or Unfilled where only the row has units."""
+    with connection.cursor() as cursor:
+        cursor.execute(IN_BUCKETS, [product])
+        row = cursor.fetchone()
+    if row is None:
+        raise UnknownProduct
+    product_id, sale_id, in_its_row, in_buckets, filled = row
+    stock = Stock(product_id, sale_id, in_its_row + in_buckets)
+    if stock.amount and not filled:
+        raise Unfilled(stock)
+    return stock, filled
+
+
+def wait_for_a_unit(attempt: Attempt) -> Stock:
+    """What a buyer sees who waits for a unit that others have locked: one that was given back, or
+    that none is left. Raises UnknownProduct, Unfilled, SaleClosed."""
+    stock = read_stock(attempt)
+    unsold = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
+    unit = unsold.select_for_update().first()
+    if unit is None:
+        return none_found(stock)
+    return replace(stock, amount=unit.number, place=unit.number)
 
 
 def refilled(fill: Callable[[Stock], None]) -> Callable[[Buy], Buy]:

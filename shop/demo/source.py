@@ -51,7 +51,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "conditional": ("filter(amount__gt=0)",),
     "serializable": ("@until_it_fits", "ISOLATION LEVEL SERIALIZABLE"),
     "buckets": ("random.choice(", "SET amount = amount - 1 "),
-    "skip-locked": ("FOR UPDATE SKIP LOCKED", "unsold.select_for_update().first()"),
+    "skip-locked": ("FOR UPDATE SKIP LOCKED", "wait_for_a_unit(attempt)"),
     "counter": ("= reserve(", "write=write_relative"),
     "reserve": ("promises.promise(attempt)", 'script("promise"'),
 }

@@ -8,22 +8,17 @@ are locked are not sold yet:
 
 So C must not be answered `sold_out`: it asks once more without SKIP LOCKED, and waits. What that
 finds is the truth: a unit that was given back, or no row that is not sold.
-
-Where nobody waits, processor time is what bounds the rate. So what every buyer runs is SQL: three
-queries of the ORM took as much of it as all the rest of a purchase.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from django.db import connection, transaction
 
-from shop.models import Unit
-from shop.purchase import Attempt, Receipt, Stock, read_stock, sell_one
-from shop.shelves import fill_units, none_found, refilled
+from shop.purchase import Attempt, Receipt, Stock, sell_one
+from shop.shelves import fill_units, refilled, wait_for_a_unit
 from shop.strategy import Strategy
 
+# Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
 FREE = """
     SELECT product.id, product.sale_id, unit.number, 0, unit.number
     FROM product CROSS JOIN LATERAL (
@@ -40,16 +35,6 @@ def lock_a_unit(attempt: Attempt) -> Stock:
         cursor.execute(FREE, [attempt.product])
         row = cursor.fetchone()
     return Stock(*row) if row else wait_for_a_unit(attempt)
-
-
-def wait_for_a_unit(attempt: Attempt) -> Stock:
-    """Every unit is sold or locked by others. What the ORM costs is nothing beside waiting."""
-    stock = read_stock(attempt)
-    unsold = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
-    unit = unsold.select_for_update().first()
-    if unit is None:
-        return none_found(stock)
-    return replace(stock, amount=unit.number, place=unit.number)
 
 
 def delete_it(attempt: Attempt, stock: Stock) -> None:
