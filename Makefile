@@ -102,7 +102,7 @@ FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,\
   gathering growth history html_report judge_by_chance load_command load_conductor \
   load_figures load_judging lock_rules many_rows measure neutered_faults open_answers \
   open_model planted promises report rules rush target target_asking target_wrong terminal \
-  timeline verdict))
+  timeline verdict worker_messages))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

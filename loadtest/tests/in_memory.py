@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
+import gevent
 import msgpack
 
+from loadtest.judge.verdict import Reply
 from loadtest.rush.clock import machine
 from loadtest.rush.crowd import Crowd
 from loadtest.rush.master import Workers
+from loadtest.rush.measure import Interval
 from loadtest.rush.rush import Rush
 from loadtest.rush.worker import Worker
 from loadtest.target import Answer, Order, Target, sold_out
@@ -127,4 +131,23 @@ class Staged:
         return crowd
 
 
-__all__ = ["Empty", "Net", "Staged", "machine"]
+def arrive(crowd: Crowd, *numbers: int) -> list[gevent.Greenlet]:
+    """These buyers wait at the barrier, ask, and are answered that nothing is left."""
+
+    def buy(number: int) -> None:
+        crowd.arrive()
+        if crowd.closed:
+            return
+        key, sent = crowd.key(number), time.monotonic()
+        crowd.ask(key).answer("sold_out", {})
+        crowd.leave(Reply(key, "sold_out"), Interval(sent, sent, time.monotonic()))
+
+    return [gevent.spawn(buy, number) for number in numbers]
+
+
+def wait(staged: Staged, *, seconds: float = 10) -> None:
+    assert staged.rush.finished.wait(seconds), "the rush did not end"
+    gevent.sleep(0)
+
+
+__all__ = ["Empty", "Net", "Staged", "WorkerEnd", "arrive", "machine", "wait"]
