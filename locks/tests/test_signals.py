@@ -71,11 +71,8 @@ def test_hiredis_packs_none_of_our_scripts(
 
 def test_a_command_is_packed_as_redis_py_packs_it(client: redis.Redis) -> None:
     parts: list[Arg] = ["EVALSHA", "f" * 40, 2, b"lock:{\xc3\xa4}", "ä b", -1, b"", b"\r\n"]
-    connection = client.connection_pool.get_connection()
-    try:
-        assert packed(*parts) == b"".join(connection.pack_command(*parts))
-    finally:
-        client.connection_pool.release(connection)
+    connection = client.connection_pool.make_connection()
+    assert packed(*parts) == b"".join(connection.pack_command(*parts))
 
 
 def test_a_storm_of_interrupts_crashes_nothing_and_leaves_nothing_behind(server: Server) -> None:
