@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import resource
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,6 @@ environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the 
 FILES_PER_THREAD, OTHER_FILES = 3, 100
 #: Each may hold some 100 KB: 32 of headers, 64 of a body.
 MOST_CONNECTIONS = 2000
-#: Seconds for which a thread keeps the interpreter lock where others want it. Python's own 5 ms are
-#: what a sale that holds its lock may wait for after each statement while other threads compute.
-SWITCH = 0.0005
 #: The greater part of what a worker imports. No code of the shop: SIGHUP brings new code, but no
 #: new libraries.
 LIBRARIES = (
@@ -129,7 +125,6 @@ def post_worker_init(worker: Any) -> None:
     """Open the database pool now: the first buyers should race, not connect."""
     from django.db import connection
 
-    sys.setswitchinterval(SWITCH)
     loaded()
     pool = getattr(connection, "pool", None)
     if pool is not None:

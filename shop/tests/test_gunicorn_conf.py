@@ -1,4 +1,4 @@
-"""How a node is configured: open files and connections that fit into them, garbage, threads."""
+"""How a node is configured: open files, and connections that fit into them."""
 
 from __future__ import annotations
 
@@ -68,29 +68,3 @@ def test_the_libraries_are_imported_before_the_workers_are_forked_and_the_shop_i
     first, last = map(json.loads, done.stdout.splitlines())
     assert first == [[], [], False, True]
     assert last is True
-
-
-WORKER = """
-import sys
-import django
-django.setup()
-from shop import gunicorn_conf as conf
-conf.post_worker_init(None)
-print(sys.getswitchinterval())
-"""
-
-
-@pytest.mark.parametrize("server", ["gthread", "asgi"])
-def test_a_thread_that_sells_waits_for_the_interpreter_lock_for_less_than_a_statement_takes(
-    server: str,
-) -> None:
-    """Python's 5 ms after each of its statements would be longer than the sale, and all wait."""
-    done = subprocess.run(
-        [sys.executable, "-c", WORKER],
-        cwd=settings.BASE_DIR,
-        env={"DJANGO_SETTINGS_MODULE": "shop.settings", "WEB_SERVER": server},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert float(done.stdout) <= 0.001
