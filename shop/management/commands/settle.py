@@ -33,8 +33,13 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, name: str, alive: Path | None, **options: Any) -> None:
         stop = threading.Event()
+
+        def end(*_: object) -> None:
+            """In a thread: this one may be inside stop.wait(), with the lock that set() takes."""
+            threading.Thread(target=stop.set).start()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+            signal.signal(number, end)
         self.stdout.write(f"{name} settles promises; SIGTERM ends it")
         self.stdout.flush()
         Settler(name, stop, alive=alive).run()
