@@ -6,6 +6,7 @@ handler, which has a thread for each request while it is answered.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,7 +24,7 @@ django.setup(set_prefix=False)
 
 from shop.checks import refuse_to_start  # noqa: E402  (after the settings are read)
 from shop.waiting import locked  # noqa: E402
-from shop.waiting.lanes import Lanes  # noqa: E402
+from shop.waiting.lanes import Lanes, wait_out  # noqa: E402
 from shop.waiting.turnstile import Turnstile  # noqa: E402
 from shop.waiting.view import Purchases  # noqa: E402
 
@@ -58,7 +59,22 @@ class Request(ASGIRequest):
 
 
 class Pages(ASGIHandler):
+    """Everything but a purchase.
+
+    gunicorn cancels the task of a client that is gone. Django's handler would leave at once, and
+    the thread that answers would keep its database connection, which nobody could use any more.
+    """
+
     request_class = Request
+
+    async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
+        """Answer, or end, before a cancellation is passed on."""
+        page = asyncio.ensure_future(super().__call__(scope, receive, send))
+        try:
+            await asyncio.shield(page)
+        except asyncio.CancelledError:
+            await wait_out(page)
+            raise
 
 
 class Application:

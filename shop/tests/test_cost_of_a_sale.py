@@ -45,3 +45,11 @@ def test_whoever_finds_a_unit_runs_no_query_of_the_orm(
     assert buy(lock=lock, buyer="the first one here").status == 201
     monkeypatch.delattr(SQLCompiler, "execute_sql")
     assert buy(lock=lock, buyer="bob").status == 201
+
+
+def test_whoever_comes_too_late_runs_no_query_of_the_orm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All the others ask at that moment, too."""
+    open_sale(1, lock="redis")
+    assert buy(lock="redis", buyer="the first one here").status == 201
+    monkeypatch.delattr(SQLCompiler, "execute_sql")
+    assert buy(lock="redis", buyer="bob", key="a-key-that-has-not-bought").status == 409

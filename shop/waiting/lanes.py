@@ -24,6 +24,13 @@ KEEP = 1.0
 WITHOUT_POOL = 20
 
 
+async def wait_out(future: asyncio.Future[Any]) -> None:
+    """Return when it is done, however often this task is cancelled meanwhile."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({future})
+
+
 class Job:
     """One call that a thread will make, and the future of its result."""
 
@@ -77,9 +84,7 @@ class Lane:
             return await asyncio.shield(job.result)
         except asyncio.CancelledError:
             if not self._withdraw(job):
-                while not job.result.done():
-                    with suppress(asyncio.CancelledError):
-                        await asyncio.wait({job.result})
+                await wait_out(job.result)
             raise
 
     def refuse_waiting(self) -> None:

@@ -73,6 +73,7 @@ class Channel(HTTPChannel):
         self._held_back: list[bytes] | None = None
         self._parked = False
         self._sending = False
+        self._answering = False
         server.accepted += 1
         super().__init__(server, *args, **kwargs)
 
@@ -83,6 +84,11 @@ class Channel(HTTPChannel):
     def is_in_flight(self) -> bool:
         """Whether a thread answers a request of this connection, or will when it is free."""
         return bool(self.requests) and not self._parked
+
+    @property
+    def awaits_its_thread(self) -> bool:
+        """Whether nothing changes here before the thread that answers begins to write."""
+        return bool(self.requests) and not self._answering
 
     def is_silent(self) -> bool:
         """Whether nothing has come in that was not read yet: closing then would reset a request
@@ -111,6 +117,8 @@ class Channel(HTTPChannel):
     def received(self, data: bytes) -> bool:
         if self.begun is None:
             self.begun = time.time()
+        if not self.requests:
+            self._answering = False
         taken = bool(super().received(data))
         if self.request is None:
             self.begun = None
@@ -161,6 +169,7 @@ class Channel(HTTPChannel):
 
     def service(self) -> None:
         super().service()
+        self._begin_to_answer()  # also one whose client is gone, and which wrote nothing
         self.idle_since = time.time()
         if self.begun is not None:  # the next one has begun to come in; its time counts from here
             self.begun = self.idle_since
@@ -174,10 +183,16 @@ class Channel(HTTPChannel):
         if held:
             self.write_soon(b"".join(held))
 
+    def _begin_to_answer(self) -> None:
+        self._answering = True
+        if (fd := self._fileno) is not None:
+            self._map.ask_soon(fd)
+
     def write_soon(self, data: Any) -> int:
         if self._held_back is not None and isinstance(data, bytes):
             self._held_back.append(data)
             return len(data)
+        self._begin_to_answer()
         self._sending = True
         try:
             return int(super().write_soon(data))
