@@ -23,8 +23,13 @@ class LostReplies(Fault):
     name = "lost-reply"
     title = "the reply that says that the lock is ours is cut off"
 
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        # One victim after the other: the locks of an asgi node share a connection, and a reply that
+        # is cut off closes it, with what another victim has just sent.
         self.asking = threading.Lock()
+
+    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         self.rules: dict[str, LostReply] = {}
         self.before: dict[str, dict[str, object]] = {}
         self.clients: dict[str, dict[str, str]] = {}
@@ -48,8 +53,6 @@ class LostReplies(Fault):
             trial.send(victim, VICTIMS)
             self.require_soon(lambda: trial.is_stopped_at(victim), "Redlock has no majority")
         else:
-            # One after the other: the locks of an asgi node share a connection, and a reply that is
-            # cut off closes it, with what another victim has just sent.
             with self.asking:
                 victim.take(victim.ask(trial.testbed.shop(VICTIMS)))
         reached = self.reached_server(trial)
