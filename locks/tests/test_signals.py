@@ -26,6 +26,17 @@ class Interrupted(Exception):
 def interrupt(*_):
     raise Interrupted
 
+def contend(lock):
+    # A function: in Python 3.13 what a handler raises in a loop's condition passes the module's
+    # own `except` by.
+    armed = time.monotonic()
+    while time.monotonic() < armed + 0.1:  # a destructor may have swallowed it
+        try:
+            with lock.hold(wait=0.05):
+                pass
+        except LockError:
+            pass
+
 signal.signal(signal.SIGALRM, interrupt)
 client = redis.Redis(port={port})
 end, interrupts = time.monotonic() + {seconds}, 0
@@ -33,13 +44,7 @@ while time.monotonic() < end:
     lock = RedisLock(client, f"storm {{interrupts}}", ttl=0.2)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.0002 + interrupts % 97 * 0.00001)
-        armed = time.monotonic()
-        while time.monotonic() < armed + 0.1:  # a destructor may have swallowed it
-            try:
-                with lock.hold(wait=0.05):
-                    pass
-            except LockError:
-                pass
+        contend(lock)
     except Interrupted:
         interrupts += 1
 signal.setitimer(signal.ITIMER_REAL, 0)
