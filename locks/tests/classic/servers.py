@@ -28,8 +28,10 @@ class Server:
         self.port = free_port()
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
 
     def start(self) -> None:
+        self._stopped = False
         self._process = subprocess.Popen(
             self._command(self.port),
             stdin=subprocess.DEVNULL,
@@ -54,8 +56,13 @@ class Server:
         return True
 
     def send(self, signum: int) -> None:
-        if self._process is not None:
-            self._process.send_signal(signum)
+        """Send the signal. After SIGSTOP all of its threads have stopped: none answers any more."""
+        if self._process is None:
+            return
+        self._process.send_signal(signum)
+        if signum == signal.SIGSTOP and not self._stopped:
+            os.waitpid(self._process.pid, os.WUNTRACED)
+        self._stopped = signum == signal.SIGSTOP
 
     def kill(self) -> None:
         """End it at once; its data is lost. A second time does nothing."""
