@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
 from collections import Counter
 from contextlib import ExitStack
@@ -61,6 +62,22 @@ def test_an_answer_that_begins_while_the_loop_asks_is_not_missed() -> None:
         assert (answering.began, answering.asked) == (True, 1)
         loop.turn(0)
         assert answering.asked == 2
+    loop.close()
+
+
+def test_a_connection_that_a_thread_closes_while_it_is_registered_harms_nobody() -> None:
+    """Nor the next one with its number."""
+    loop = Loop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        loop[ours.fileno()] = Answering(loop, ours.fileno())
+        loop._wanted[ours.fileno()] = selectors.EVENT_READ  # said, and not done yet
+        del loop[ours.fileno()]
+        loop._wanted[ours.fileno()] = selectors.EVENT_READ
+        loop[ours.fileno()] = following = Answering(loop, ours.fileno())
+        loop.turn(0)
+        assert following.asked == 1
+        assert not loop._wanted.get(ours.fileno())
     loop.close()
 
 

@@ -26,12 +26,18 @@ class Loop(dict[int, Any]):
 
     def __setitem__(self, fd: int, channel: Any) -> None:
         super().__setitem__(fd, channel)
+        self._forget(fd)
         self.ask_soon(fd)  # it is not whole yet
 
     def __delitem__(self, fd: int) -> None:
         super().__delitem__(fd)
         self._soon.pop(fd, None)
-        if self._wanted.pop(fd, 0):
+        self._forget(fd)
+
+    def _forget(self, fd: int) -> None:
+        # The selector itself is asked: a thread may close what the loop is just about to register.
+        self._wanted.pop(fd, None)
+        if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
     def ask_soon(self, fd: int) -> None:
