@@ -77,10 +77,12 @@ def announced(lesson: Lesson) -> str:
 
 
 def _rush(bench: Bench) -> Refusal | None:
-    judgement = bench.rush()
-    facts = {"buyers": BUYERS, **outcomes(judgement)}
+    judgement, error = bench.rush()
+    facts = {"buyers": BUYERS, "error": error, **outcomes(judgement)}
     if judgement.oversold or judgement.lost_updates > 0:
         return Refusal("rush-oversold", facts)
+    if error:
+        return Refusal("rush-error", facts)
     if judgement.orders < STOCK:
         bench.renew_if_hung()
         gave_up = judgement.outcomes.get("sold_out", 0) + judgement.orders == BUYERS

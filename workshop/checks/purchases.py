@@ -5,25 +5,38 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from django.db import connection
+from django.db import DatabaseError, DataError, ProgrammingError, connection
 from django.db.backends.signals import connection_created
 
 from shop import stock
 from shop.checkout import check_out
-from shop.demo.mine import strategy_of
+from shop.demo.mine import BrokenFile, strategy_of
+from shop.demo.schedules import Run, Scheduler
 from shop.errors import ShopError
 from shop.models import Product, PurchaseHistory
 from shop.purchase import Attempt, Receipt
 from shop.redis import locks_client
 from shop.strategies import STRATEGIES
-from workshop.checks.step import alive
+from workshop.checks.watch import alive
+from workshop.refusal import Refusal
 
 MINE = "mine"
+#: What the purchases of the present sale broke off with.
+broken: list[str] = []
+#: Places of a schedule, in the words of the lessons.
+SAID = {
+    "after_read": "reads",
+    "at_commit": "writes",
+    "unlocked_before_commit": "gives its lock back",
+}
 PRODUCT = "apple"
+#: Another product, of which nobody buys, and its stock.
+OTHER, MANY = "pear", 5
 
 
 class Killed(BaseException):
@@ -31,14 +44,23 @@ class Killed(BaseException):
 
 
 def install(module: ModuleType) -> None:
-    """Make this file the strategy `mine`."""
-    path = Path(str(module.__file__))
-    STRATEGIES[MINE] = strategy_of(MINE, path)
+    """Make this file the strategy `mine`; `broken` notes what its purchases broke off with."""
+    strategy = strategy_of(MINE, Path(str(module.__file__)))
+
+    def noting(attempt: Attempt) -> Receipt:
+        try:
+            return strategy.buy(attempt)
+        except BrokenFile as error:
+            broken.append(str(error))
+            raise
+
+    STRATEGIES[MINE] = replace(strategy, buy=noting)
 
 
 def open_sale(units: int) -> int:
     """A new sale, and no lock of an older one; its number."""
     alive()
+    broken.clear()
     locks_client().flushdb()
     Product.objects.filter(name=PRODUCT).update(fence=0)  # a wrong try may have left a high one
     return stock.restock(product=PRODUCT, amount=units).pk
@@ -50,12 +72,68 @@ def buy(buyer: str, *, key: str | None = None) -> Receipt:
 
 
 def outcome_of(call: Callable[[], Any]) -> str:
-    """`sold`, or the outcome of the refusal."""
+    """`sold`, or the outcome of the refusal. Raises what is a mistake in the participant's file."""
     try:
         call()
+    except BrokenFile:
+        raise
     except ShopError as error:
+        if isinstance(error.__cause__, (ProgrammingError, DataError)):
+            raise  # the shop names it unavailable; it is what the file has sent
         return error.outcome
     return "sold"
+
+
+def alone() -> Refusal | None:
+    """One buyer, one unit, nobody else: the buyer gets it, and of no other product."""
+    stock.restock(product=OTHER, amount=MANY)
+    sale = open_sale(1)
+    outcome = outcome_of(lambda: buy("A"))
+    if books(sale) != (1, 0):
+        return Refusal("never-sells", {"outcome": outcome})
+    left = Product.objects.get(name=OTHER).amount
+    return None if left == MANY else Refusal("other-products", {"left": left, "stock": MANY})
+
+
+def killed() -> Refusal | None:
+    """Killed between the decrement and the order: nothing of it may stay."""
+    sale = open_sale(1)
+    killed_between_writes("A")
+    orders, left = books(sale)
+    if (orders, left) == (0, 1):
+        return None
+    return Refusal("no-transaction", {"orders": orders, "left": left})
+
+
+def second_of_one() -> Refusal | None:
+    """One unit, two buyers one after the other: the second one is told that it is sold out."""
+    open_sale(1)
+    outcome_of(lambda: buy("A"))
+    try:
+        said = outcome_of(lambda: buy("B"))
+    except (BrokenFile, DatabaseError) as error:
+        said = str(error).splitlines()[0]
+    return None if said == "sold_out" else Refusal("sold-out-not-said", {"said": said})
+
+
+def every_run() -> Iterator[Run]:
+    """Every schedule of two buyers, for one unit and for two."""
+    open_sale(1)  # and with it no lock of the purchase before
+    with Scheduler(MINE) as scheduler:
+        for units in (1, 2):
+            yield from scheduler.every_run(units)
+
+
+def told(run: Run) -> str:
+    """A run of a schedule in the words of the lessons: A reads, B reads, A writes, A commits."""
+    words = []
+    for number, entry in enumerate(run.log):
+        buyer, _, place = entry.partition(" ")
+        if place == "end":
+            place = "commits" if f"{buyer} at_commit" in run.log[:number] else "buys nothing"
+        words.append(f"{buyer} {SAID.get(place, place)}")
+    sold = f"{run.report.orders} of {run.report.initial_stock} sold, {run.report.stock_left} left"
+    return f"{run.schedule}: {', '.join(words)}; {sold}"
 
 
 def books(sale: int) -> tuple[int, int]:
