@@ -13,7 +13,7 @@ import redis
 from django.db import DatabaseError, InterfaceError, connection
 
 from locks import LockBackendError, LockLost, LockTimeout
-from shop.connections import discard_dead, is_gone
+from shop.api.throttle import admit
 from shop.errors import (
     Busy,
     CommitUnknown,
@@ -24,12 +24,12 @@ from shop.errors import (
     SoldOut,
     Unavailable,
 )
-from shop.observability.current import note
 from shop.on_sale import require_on_sale
+from shop.ops.connections import discard_dead, is_gone
+from shop.ops.current import note
 from shop.probe import point
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES
-from shop.throttle import admit
 from shop.waiting_room import admitted
 
 logger = logging.getLogger("shop.checkout")

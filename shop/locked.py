@@ -12,11 +12,11 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from locks import AsyncLease, Lease, Lock, RedisLock
-from shop.observability.current import note
-from shop.observability.hooks import hooks_of
+from shop.ops.current import note
+from shop.ops.hooks import hooks_of
+from shop.ops.redis import locks_client
 from shop.probe import point
 from shop.purchase import Attempt, Receipt, sell_one
-from shop.redis import locks_client
 
 
 def on_redis(

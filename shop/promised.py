@@ -10,7 +10,7 @@ from typing import Self
 from django.conf import settings
 
 from locks.scripts import script
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 
 #: The strategy that sells like this.
 LOCK = "reserve"

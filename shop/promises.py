@@ -22,9 +22,9 @@ from locks.scripts import script
 from shop import order_numbers
 from shop.errors import Behind, CommitUnknown, KeyReused, SaleClosed, SaleOver, SoldOut
 from shop.models import PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.promised import LOCK, STREAM, Promise, attempt_key, count_key, in_use, promised
 from shop.purchase import Attempt, Stock, read_stock
-from shop.redis import locks_client
 from shop.reservations import KEEP, holder_of
 
 logger = logging.getLogger("shop.promises")

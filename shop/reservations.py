@@ -9,9 +9,9 @@ import redis
 from django.conf import settings
 
 from locks.scripts import script
+from shop.ops.redis import locks_client
 from shop.probe import point
 from shop.purchase import Attempt
-from shop.redis import locks_client
 
 logger = logging.getLogger("shop.reservations")
 

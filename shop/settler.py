@@ -19,12 +19,12 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
 from locks.scripts import script
-from shop.connections import discard_dead
 from shop.models import PurchaseHistory
+from shop.ops.connections import discard_dead
+from shop.ops.redis import locks_client
 from shop.probe import point
 from shop.promised import BROKEN, STREAM, Promise, books_key, count_key
 from shop.promises import remember
-from shop.redis import locks_client
 from shop.reservations import KEEP
 from shop.settlement import Ending, settle_each
 

@@ -19,7 +19,7 @@ from django.db import OperationalError
 
 from shop import stock as shelf
 from shop.errors import BadInput, Forbidden, ShopError, Unavailable
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 
 #: Buyers started per second; above 100 Locust warns that it will be unreliable.
 SPAWN_RATE = 100

@@ -32,8 +32,8 @@ from shop.demo.stepper import (
     timeout,
 )
 from shop.errors import BadInput, ShopError
+from shop.ops.redis import locks_client
 from shop.purchase import Attempt
-from shop.redis import locks_client
 
 logger = logging.getLogger("shop.demo.steps")
 

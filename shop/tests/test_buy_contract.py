@@ -11,8 +11,8 @@ from pytest_django import Settings
 
 from shop import stock
 from shop.models import Product, PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.probe import installed
-from shop.redis import locks_client
 from shop.tests.outage import Outage
 from shop.tests.till import (
     APPLE,

@@ -13,9 +13,9 @@ from shop import reservations
 from shop.checkout import check_out
 from shop.demo.interleaving import Interleaving
 from shop.errors import Unavailable
+from shop.ops.redis import locks_client
 from shop.probe import installed
 from shop.purchase import Attempt
-from shop.redis import locks_client
 from shop.reports import sale_report
 from shop.reservations import give_back, keys_of, reserve
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend

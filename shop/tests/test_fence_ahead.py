@@ -16,8 +16,8 @@ from shop.demo.interleaving import Interleaving
 from shop.errors import FenceAhead, Lost, SaleClosed
 from shop.fences import MARGIN, raise_fence
 from shop.models import Product, PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.purchase import Attempt
-from shop.redis import locks_client
 from shop.strategies import STRATEGIES
 from shop.tests.outage import Outage
 from shop.tests.till import APPLE, books, committed, open_sale

@@ -16,9 +16,9 @@ from shop.demo.interleaving import PASSED, Actor, Interleaving
 from shop.errors import SoldOut
 from shop.locked import on_redis
 from shop.on_sale import require_on_sale
+from shop.ops.redis import locks_client
 from shop.probe import installed, point
 from shop.purchase import Attempt, Receipt, sell_one
-from shop.redis import locks_client
 from shop.tests.till import APPLE, LOCKED, books, buy, committed, eventually, open_sale
 
 pytestmark = committed

@@ -11,8 +11,8 @@ from django.db import transaction
 from locks.classic.token import TokenLock
 from shop import locked, strategies
 from shop.locked import LockInsideTransaction, held, on_redis
+from shop.ops.redis import locks_client
 from shop.purchase import Attempt
-from shop.redis import locks_client
 from shop.strategies import STRATEGIES
 from shop.tests.till import APPLE, books, buy, committed, open_sale, rolled_back
 

@@ -9,9 +9,9 @@ import pytest
 from pytest_django import Settings
 
 from shop.models import Product, PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.promised import BROKEN, STREAM, promised
 from shop.reconciliation import reconcile
-from shop.redis import locks_client
 from shop.reports import sale_report
 from shop.settler import Settler
 from shop.tests.till import APPLE, books, buy, committed, open_sale, settle_all

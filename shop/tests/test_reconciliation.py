@@ -11,9 +11,9 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from shop.models import Sale
+from shop.ops.redis import locks_client
 from shop.promised import attempt_key, count_key, promised
 from shop.reconciliation import answered, reconcile
-from shop.redis import locks_client
 from shop.reports import sale_report
 from shop.settlement import settle
 from shop.tests.outage import Outage

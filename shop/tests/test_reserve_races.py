@@ -18,9 +18,9 @@ from pytest_django import Settings
 
 from servers.valkey import Valkey
 from shop.models import PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.promised import STREAM, promised
 from shop.reconciliation import reconcile
-from shop.redis import locks_client
 from shop.reports import sale_report
 from shop.settler import Settler
 from shop.tests.node import new_database, node_at

@@ -14,9 +14,9 @@ from django.test import Client
 from servers.tests.polling import eventually as eventually
 from shop import stock
 from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
+from shop.ops.redis import locks_client
 from shop.probe import Probe
 from shop.promised import STREAM
-from shop.redis import locks_client
 from shop.settler import Settler
 
 APPLE = "apple"

@@ -6,7 +6,7 @@ from django.conf import settings
 
 from shop import checkout, on_sale
 from shop.locked import sell_under
-from shop.observability.current import note
+from shop.ops.current import note
 from shop.probe import apoint
 from shop.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES

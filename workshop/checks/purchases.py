@@ -17,8 +17,8 @@ from shop.checkout import check_out
 from shop.demo.mine import strategy_of
 from shop.errors import ShopError
 from shop.models import Product, PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.purchase import Attempt, Receipt
-from shop.redis import locks_client
 from shop.strategies import STRATEGIES
 from workshop.checks.step import alive
 

@@ -12,8 +12,8 @@ from locks import RedisLock
 from locks.errors import LockBackendError
 from shop.fences import raise_fence
 from shop.models import Product
+from shop.ops.redis import locks_client
 from shop.purchase import Attempt
-from shop.redis import locks_client
 from shop.strategies import STRATEGIES
 
 

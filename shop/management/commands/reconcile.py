@@ -9,7 +9,7 @@ import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from shop import reports
-from shop.api import DEMO_PRODUCT
+from shop.api.parse import DEMO_PRODUCT
 from shop.models import Sale
 from shop.reconciliation import reconcile
 
