@@ -25,7 +25,7 @@ from shop.parameters import (
     parameters_of,
     text_of,
 )
-from shop.purchase import Attempt
+from shop.sale.purchase import Attempt
 from shop.strategies import STRATEGIES
 
 logger = logging.getLogger("shop.api")

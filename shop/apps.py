@@ -9,7 +9,7 @@ class ShopConfig(AppConfig):
     verbose_name = "Shop"
 
     def ready(self) -> None:
-        from shop import checks, checks_production, logs  # noqa: F401  (registers checks)
+        from shop import checks, checks_production, logs, strategies  # noqa: F401  (registers)
         from shop.demo import hooks, mine
 
         logs.install()

@@ -29,7 +29,7 @@ from shop.errors import (
     UnknownProduct,
 )
 from shop.parameters import FORMS, JSON, LARGEST_ID, LARGEST_STOCK
-from shop.reports import UnknownSale
+from shop.sale.reports import UnknownSale
 from shop.strategies import STRATEGIES
 
 Schema = dict[str, Any]

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from shop import health, openapi, reports, stock
+from shop import health, openapi
 from shop.api import (
     address_of,
     endpoint,
@@ -20,9 +20,10 @@ from shop.api import (
     parse_restock,
     require_token,
 )
-from shop.checkout import check_out
 from shop.connections import beside_the_pool
-from shop.purchase import Attempt, Receipt
+from shop.sale import reports, stock
+from shop.sale.checkout import check_out
+from shop.sale.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
 
 

@@ -21,7 +21,7 @@ from django.utils.module_loading import import_string
 
 from shop.api import REFUSED, address_of, parse_attempt, refused
 from shop.observability.current import current, note
-from shop.probe import apoint
+from shop.sale.points import apoint
 from shop.views import sold
 from shop.waiting.checkout import check_out
 from shop.waiting.lanes import Lanes

@@ -14,9 +14,9 @@ from django.db import connection, transaction
 from locks import AsyncLease, Lease, Lock, RedisLock
 from shop.observability.current import note
 from shop.observability.hooks import hooks_of
-from shop.probe import point
-from shop.purchase import Attempt, Receipt, sell_one
 from shop.redis import locks_client
+from shop.sale.points import point
+from shop.sale.purchase import Attempt, Receipt, sell_one
 
 
 def on_redis(

@@ -17,8 +17,8 @@ from locks.protocol import FENCE_TTL, keys_of
 from locks.scripts import script
 from shop.errors import FenceAhead, Lost, SaleClosed, UnknownProduct
 from shop.models import Product
-from shop.purchase import Attempt
 from shop.redis import locks_client
+from shop.sale.purchase import Attempt
 
 logger = logging.getLogger(__name__)
 
