@@ -29,7 +29,7 @@ from shop.errors import (
     Unavailable,
     UnknownProduct,
 )
-from shop.reports import UnknownSale
+from shop.sale.reports import UnknownSale
 from shop.strategies import STRATEGIES
 
 Schema = dict[str, Any]

@@ -21,9 +21,9 @@ from django.utils.module_loading import import_string
 
 from shop.api.answers import REFUSED, refused
 from shop.api.parse import parse_attempt
-from shop.api.throttle import address_of
 from shop.ops.current import current, note
-from shop.probe import apoint
+from shop.sale.points import apoint
+from shop.sale.throttle import address_of
 from shop.views import sold
 from shop.waiting.checkout import check_out
 from shop.waiting.lanes import Lanes
