@@ -17,7 +17,7 @@ from django.test import Client
 from shop.demo import hooks as demo
 from shop.demo import stepper, steps
 from shop.demo.mine import strategy_of
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.strategies import STRATEGIES
 from shop.tests.till import books, committed, eventually
 
@@ -105,7 +105,7 @@ def test_a_buyer_with_the_lock_who_waits_for_the_other_ones_row_says_so_and_for_
     buyers.step("A", "checked")
     buyers.step("B", "blocked")
     assert of("B")["waits_for"] == "lock"
-    locks = [key for key in locks_client().keys() if not key.startswith(b"page:")]
+    locks = [key for key in locks_client().scan_iter() if not key.startswith(b"page:")]
     locks_client().delete(*locks)
     eventually(lambda: of("B").get("waits_for") == "database", what="B has the lock")
     assert buyers.blocked("B")["left_s"] > settings.SHOP_LOCK_WAIT

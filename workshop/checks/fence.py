@@ -15,9 +15,9 @@ from shop.demo.interleaving import TIMEOUT, Actor, Interleaving
 from shop.demo.mine import BrokenFile
 from shop.demo.schedules import gate_the_commit
 from shop.models import PurchaseHistory
-from shop.probe import point
-from shop.redis import locks_client
-from shop.reports import sale_report
+from shop.ops.redis import locks_client
+from shop.sale.points import point
+from shop.sale.reports import sale_report
 from workshop import kit
 from workshop.checks.purchases import books, buy, install, open_sale, outcome_of, second_of_one
 from workshop.checks.watch import alive

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import ModuleType
 
-from shop.locked import redis_lock
-from shop.probe import installed
-from shop.purchase import Attempt
+from shop.sale.locked import redis_lock
+from shop.sale.points import installed
+from shop.sale.purchase import Attempt
 from workshop.checks.purchases import (
     MINE,
     PRODUCT,
