@@ -30,6 +30,9 @@ class Lesson:
     checks: list[str]
     expect: str
     hints: list[str]
+    say: str
+    late: str
+    fast: str
     refusals: dict[str, dict[str, str]] = field(default_factory=dict)
     then: str = ""
     stays: bool = False

@@ -128,10 +128,6 @@ def run(setting: Setting, console: Console) -> int:
         page, *others = [node.url for node in stack.nodes]
         login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
-        for lock in setting.locks:
-            console.print(f"steps   {page}/?lock={lock}#steps", highlight=False, soft_wrap=True)
-        if setting.mine:
-            console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
         console.print(f"admin   {page}/admin/  ({login})", highlight=False, soft_wrap=True)
         console.print(f"Locust  {buyers.url}/  (the same, with its figures and a tab of verdicts)")
         console.print("plain Locust, in another terminal:")
@@ -139,6 +135,10 @@ def run(setting: Setting, console: Console) -> int:
         if others:
             console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
+        for lock in setting.locks:  # what was asked for comes last
+            console.print(f"steps   {page}/?lock={lock}#steps", highlight=False, soft_wrap=True)
+        if setting.mine:
+            console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
         with suppress(KeyboardInterrupt):
             signal.pause()
     return 0

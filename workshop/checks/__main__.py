@@ -99,7 +99,7 @@ def say(found: Refusal | Undecided | None) -> None:
     """Print what was found, and end this process: no thread of the participant's may keep it."""
     undecided = isinstance(found, Undecided)
     said = {"undecided": str(found)} if undecided else {"refusal": found and found.as_dict()}  # type: ignore[union-attr]
-    print(f"\n{json.dumps(said)}", flush=True)
+    print(f"\n{json.dumps(said, default=str)}", flush=True)
     os._exit(0)
 
 

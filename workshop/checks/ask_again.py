@@ -38,7 +38,7 @@ def refusal(module: ModuleType) -> Refusal | None:
         return _two_of_them(next_key) or _answer_lost(next_key) or _others(next_key)
     except NoKey as error:
         outcome, said = error.args
-        return Refusal("not-a-key", {"outcome": outcome, "said": said})
+        return Refusal("not-a-key", {"outcome": outcome, "said": repr(said)})
 
 
 def _answer_lost(next_key: NextKey) -> Refusal | None:

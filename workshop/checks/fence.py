@@ -99,7 +99,9 @@ def _late(number: int, place: str) -> Refusal | None:
         b.finishes()
     story = _story(run.log)
     if sale_report(sale).lost_updates:
-        return Refusal("checks-then-writes" if overtaken else "fence-at-write", {}, story)
+        compares = any("fence" in text.partition(" WHERE ")[2] for text in late.sent)
+        late_write = overtaken or not compares
+        return Refusal("checks-then-writes" if late_write else "fence-at-write", {}, story)
     if overtaken and said == "sold":
         return _sold_late(sale, late.sent[: number - 1] if number else None, story)
     return Refusal("not-lost", {"said": said}, story) if said not in (*LATE, "sold") else None

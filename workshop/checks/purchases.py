@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -96,13 +96,34 @@ def alone() -> Refusal | None:
 
 
 def killed() -> Refusal | None:
-    """Killed between the decrement and the order: nothing of it may stay."""
-    sale = open_sale(1)
-    killed_between_writes("A")
-    orders, left = books(sale)
-    if (orders, left) == (0, 1):
-        return None
-    return Refusal("no-transaction", {"orders": orders, "left": left})
+    """Killed before any of its statements, a purchase leaves nothing behind: no order, and no unit
+    that is gone."""
+    open_sale(1)
+    for number in range(2, _sent_before_killed("A", 0) + 1):
+        sale = open_sale(1)
+        if _sent_before_killed("A", number) < number:
+            return None  # it sent fewer than the one before, and was not killed
+        orders, left = books(sale)
+        if (orders, left) != (0, 1):
+            return Refusal("no-transaction", {"orders": orders, "left": left})
+    return None
+
+
+def _sent_before_killed(buyer: str, statement: int) -> int:
+    """A purchase that is killed before its n-th statement; how many it was about to send."""
+    sent = 0
+
+    def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        nonlocal sent
+        sent += 1
+        if sent == statement:
+            raise Killed
+        return execute(sql, *rest)
+
+    with suppress(Killed), connection.execute_wrapper(before):
+        buy(buyer)
+    connection.close()  # as when the process is gone: the database rolls back
+    return sent
 
 
 def second_of_one() -> Refusal | None:
@@ -121,7 +142,9 @@ def every_run() -> Iterator[Run]:
     open_sale(1)  # and with it no lock of the purchase before
     with Scheduler(MINE) as scheduler:
         for units in (1, 2):
-            yield from scheduler.every_run(units)
+            for run in scheduler.every_run(units):
+                alive()
+                yield run
 
 
 def told(run: Run) -> str:
@@ -140,33 +163,6 @@ def books(sale: int) -> tuple[int, int]:
     """Orders of this sale, and stock left."""
     orders = PurchaseHistory.objects.filter(sale_id=sale).count()
     return orders, Product.objects.get(name=PRODUCT).amount
-
-
-def killed_between_writes(buyer: str) -> list[str]:
-    """A purchase that is killed before its second write. The statements that it had sent."""
-    sent: list[str] = []
-
-    def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-        if is_write(sql):
-            if sent:
-                raise Killed
-            sent.append(sql)
-        return execute(sql, *rest)
-
-    try:
-        with connection.execute_wrapper(before):
-            buy(buyer)
-    except Killed:
-        pass
-    finally:
-        connection.close()  # as when the process is gone: the database rolls back
-    return sent
-
-
-def is_write(sql: str) -> bool:
-    """Whether the statement changes stock or orders: claims of a fence alone do not count."""
-    text = " ".join(sql.split()).upper().replace('"', "")
-    return text.startswith("INSERT") or (text.startswith("UPDATE") and "AMOUNT" in text)
 
 
 @contextmanager

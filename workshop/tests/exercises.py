@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from workshop.bench import Bench
-from workshop.checker import Result, check
+from workshop.checker import check
 from workshop.checks.answers import BELIEFS
 from workshop.lessons import Lesson, lessons
+from workshop.refusal import Result
 from workshop.shop_faults import ROW
 from workshop.tests.bodies import RIGHT, WRONG, Body
 
