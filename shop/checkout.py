@@ -13,7 +13,6 @@ import redis
 from django.db import DatabaseError, InterfaceError, connection
 
 from locks import LockBackendError, LockLost, LockTimeout
-from shop.api.throttle import admit
 from shop.errors import (
     Busy,
     CommitUnknown,
@@ -27,6 +26,7 @@ from shop.errors import (
 from shop.on_sale import require_on_sale
 from shop.ops.connections import discard_dead, is_gone
 from shop.ops.current import note
+from shop.ops.throttle import admit
 from shop.probe import point
 from shop.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES

@@ -21,8 +21,8 @@ from django.utils.module_loading import import_string
 
 from shop.api.answers import REFUSED, refused
 from shop.api.parse import parse_attempt
-from shop.api.throttle import address_of
 from shop.ops.current import current, note
+from shop.ops.throttle import address_of
 from shop.probe import apoint
 from shop.views import sold
 from shop.waiting.checkout import check_out
