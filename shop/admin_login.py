@@ -25,7 +25,7 @@ from django.http import HttpRequest, HttpResponse
 
 from locks.scripts import script
 from shop.ops.redis import locks_client
-from shop.sale.throttle import address_of
+from shop.ops.throttle import address_of
 
 logger = logging.getLogger("shop.admin")
 

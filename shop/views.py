@@ -13,10 +13,10 @@ from shop.api.answers import endpoint, has_token, require_token
 from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_product, parse_restock
 from shop.ops import health
 from shop.ops.connections import beside_the_pool
+from shop.ops.throttle import address_of
 from shop.sale import reports, stock
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Receipt
-from shop.sale.throttle import address_of
 from shop.strategies import STRATEGIES
 
 

@@ -25,11 +25,11 @@ from shop.errors import (
 )
 from shop.ops.connections import discard_dead, is_gone
 from shop.ops.current import note
+from shop.ops.throttle import admit
 from shop.sale.on_sale import require_on_sale
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, KeyHasBought, Receipt
 from shop.sale.strategy import STRATEGIES
-from shop.sale.throttle import admit
 from shop.waiting_room import admitted
 
 logger = logging.getLogger("shop.sale.checkout")
