@@ -34,6 +34,8 @@ class Part:
 
 #: Seconds for which an answer is given again.
 FRESH = 1.0
+#: Whether this process is about to end. gunicorn's hooks know (shop/gunicorn_conf.py).
+is_stopping: Callable[[], bool] = lambda: False  # noqa: E731
 _last: tuple[float, list[Part]] | None = None
 _asking = threading.Lock()
 

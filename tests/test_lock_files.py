@@ -20,11 +20,11 @@ def test_every_requirement_is_locked_to_a_version_of_its_range(lock: str, ranges
 
 
 def test_a_requirement_that_is_not_locked_or_out_of_its_range_is_found() -> None:
-    ranges = requirements("django~=5.2.8  # the shop\nredis[hiredis]~=8.1\nwaitress~=3.0\n")
+    ranges = requirements("django~=5.2.8  # the shop\nredis[hiredis]~=8.1\ngunicorn~=27.0\n")
     lock = requirements("Django==5.2.19 \\\n    --hash=sha256:0\nredis==7.4.0 \\\n")
     assert unmet(ranges, lock) == [
         "redis[hiredis]~=8.1: locked is 7.4.0; run make lock",
-        "waitress~=3.0: locked is nothing; run make lock",
+        "gunicorn~=27.0: locked is nothing; run make lock",
     ]
 
 
