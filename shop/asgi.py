@@ -1,6 +1,6 @@
 """The shop as an ASGI application, for gunicorn's own asgi worker (WEB_SERVER=asgi).
 
-POST /buy waits here without a thread (shop/async_checkout.py). Everything else goes through
+POST /buy waits here without a thread (shop/sale/async_checkout.py). Everything else goes through
 Django's own ASGI handler, which has a thread for each request while it is answered.
 """
 
@@ -26,11 +26,13 @@ from django.utils.module_loading import import_string
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
 django.setup(set_prefix=False)
 
-from shop.api import REFUSED, address_of, parse_attempt, refused  # noqa: E402  (after the settings)
-from shop.async_checkout import Threads, check_out, wait_out  # noqa: E402
+from shop.api.answers import REFUSED, refused  # noqa: E402  (after the settings)
+from shop.api.parse import parse_attempt  # noqa: E402
 from shop.checks import refuse_to_start  # noqa: E402
-from shop.observability.current import current, note  # noqa: E402
-from shop.probe import apoint  # noqa: E402
+from shop.ops.current import current, note  # noqa: E402
+from shop.sale.async_checkout import Threads, check_out, wait_out  # noqa: E402
+from shop.sale.points import apoint  # noqa: E402
+from shop.sale.throttle import address_of  # noqa: E402
 from shop.views import sold  # noqa: E402
 
 refuse_to_start()

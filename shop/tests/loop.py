@@ -11,7 +11,7 @@ from typing import Any
 from django.core.handlers.asgi import ASGIRequest
 
 from shop.asgi import Purchases
-from shop.async_checkout import Threads
+from shop.sale.async_checkout import Threads
 from shop.tests.till import Answer, answer_of
 
 #: Seconds for all that is asked in one loop.

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from shop.async_checkout import in_thread
-from shop.observability.current import Facts, current, note
+from shop.ops.current import Facts, current, note
+from shop.sale.async_checkout import in_thread
 
 
 async def _until(condition: Callable[[], object]) -> None:
