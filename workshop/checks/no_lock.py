@@ -8,8 +8,8 @@ from types import ModuleType
 from django.db import IntegrityError, OperationalError
 
 from shop.demo.schedules import Run, Scheduler
-from shop.probe import installed
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+from shop.sale.points import installed
 from workshop.checks.purchases import (
     MINE,
     books,
