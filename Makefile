@@ -20,7 +20,9 @@
 # make lock   the lock files again, after a change of a range; ARGS=--upgrade: the newest versions
 # make audit  the locked packages against a database of known vulnerabilities
 # make sbom   what an installation contains, var/sbom.cdx.json, and the table in docs/licences.md
+# make package  sdist and wheel of oversold-locks in var/dist, installed into a clean environment
 # make readme put the table of the latest demo into README.md
+# make site   the static site, var/site: two buyers to step through, every fault, the documents
 # make screenshots  the README's pictures, from real runs in Chromium
 # make clean  remove .venv, .venv-tools, var and results
 #
@@ -37,7 +39,7 @@ ARGS ?=
 export PYTHONUTF8 := 1
 unexport PYTHONSAFEPATH
 
-.PHONY: example-shop
+.PHONY: example-shop package site
 .PHONY: doctor demo matrix faults chaos bench load growth serve workshop http-servers readme screenshots
 .PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom install install-dev clean
 
@@ -82,6 +84,17 @@ http-servers: install
 
 readme: install
 	@$(BIN)/python -m loadtest.commands.readme
+
+package: $(TOOLS)/.installed
+	@rm -rf var/dist var/clean
+	@$(TOOLS)/bin/python -m build --outdir var/dist .
+	@$(PYTHON) -m venv var/clean
+	@var/clean/bin/python -m pip install --quiet --disable-pip-version-check var/dist/*.whl
+	@cd var/dist && ../clean/bin/python -c "from oversold_locks import RedisLock, AsyncRedisLock"
+	@echo "var/dist:"; ls var/dist
+
+site: install $(TOOLS)/.installed
+	@exec $(BIN)/python -m tools.site $(ARGS)
 
 screenshots: install-dev
 	@exec $(BIN)/python -m loadtest.commands.screenshots

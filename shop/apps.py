@@ -8,7 +8,7 @@ class ShopConfig(AppConfig):
     verbose_name = "Shop"
 
     def ready(self) -> None:
-        from shop import checks, promised, settled  # noqa: F401  (registers checks)
+        from shop import checks, promised, settled, strategies  # noqa: F401  (registers)
         from shop.demo import hooks, mine
         from shop.ops import checks as of_servers  # noqa: F401
         from shop.ops import checks_production, health, logs  # noqa: F401

@@ -8,14 +8,14 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from shop import reports, stock
 from shop.api.answers import endpoint, has_token, require_token
 from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_product, parse_restock
-from shop.checkout import check_out
 from shop.ops import health
 from shop.ops.connections import beside_the_pool
 from shop.ops.throttle import address_of
-from shop.purchase import Attempt, Receipt
+from shop.sale import reports, stock
+from shop.sale.checkout import check_out
+from shop.sale.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
 
 

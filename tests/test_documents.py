@@ -56,7 +56,7 @@ def test_every_link_leads_to_something_of_the_repository(page: Path) -> None:
 
 def test_a_link_to_nothing_is_found() -> None:
     text = "[a](docs/sources.md) [b](docs/none.md) ![c](x.png) [d](https://x) [e](README.md#none)"
-    text += "\n```\n[f](in-code.md)\n```\n[g](../outside.md) [h](README.md#run-it)"
+    text += "\n```\n[f](in-code.md)\n```\n[g](../outside.md) [h](README.md#read-it)"
     assert broken(ROOT / "README.md", text) == [
         *("docs/none.md", "x.png", "README.md#none", "../outside.md")
     ]

@@ -17,7 +17,7 @@ def main(locks: list[str]) -> dict[str, int]:
 
     django.setup()
     from shop.demo.schedules import Scheduler
-    from shop.stock import restock
+    from shop.sale.stock import restock
 
     restock(product="apple", amount=1)
     found = {}

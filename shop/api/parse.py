@@ -18,7 +18,7 @@ from shop.api.parameters import (
     text_of,
 )
 from shop.errors import BadInput
-from shop.purchase import Attempt
+from shop.sale.purchase import Attempt
 from shop.strategies import STRATEGIES
 
 #: The product that a request means when it names none: A1's own.

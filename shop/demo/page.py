@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.csrf import ensure_csrf_cookie
 
-from shop import reports
 from shop.api.answers import endpoint
 from shop.api.parse import DEMO_PRODUCT, parse_product
 from shop.demo import rush, steps, verdict
@@ -21,6 +20,7 @@ from shop.demo.lesson import lesson
 from shop.demo.source import critical_section
 from shop.errors import BadInput, Unavailable
 from shop.ops.connections import beside_the_pool
+from shop.sale import reports
 from shop.strategies import STRATEGIES
 
 #: How many sales the page shows side by side.

@@ -17,9 +17,9 @@ from urllib.request import Request, urlopen
 from django.conf import settings
 from django.db import OperationalError
 
-from shop import stock as shelf
 from shop.errors import BadInput, Forbidden, ShopError, Unavailable
 from shop.ops.redis import locks_client
+from shop.sale import stock as shelf
 
 #: Buyers started per second; above 100 Locust warns that it will be unreliable.
 SPAWN_RATE = 100

@@ -16,14 +16,13 @@ from servers.postgres import Postgres
 from servers.valkey import Valkey
 from servers.zookeeper import MISSING, ZooKeeper, is_installed
 from shop import (
-    on_sale,
-    order_numbers,
-    promises,
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
 )
 from shop.ops import health
 from shop.ops.redis import locks_client
+from shop.reserve import order_numbers, promises
+from shop.sale import on_sale
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests import servers
 from shop.tests.database import beside_django

@@ -9,8 +9,8 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from shop import stock
 from shop.demo import rush
+from shop.sale import stock
 from shop.tests.locust import Locust
 from shop.tests.till import buy, open_sale, rolled_back
 

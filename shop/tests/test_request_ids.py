@@ -147,7 +147,7 @@ def test_every_line_of_a_request_has_its_id_and_a_line_of_none_a_dash(
     answer = Client().post("/buy?buyer=ada&lock=token", headers={"X-Request-ID": "mine"})
     assert answer.status_code == 503
     lines = [json.loads(line) for line in logged()]
-    assert {line["logger"] for line in lines} >= {"shop.checkout", "shop.access"}
+    assert {line["logger"] for line in lines} >= {"shop.sale.checkout", "shop.access"}
     assert {line["request_id"] for line in lines} == {"mine"}
     logging.getLogger("shop.other").warning("of no request")
     assert json.loads(logged()[-1])["request_id"] == "-"

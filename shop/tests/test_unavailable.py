@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from shop.ops.redis import locks_client
-from shop.probe import installed
+from shop.sale.points import installed
 from shop.strategies import STRATEGIES
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.outage import Outage

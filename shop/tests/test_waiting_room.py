@@ -19,8 +19,8 @@ from pytest_django import Settings
 
 from locks import RedisLock
 from servers.valkey import Valkey
-from shop import probe
 from shop.ops.environment import next_database
+from shop.sale import points
 from shop.tests.node import node_at
 from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale
 from shop.waiting_room import room
@@ -58,7 +58,7 @@ class Queue:
 def a_queue(lock: str, behind: int) -> Iterator[tuple[Queue, list[Future[Answer]]]]:
     """One buyer inside, so many behind it. They go on when the block ends."""
     queue = Queue(lock)
-    with probe.installed(queue.probe), ThreadPoolExecutor(behind + 1) as pool:
+    with points.installed(queue.probe), ThreadPoolExecutor(behind + 1) as pool:
         try:
             asked = [pool.submit(queue.ask, 0)]
             assert queue.inside.wait(TIMEOUT)

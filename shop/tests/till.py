@@ -12,12 +12,12 @@ import redis
 from django.test import Client
 
 from servers.tests.polling import eventually as eventually
-from shop import stock
 from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
 from shop.ops.redis import locks_client
-from shop.probe import Probe
 from shop.promised import STREAM
-from shop.settler import Settler
+from shop.reserve.settler import Settler
+from shop.sale import stock
+from shop.sale.points import Probe
 
 APPLE = "apple"
 LOCKED = ["token", "redis"]

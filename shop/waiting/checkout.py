@@ -1,14 +1,14 @@
-"""One purchase from the outside, in an event loop: shop/checkout.py, and where each part runs."""
+"""One purchase in an event loop: shop/sale/checkout.py, and where each part runs."""
 
 from __future__ import annotations
 
 from django.conf import settings
 
-from shop import checkout, on_sale
-from shop.locked import sell_under
 from shop.ops.current import note
-from shop.probe import apoint
-from shop.purchase import Attempt, Receipt
+from shop.sale import checkout, on_sale
+from shop.sale.locked import sell_under
+from shop.sale.points import apoint
+from shop.sale.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
 from shop.waiting import locked
 from shop.waiting.lanes import Lanes
@@ -19,8 +19,8 @@ DATABASES = {"none", "postgresql"}
 
 
 async def check_out(attempt: Attempt, *, address: str, lanes: Lanes) -> Receipt:
-    """As `shop.checkout.check_out`. A strategy that has no form for an event loop runs whole in a
-    thread."""
+    """As `check_out` in a thread. A strategy that has no form for an event loop runs whole in
+    one."""
     strategy = STRATEGIES[attempt.lock]
     selling = locked.under_redis_lock(strategy)
     if selling is None:

@@ -9,14 +9,14 @@ from contextlib import suppress
 from django.conf import settings
 
 from locks import AsyncLease, AsyncRedisLock, LockBackendError
-from shop.checkout import named_errors
-from shop.locked import entered, leaving, of_released, redis_lock, sell_under
 from shop.ops.current import note
 from shop.ops.hooks import hooks_of
 from shop.ops.redis import async_locks_client
-from shop.probe import apoint
-from shop.purchase import Attempt, Receipt
-from shop.strategy import Strategy
+from shop.sale.checkout import named_errors
+from shop.sale.locked import entered, leaving, of_released, redis_lock, sell_under
+from shop.sale.points import apoint
+from shop.sale.purchase import Attempt, Receipt
+from shop.sale.strategy import Strategy
 from shop.waiting.lanes import Lane
 
 

@@ -23,7 +23,7 @@ from shop.api.answers import REFUSED, refused
 from shop.api.parse import parse_attempt
 from shop.ops.current import current, note
 from shop.ops.throttle import address_of
-from shop.probe import apoint
+from shop.sale.points import apoint
 from shop.views import sold
 from shop.waiting.checkout import check_out
 from shop.waiting.lanes import Lanes

@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Callable, Mapping
 from types import ModuleType
 
-from shop.checkout import check_out
 from shop.errors import CommitUnknown, ShopError
 from shop.models import PurchaseHistory
-from shop.probe import installed
-from shop.purchase import Attempt
+from shop.sale.checkout import check_out
+from shop.sale.points import installed
+from shop.sale.purchase import Attempt
 from workshop.checks.purchases import PRODUCT, open_sale
 from workshop.refusal import Refusal
 

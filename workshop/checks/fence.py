@@ -9,7 +9,7 @@ from locks.lease import LossReason
 from shop.demo.interleaving import Actor, Interleaving
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
-from shop.reports import sale_report
+from shop.sale.reports import sale_report
 from workshop import kit
 from workshop.checks.purchases import books, buy, install, open_sale, outcome_of
 from workshop.refusal import Refusal

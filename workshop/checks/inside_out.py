@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 
 from shop.demo.schedules import Run, Scheduler
-from shop.locked import redis_lock
-from shop.purchase import Attempt
+from shop.sale.locked import redis_lock
+from shop.sale.purchase import Attempt
 from workshop.checks.purchases import (
     MINE,
     PRODUCT,

@@ -9,7 +9,7 @@ from django.db import IntegrityError, OperationalError
 
 from shop.demo.schedules import Run, Scheduler
 from shop.ops.redis import locks_client
-from shop.probe import installed
+from shop.sale.points import installed
 from workshop.checks.purchases import (
     MINE,
     books,

@@ -12,13 +12,13 @@ from typing import Any
 from django.db import connection
 from django.db.backends.signals import connection_created
 
-from shop import stock
-from shop.checkout import check_out
 from shop.demo.mine import strategy_of
 from shop.errors import ShopError
 from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
-from shop.purchase import Attempt, Receipt
+from shop.sale import stock
+from shop.sale.checkout import check_out
+from shop.sale.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
 from workshop.checks.step import alive
 

@@ -7,9 +7,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from shop import fences
 from shop.ops import health
 from shop.ops.checks import check_eviction
+from shop.sale import fences
 from shop.strategies import STRATEGIES
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from django.db import DataError, IntegrityError, connection, transaction
 
-from shop.probe import point
 from shop.promised import LOCK, Promise
+from shop.sale.points import point
 
-logger = logging.getLogger("shop.settlement")
+logger = logging.getLogger("shop.reserve.settle")
 
 LOCK_PRODUCTS = "SELECT id, sale_id, amount FROM product WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
 CLOSED = "SELECT id, final_stock FROM shop_sale WHERE id = ANY(%s) AND closed_at IS NOT NULL"

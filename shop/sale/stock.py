@@ -9,10 +9,10 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from shop.models import Product, Sale
-from shop.promises import close_sale
-from shop.purchase import Stock
-from shop.shelves import gather
-from shop.strategies import STRATEGIES
+from shop.promised import close_sale
+from shop.sale.purchase import Stock
+from shop.sale.shelves import gather
+from shop.sale.strategy import STRATEGIES
 
 #: Milliseconds for which the close of a sale waits for purchases that hold the product's row.
 LONGEST_CLOSE_MS = 20_000

@@ -15,8 +15,8 @@ from locks import AsyncLease, Lease, Lock, RedisLock
 from shop.ops.current import note
 from shop.ops.hooks import hooks_of
 from shop.ops.redis import locks_client
-from shop.probe import point
-from shop.purchase import Attempt, Receipt, sell_one
+from shop.sale.points import point
+from shop.sale.purchase import Attempt, Receipt, sell_one
 
 
 def on_redis(

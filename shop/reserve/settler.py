@@ -22,13 +22,13 @@ from locks.scripts import script
 from shop.models import PurchaseHistory
 from shop.ops.connections import discard_dead
 from shop.ops.redis import locks_client
-from shop.probe import point
 from shop.promised import BROKEN, STREAM, Promise, books_key, count_key
-from shop.promises import remember
-from shop.reservations import KEEP
-from shop.settlement import Ending, settle_each
+from shop.reserve.promises import remember
+from shop.reserve.reservations import KEEP
+from shop.reserve.settle import Ending, settle_each
+from shop.sale.points import point
 
-logger = logging.getLogger("shop.settler")
+logger = logging.getLogger("shop.reserve.settler")
 
 GROUP = "settlers"
 #: Promises in one transaction at most.

@@ -23,16 +23,16 @@ from shop.errors import (
     SoldOut,
     Unavailable,
 )
-from shop.on_sale import require_on_sale
 from shop.ops.connections import discard_dead, is_gone
 from shop.ops.current import note
 from shop.ops.throttle import admit
-from shop.probe import point
-from shop.purchase import Attempt, KeyHasBought, Receipt
-from shop.strategies import STRATEGIES
+from shop.sale.on_sale import require_on_sale
+from shop.sale.points import point
+from shop.sale.purchase import Attempt, KeyHasBought, Receipt
+from shop.sale.strategy import STRATEGIES
 from shop.waiting_room import admitted
 
-logger = logging.getLogger("shop.checkout")
+logger = logging.getLogger("shop.sale.checkout")
 
 #: PostgreSQL: lock_not_available, query_canceled (statement_timeout), idle in transaction.
 TOOK_TOO_LONG = {"55P03", "57014", "25P03"}

@@ -5,9 +5,9 @@
     shop_unit       `skip-locked`: one row for each unit that is not sold
 
 A unit lies in one of them and is moved in a transaction. So under every strategy the stock left is
-their sum (shop/reports.py), and the end of a sale takes back what is left (`gather`). Within a sale
-only `fill_*` adds to a bucket or a unit, and nothing adds to the product's row: what was found
-empty in this order, the row and then the rest, stays empty.
+their sum (reports.py), and the end of a sale takes back what is left (`gather`). Within a sale only
+`fill_*` adds to a bucket or a unit, and nothing adds to the product's row: what was found empty in
+this order, the row and then the rest, stays empty.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.db import connection, transaction
 
 from shop.errors import SaleClosed, UnknownProduct
 from shop.models import Bucket, Product, Unit
-from shop.purchase import Attempt, Receipt, Stock, read_stock
+from shop.sale.purchase import Attempt, Receipt, Stock, read_stock
 
 #: Rows that a sale is split over: more of them would not sell more, as buyers also share the rest
 #: of the database, and each is a row to read for every purchase.

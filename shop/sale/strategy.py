@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shop.purchase import Attempt, Receipt, Stock
+from shop.sale.purchase import Attempt, Receipt, Stock
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Strategy:
     rush        what a rush comes to: `exact` or `oversold`
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to where this strategy sells
-                them from (shop/shelves.py); None where it sells from the row
+                them from (shop/sale/shelves.py); None where it sells from the row
     path        its file, where that is none of shop/strategies/
     """
 
@@ -55,3 +55,7 @@ class Strategy:
     def file(self) -> str:
         """Where its code is: from the project's folder, or an absolute path."""
         return self.path or f"shop/strategies/{self.name.replace('-', '_')}.py"
+
+
+#: Every value of `lock`. shop/strategies/__init__.py fills it when the app is ready.
+STRATEGIES: dict[str, Strategy] = {}

@@ -18,7 +18,7 @@ from locks.scripts import script
 from shop.errors import FenceAhead, Lost, SaleClosed, UnknownProduct
 from shop.models import Product
 from shop.ops.redis import locks_client
-from shop.purchase import Attempt
+from shop.sale.purchase import Attempt
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 from locks import AsyncLease, Lease
 from shop.errors import SaleClosed, SaleOver, SoldOut, UnknownProduct
 from shop.models import Product
-from shop.probe import point
+from shop.sale.points import point
 
 #: The constraint that PostgreSQL names when a key has bought already.
 KEY_CONSTRAINT = "idempotency_key"

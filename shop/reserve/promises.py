@@ -1,7 +1,7 @@
 """Units that Redis has promised to buyers, and whose orders are written afterwards.
 
 One script takes a unit and puts the promise on a stream; `manage.py settle` writes the orders
-(shop/settlement.py). What a sale begins with here is found under the lock of its product's row:
+(shop/reserve/settle.py). What a sale begins with here is found under the lock of its product's row:
 meanwhile no promise is settled and no sale is opened or closed.
 """
 
@@ -19,15 +19,15 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from locks.scripts import script
-from shop import order_numbers
 from shop.errors import Behind, CommitUnknown, KeyReused, SaleClosed, SaleOver, SoldOut
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
-from shop.promised import LOCK, STREAM, Promise, attempt_key, count_key, in_use, promised
-from shop.purchase import Attempt, Stock, read_stock
-from shop.reservations import KEEP, holder_of
+from shop.promised import LOCK, STREAM, Promise, attempt_key, count_key, promised
+from shop.reserve import order_numbers
+from shop.reserve.reservations import KEEP, holder_of
+from shop.sale.purchase import Attempt, Stock, read_stock
 
-logger = logging.getLogger("shop.promises")
+logger = logging.getLogger("shop.reserve.promises")
 
 #: Product -> its sale, as this process saw it last. Redis does not sell one that is over.
 _open: dict[str, Stock] = {}
@@ -85,19 +85,6 @@ def remember(orders: QuerySet[PurchaseHistory], *, instead: bool = False) -> Non
         brief = f"{number} {sale} {fingerprint} {seen}"
         pipeline.set(attempt_key(str(key)), brief, px=KEEP, nx=not instead)
     pipeline.execute()
-
-
-def close_sale(sale: int) -> None:
-    """Promise nothing more of this sale. Call it while its product's row is locked: nobody begins
-    it again before the transaction has ended. Raises redis.RedisError, but in a demo."""
-    if not in_use():
-        return
-    try:
-        locks_client().delete(count_key(sale))
-    except redis.RedisError as error:
-        if not settings.SHOP_DEMO:
-            raise
-        logger.warning("Redis may still sell sale %s: %s", sale, error)
 
 
 # --- a promise ----------------------------------------------------------------------------------

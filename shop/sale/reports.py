@@ -89,8 +89,8 @@ def counted_products() -> QuerySet[Product, Product]:
 
 
 def _elsewhere(sale: str) -> Combinable:
-    """The units of an open sale that are not in the product's row: shop/shelves.py. `sale` names
-    the field that has its number."""
+    """The units of an open sale that are not in the product's row: shelves.py. `sale` names the
+    field that has its number."""
     in_buckets = _of_sale(Bucket, Sum("amount"), sale)
     as_units = _of_sale(Unit, Count("number"), sale)
     return Coalesce(in_buckets, 0) + Coalesce(as_units, 0)

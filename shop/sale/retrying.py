@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import OperationalError
 
 from shop.errors import Busy
-from shop.purchase import Attempt, Receipt
+from shop.sale.purchase import Attempt, Receipt
 
 #: PostgreSQL: serialization_failure, deadlock_detected. Never a lost connection: after that the
 #: commit may have happened.

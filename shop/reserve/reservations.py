@@ -10,10 +10,10 @@ from django.conf import settings
 
 from locks.scripts import script
 from shop.ops.redis import locks_client
-from shop.probe import point
-from shop.purchase import Attempt
+from shop.sale.points import point
+from shop.sale.purchase import Attempt
 
-logger = logging.getLogger("shop.reservations")
+logger = logging.getLogger("shop.reserve.reservations")
 
 #: Milliseconds that a sale's counter is kept after its last buyer. A restock has a new one.
 KEEP = 24 * 3600 * 1000
