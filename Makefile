@@ -6,7 +6,6 @@
 # make growth rushes of 200 to 5,000 buyers: seconds, memory, threads, processors
 # make bench  RedisLock beside other locks, and its rush beside the floor
 # make load   sustained sales: closed or open model, one hot product or many
-# make http-servers  slow clients and a restart against the nodes' HTTP and other servers
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make test-whole what make test leaves out: whole commands, browsers, clusters
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
@@ -40,7 +39,7 @@ export PYTHONUTF8 := 1
 unexport PYTHONSAFEPATH
 
 .PHONY: example-shop package site
-.PHONY: doctor demo matrix faults chaos bench load growth serve workshop http-servers readme screenshots
+.PHONY: doctor demo matrix faults chaos bench load growth serve workshop readme screenshots
 .PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom install install-dev clean
 
 # With .venv it also starts the servers; without it any Python will do.
@@ -78,9 +77,6 @@ example-shop: install
 
 workshop: install
 	@exec $(BIN)/python -m workshop $(ARGS)
-
-http-servers: install
-	@exec $(BIN)/python -m loadtest.commands.http_servers $(ARGS)
 
 readme: install
 	@$(BIN)/python -m loadtest.commands.readme

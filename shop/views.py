@@ -115,7 +115,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 def readyz(request: HttpRequest) -> HttpResponse:
     """Ready: everything that a sale needs answers, and this node is not about to stop. What the
     servers are, and what they say where they fail, is for a demo and for whoever has the token."""
-    if request.META.get("shop.stopping"):
+    if health.is_stopping():
         return JsonResponse({"status": "stopping"}, status=503)
     parts = health.recent()
     ready = all(part.ok for part in parts)

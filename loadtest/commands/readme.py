@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from loadtest.commands import growth
-from loadtest.commands.http_servers import SERVERS
 from loadtest.commands.run import Setting
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS
@@ -123,11 +122,6 @@ GROWN: dict[str, Callable[[Sequence[Run]], bool]] = {
 }
 
 
-def has_every_server(table: Path) -> bool:
-    """Whether this http-servers.md is of a run of every server."""
-    return len(json.loads(table.with_suffix(".json").read_text())) == len(SERVERS)
-
-
 def load_tables(results: Path) -> str:
     """The tables of the newest whole runs of make load, one of each kind under a heading; empty
     without any. Kinds: one hot product or many, with a hold or without, closed or open, and how
@@ -176,15 +170,11 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
         page.write_text(with_table(page.read_text(), "locks", table))
         (root / "docs" / "faults.md").write_text(faults.read_text())
     readme.write_text(text)
-    tables = sorted(results.glob("[0-9]*/http-servers.md"), reverse=True)
-    if servers := next(filter(has_every_server, tables), None):
-        page = root / "docs" / "http-servers.md"
-        page.write_text(with_table(page.read_text(), "http-servers", servers.read_text()))
     write_load_tables(results, root / "docs" / "scale.md")
     for name, whole in GROWN.items():
-        if table := newest(results, "growth.md", whole):
+        if grown := newest(results, "growth.md", whole):
             page = root / "docs" / "scale.md"
-            page.write_text(with_table(page.read_text(), name, growth.markdown(_summary(table))))
+            page.write_text(with_table(page.read_text(), name, growth.markdown(_summary(grown))))
     return 0
 
 
