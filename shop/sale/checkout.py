@@ -25,12 +25,12 @@ from shop.errors import (
 )
 from shop.ops.connections import discard_dead, is_gone
 from shop.ops.current import note
+from shop.ops.throttle import admit
 from shop.sale.on_sale import require_on_sale
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, KeyHasBought, Receipt
 from shop.sale.strategy import STRATEGIES
-from shop.sale.throttle import admit
-from shop.waiting_room import admitted
+from shop.sale.waiting_room import admitted
 
 logger = logging.getLogger("shop.sale.checkout")
 
@@ -52,10 +52,9 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
     CommitUnknown nothing was sold.
     """
     note(lock=attempt.lock)
-    with named_errors(attempt):
+    with named_errors(attempt), admitted(attempt.product):  # a repeat too
         admit_attempt(attempt, address)
-        with admitted(attempt.product):  # however its strategy waits, and for a repeat too
-            receipt = _buy(attempt)
+        receipt = _buy(attempt)
     note_receipt(receipt)
     return receipt
 
