@@ -22,30 +22,7 @@ from shop.ops.redis import locks_client
 from shop.sale.locked import held, redis_lock, sell_under
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
-from workshop.commands import Commands
-
-__all__ = [
-    "Attempt",
-    "Busy",
-    "F",
-    "Lease",
-    "Lost",
-    "PollingLock",
-    "Product",
-    "Receipt",
-    "RenewedLock",
-    "SoldOut",
-    "Stock",
-    "TokenLock",
-    "acquire",
-    "fenced",
-    "guarded",
-    "hold",
-    "read_stock",
-    "sell_one",
-    "transaction",
-    "write_stock",
-]
+from workshop.checks.commands import Commands
 
 #: Products of a rush begin with this. Their locks live long: else a slow laptop would make a right
 #: lock, which does not renew yet, oversell.
