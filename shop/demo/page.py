@@ -33,7 +33,7 @@ def index(request: HttpRequest) -> HttpResponse:
     shown = {
         "choices": choices(),
         "demo": settings.SHOP_DEMO,
-        "locust": settings.LOCUST_URL,
+        "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
         "product": DEMO_PRODUCT,
         "buyers": steps.BUYERS,
         "deadline": rush.DEADLINE,
