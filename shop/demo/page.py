@@ -37,7 +37,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "buyers": steps.BUYERS,
         "deadline": rush.DEADLINE,
         "step_minutes": round(settings.SHOP_DEMO_STEP_TIMEOUT / 60, 1),
-        "lesson": lesson(request.GET.get("lesson")),
+        "lesson": lesson(request.GET),
     }
     return render(request, "shop/page.html", shown)
 
