@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from loadtest.commands.run import Setting
+from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
 from loadtest.stack.stack import ROOT, Stack
 from loadtest.tests.browser import Watched, launched

@@ -32,7 +32,7 @@ SHOWN = 12
 def index(request: HttpRequest) -> HttpResponse:
     shown = {
         "choices": choices(),
-        "locust": settings.LOCUST_URL,
+        "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
         "product": DEMO_PRODUCT,
         "buyers": steps.BUYERS,
         "deadline": rush.DEADLINE,

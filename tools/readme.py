@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from loadtest.commands import growth
-from loadtest.commands.run import Setting
+from loadtest.commands.rushes import Setting
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS
 from loadtest.judge.run import Grown, Run, Summary
 from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.stack.results import RESULTS
+from loadtest.stack.stack import SERVERS as NODE_SERVERS
+from tools import growth
 
 ROOT = RESULTS.parent
 #: A run of all strategies has more than this.
@@ -93,20 +94,12 @@ def is_contrast(runs: Sequence[Run]) -> bool:
     return same and [run["lock"] for run in runs] == list(usual.locks)
 
 
-def is_growth(runs: Sequence[Run], *, server: str = growth.THREADS) -> bool:
+def is_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
     """Whether these are rushes of the usual sizes on such nodes, one of each, with the expected
     verdicts, and nobody was refused."""
     found = _grown(runs)
-    limits, servers = ({one[name] for one in found} for name in ("max_waiting", "server"))
     usual = {run["buyers"] for run in runs} >= set(growth.SIZES) and not growth.repeated(runs)
-    return usual and len(found) == len(runs) and limits == {0} and servers == {server}
-
-
-def is_waiting_room(runs: Sequence[Run]) -> bool:
-    """Whether these are rushes with a waiting room and without."""
-    found = _grown(runs)
-    limits = {one["max_waiting"] for one in found}
-    return len(found) == len(runs) and 0 in limits and len(limits) > 1
+    return usual and len(found) == len(runs) and {one["server"] for one in found} == {server}
 
 
 def _grown(runs: Sequence[Run]) -> list[Grown]:
@@ -118,7 +111,6 @@ def _grown(runs: Sequence[Run]) -> list[Grown]:
 GROWN: dict[str, Callable[[Sequence[Run]], bool]] = {
     "growth": is_growth,
     "growth-asgi": partial(is_growth, server="asgi"),
-    "waiting": is_waiting_room,
 }
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Self
 
 import psutil
@@ -20,8 +19,7 @@ from loadtest.stack.stack import Stack
 
 #: Seconds between two looks. A look at a process of thousands of threads takes some 10 ms.
 INTERVAL = 0.2
-NODES = "nodes"
-MACHINE = "machine"
+NODES, MACHINE = "nodes", "machine"
 MB = 1024 * 1024
 
 
@@ -47,34 +45,18 @@ def parts(stack: Stack, *, buyers: int | None = None) -> dict[str, list[psutil.P
     buyers  the pid of Locust; it may have workers of its own
     """
     masters = [node.process.pid for node in stack.nodes if node.process is not None]
-    found = {NODES: [process for pid in masters for process in _family(pid)]}
+    found = {NODES: [process for pid in masters for process in family(pid)]}
     if not os.environ.get("DATABASE_URL"):
-        found["PostgreSQL"] = _backends(stack.database_url)
+        query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+        with psycopg.connect(stack.database_url) as connection:
+            pids = [pid for (pid,) in connection.execute(query)]
+        found["PostgreSQL"] = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     if stack.valkeys:
-        found["Valkey"] = _listening(stack.valkeys[0].port)
+        with redis.Redis(port=stack.valkeys[0].port) as client:
+            found["Valkey"] = family(int(client.info("server")["process_id"]))
     if buyers is not None:
-        found["Locust"] = _family(buyers)
+        found["Locust"] = family(buyers)
     return found
-
-
-def _family(pid: int) -> list[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        return family(pid)
-    return []
-
-
-def _backends(url: str) -> list[psutil.Process]:
-    """The processes of PostgreSQL that serve this database, as far as they have connected."""
-    query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> %s"
-    with psycopg.connect(url) as connection:
-        rows = connection.execute(query, [connection.info.backend_pid]).fetchall()
-    return [p for (pid,) in rows if psutil.pid_exists(pid) for p in [psutil.Process(pid)]]
-
-
-def _listening(port: int) -> list[psutil.Process]:
-    """The Valkey at this port: it says its pid itself."""
-    with redis.Redis(port=port) as client:
-        return _family(int(client.info("server")["process_id"]))
 
 
 class Usage:
@@ -111,12 +93,19 @@ class Usage:
         return max(sample.threads for sample in self.samples)
 
     def cpu(self, began: float, seconds: float) -> dict[str, float]:
-        """Shares of one processor between two moments, in percent: of each part, and of the busiest
-        process of it.
+        """Shares of one processor, in percent, of each part and of the busiest process of it:
+        between the looks around these seconds, divided by the seconds.
 
         began    monotonic seconds
         """
-        return shares(self.samples, began, seconds)
+        before = [one for one in self.samples if one.t <= began][-1]
+        after = next((one for one in self.samples if one.t >= began + seconds), self.samples[-1])
+        found = {}
+        for part, spent in after.cpu.items():
+            used = [now - before.cpu[part].get(pid, 0.0) for pid, now in spent.items()]
+            found[part] = round(100 * sum(used) / seconds, 1)
+            found[f"{part} (one)"] = round(100 * max(used, default=0.0) / seconds, 1)
+        return found
 
 
 def look(watched: Mapping[str, Sequence[psutil.Process]]) -> Sample:
@@ -129,46 +118,7 @@ def look(watched: Mapping[str, Sequence[psutil.Process]]) -> Sample:
                 cpu[part][process.pid] = seconds_of(process)
                 if part == NODES:
                     threads += process.num_threads()
-                    memory += _memory(process)
+                    full = process.memory_full_info()
+                    memory += int(getattr(full, "pss", 0) or full.uss)
     cpu[MACHINE] = {0: seconds_of_machine()}
     return Sample(time.monotonic(), memory, threads, cpu)
-
-
-def _memory(process: psutil.Process) -> int:
-    """Bytes: proportional set size on Linux, elsewhere what is the process's alone."""
-    found = process.memory_full_info()
-    return int(getattr(found, "pss", 0) or found.uss)
-
-
-def shares(samples: Sequence[Sample], began: float, seconds: float) -> dict[str, float]:
-    """As Usage.cpu: what was used in between, read off between the samples where need be."""
-    found = {}
-    for part in samples[0].cpu:
-        pids = {pid for sample in samples for pid in sample.cpu[part]}
-        used = {
-            pid: _at(_line(samples, part, pid), began + seconds)
-            - _at(_line(samples, part, pid), began)
-            for pid in pids
-        }
-        found[part] = _percent(sum(used.values()), seconds)
-        if len(used) > 1:
-            found[f"{part} (one)"] = _percent(max(used.values()), seconds)
-    return found
-
-
-def _percent(used: float, seconds: float) -> float:
-    return round(100 * used / seconds, 1) if seconds else 0.0
-
-
-def _line(samples: Iterable[Sample], part: str, pid: int) -> list[tuple[float, float]]:
-    return [(sample.t, sample.cpu[part][pid]) for sample in samples if pid in sample.cpu[part]]
-
-
-def _at(line: Sequence[tuple[float, float]], moment: float) -> float:
-    """The seconds used by a moment, on the straight line between the samples around it."""
-    if moment <= line[0][0]:
-        return line[0][1]
-    for (t, used), (later, more) in pairwise(line):
-        if t <= moment <= later:
-            return used + (more - used) * (moment - t) / (later - t)
-    return line[-1][1]

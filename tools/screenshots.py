@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
 
 from loadtest.commands import faults as command
-from loadtest.commands.run import Setting
+from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
 from loadtest.stack.results import RESULTS
 from loadtest.stack.stack import StackError

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from loadtest.commands import readme
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
 from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_environment
+from tools import readme
 
 TEXT = (ROOT / "README.md").read_text()
 STRATEGIES = (ROOT / "docs" / "strategies.md").read_text()
