@@ -20,9 +20,8 @@ from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.verdict import Judgement, judge
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT
-from workshop.checks.commands import LOG
-from workshop.child import kill
 from workshop.refusal import Refusal, Undecided
+from workshop.session import kill
 
 #: The strategy that is the participant's file.
 MINE = "mine"
@@ -53,7 +52,6 @@ class Bench(Testbed):
     def _environment(self) -> dict[str, str]:
         environment = super()._environment() | {
             "SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}",
-            LOG: str(self.folder / "commands.jsonl"),
         }
         self.environment = environment
         return environment

@@ -22,7 +22,7 @@ from shop.ops.redis import locks_client
 from shop.sale.locked import held, redis_lock, sell_under
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
-from workshop.checks.commands import Commands
+from workshop.commands import Commands
 
 #: Products of a rush begin with this. Their locks live long: else a slow laptop would make a right
 #: lock, which does not renew yet, oversell.
@@ -45,7 +45,7 @@ class Guarded:
 
     def _lock_for(self, attempt: Attempt) -> Lock:
         ttl = RUSH_TTL if attempt.product.startswith(RUSH) else settings.SHOP_LOCK_TTL
-        return self.kind(Commands(locks_client(), attempt.key or ""), attempt.lock_name, ttl=ttl)
+        return self.kind(Commands(locks_client()), attempt.lock_name, ttl=ttl)
 
 
 def guarded(kind: Callable[..., Lock]) -> Guarded:

@@ -45,9 +45,9 @@ class Probe:
 
     def lock(self, name: str, *, ttl: float = TTL) -> Any:
         """A new lock object under this name, as a purchase makes one."""
-        from workshop.checks.commands import Commands
+        from workshop.commands import Commands
 
-        return self.kind(Commands(self.plain, name), f"probe-{name}", ttl=ttl)
+        return self.kind(Commands(self.plain), f"probe-{name}", ttl=ttl)
 
     def says(self, text: str) -> None:
         """Add a line to the story."""

@@ -30,7 +30,7 @@ def _own(probe: Probe) -> Refusal | None:
         probe.says("its key is still there")
         if said:
             return probe.refuse("never-released")
-        by_script = any(text.startswith("EVAL") for text in lock.client.texts)
+        by_script = any(name.startswith("EVAL") for name in lock.client.sent)
         return probe.refuse("script-arguments" if by_script else "bytes-and-str")
     return None if said else probe.refuse("denies")
 
