@@ -21,6 +21,7 @@ from shop.api import (
     require_token,
 )
 from shop.connections import beside_the_pool
+from shop.observability.current import note
 from shop.sale import reports, stock
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Receipt
@@ -32,11 +33,19 @@ from shop.strategies import STRATEGIES
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
+    note(lock=attempt.lock)
     return sold(attempt, check_out(attempt, address=address_of(request)))
 
 
 def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
-    """The answer to a purchase that has its unit."""
+    """The answer to a purchase that has its unit, and what the log and the metrics say of it."""
+    note(
+        outcome="replayed" if receipt.replayed else "sold",
+        order=receipt.order_id,
+        sale=receipt.sale_id,
+        waited=_seconds(receipt.lock.get("waited_ms")),
+        held=_seconds(receipt.lock.get("held_ms")),
+    )
     body = {
         "outcome": "sold",
         "order": receipt.order_id,
@@ -46,6 +55,10 @@ def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
         "lock": {"name": attempt.lock, **receipt.lock},
     }
     return JsonResponse(body, status=200 if receipt.replayed else 201)
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 @csrf_exempt

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import logging
 
-from django.conf import settings
-
 from locks import Lease
 from locks.protocol import FENCE_TTL, keys_of
-from locks.scripts import script
 from shop.errors import FenceAhead, Lost, SaleClosed, UnknownProduct
+from shop.lua import lua
 from shop.models import Product
 from shop.redis import locks_client
 from shop.sale.purchase import Attempt
@@ -82,7 +80,7 @@ def raise_fence(lock: str, product: Product) -> bool:
     memory = max(FENCE_TTL, ahead + FENCE_TTL)
     new: list[str | int] = [product.fence, product.fence + MARGIN, round(memory * 1000)]
     keys = [_key(lock, product.name)]
-    return bool(script("raise_fence", settings.SHOP_LUA)(client, keys, new))
+    return bool(lua("raise_fence")(client, keys, new))
 
 
 def _key(lock: str, product: str) -> str:

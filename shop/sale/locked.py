@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +11,9 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from locks import AsyncLease, Lease, Lock, RedisLock
-from shop.observability.current import note
 from shop.observability.hooks import hooks_of
 from shop.redis import locks_client
-from shop.sale.points import point
+from shop.sale.points import point, seen
 from shop.sale.purchase import Attempt, Receipt, sell_one
 
 
@@ -59,53 +57,18 @@ class LockInsideTransaction(RuntimeError):
 
 @contextmanager
 def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lease]:
-    """Hold the lock; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction before that.
+    """Hold the lock; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction before that."""
+    if not even_inside_a_transaction:
+        require_no_transaction()
+    with seen(lock.hold(wait=settings.SHOP_LOCK_WAIT)) as lease:
+        yield lease
 
-    The transaction that a TestCase wraps around its test is not counted, nor is it by `durable`.
-    """
-    blocks = [b for b in connection.atomic_blocks if not getattr(b, "_from_testcase", False)]
-    if blocks and not even_inside_a_transaction:
+
+def require_no_transaction() -> None:
+    """Raises LockInsideTransaction. The transaction that a TestCase wraps around its test is not
+    counted, nor is it by `durable`."""
+    if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
         raise LockInsideTransaction
-    point("acquire")
-    note(asked=time.monotonic(), waited=None)
-    lease = None
-    try:
-        with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
-            entered(lease)
-            try:
-                yield lease
-            finally:
-                leaving(lease)
-    finally:
-        if lease is not None:  # released also after a purchase that sold nothing
-            point("released", **of_released(lease))
-
-
-def entered(lease: Lease | AsyncLease) -> None:
-    """Record, in the thread that sells, that the lock is held, and how long it was waited for."""
-    point(
-        "acquired",
-        lock_name=lease.name,
-        token=lease.token,
-        fence=lease.fence,
-        waited_ms=round(lease.waited_seconds * 1000, 3),
-    )
-    note(waited=lease.waited_seconds)
-
-
-def leaving(lease: Lease | AsyncLease) -> None:
-    """Record, in the thread that sold, that the lock is released next, and how long it was held."""
-    point("release", token=lease.token)
-    note(held=lease.held_seconds)
-
-
-def of_released(lease: Lease | AsyncLease) -> dict[str, object]:
-    """The facts of the point `released`."""
-    return {
-        "token": lease.token,
-        "outcome": lease.outcome,
-        "held_ms": round(lease.held_seconds * 1000, 3),
-    }
 
 
 def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:

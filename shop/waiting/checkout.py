@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from shop.observability.current import note
 from shop.sale import checkout, on_sale
 from shop.sale.locked import sell_under
 from shop.sale.points import apoint
@@ -26,14 +25,11 @@ async def check_out(attempt: Attempt, *, address: str, lanes: Lanes) -> Receipt:
     if selling is None:
         lane = lanes.database if strategy.backend in DATABASES else lanes.others
         return await lane.run(checkout.check_out, attempt, address=address)
-    note(lock=attempt.lock)
     with checkout.named_errors(attempt):
         if settings.BUY_RATE_LIMIT is not None or not on_sale.is_known(attempt.product):
             await lanes.database.run(_admit, attempt, address)
         with admitted(attempt.product):
-            receipt = await _buy(attempt, selling, lanes)
-    checkout.note_receipt(receipt)
-    return receipt
+            return await _buy(attempt, selling, lanes)
 
 
 async def _buy(attempt: Attempt, selling: sell_under, lanes: Lanes) -> Receipt:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from django.conf import settings
 
 from locks import AsyncLease, AsyncRedisLock, LockBackendError
-from shop.observability.current import note
 from shop.observability.hooks import hooks_of
 from shop.redis import async_locks_client
 from shop.sale.checkout import named_errors
-from shop.sale.locked import entered, leaving, of_released, redis_lock, sell_under
-from shop.sale.points import apoint
+from shop.sale.locked import redis_lock, sell_under
+from shop.sale.points import apoint, entered, leaving, of_released
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import Strategy
 from shop.waiting.lanes import Lane
@@ -60,7 +58,6 @@ async def _held(
     lock: AsyncRedisLock, section: Callable[[AsyncLease], Receipt], holders: Lane
 ) -> Receipt:
     await apoint("acquire")
-    note(asked=time.monotonic(), waited=None)
     lease = None
     try:
         async with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:

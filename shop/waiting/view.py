@@ -85,6 +85,7 @@ class Purchases:
     async def _buy(self, request: HttpRequest) -> HttpResponse:
         try:
             attempt = parse_attempt(request)
+            note(lock=attempt.lock)
             receipt = await check_out(attempt, address=address_of(request), lanes=self.lanes)
         except REFUSED as error:
             return refused(request, error)

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import redis
 
-from .points import point
+from shop.sale.points import point
 
 logger = logging.getLogger(__name__)
 
 
 class Renewal:
-    """Calls `renew` after `first` seconds and then every `every`, until it says False or `stop`.
+    """Calls `renew` every `every` seconds, until it says False or `stop`.
 
     renew  one attempt; True: the lock is still ours, False: it is not, and renewing ends
 
@@ -22,9 +22,8 @@ class Renewal:
     process is paused nothing is renewed. An error is logged and the next round tries again.
     """
 
-    def __init__(self, renew: Callable[[], bool], *, first: float, every: float) -> None:
+    def __init__(self, renew: Callable[[], bool], *, every: float) -> None:
         self._renew = renew
-        self._first = first
         self._every = every
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name="lock-renewal", daemon=True).start()
@@ -34,12 +33,10 @@ class Renewal:
         self._stopped.set()
 
     def _run(self) -> None:
-        pause = self._first
-        while not self._stopped.wait(pause):
+        while not self._stopped.wait(self._every):
             point("watchdog:before_renew")
             try:
                 if not self._renew():
                     return
             except redis.RedisError as error:
                 logger.warning("renewal failed, the next is due in %.3f s: %s", self._every, error)
-            pause = self._every

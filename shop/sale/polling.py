@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from abc import abstractmethod
 
 import redis
 
-from ..base_lease import new_token
-from ..clock import now
-from ..errors import LockBackendError, LockTimeout
-from ..lease import Lease, Release
-from ..lock import Lock
+from locks import Lease, Lock, LockBackendError, LockTimeout, Release
+from locks.clock import now
 
 
 class Polling(Lock):
@@ -37,7 +35,7 @@ class Polling(Lock):
         return self.ttl
 
     def acquire(self, wait: float | None) -> Lease:
-        token = new_token()
+        token = secrets.token_hex(16)
         started = now()
         while True:
             asked = now()
