@@ -24,8 +24,8 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 
 from locks.scripts import script
-from shop.api import address_of
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+from shop.ops.throttle import address_of
 
 logger = logging.getLogger("shop.admin")
 

@@ -9,10 +9,14 @@ class ShopConfig(AppConfig):
     verbose_name = "Shop"
 
     def ready(self) -> None:
-        from shop import checks, checks_production, logs, strategies  # noqa: F401  (registers)
+        from shop import checks, promised, settled, strategies  # noqa: F401  (registers)
         from shop.demo import hooks, mine
+        from shop.ops import checks as of_servers  # noqa: F401
+        from shop.ops import checks_production, health, logs  # noqa: F401
 
         logs.install()
+        if promised.in_use():
+            health.backlog = settled.backlog
         hooks.install()
         mine.install()
 

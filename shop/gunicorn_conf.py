@@ -15,8 +15,8 @@ from typing import Any
 
 import environ
 
-from shop.observability import processes
-from shop.observability.logs import gunicorn_config
+from shop.ops import processes
+from shop.ops.logs import gunicorn_config
 
 environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the settings do
 
@@ -130,6 +130,6 @@ def post_worker_init(worker: Any) -> None:
     if pool is not None:
         pool.open()
         if processes.wanted():
-            from shop.observability.pool import watch
+            from shop.ops.pool import watch
 
             watch()

@@ -11,7 +11,8 @@ from typing import Any
 from django.conf import settings
 
 from locks.lease import Release
-from shop.api import LONGEST_PAGE
+from shop.api.parameters import FORMS, JSON, LARGEST_ID, LARGEST_STOCK
+from shop.api.parse import LONGEST_PAGE
 from shop.errors import (
     BadInput,
     Busy,
@@ -28,7 +29,6 @@ from shop.errors import (
     Unavailable,
     UnknownProduct,
 )
-from shop.parameters import FORMS, JSON, LARGEST_ID, LARGEST_STOCK
 from shop.sale.reports import UnknownSale
 from shop.strategies import STRATEGIES
 

@@ -12,7 +12,7 @@ import redis
 from django.conf import settings
 
 from shop.lua import lua
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 
 logger = logging.getLogger("shop.promises")
 

@@ -16,10 +16,10 @@ from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from shop.environment import next_database, parse_rate, with_login
-from shop.observability.logs import logging_config
-from shop.postgres import TIMEOUTS_MS, database
-from shop.sentinels import parse_sentinels, through_sentinels
+from shop.ops.environment import next_database, parse_rate, with_login
+from shop.ops.logs import logging_config
+from shop.ops.postgres import TIMEOUTS_MS, database
+from shop.ops.sentinels import parse_sentinels, through_sentinels
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -103,7 +103,7 @@ SECRET_KEY: str = env.str("SECRET_KEY", default="") or get_random_secret_key()
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
-#: True where the shop is served over HTTPS alone. Health checks are exempt (shop.middleware).
+#: True where the shop is served over HTTPS alone. Health checks are exempt (shop.ops.health).
 HTTPS: bool = env.bool("HTTPS", default=False)
 SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
@@ -138,11 +138,11 @@ INSTALLED_APPS = [
     "shop.demo",  # its templates and static files
 ]
 MIDDLEWARE = [
-    "shop.security_headers.SecurityHeadersMiddleware",
-    "shop.observability.middleware.ObserveMiddleware",
+    "shop.ops.headers.SecurityHeadersMiddleware",
+    "shop.ops.observe.ObserveMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "shop.middleware.HealthMiddleware",  # before the Host header is looked at
-    "shop.foreign.ForeignPageMiddleware",
+    "shop.ops.health.HealthMiddleware",  # before the Host header is looked at
+    "shop.api.cross_site.CrossSiteMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

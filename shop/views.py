@@ -8,20 +8,13 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from shop import health, openapi
-from shop.api import (
-    address_of,
-    endpoint,
-    has_token,
-    parse_attempt,
-    parse_buyers,
-    parse_page,
-    parse_product,
-    parse_restock,
-    require_token,
-)
-from shop.connections import beside_the_pool
-from shop.observability.current import note
+from shop import openapi
+from shop.api.answers import endpoint, has_token, require_token
+from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_product, parse_restock
+from shop.ops import health
+from shop.ops.connections import beside_the_pool
+from shop.ops.current import note
+from shop.ops.throttle import address_of
 from shop.sale import reports, stock
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Receipt
@@ -43,8 +36,6 @@ def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
         outcome="replayed" if receipt.replayed else "sold",
         order=receipt.order_id,
         sale=receipt.sale_id,
-        waited=_seconds(receipt.lock.get("waited_ms")),
-        held=_seconds(receipt.lock.get("held_ms")),
     )
     body = {
         "outcome": "sold",
@@ -55,10 +46,6 @@ def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
         "lock": {"name": attempt.lock, **receipt.lock},
     }
     return JsonResponse(body, status=200 if receipt.replayed else 201)
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
 
 
 @csrf_exempt

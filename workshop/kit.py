@@ -15,7 +15,7 @@ from locks.lease import Release
 from locks.lock import Lock
 from shop.errors import Busy, Lost, SoldOut
 from shop.models import Product
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale.locked import held, redis_lock, sell_under
 from shop.sale.points import point
 from shop.sale.polling import PollingLock

@@ -12,13 +12,14 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.csrf import ensure_csrf_cookie
 
-from shop.api import DEMO_PRODUCT, endpoint, parse_product
-from shop.connections import beside_the_pool
+from shop.api.answers import endpoint
+from shop.api.parse import DEMO_PRODUCT, parse_product
 from shop.demo import rush, steps, verdict
 from shop.demo.forms import LockForm, RushForm, choices
 from shop.demo.lesson import lesson
 from shop.demo.source import critical_section
 from shop.errors import BadInput, Unavailable
+from shop.ops.connections import beside_the_pool
 from shop.sale import reports
 from shop.strategies import STRATEGIES
 

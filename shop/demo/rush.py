@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import OperationalError
 
 from shop.errors import BadInput, Forbidden, ShopError, Unavailable
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale import stock as shelf
 
 #: Buyers started per second; above 100 Locust warns that it will be unreliable.

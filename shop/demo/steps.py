@@ -30,7 +30,7 @@ from shop.demo.stepper import (
     timeout,
 )
 from shop.errors import BadInput, ShopError
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale import stock
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt

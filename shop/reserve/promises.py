@@ -21,8 +21,8 @@ from django.db.models import QuerySet
 from shop.errors import Behind, CommitUnknown, KeyReused, SaleClosed, SaleOver, SoldOut
 from shop.lua import lua
 from shop.models import PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.promised import LOCK, STREAM, Promise, attempt_key, count_key, promised
-from shop.redis import locks_client
 from shop.reserve import order_numbers
 from shop.reserve.reservations import KEEP, holder_of
 from shop.sale.purchase import Attempt, Stock, read_stock

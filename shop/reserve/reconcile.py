@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from shop.models import Product, PurchaseHistory, Sale
+from shop.ops.redis import locks_client
 from shop.promised import count_key, promised
-from shop.redis import locks_client
 
 #: An answer `sold` in a line of the access log, as text or as JSON.
 SOLD = re.compile(r"outcome(?:=|\"?: ?\")sold\b")

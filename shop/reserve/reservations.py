@@ -8,7 +8,7 @@ import uuid
 import redis
 
 from shop.lua import lua
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale.points import point
 from shop.sale.purchase import Attempt
 

@@ -18,11 +18,11 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
-from shop.connections import discard_dead
 from shop.lua import lua
 from shop.models import PurchaseHistory
+from shop.ops.connections import discard_dead
+from shop.ops.redis import locks_client
 from shop.promised import BROKEN, STREAM, Promise, books_key, count_key
-from shop.redis import locks_client
 from shop.reserve.promises import remember
 from shop.reserve.reservations import KEEP
 from shop.reserve.settle import Ending, settle_each

@@ -13,7 +13,6 @@ import redis
 from django.db import DatabaseError, InterfaceError, connection
 
 from locks import LockBackendError, LockLost, LockTimeout
-from shop.connections import discard_dead, is_gone
 from shop.errors import (
     Busy,
     CommitUnknown,
@@ -24,11 +23,12 @@ from shop.errors import (
     SoldOut,
     Unavailable,
 )
+from shop.ops.connections import discard_dead, is_gone
+from shop.ops.throttle import admit
 from shop.sale.on_sale import require_on_sale
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, KeyHasBought, Receipt
 from shop.sale.strategy import STRATEGIES
-from shop.throttle import admit
 from shop.waiting_room import admitted
 
 logger = logging.getLogger("shop.sale.checkout")

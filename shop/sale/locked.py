@@ -11,8 +11,8 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from locks import AsyncLease, Lease, Lock, RedisLock
-from shop.observability.hooks import hooks_of
-from shop.redis import locks_client
+from shop.ops.hooks import hooks_of
+from shop.ops.redis import locks_client
 from shop.sale.points import point, seen
 from shop.sale.purchase import Attempt, Receipt, sell_one
 

@@ -21,10 +21,12 @@ There is no probe unless somebody installs one, and then a point costs one compa
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 from locks import AsyncLease, Lease
+from shop.ops.current import note
 
 #: Called with the name of the point and its facts, in the thread that is there.
 Probe = Callable[[str, Mapping[str, object]], None]
@@ -74,9 +76,10 @@ def installed(probe: Probe) -> Iterator[None]:
 
 @contextmanager
 def seen(hold: AbstractContextManager[Lease]) -> Iterator[Lease]:
-    """Enter `hold`, which takes a lock, with a point before and after that, and before and after
-    its release."""
+    """Enter `hold`, which takes a lock: a point before and after that, and before and after its
+    release, and the request's log line knows how long it waited for the lock and held it."""
     point("acquire")
+    note(asked=time.monotonic(), waited=None)
     lease = None
     try:
         with hold as lease:
@@ -99,11 +102,13 @@ def entered(lease: Lease | AsyncLease) -> None:
         fence=lease.fence,
         waited_ms=round(lease.waited_seconds * 1000, 3),
     )
+    note(waited=lease.waited_seconds)
 
 
 def leaving(lease: Lease | AsyncLease) -> None:
     """The lock is released next."""
     point("release", token=lease.token)
+    note(held=lease.held_seconds)
 
 
 def of_released(lease: Lease | AsyncLease) -> dict[str, object]:

@@ -174,13 +174,12 @@ def sell_one(
     if attempt.hold:
         time.sleep(attempt.hold)
     write(attempt, stock)
-    order = _record(attempt, stock, fence)
-    point("before_commit", order=order)
+    order = record(attempt, stock, fence)
     attempt.committing = True
     return Receipt(order_id=order, sale_id=stock.sale_id, stock_seen=stock.amount)
 
 
-def _record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
+def record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
     """Insert the order; its id. A second insert with the same key waits for the first and then
     fails."""
     values = (
@@ -196,4 +195,5 @@ def _record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
         if KEY_CONSTRAINT in (getattr(diagnosis, "constraint_name", None) or ""):
             raise KeyHasBought from error
         raise
+    point("before_commit", order=order)
     return int(order)

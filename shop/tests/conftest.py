@@ -16,11 +16,11 @@ from servers.postgres import Postgres
 from servers.valkey import Valkey
 from servers.zookeeper import MISSING, ZooKeeper, is_installed
 from shop import (
-    health,
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
 )
-from shop.redis import locks_client
+from shop.ops import health
+from shop.ops.redis import locks_client
 from shop.reserve import order_numbers, promises
 from shop.sale import on_sale
 from shop.strategies import STRATEGIES, redlock, zookeeper

@@ -19,7 +19,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.tests import servers
 from shop.tests.node import Node, new_database
 from shop.tests.outage import Outage

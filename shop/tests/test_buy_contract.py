@@ -10,7 +10,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from shop.models import Product, PurchaseHistory
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale import stock
 from shop.sale.points import installed
 from shop.tests.outage import Outage

@@ -11,8 +11,8 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from pytest_django import Settings
 
-from shop.postgres import REPLY_TIMEOUT
-from shop.redis import locks_client
+from shop.ops.postgres import REPLY_TIMEOUT
+from shop.ops.redis import locks_client
 from shop.tests.outage import Outage
 from shop.tests.till import rolled_back
 

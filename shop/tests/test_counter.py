@@ -11,7 +11,7 @@ import redis
 
 from shop.demo.interleaving import Interleaving
 from shop.errors import Unavailable
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.reserve import reservations
 from shop.reserve.reservations import give_back, keys_of, reserve
 from shop.sale.checkout import check_out

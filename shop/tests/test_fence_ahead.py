@@ -14,7 +14,7 @@ from locks import RedisLock
 from shop.demo.interleaving import Interleaving
 from shop.errors import FenceAhead, Lost, SaleClosed
 from shop.models import Product, PurchaseHistory
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale.checkout import check_out
 from shop.sale.fences import MARGIN, raise_fence
 from shop.sale.purchase import Attempt

@@ -11,7 +11,7 @@ import pytest
 from shop.demo.interleaving import Actor, Interleaving
 from shop.errors import Lost, SoldOut
 from shop.models import Product, PurchaseHistory
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from servers.valkey import Valkey
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale import on_sale
 from shop.strategies import process, zookeeper
 from shop.tests.node import Node, node_at

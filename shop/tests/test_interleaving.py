@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from shop.demo.interleaving import Actor, Interleaving, is_passed
 from shop.errors import SoldOut
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale.checkout import check_out
 from shop.sale.locked import on_redis
 from shop.sale.on_sale import require_on_sale

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shop.errors import Unavailable
-from shop.observability.current import Facts, current, note
+from shop.ops.current import Facts, current, note
 from shop.waiting.lanes import Lane
 from shop.waiting.turnstile import Turnstile
 from shop.web.intake import Intake

@@ -11,7 +11,7 @@ import pytest
 from servers.embedded import ROOT
 from shop import errors
 from shop.demo.interleaving import Interleaving
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.reserve.reservations import keys_of
 from shop.strategies import STRATEGIES
 from shop.tests.till import APPLE, books, buy, committed, eventually, open_sale

@@ -9,8 +9,8 @@ import pytest
 from pytest_django import Settings
 
 from shop.models import Product, PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.promised import BROKEN, STREAM, promised
-from shop.redis import locks_client
 from shop.reserve.reconcile import reconcile
 from shop.reserve.settler import Settler
 from shop.sale.reports import sale_report

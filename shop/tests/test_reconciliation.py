@@ -11,8 +11,8 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from shop.models import Sale
+from shop.ops.redis import locks_client
 from shop.promised import attempt_key, count_key, promised
-from shop.redis import locks_client
 from shop.reserve.reconcile import answered, reconcile
 from shop.reserve.settle import settle
 from shop.sale.reports import sale_report

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from shop.observability.current import Facts, current, note, request_id_of
-from shop.observability.logs import logging_config
+from shop.ops.current import Facts, current, note, request_id_of
+from shop.ops.logs import logging_config
 from shop.tests.outage import Outage
 from shop.tests.test_settings import run
 from shop.tests.till import open_sale, rolled_back

@@ -12,8 +12,8 @@ from pytest_django import Settings
 
 from shop.demo.interleaving import Interleaving
 from shop.models import Product, PurchaseHistory, Sale
+from shop.ops.redis import locks_client
 from shop.promised import STREAM, attempt_key, count_key, promised
-from shop.redis import locks_client
 from shop.reserve import order_numbers, promises
 from shop.reserve.reservations import KEEP
 from shop.reserve.settler import GROUP, Settler

@@ -18,8 +18,8 @@ from pytest_django import Settings
 
 from servers.valkey import Valkey
 from shop.models import PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.promised import STREAM, promised
-from shop.redis import locks_client
 from shop.reserve.reconcile import reconcile
 from shop.reserve.settler import Settler
 from shop.sale.reports import sale_report

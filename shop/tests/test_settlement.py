@@ -19,8 +19,8 @@ from django.db import DatabaseError, InterfaceError, connection
 from pytest_django import Settings
 
 from shop.models import Product, PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.promised import STREAM, attempt_key, promised
-from shop.redis import locks_client
 from shop.reserve.settle import Ending, settle
 from shop.reserve.settler import GROUP, Settler, acknowledge
 from shop.sale.points import installed

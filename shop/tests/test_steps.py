@@ -17,7 +17,7 @@ from django.test import Client
 from shop.demo import hooks as demo
 from shop.demo import stepper, steps
 from shop.demo.mine import strategy_of
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.strategies import STRATEGIES
 from shop.tests.till import books, committed, eventually
 

@@ -19,7 +19,7 @@ from pytest_django import Settings
 
 from locks import RedisLock
 from servers.valkey import Valkey
-from shop.environment import next_database
+from shop.ops.environment import next_database
 from shop.sale import points
 from shop.tests.node import node_at
 from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale

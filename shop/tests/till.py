@@ -13,8 +13,8 @@ from django.test import Client
 
 from servers.tests.polling import eventually as eventually
 from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
+from shop.ops.redis import locks_client
 from shop.promised import STREAM
-from shop.redis import locks_client
 from shop.reserve.settler import Settler
 from shop.sale import stock
 from shop.sale.points import Probe

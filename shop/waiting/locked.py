@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from django.conf import settings
 
 from locks import AsyncLease, AsyncRedisLock, LockBackendError
-from shop.observability.hooks import hooks_of
-from shop.redis import async_locks_client
+from shop.ops.current import note
+from shop.ops.hooks import hooks_of
+from shop.ops.redis import async_locks_client
 from shop.sale.checkout import named_errors
 from shop.sale.locked import redis_lock, sell_under
 from shop.sale.points import apoint, entered, leaving, of_released
@@ -58,6 +60,7 @@ async def _held(
     lock: AsyncRedisLock, section: Callable[[AsyncLease], Receipt], holders: Lane
 ) -> Receipt:
     await apoint("acquire")
+    note(asked=time.monotonic(), waited=None)
     lease = None
     try:
         async with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:

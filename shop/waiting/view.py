@@ -19,8 +19,10 @@ from django.utils.deprecation import MiddlewareMixin
 from django.utils.log import log_response
 from django.utils.module_loading import import_string
 
-from shop.api import REFUSED, address_of, parse_attempt, refused
-from shop.observability.current import current, note
+from shop.api.answers import REFUSED, refused
+from shop.api.parse import parse_attempt
+from shop.ops.current import current, note
+from shop.ops.throttle import address_of
 from shop.sale.points import apoint
 from shop.views import sold
 from shop.waiting.checkout import check_out

@@ -8,7 +8,7 @@ from types import ModuleType
 from locks.lease import LossReason
 from shop.demo.interleaving import Actor, Interleaving
 from shop.models import PurchaseHistory
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale.reports import sale_report
 from workshop import kit
 from workshop.checks.purchases import books, buy, install, open_sale, outcome_of

@@ -8,7 +8,7 @@ from types import ModuleType
 from django.db import IntegrityError, OperationalError
 
 from shop.demo.schedules import Run, Scheduler
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale.points import installed
 from workshop.checks.purchases import (
     MINE,

@@ -33,7 +33,7 @@ class Probe:
     """
 
     def __init__(self, kind: Callable[..., Any]) -> None:
-        from shop.redis import locks_client
+        from shop.ops.redis import locks_client
 
         self.kind = kind
         self.plain: Any = locks_client()

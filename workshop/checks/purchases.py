@@ -15,7 +15,7 @@ from django.db.backends.signals import connection_created
 from shop.demo.mine import strategy_of
 from shop.errors import ShopError
 from shop.models import Product, PurchaseHistory
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale import stock
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Receipt

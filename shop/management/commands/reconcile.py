@@ -8,7 +8,7 @@ from typing import Any
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from shop.api import DEMO_PRODUCT
+from shop.api.parse import DEMO_PRODUCT
 from shop.models import Sale
 from shop.reserve.reconcile import reconcile
 from shop.sale import reports

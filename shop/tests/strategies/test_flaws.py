@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from locks import Lease, Lock, LockTimeout, Release
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale import points
 from shop.sale.polling import PollingLock
 from shop.strategies import setnx_timestamp, setnx_timestamp_del

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 import redis
+from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from locks import Lease, Lock, LockBackendError, LockNotHeld, LockTimeout, Release
 from servers.embedded import Valkey
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.sale import points, subscriber
 from shop.sale.polling import PollingLock
 from shop.strategies.reentrant import ReentrantLock
@@ -80,7 +81,7 @@ def test_the_lock_is_free_after_as_many_releases_as_holds(
 def test_the_same_thread_through_another_client_is_another_owner(
     lock: ReentrantLock,
 ) -> None:
-    another = redis.Redis(**locks_client().connection_pool.connection_kwargs)
+    another = redis.Redis.from_url(settings.REDIS_LOCKS_URL)
     with lock.hold(0), another:
         assert ReentrantLock(another, "apple").try_acquire() is None
 

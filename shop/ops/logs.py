@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from shop.observability.current import request_id
+from django.core.exceptions import SuspiciousOperation
+
+from shop.ops.current import request_id
 
 FORMATS = ("text", "json")
 #: What could end a line, or move a terminal's cursor.
@@ -95,3 +98,29 @@ def gunicorn_config(kind: str, level: str) -> dict[str, Any]:
         return {}
     own = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
     return {**_to_stderr(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}
+
+
+class ExpectedAnswers(logging.Filter):
+    """Drops Django's warning of every 4xx: sold out is an answer. A request that Django itself
+    could not read keeps its line, without the traceback: nothing failed but the client."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not 400 <= getattr(record, "status_code", 500) < 500:
+            return True
+        is_expected = record.name == "django.request" and not record.exc_info
+        record.exc_info = None
+        return not is_expected
+
+
+def install() -> None:
+    """Put the filter on Django's loggers; a filter on their parent would not see their records."""
+    once = ExpectedAnswers()
+    logging.getLogger("django.request").addFilter(once)
+    for kind in _every_kind(SuspiciousOperation):
+        logging.getLogger(f"django.security.{kind.__name__}").addFilter(once)
+
+
+def _every_kind(kind: type[Exception]) -> Iterator[type[Exception]]:
+    yield kind
+    for more in kind.__subclasses__():
+        yield from _every_kind(more)

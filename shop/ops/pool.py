@@ -11,7 +11,7 @@ import time
 
 from django.db import connection
 
-from shop.observability.metrics import POOL, POOL_WAITING
+from shop.ops.metrics import POOL, POOL_WAITING
 
 #: Seconds.
 EVERY = 1.0

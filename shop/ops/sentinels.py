@@ -44,7 +44,7 @@ def through_sentinels(
         "LOCATION": _named(cache["LOCATION"], master),
         "OPTIONS": {
             "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
-            "CONNECTION_POOL_CLASS": "shop.sentinels.MasterPool",
+            "CONNECTION_POOL_CLASS": "shop.ops.sentinels.MasterPool",
             # The factory takes the name from the URL, where capitals get lost.
             "CONNECTION_POOL_KWARGS": {**pool, "service_name": master},
             "SENTINELS": sentinels,

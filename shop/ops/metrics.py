@@ -29,9 +29,8 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from locks import LossReason, Metrics, Release
-from shop.observability.current import Facts
-from shop.promised import in_use
-from shop.settled import backlog
+from shop.ops import health
+from shop.ops.current import Facts
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 HELD_SECONDS = (0.001, 0.0025, *SECONDS)
@@ -149,10 +148,10 @@ def _acquisitions(lock: str) -> dict[str, Counter]:
 
 def _look_at_promises() -> None:
     """Set the gauges of a shop that promises. Where Redis does not answer they stay."""
-    if not in_use():
+    if health.backlog is None:
         return
     with suppress(redis.RedisError):
-        count, oldest = backlog()
+        count, oldest = health.backlog()
         UNSETTLED.set(count)
         OLDEST_UNSETTLED.set(oldest)
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from shop.postgres import Silence
+from shop.ops.postgres import Silence
 
 
 def is_gone(error: DatabaseError | InterfaceError) -> bool:

@@ -14,10 +14,10 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
-from shop.observability.current import Facts, current, request_id_of
+from shop.ops.current import Facts, current, request_id_of
 
 access = logging.getLogger("shop.access")
-logger = logging.getLogger("shop.observability")
+logger = logging.getLogger("shop.ops")
 
 #: Of a path that anybody may have made up, in characters.
 LONGEST_PATH = 256
@@ -38,7 +38,7 @@ class ObserveMiddleware(MiddlewareMixin):
         self.count: Callable[..., None] | None = None
         self.expose: Callable[[HttpRequest], HttpResponse] | None = None
         if settings.METRICS_TOKEN:
-            from shop.observability import metrics  # prometheus-client is not loaded for nothing
+            from shop.ops import metrics  # prometheus-client is not loaded for nothing
 
             self.count, self.expose = metrics.count, metrics.expose
 

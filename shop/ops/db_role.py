@@ -37,7 +37,9 @@ def grant(role: str) -> None:
     """Give `role` exactly GRANTS. Raises LookupError for a table that GRANTS says nothing of, and
     ProgrammingError where the role does not exist or the tables are not ours to give."""
     if unknown := sorted(set(connection.introspection.table_names()) - set(GRANTS)):
-        raise LookupError(f"say in shop/grants.py what the shop may do with: {', '.join(unknown)}")
+        raise LookupError(
+            f"say in shop/ops/db_role.py what the shop may do with: {', '.join(unknown)}"
+        )
     name = connection.ops.quote_name(role)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {name}")

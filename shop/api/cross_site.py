@@ -15,13 +15,13 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import is_same_domain
 
-from shop.api import refusal
+from shop.api.answers import refusal
 from shop.errors import Forbidden
 
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
-class ForeignPageMiddleware(MiddlewareMixin):
+class CrossSiteMiddleware(MiddlewareMixin):
     """Answers with 403 what is asked under a foreign name, or by a page of another site.
 
     ALLOWED_HOSTS has the names of the shop, CSRF_TRUSTED_ORIGINS the sites whose pages may buy.
@@ -33,7 +33,7 @@ class ForeignPageMiddleware(MiddlewareMixin):
         except DisallowedHost:
             named = str(request.META.get("HTTP_HOST", ""))[:64]
             return refusal(Forbidden(f"the host {named!r} is not allowed here: see ALLOWED_HOSTS"))
-        if request.method not in SAFE and _is_foreign(request, host):
+        if request.method not in SAFE and _is_cross_site(request, host):
             return refusal(
                 Forbidden(
                     "a page of another site is not allowed here: open the shop's own page, or name "
@@ -43,7 +43,7 @@ class ForeignPageMiddleware(MiddlewareMixin):
         return None
 
 
-def _is_foreign(request: HttpRequest, host: str) -> bool:
+def _is_cross_site(request: HttpRequest, host: str) -> bool:
     """Whether a browser sent this for a page that is neither the shop's nor trusted."""
     site = request.headers.get("Sec-Fetch-Site", "")
     origin = request.headers.get("Origin", "")

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import redis
 from django.conf import settings
@@ -13,14 +15,16 @@ from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, HttpResponse
+from django.urls import resolve
+from django.utils.deprecation import MiddlewareMixin
 
-from shop.connections import discard_dead
-from shop.promised import LOCK
-from shop.redis import locks_client
-from shop.settled import backlog
+from shop.ops.connections import discard_dead
+from shop.ops.redis import locks_client
 
 #: What a part that is not ready raises; without DATABASE_URL it is Django that says so.
 NOT_READY = (DatabaseError, InterfaceError, ImproperlyConfigured, redis.RedisError, LookupError)
+PROBES = ("/healthz", "/readyz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,10 @@ class Part:
     detail: str
 
 
-#: Seconds for which an answer is given again.
+#: Promises without an order yet: how many, and the age of the oldest in seconds. None in a shop
+#: that promises nothing; set by the app, for the promises know this room and not the reverse.
+backlog: Callable[[], tuple[int, float]] | None = None
+#: How long an answer is given again, in seconds.
 FRESH = 1.0
 _last: tuple[float, list[Part]] | None = None
 _asking = threading.Lock()
@@ -52,7 +59,8 @@ def recent() -> list[Part]:
 def stack() -> list[Part]:
     """PostgreSQL, its migrations and timeouts, the Redis of the locks and that of the cache; of a
     shop that promises, how far its consumers are behind."""
-    behind = [_part("promises", _promises)] if settings.SHOP_LOCK == LOCK else []
+    promises = backlog is not None and not settings.SHOP_DEMO
+    behind = [_part("promises", _promises)] if promises else []
     return [
         _part("PostgreSQL", _postgres),
         _part("migrations", _migrations),
@@ -116,6 +124,7 @@ def _redis() -> str:
 
 def _promises() -> str:
     """Ready however many wait: no node is better off, and /buy refuses by itself."""
+    assert backlog is not None
     count, oldest = backlog()
     return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {oldest:.1f} s"
 
@@ -123,3 +132,26 @@ def _promises() -> str:
 def _cache() -> str:
     caches["default"].get("shop:readyz")
     return "answers"
+
+
+class HealthMiddleware(MiddlewareMixin):
+    """Answer /healthz and /readyz where the Host is an IP address: orchestrators and load balancers
+    ask a node by its address, which is not in ALLOWED_HOSTS. Not under any name: a page that was
+    rebound to this address has a name. SECURE_REDIRECT_EXEMPT lets them ask without TLS.
+    """
+
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        asked_by_address = _is_address(str(request.META.get("HTTP_HOST", "")))
+        if request.path_info not in PROBES or not asked_by_address:
+            return None
+        answer: HttpResponse = resolve(request.path_info).func(request)
+        return answer
+
+
+def _is_address(host: str) -> bool:
+    """Whether a Host header names an IP address, with or without a port."""
+    try:
+        ip_address(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
+    return True

@@ -11,10 +11,11 @@ from ipaddress import IPv6Address, ip_address
 from math import ceil
 
 from django.conf import settings
+from django.http import HttpRequest
 
 from locks.scripts import script
 from shop.errors import Throttled
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 
 #: Bits of an IPv6 address that a visitor can choose; a household is given at least so many.
 OWN_BITS = 64
@@ -30,6 +31,14 @@ def admit(*, address: str) -> None:
     wait = script("throttle", settings.SHOP_LUA)(locks_client(), keys, [most, round(window * 1000)])
     if wait:
         raise Throttled(seconds=ceil(wait / 1000))
+
+
+def address_of(request: HttpRequest) -> str:
+    """Where the request comes from; empty for a Unix socket."""
+    if settings.SHOP_BEHIND_PROXY:
+        # The last entry is our proxy's own; those before it are whatever the client claims.
+        return str(request.headers.get("X-Forwarded-For", "")).rpartition(",")[2].strip()
+    return str(request.META.get("REMOTE_ADDR", ""))
 
 
 def visitor(address: str) -> str:
