@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Callable, Iterator, NamedTuple  # noqa: UP035  (an old Python has to read this)
 
 ROOT = Path(__file__).resolve().parent.parent
+LOCK = "tools/requirements/shop.lock"
 OLDEST, NEWEST = (3, 11), (3, 13)
 #: What .venv, the data of PostgreSQL and some results take.
 MB = 1024 * 1024
@@ -123,11 +124,9 @@ def python_itself() -> Iterator[Finding]:
 def installed() -> Iterator[Finding]:
     """Whether what the lock file names is installed."""
     try:
-        pins = dict(PIN.findall((ROOT / "requirements.lock").read_text(encoding="utf-8")))
+        pins = dict(PIN.findall((ROOT / LOCK).read_text(encoding="utf-8")))
     except OSError:
-        yield Finding(
-            "packages", "requirements.lock is missing", "take a whole copy of the project"
-        )
+        yield Finding("packages", f"{LOCK} is missing", "take a whole copy of the project")
         return
     lacking = [name for name, version in pins.items() if _version(name) != version]
     if sys.prefix == sys.base_prefix:
@@ -136,7 +135,7 @@ def installed() -> Iterator[Finding]:
         says = f"{len(lacking)} of {len(pins)} are missing or of another version: {lacking[0]} ..."
         yield Finding("packages", says, "make clean, then make install")
     else:
-        yield Finding("packages", f"all {len(pins)} of requirements.lock")
+        yield Finding("packages", f"all {len(pins)} of {LOCK}")
 
 
 def _version(name: str) -> str | None:

@@ -80,26 +80,27 @@ def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
 
 @register()
 def check_waiting_room(**kwargs: Any) -> list[CheckMessage]:
-    most, threads = settings.SHOP_MAX_WAITING, settings.WEB_THREADS
-    if most < 0:
-        return [
-            Error(
-                f"SHOP_MAX_WAITING is {most}: every purchase would be refused.",
-                hint="Give a number of buyers, 0 for no limit.",
-                id="shop.E020",
-            )
-        ]
+    found: list[CheckMessage] = [
+        Error(
+            f"{name} is {getattr(settings, name)}: every purchase would be refused.",
+            hint="Give a number of buyers, 0 for no limit.",
+            id="shop.E020",
+        )
+        for name in ("SHOP_MAX_PURCHASES", "SHOP_MAX_WAITING")
+        if getattr(settings, name) < 0
+    ]
+    most, threads = settings.SHOP_MAX_PURCHASES, settings.WEB_THREADS
     waits_in_threads = os.environ.get("WEB_SERVER", "") != "asgi"
-    if most and most + 1 >= threads and waits_in_threads:
-        return [
+    if most > threads - settings.SPARE_THREADS and waits_in_threads:
+        found.append(
             Warning(
-                f"SHOP_MAX_WAITING is {most}, a process sells with {threads} threads: nobody would "
-                "be refused, for buyers beyond that wait in the process's own queue.",
-                hint="Keep SHOP_MAX_WAITING + 1 < WEB_THREADS.",
+                f"SHOP_MAX_PURCHASES is {most} and a process has {threads} threads: pages and "
+                "health checks would wait behind purchases.",
+                hint=f"Keep it at least {settings.SPARE_THREADS} below WEB_THREADS.",
                 id="shop.W020",
             )
-        ]
-    return []
+        )
+    return found
 
 
 @register()

@@ -72,8 +72,18 @@ SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
 SHOP_LOCK_MAX_HOLD: float = env.float("SHOP_LOCK_MAX_HOLD", default=max(10.0, SHOP_LOCK_TTL))
 #: Seconds that a buyer queues for a lock before the answer is `busy`.
 SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
-#: Purchases of one product that may wait in a process beside the one that sells; more are answered
-#: 429 at once. 0: no bound but WEB_THREADS, whose others wait in the process's queue.
+#: Threads of a process (shop/gunicorn_conf.py); of an asgi node those of its purchases that wait in
+#: a thread. Of a process of threads some are kept free of purchases, for pages and health checks.
+WEB_THREADS: int = env.int("WEB_THREADS", default=100)
+SPARE_THREADS = 8
+#: Purchases that may be under way in a process; more are answered 429 at once. 0: no bound.
+SHOP_MAX_PURCHASES: int = env.int(
+    "SHOP_MAX_PURCHASES",
+    default=0
+    if SHOP_DEMO or env.str("WEB_SERVER", default="") == "asgi"
+    else max(1, WEB_THREADS - SPARE_THREADS),
+)
+#: Of them, those of one product that may wait beside the one that sells. 0: no bound.
 SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
 #: For the strategy `reserve`: promises that may be unsettled before buyers are answered `busy`;
 #: seconds that the oldest may be; seconds after which a consumer takes over what another one has
@@ -90,10 +100,6 @@ SHOP_LUA = Path(__file__).resolve().parent / "lua"
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
 #: At most (attempts, in seconds) per address; None lets everybody in.
 BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
-#: At most (failed logins, in seconds) to the admin per address; it cannot be switched off.
-ADMIN_LOGIN_LIMIT: tuple[int, float] = parse_rate(
-    env.str("ADMIN_LOGIN_LIMIT", default=""), "ADMIN_LOGIN_LIMIT"
-) or (5, 300.0)
 
 # --- Django -------------------------------------------------------------------------------------
 
@@ -128,7 +134,7 @@ CSRF_FAILURE_VIEW = "shop.views.without_csrf_token"
 ROOT_URLCONF = "shop.urls"
 WSGI_APPLICATION = "shop.wsgi.application"
 INSTALLED_APPS = [
-    "shop.apps.ShopAdminConfig",
+    "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -177,9 +183,6 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 #: A purchase is a few hundred bytes; more is refused before it is read.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
-
-#: Of a process: the most purchases in flight that wait in a thread (shop/gunicorn_conf.py).
-WEB_THREADS: int = env.int("WEB_THREADS", default=100)
 
 # --- PostgreSQL ---------------------------------------------------------------------------------
 

@@ -23,11 +23,10 @@ LONGEST = (
     "loadtest/tests/test_load.py",
     "locks/tests/test_failover.py",
     "loadtest/tests/test_page.py",
-    "loadtest/tests/test_slow_clients.py",
+    "loadtest/tests/test_behind_nginx.py",
     "loadtest/tests/test_attacks_from_the_web.py",
     "servers/tests/test_embedded.py",
     "servers/tests/test_embedded_user.py",
-    "loadtest/tests/test_restart_of_a_node.py",
     "loadtest/tests/test_sentinels.py",
     "loadtest/tests/test_locust.py",
     "loadtest/tests/test_lost_workers.py",
@@ -52,7 +51,6 @@ LONGEST = (
     "locks/tests/classic/test_zookeeper.py",
     "shop/tests/test_server_lock.py",
     "loadtest/tests/test_serve.py",
-    "shop/tests/test_admin_login.py",
 )
 
 
@@ -64,8 +62,8 @@ WHOLE = (
             *("attacks_from_the_web", "content_security", "demo", "faults", "html_report_page"),
             *("leaves_nothing", "load", "load_page", "locust", "locust_page"),
             *("neutered_for_real", "page", "page_steps", "page_workshop", "growth_for_real"),
-            *("planted_shops", "readme", "restart_of_a_node", "sentinels", "serve", "slow_clients"),
-            *("lost_workers", "workers"),
+            *("planted_shops", "readme", "behind_nginx", "sentinels", "serve", "lost_workers"),
+            "workers",
         )
     ),
     "examples/tests/test_fastapi_shop.py",

@@ -18,9 +18,8 @@ from shop.models import Product
 from shop.ops.redis import locks_client
 from shop.sale.locked import held, redis_lock, sell_under
 from shop.sale.points import point
-from shop.sale.polling import PollingLock
+from shop.sale.polling import PollingLock, Renewal
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
-from shop.sale.renewal import Renewal
 from shop.strategies.token import TokenLock
 from workshop.commands import Commands
 

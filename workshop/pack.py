@@ -1,7 +1,7 @@
 """Everything for a room without internet, in one folder: `python -m workshop pack [FOLDER]`.
 
-It has this checkout and the wheels of requirements.lock, for this system and this Python: pack once
-on each kind of laptop that will come.
+It has this checkout and the wheels of its lock, for this system and this Python: pack once on each
+kind of laptop that will come.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def pack(folder: Path) -> str:
         [
             *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
             *("--require-hashes", "--only-binary=:all:", "--dest", str(wheels)),
-            *("--requirement", str(ROOT / "requirements.lock")),
+            *("--requirement", str(ROOT / "tools/requirements/shop.lock")),
         ],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from loadtest.commands import growth
-from loadtest.commands.http_servers import SERVERS
 from loadtest.commands.run import Setting
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS
@@ -21,8 +20,32 @@ from loadtest.stack.results import RESULTS
 ROOT = RESULTS.parent
 #: A run of all strategies has more than this.
 SOME = 20
+#: What the README says of the locks of the demo.
+GUARDS = {
+    "none": "nothing",
+    "token": "a Redis lock as most articles have it",
+    "redis": "the lock of this project",
+}
+#: The strategies of the README's short table of faults, and what they are.
+FEW = {
+    "process": "a lock in one process",
+    "setnx": "SETNX, DEL",
+    "token": "SET NX PX, a token, compare and delete",
+    "token-watchdog": "the same, renewed by a thread",
+    "reentrant": "Redisson's lock",
+    "redlock": "a majority of five servers",
+    "zookeeper": "an ephemeral node",
+    "counter": "units handed out by Redis",
+    "redis": "a renewed lock, its fence claimed at the read",
+    "row-lock": "SELECT ... FOR UPDATE",
+    "conditional": "UPDATE ... WHERE amount > 0",
+}
 #: A load run has at least so many rounds before it is shown.
 ROUNDS = 3
+
+
+#: In place of the faults that broke a strategy, where there are none.
+NOTHING = "nothing here"
 
 
 def begin(table: str) -> str:
@@ -99,11 +122,6 @@ GROWN: dict[str, Callable[[Sequence[Run]], bool]] = {
 }
 
 
-def has_every_server(table: Path) -> bool:
-    """Whether this http-servers.md is of a run of every server."""
-    return len(json.loads(table.with_suffix(".json").read_text())) == len(SERVERS)
-
-
 def load_tables(results: Path) -> str:
     """The tables of the newest whole runs of make load, one of each kind under a heading; empty
     without any. Kinds: one hot product or many, with a hold or without, closed or open, and how
@@ -142,23 +160,68 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     if demo is None:
         print("there is no table yet that make demo wrote; the old one stays")
     else:
-        text = with_table(text, "demo", demo.read_text())
+        text = with_table(text, "demo", contrast_table(_summary(demo)))
     if matrix is None or faults is None:
         print("the table of locks needs make matrix and make faults, both whole; the old one stays")
     else:
-        text = with_table(text, "locks", locks_table(_summary(matrix), _summary(faults)))
+        text = with_table(text, "faults", faults_table(_summary(matrix), _summary(faults)))
+        page = root / "docs" / "strategies.md"
+        table = locks_table(_summary(matrix), _summary(faults))
+        page.write_text(with_table(page.read_text(), "locks", table))
         (root / "docs" / "faults.md").write_text(faults.read_text())
     readme.write_text(text)
-    tables = sorted(results.glob("[0-9]*/http-servers.md"), reverse=True)
-    if servers := next(filter(has_every_server, tables), None):
-        page = root / "docs" / "http-servers.md"
-        page.write_text(with_table(page.read_text(), "http-servers", servers.read_text()))
     write_load_tables(results, root / "docs" / "scale.md")
     for name, whole in GROWN.items():
-        if table := newest(results, "growth.md", whole):
+        if grown := newest(results, "growth.md", whole):
             page = root / "docs" / "scale.md"
-            page.write_text(with_table(page.read_text(), name, growth.markdown(_summary(table))))
+            page.write_text(with_table(page.read_text(), name, growth.markdown(_summary(grown))))
     return 0
+
+
+def contrast_table(demo: Summary) -> str:
+    """The three lines of a demo: what guards the stock, and what came of it."""
+    lines = [
+        "| what guards the stock | verdict | orders | stock left | lost updates |",
+        "|---|---|--:|--:|--:|",
+    ]
+    for run in demo["runs"]:
+        named = f"`{run['lock']}`: {GUARDS[run['lock']]}"
+        figures = report.figures(run, demo["runs"], ("orders", "stock left", "lost updates"))
+        lines.append(f"| {' | '.join([named, _bold(run['verdict']), *figures])} |")
+    machine = demo["machine"]
+    where = (
+        f"{demo['nodes']} servers, no artificial delay; {machine['cpus']} CPUs, Python "
+        f"{machine['python']}, PostgreSQL {machine['postgres']}, {machine['redis']}; "
+        f"{demo['started'][:10]}."
+    )
+    return "\n".join([*lines, "", where]) + "\n"
+
+
+def _bold(verdict: str) -> str:
+    return f"**{verdict.upper()}**"
+
+
+def faults_table(matrix: Summary, faults: Summary) -> str:
+    """The strategies of FEW: the verdict in the rush, and what broke each; below, how many of all
+    stayed exact."""
+    rushes = {run["lock"]: run for run in matrix["runs"] if run["fault"] == "rush"}
+    broken = {
+        lock: _broken([cell for cell in faults["runs"] if cell["lock"] == lock])
+        if run["verdict"] == "exact"
+        else "any rush"
+        for lock, run in rushes.items()
+    }
+    lines = ["| what guards the stock | in the rush | broken by |", "|---|---|---|"]
+    for lock, said in ((lock, said) for lock, said in FEW.items() if lock in rushes):
+        lines.append(f"| `{lock}`: {said} | {_bold(rushes[lock]['verdict'])} | {broken[lock]} |")
+    exact = [f"`{lock}`" for lock, by in broken.items() if by == NOTHING]
+    apart = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
+    sum_up = (
+        f"{len(exact)} of {len(broken)} stayed exact throughout: {', '.join(exact)}. "
+        f"{len(faults['runs'])} cells, {faults['started'][:10]}; without {apart}, which no lock "
+        "survives by itself."
+    )
+    return "\n".join([*lines, "", sum_up]) + "\n"
 
 
 def locks_table(matrix: Summary, faults: Summary) -> str:
@@ -189,7 +252,7 @@ def _broken(cells: Sequence[Run]) -> str:
     others = [f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items()]
     if not cells:
         return ""  # no fault concerns it
-    return "; ".join(filter(None, (oversold, *others))) or "nothing here"
+    return "; ".join(filter(None, (oversold, *others))) or NOTHING
 
 
 def _summary(table: Path) -> Summary:

@@ -24,7 +24,7 @@ from loadtest.rush.cut_short import cut_short, reasons_of
 from loadtest.rush.locust_process import Buyers
 from loadtest.rush.open_files import TooFewFiles, allow
 from loadtest.stack.results import RESULTS, ResultFolder, now, result_folder
-from loadtest.stack.stack import SERVERS, Stack, StackError
+from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack, StackError
 
 #: Without a lock, with A1's, with the one to copy.
 CONTRAST = ("none", "token", "redis")
@@ -53,8 +53,9 @@ class Setting:
 
     @property
     def threads(self) -> int:
-        """Of each worker: enough for all buyers of its node, for accepts do not split evenly."""
-        return max(1, ceil(self.buyers / self.nodes))
+        """Of each worker: enough for all buyers of its node, for accepts do not split evenly, and
+        some for the page and the reports."""
+        return ceil(self.buyers / self.nodes) + SPARE_THREADS
 
 
 class Progress:

@@ -1,7 +1,7 @@
 """The pictures of the README, from real runs in a real browser: make screenshots.
 
 The page after three rushes, two buyers stepped into RedisLock, and the report of a pause.
-Needs Debian's Chromium (apt-get install chromium) and requirements-dev.txt.
+Needs Debian's Chromium (apt-get install chromium) and tools/requirements/dev.txt.
 """
 
 from __future__ import annotations

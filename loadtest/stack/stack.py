@@ -28,6 +28,8 @@ __all__ = ["ROOT", "Node", "Stack", "StackError", "inherited"]
 
 #: What the nodes are called.
 NAMES = "ABCDEFGH"
+#: Threads of each process beside those in which its buyers may wait: the page and the reports.
+SPARE_THREADS = 8
 #: What may serve a node; the first one does unless another is asked for (shop/gunicorn_conf.py).
 SERVERS = ("gthread", "asgi")
 #: Independent servers for Redlock.

@@ -18,6 +18,7 @@ from loadtest.faults import FAULTS
 from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_environment
 
 TEXT = (ROOT / "README.md").read_text()
+STRATEGIES = (ROOT / "docs" / "strategies.md").read_text()
 COMMANDS = [
     shlex.split(line, comments=True)
     for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
@@ -56,36 +57,42 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) ->
             timeout=120,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
-    assert readme.begin("demo") + "\n| lock |" in (clone / "README.md").read_text()
+    assert readme.begin("demo") + "\n| what guards the stock |" in (clone / "README.md").read_text()
     assert_nothing_is_left(clone)
 
 
-def table(name: str) -> str:
-    return TEXT.partition(readme.begin(name))[2].partition(readme.end(name))[0]
+def table(name: str, text: str = TEXT) -> str:
+    return text.partition(readme.begin(name))[2].partition(readme.end(name))[0]
 
 
 def test_the_table_of_the_demo_is_one_that_a_demo_wrote() -> None:
-    assert re.search(r"\| `none` \| \*\*OVERSOLD\*\* \| 200 \|", table("demo"))
+    assert re.search(r"\| `none`: nothing \| \*\*OVERSOLD\*\* \| 200 \|", table("demo"))
     for lock in ("token", "redis"):
-        assert re.search(rf"\| `{lock}` \| \*\*EXACT\*\* \| 100 \| 0 \| 0 \| 0 \|", table("demo"))
+        assert re.search(rf"\| `{lock}`: .+ \| \*\*EXACT\*\* \| 100 \| 0 \| 0 \|", table("demo"))
     assert re.search(r"\d+ CPUs, Python 3\.\d+\.\d+, PostgreSQL \d+", table("demo"))
 
 
 def test_the_table_of_locks_names_every_strategy_that_there_is() -> None:
-    named = re.findall(r"^\| `([a-z-]+)` \|", table("locks"), re.MULTILINE)
+    named = re.findall(r"^\| `([a-z-]+)` \|", table("locks", STRATEGIES), re.MULTILINE)
     files = {path.stem for path in (ROOT / "shop" / "strategies").glob("*.py")}
     assert {name.replace("-", "_") for name in named} <= files
     assert len(named) == 28
 
 
-@pytest.mark.parametrize("name", ["demo", "locks"])
+def test_the_readme_says_how_many_stayed_exact_as_the_table_of_all_does() -> None:
+    nothing = re.findall(r"^\| `([a-z-]+)` .* nothing here \|$", table("locks", STRATEGIES), re.M)
+    listed = ", ".join(f"`{name}`" for name in nothing)
+    assert f"{len(nothing)} of 28 stayed exact throughout: {listed}." in table("faults")
+
+
+@pytest.mark.parametrize("name", ["demo", "faults", "locks"])
 def test_a_readme_without_its_markers_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"lacks the lines '<!-- {name}: begin"):
         readme.with_table("# no markers", name, "| table |\n")
 
 
 def test_it_is_short() -> None:
-    assert len(TEXT.splitlines()) < 150
+    assert len(TEXT.splitlines()) <= 130
 
 
 def test_its_links_lead_somewhere() -> None:
@@ -129,6 +136,9 @@ def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
         "| `setnx` | **EXACT** | 3.00 | 3.00 | restart; deadlock: crash |",
         "| `row-lock` | **EXACT** | 1.00 | 1.00 | nothing here |",
     ]
+    short = readme.faults_table(matrix, faults).splitlines()
+    assert short[2] == "| `setnx`: SETNX, DEL | **EXACT** | restart; deadlock: crash |"
+    assert short[-1].startswith("1 of 3 stayed exact throughout: `row-lock`. 5 cells, 2026-01-02;")
 
 
 def test_the_readme_is_not_written_from_a_run_of_some_strategies_or_faults(tmp_path: Path) -> None:

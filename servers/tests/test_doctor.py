@@ -24,7 +24,7 @@ def copy() -> Iterator[Copy]:
         temporary = Path(name) / "t"
         temporary.mkdir()
         copy = Copy(Path(name) / "copy", temporary=temporary)
-        shutil.copy(ROOT / "requirements.lock", copy.root)
+        shutil.copytree(ROOT / "tools/requirements", copy.root / "tools/requirements")
         try:
             yield copy
         finally:

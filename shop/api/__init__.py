@@ -1,1 +1,1 @@
-"""HTTP without Django's forms: requests parsed, answers in JSON, who may ask, how often."""
+"""HTTP without Django's forms: requests parsed, answers in JSON, other sites' pages refused."""

@@ -41,6 +41,8 @@ class Part:
 backlog: Callable[[], tuple[int, float]] | None = None
 #: How long an answer is given again, in seconds.
 FRESH = 1.0
+#: Whether this process is about to end. gunicorn's hooks know (shop/gunicorn_conf.py).
+is_stopping: Callable[[], bool] = lambda: False  # noqa: E731
 _last: tuple[float, list[Part]] | None = None
 _asking = threading.Lock()
 

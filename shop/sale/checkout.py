@@ -29,7 +29,7 @@ from shop.sale.on_sale import require_on_sale
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, KeyHasBought, Receipt
 from shop.sale.strategy import STRATEGIES
-from shop.waiting_room import admitted
+from shop.sale.waiting_room import admitted
 
 logger = logging.getLogger("shop.sale.checkout")
 
@@ -50,10 +50,9 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
     A key that has bought gets its order again. Raises a ShopError; after any of them but
     CommitUnknown nothing was sold.
     """
-    with named_errors(attempt):
+    with named_errors(attempt), admitted(attempt.product):  # a repeat too
         admit_attempt(attempt, address)
-        with admitted(attempt.product):  # however its strategy waits, and for a repeat too
-            return _buy(attempt)
+        return _buy(attempt)
 
 
 def admit_attempt(attempt: Attempt, address: str) -> None:

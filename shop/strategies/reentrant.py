@@ -30,7 +30,7 @@ from locks.clock import now
 from shop.lua import lua
 from shop.sale.locked import on_redis, sell_under
 from shop.sale.points import point
-from shop.sale.renewal import Renewal
+from shop.sale.polling import Renewal
 from shop.sale.strategy import Strategy
 from shop.sale.subscriber import Subscriber
 

@@ -28,8 +28,7 @@ from locks import Lease, Release
 from locks.clock import now
 from shop.lua import lua
 from shop.sale.locked import on_redis, sell_under
-from shop.sale.polling import PollingLock
-from shop.sale.renewal import Renewal
+from shop.sale.polling import PollingLock, Renewal
 from shop.sale.strategy import Strategy
 
 

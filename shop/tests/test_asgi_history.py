@@ -39,7 +39,7 @@ def buy_one_after_the_other(folder: Path, lock: str) -> list[dict[str, Any]]:
             tasks.append(asyncio.create_task(loop.buy(key=key, lock=lock)))
             assert (await tasks[-1]).status == 201
 
-    in_a_loop(both, others=1)
+    in_a_loop(both, whole=1)
     (path,) = folder.glob("*.jsonl")
     events = [json.loads(line) for line in path.read_text().splitlines()]
     for key in ("first", "second"):

@@ -11,9 +11,9 @@ import pytest
 from pytest_django import Settings
 
 from shop.sale import points
+from shop.sale.waiting_room import room
 from shop.tests.loop import TIMEOUT, Loop, in_a_loop
 from shop.tests.till import APPLE, Answer, books, committed, open_sale
-from shop.waiting_room import room
 
 pytestmark = committed
 
