@@ -14,12 +14,12 @@ from functools import partial
 
 from django.db import connection
 
-from locks import Lease
 from locks.protocol import FENCE_TTL, keys_of
 from shop.errors import FenceAhead, Lost, SaleClosed, UnknownProduct
 from shop.lua import lua
 from shop.models import Product
 from shop.ops.redis import locks_client
+from shop.sale.points import Held
 from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
 
 logger = logging.getLogger(__name__)
@@ -31,12 +31,12 @@ MARGIN = 60_000_000
 LARGEST = 2**53 - 2 * MARGIN
 
 
-def sell_fenced(attempt: Attempt, lease: Lease) -> Receipt:
+def sell_fenced(attempt: Attempt, lease: Held) -> Receipt:
     """Sell under a lock with a fence, which the first statement of the transaction claims."""
     return sell_one(attempt, read=partial(claim, lease), fence=lease.fence)
 
 
-def claim(lease: Lease, attempt: Attempt) -> Stock:
+def claim(lease: Held, attempt: Attempt) -> Stock:
     """Read the stock, and refuse whoever comes with an older fence from then on.
 
     Raises Lost, UnknownProduct.
@@ -53,7 +53,7 @@ def claim(lease: Lease, attempt: Attempt) -> Stock:
     return Stock(*row)
 
 
-def refusal(attempt: Attempt, lease: Lease) -> Lost:
+def refusal(attempt: Attempt, lease: Held) -> Lost:
     """Why the database refused this lease's fence. Raises UnknownProduct if the product is unknown.
 
     A newer holder came after this one, so its fence is higher by at most the time since. One that

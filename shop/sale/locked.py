@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 from django.conf import settings
 from django.db import connection, transaction
 
-from locks import AsyncLease, Lease, Lock, RedisLock
+from locks import Lock, RedisLock
 from shop.ops.hooks import hooks_of
 from shop.ops.redis import locks_client
-from shop.sale.points import point, seen
+from shop.sale.points import Held, point, seen
 from shop.sale.purchase import Attempt, Receipt, sell_one
 
 
@@ -55,8 +55,18 @@ class LockInsideTransaction(RuntimeError):
         )
 
 
+L = TypeVar("L", bound=Held)
+L_co = TypeVar("L_co", bound=Held, covariant=True)
+
+
+class Lockable(Protocol[L_co]):
+    """Any lock that can be held for a block."""
+
+    def hold(self, wait: float | None) -> AbstractContextManager[L_co]: ...
+
+
 @contextmanager
-def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lease]:
+def held(lock: Lockable[L], *, even_inside_a_transaction: bool = False) -> Iterator[L]:
     """Hold the lock; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction before that."""
     if not even_inside_a_transaction:
         require_no_transaction()
@@ -71,13 +81,13 @@ def require_no_transaction() -> None:
         raise LockInsideTransaction
 
 
-def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:
+def sell_plainly(attempt: Attempt, lease: Held) -> Receipt:
     """Rely on the lock alone: the database gets no fence."""
     return sell_one(attempt)
 
 
 @dataclass(frozen=True, slots=True)
-class sell_under:
+class sell_under(Generic[L]):
     """A `buy` that sells under the lock.
 
     The lock encloses the commit: released before it, the next buyer would read the old stock.
@@ -85,18 +95,17 @@ class sell_under:
     buyer waits.
     """
 
-    lock_for: Callable[[Attempt], Lock]
-    sell: Callable[[Attempt, Lease], Receipt] = sell_plainly
+    lock_for: Callable[[Attempt], Lockable[L]]
+    sell: Callable[[Attempt, L], Receipt] = sell_plainly
 
     def __call__(self, attempt: Attempt) -> Receipt:
         with held(self.lock_for(attempt)) as lease:
             receipt = self.section(attempt, lease)
         return receipt.under(lease)
 
-    def section(self, attempt: Attempt, lease: Lease | AsyncLease) -> Receipt:
+    def section(self, attempt: Attempt, lease: L) -> Receipt:
         """What runs under the lock, in one thread: the transaction, up to its commit."""
         with transaction.atomic(durable=True):
-            # It reads of its lease what both kinds have: fence, name, times.
-            receipt = self.sell(attempt, cast(Lease, lease))
+            receipt = self.sell(attempt, lease)
         point("after_commit")
         return receipt

@@ -24,8 +24,8 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar
 
-from locks import AsyncLease, Lease
 from shop.ops.current import note
 
 #: Called with the name of the point and its facts, in the thread that is there.
@@ -74,8 +74,28 @@ def installed(probe: Probe) -> Iterator[None]:
 # --- around a lock --------------------------------------------------------------------------------
 
 
+class Held(Protocol):
+    """What a sale needs to know of a lease, whatever lock it comes from."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    @property
+    def fence(self) -> int | None: ...
+    @property
+    def waited_seconds(self) -> float: ...
+    @property
+    def held_seconds(self) -> float: ...
+    @property
+    def outcome(self) -> str | None: ...
+
+
+L = TypeVar("L", bound=Held)
+
+
 @contextmanager
-def seen(hold: AbstractContextManager[Lease]) -> Iterator[Lease]:
+def seen(hold: AbstractContextManager[L]) -> Iterator[L]:
     """Enter `hold`, which takes a lock: a point before and after that, and before and after its
     release, and the request's log line knows how long it waited for the lock and held it."""
     point("acquire")
@@ -93,7 +113,7 @@ def seen(hold: AbstractContextManager[Lease]) -> Iterator[Lease]:
             point("released", **of_released(lease))
 
 
-def entered(lease: Lease | AsyncLease) -> None:
+def entered(lease: Held) -> None:
     """This thread holds the lock."""
     point(
         "acquired",
@@ -105,13 +125,13 @@ def entered(lease: Lease | AsyncLease) -> None:
     note(waited=lease.waited_seconds)
 
 
-def leaving(lease: Lease | AsyncLease) -> None:
+def leaving(lease: Held) -> None:
     """The lock is released next."""
     point("release", token=lease.token)
     note(held=lease.held_seconds)
 
 
-def of_released(lease: Lease | AsyncLease) -> dict[str, object]:
+def of_released(lease: Held) -> dict[str, object]:
     """The facts of the point `released`."""
     return {
         "token": lease.token,
