@@ -122,6 +122,7 @@ class Purchases:
     async def _buy(self, request: HttpRequest) -> HttpResponse:
         try:
             attempt = parse_attempt(request)
+            note(lock=attempt.lock)
             address = address_of(request)
             receipt = await check_out(attempt, address=address, threads=self.threads)
         except REFUSED as error:

@@ -12,6 +12,7 @@ from shop.api.answers import endpoint, has_token, require_token
 from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_product, parse_restock
 from shop.ops import health
 from shop.ops.connections import beside_the_pool
+from shop.ops.current import note
 from shop.ops.throttle import address_of
 from shop.sale import reports, stock
 from shop.sale.checkout import check_out
@@ -24,11 +25,17 @@ from shop.strategies import STRATEGIES
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
+    note(lock=attempt.lock)
     return sold(attempt, check_out(attempt, address=address_of(request)))
 
 
 def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
-    """The answer to a purchase that has its unit."""
+    """The answer to a purchase that has its unit, and what the log and the metrics say of it."""
+    note(
+        outcome="replayed" if receipt.replayed else "sold",
+        order=receipt.order_id,
+        sale=receipt.sale_id,
+    )
     body = {
         "outcome": "sold",
         "order": receipt.order_id,
