@@ -27,7 +27,11 @@ class Loader(yaml.SafeLoader):
     """Ignores Compose's own tags: a tagged value counts as the value."""
 
 
-Loader.add_constructor("!override", Loader.construct_yaml_seq)
+def _list(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> list[Any]:
+    return list(loader.construct_sequence(node))
+
+
+Loader.add_constructor("!override", _list)
 Loader.add_constructor("!reset", lambda loader, node: None)
 SERVICES, PRODUCTION = (yaml.load((ROOT / name).read_text(), Loader)["services"] for name in FILES)
 NGINX = (DOCKER / "nginx.conf").read_text()
