@@ -1,28 +1,41 @@
-"""How log lines look: text for people, one JSON object a line for machines."""
+"""Log lines: text for people, one JSON object a line for machines, each with its request's id."""
 
 from __future__ import annotations
 
 import logging
 import re
+import secrets
 from collections.abc import Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
 from django.core.exceptions import SuspiciousOperation
 
-from shop.ops.current import request_id
-
 FORMATS = ("text", "json")
+#: What is taken over from a client or a proxy. Anything else could forge a log line, or fill it.
+REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+#: In a log line that belongs to no request.
+NO_REQUEST = "-"
+#: The id of the request that this thread or task answers.
+request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
 #: What could end a line, or move a terminal's cursor.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 JSON_FIELDS = {"asctime": "time", "levelname": "level", "name": "logger"}
+
+
+def request_id_of(given: str | None) -> str:
+    """The id that came with a request if it is well formed, else a new one."""
+    if given is not None and REQUEST_ID.match(given):
+        return given
+    return secrets.token_hex(16)
 
 
 class RequestIdFilter(logging.Filter):
     """Gives every record the id of the request that it belongs to."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.request_id = request_id()
+        record.request_id = request_id.get()
         return True
 
 

@@ -7,7 +7,6 @@ asks the database before or after it, runs in a thread. Every other strategy run
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,8 +18,7 @@ from django.conf import settings
 from django.db import connection
 
 from locks import AsyncLease, AsyncRedisLock
-from shop.ops.current import note
-from shop.ops.hooks import hooks_of
+from shop.ops.observe import hooks_of
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, on_sale
 from shop.sale.locked import entered, leaving, of_released, redis_lock, sell_under
@@ -83,12 +81,10 @@ async def check_out(attempt: Attempt, *, address: str, threads: Threads) -> Rece
     if not (isinstance(selling, sell_under) and selling.lock_for is redis_lock):
         call = partial(checkout.check_out, attempt, address=address)
         return await in_thread(threads.whole, call)
-    note(lock=attempt.lock)
     with checkout.named_errors(attempt), admitted(attempt.product):
         if settings.BUY_RATE_LIMIT is not None or not on_sale.is_known(attempt.product):
             await _named(threads, attempt, partial(checkout.admit_attempt, attempt, address))
         receipt = await _buy(attempt, selling, threads)
-    checkout.note_receipt(receipt)
     return receipt
 
 
@@ -111,7 +107,6 @@ async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -
             leaving(lease)
 
     await apoint("acquire")
-    note(asked=time.monotonic(), waited=None)
     lease = None
     try:
         async with async_redis_lock(attempt).hold(wait=settings.SHOP_LOCK_WAIT) as lease:

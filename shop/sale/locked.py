@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,8 +11,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from locks import AsyncLease, Lease, Lock, RedisLock
-from shop.ops.current import note
-from shop.ops.hooks import hooks_of
+from shop.ops.observe import hooks_of
 from shop.ops.redis import locks_client
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt, sell_one
@@ -67,7 +65,6 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
     if blocks and not even_inside_a_transaction:
         raise LockInsideTransaction
     point("acquire")
-    note(asked=time.monotonic(), waited=None)
     lease = None
     try:
         with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
@@ -82,7 +79,7 @@ def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lea
 
 
 def entered(lease: Lease | AsyncLease) -> None:
-    """Record, in the thread that sells, that the lock is held, and how long it was waited for."""
+    """Record, in the thread that sells, that the lock is held."""
     point(
         "acquired",
         lock_name=lease.name,
@@ -90,13 +87,11 @@ def entered(lease: Lease | AsyncLease) -> None:
         fence=lease.fence,
         waited_ms=round(lease.waited_seconds * 1000, 3),
     )
-    note(waited=lease.waited_seconds)
 
 
 def leaving(lease: Lease | AsyncLease) -> None:
-    """Record, in the thread that sold, that the lock is released next, and how long it was held."""
+    """Record, in the thread that sold, that the lock is released next."""
     point("release", token=lease.token)
-    note(held=lease.held_seconds)
 
 
 def of_released(lease: Lease | AsyncLease) -> dict[str, object]:
