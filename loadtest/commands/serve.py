@@ -19,7 +19,7 @@ from loadtest.rush.locust_process import Buyers, new_token
 from loadtest.stack.manage import manage
 from loadtest.stack.stack import ROOT, Stack, StackError
 from servers.embedded import VAR
-from servers.ports import free_port
+from servers.loopback import free_port
 
 SHOP_PORT = 8000
 LOCUST_PORT = 8089

@@ -21,7 +21,7 @@ from urllib.request import Request, urlopen
 from loadtest.stack.stack import ROOT, Stack, StackError, inherited
 from servers import embedded
 from servers.errors import NotReady
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 from servers.signals import uninterrupted
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
-from django.core.exceptions import SuspiciousOperation
+from django.core.exceptions import ImproperlyConfigured, SuspiciousOperation
 
 FORMATS = ("text", "json")
 #: What is taken over from a client or a proxy. Anything else could forge a log line, or fill it.
@@ -59,7 +59,7 @@ class TextFormatter(logging.Formatter):
 
 
 def formatter(kind: str) -> dict[str, Any]:
-    """For `formatters` of logging.config. Raises ValueError for an unknown kind."""
+    """For `formatters` of logging.config. Raises ImproperlyConfigured for an unknown kind."""
     if kind == "json":
         return {
             "()": "pythonjsonlogger.json.JsonFormatter",
@@ -71,7 +71,7 @@ def formatter(kind: str) -> dict[str, Any]:
             "()": f"{__name__}.TextFormatter",
             "format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s",
         }
-    raise ValueError(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATS)}")
+    raise ImproperlyConfigured(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATS)}")
 
 
 def _to_stderr(kind: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _to_stderr(kind: str) -> dict[str, Any]:
 def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
     """Django's LOGGING, all of it to stderr.
 
-    kind    `text` or `json`; ValueError for another one
+    kind    `text` or `json`; ImproperlyConfigured for another one
     level   of everything but the access lines
     access  one line for each request (middleware.py)
     """
