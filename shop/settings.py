@@ -51,10 +51,8 @@ SHOP_DEMO_STEP_TIMEOUT: float = env.float("SHOP_DEMO_STEP_TIMEOUT", default=60.0
 SHOP_DEMO_LESSONS: str = env.str("SHOP_DEMO_LESSONS", default="")
 #: For a demo: seconds by which this node's clock is ahead.
 SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
-#: For a demo: where Locust's web UI listens; the page starts its rushes there (make serve sets it).
-LOCUST_URL: str = env.str("LOCUST_URL", default="").rstrip("/")
-#: What that Locust asks of whoever starts a rush: its own LOCUST_TOKEN.
-LOCUST_TOKEN: str = env.str("LOCUST_TOKEN", default="").strip()
+#: For a demo: the folder where the page asks for rushes, and make serve runs them.
+SHOP_RUSH_FOLDER: str = env.str("SHOP_RUSH_FOLDER", default="")
 #: Bearer token of POST /restock and of every order's buyer and key; empty closes both.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
 #: The strategy that sells where SHOP_DEMO is off; a sound one. In a demo each buyer names one.
