@@ -17,7 +17,7 @@ from django.core.management import find_commands
 from loadtest.commands.arguments import COMMANDS, parse
 from loadtest.expected import EXPECTED
 from loadtest.tests.checkout import files
-from tests.locked import ROOT
+from tests.code import ROOT
 
 FILES = files(ROOT)
 #: Without those that speak of other code: earlier versions, generated cells, a library.
