@@ -14,7 +14,7 @@ import pytest
 from loadtest.expected import EXPECTED
 from shop.models import Product
 from testing import Run, interleave
-from tests.locked import ROOT
+from tests.code import ROOT
 from tools.site import recording, sources
 from tools.site.orders import ORDERS, outcome, reached
 
