@@ -10,7 +10,7 @@ from typing import Any
 import redis
 from redis.client import Pipeline
 
-from locks.classic.points import point
+from shop.sale.points import point
 
 
 class Commands(redis.Redis):
