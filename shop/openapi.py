@@ -113,6 +113,8 @@ ORDER = object_of(
         "lock": text_of(*STRATEGIES),
         "fence": or_null(NUMBER),
         "stock_seen": STOCK,
+        "product": TEXT,
+        "amount": NUMBER,
         "time": TIME,
     }
 )

@@ -27,7 +27,7 @@ class FastApi(ExampleShop):
         return {"SHOP": str(self.folder / "shop.sqlite3")}
 
     def command(self, port: int) -> list[str]:
-        serve = ["-m", "uvicorn", "fastapi_shop:app", "--log-level", "warning"]
+        serve = ["-m", "uvicorn", "fastapi_shop:app", "--workers", "2", "--log-level", "warning"]
         return [str(self.python), *serve, "--host", "127.0.0.1", "--port", str(port)]
 
 

@@ -103,7 +103,7 @@ def parse(arguments: Sequence[str] | None, description: str | None) -> argparse.
         whole(1, 16),
         "Locust's processes for the buyers; default: 1, without a master",
     )
-    add("repeat", whole(1, 1000), "rounds; default: 1, bench 11")
+    add("repeat", whole(1, 1000), "rounds; default: 1, bench 11; target: at most, 10")
     add("max_waiting", several(whole(0, 10_000)), "several values of SHOP_MAX_WAITING; default: 0")
     add(
         "server",

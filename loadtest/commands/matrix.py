@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from loadtest.commands.judged import judge_closed
 from loadtest.commands.run import Output, Setting, output, require_known, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
 from loadtest.judge.history import Event
@@ -62,6 +63,7 @@ def _two_nodes(setting: Setting, out: Output) -> tuple[Summary, list[Event]]:
             runs.append(
                 rush(buyers, setting, one["name"]) if one["available"] else _not_run(one, setting)
             )
+        judge_closed(stack.shop(), runs)
         buyers.save(out.folder.path, "matrix")
         return out.summary(stack, runs), stack.events()
 

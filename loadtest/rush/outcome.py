@@ -80,6 +80,7 @@ def keep(environment: Environment, result: dict[str, Any]) -> None:
     )
     for what in result.get("not_judged", ()):
         logger.info("not judged: %s", what)
-    if result.get("why"):
-        logger.warning("%s", result["why"])
+    for what in dict.fromkeys([result.get("why"), *result.get("findings", ())]):
+        if what:
+            logger.warning("%s", what)
     environment.process_exit_code = EXIT_CODES[result["verdict"]]

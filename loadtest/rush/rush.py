@@ -23,7 +23,7 @@ from loadtest.target.count import Count, match, scope
 from loadtest.target.target import Target
 
 #: The fields of an answer that are recorded in a buyer's event.
-SAID = ("order", "replayed", "fence", "sold_in", "error")
+SAID = ("order", "replayed", "fence", "sold_in", "stock_seen", "error")
 
 
 @dataclass
@@ -191,6 +191,7 @@ class Rush:
         lost buyers, is `unknown`, unless it had oversold by then."""
         if self.broken is not None:
             raise self.broken
+        self.count.settle(sum(reply.outcome == "sold" for reply in self.replies.values()))
         left, opened = self.count.stock(), self.count.opened
         keys = {f"buyer-{number}": self.key(number) for number in range(self.buyers)}
         found = self.count.orders(keys)

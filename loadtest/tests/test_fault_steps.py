@@ -66,6 +66,11 @@ class Quiet:
     def new_events(self) -> list[Any]:
         return []
 
+    events = new_events
+
+    def keys_on_lock_servers(self) -> set[str]:
+        return set()
+
     def record_fault(self, *_: object) -> None: ...
 
     def set_ttl(self, seconds: float) -> None: ...
