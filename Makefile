@@ -4,9 +4,8 @@
 # make faults every fault made for real, each strategy compared with its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make growth rushes of 200 to 5,000 buyers: seconds, memory, threads, processors
-# make bench  RedisLock beside other locks, and its rush beside the floor
+# make bench  RedisLock beside other locks
 # make load   sustained sales: closed or open model, one hot product or many
-# make http-servers  slow clients and a restart against the nodes' HTTP and other servers
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make test-whole what make test leaves out: whole commands, browsers, clusters
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
@@ -17,11 +16,12 @@
 # make test-fast  the tests that need no server, in seconds
 # make lint   ruff, mypy, import-linter, Django's checks
 # make hooks  the same before each commit of yours
-# make lock   the lock files again, after a change in requirements*.txt; ARGS=--upgrade: the newest
+# make lock   the lock files again, after a change of a range; ARGS=--upgrade: the newest versions
 # make audit  the locked packages against a database of known vulnerabilities
-# make licences  the table of licences in docs/licences.md
-# make sbom   what an installation contains, var/sbom.cdx.json
+# make sbom   what an installation contains, var/sbom.cdx.json, and the table in docs/licences.md
+# make package  sdist and wheel of oversold-locks in var/dist, installed into a clean environment
 # make readme put the table of the latest demo into README.md
+# make site   the static site, var/site: two buyers to step through, every fault, the documents
 # make screenshots  the README's pictures, from real runs in Chromium
 # make clean  remove .venv, .venv-tools, var and results
 #
@@ -31,15 +31,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
+LOCKS := tools/requirements
 ARGS ?=
 
 # Whatever the locale is, files are UTF-8; and `python -m` has to find what is here.
 export PYTHONUTF8 := 1
 unexport PYTHONSAFEPATH
 
-.PHONY: example-shop
-.PHONY: doctor demo matrix faults chaos bench load growth serve workshop http-servers readme screenshots
-.PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom licences install install-dev clean
+.PHONY: example-shop package site
+.PHONY: doctor demo matrix faults chaos bench load growth serve workshop readme screenshots
+.PHONY: test test-fast test-whole test-workshop fuzz lint hooks lock audit sbom install install-dev clean
 
 # With .venv it also starts the servers; without it any Python will do.
 doctor:
@@ -47,7 +48,7 @@ doctor:
 	  exec $(PYTHON) -m servers.doctor
 
 demo: install
-	@exec $(BIN)/python -m loadtest $(ARGS)
+	@exec $(BIN)/python -m loadtest demo $(ARGS)
 
 matrix: install
 	@exec $(BIN)/python -m loadtest matrix $(ARGS)
@@ -59,11 +60,10 @@ chaos: install
 	@exec $(BIN)/python -m loadtest chaos $(ARGS)
 
 growth: install
-	@exec $(BIN)/python -m loadtest growth $(ARGS)
+	@exec $(BIN)/python -m tools.growth $(ARGS)
 
 bench: install-dev
-	@$(BIN)/python -m locks.bench
-	@exec $(BIN)/python -m loadtest bench $(ARGS)
+	@exec $(BIN)/python -m locks.bench
 
 load: install
 	@exec $(BIN)/python -m loadtest load $(ARGS)
@@ -77,14 +77,22 @@ example-shop: install
 workshop: install
 	@exec $(BIN)/python -m workshop $(ARGS)
 
-http-servers: install
-	@exec $(BIN)/python -m loadtest.commands.http_servers $(ARGS)
-
 readme: install
-	@$(BIN)/python -m loadtest.commands.readme
+	@$(BIN)/python -m tools.readme
+
+package: $(TOOLS)/.installed
+	@rm -rf var/dist var/clean
+	@$(TOOLS)/bin/python -m build --outdir var/dist .
+	@$(PYTHON) -m venv var/clean
+	@var/clean/bin/python -m pip install --quiet --disable-pip-version-check var/dist/*.whl
+	@cd var/dist && ../clean/bin/python -c "from oversold_locks import RedisLock, AsyncRedisLock"
+	@echo "var/dist:"; ls var/dist
+
+site: install $(TOOLS)/.installed
+	@exec $(BIN)/python -m tools.site $(ARGS)
 
 screenshots: install-dev
-	@exec $(BIN)/python -m loadtest.commands.screenshots
+	@exec $(BIN)/python -m tools.screenshots
 
 test: install-dev
 	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -97,12 +105,12 @@ test-workshop: install-dev
 	  workshop/tests/packs.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
-FAST = tests $(addprefix loadtest/tests/test_,$(addsuffix .py,\
-  compose contrast database_proofs export fault_choice fault_proofs fault_steps faults_command \
-  gathering growth history html_report judge_by_chance load_command load_conductor \
+FAST = tests tools/tests $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
+  compose database_proofs export fault_choice fault_proofs fault_steps faults_command \
+  history html_report judge_by_chance load_command load_conductor \
   load_figures load_judging lock_rules many_rows measure neutered_faults open_answers \
   open_model planted promises report rules rush target target_asking target_wrong terminal \
-  timeline verdict worker_messages))
+  timeline verdict)))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)
@@ -121,20 +129,42 @@ lint: install-dev
 hooks: install-dev $(TOOLS)/.installed
 	@$(TOOLS)/bin/pre-commit install
 
+# One version of every package with the hashes of all its files, for every Python and system below.
+# The suite's lock comes first and bounds the shop's: what is deployed is what was tested.
+PYTHONS := 3.11 3.12 3.13
+SYSTEMS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin x86_64-apple-darwin
+UV = $(TOOLS)/bin/uv --no-config pip
+COMPILE = $(UV) compile --quiet --universal --python-version $(firstword $(PYTHONS)) \
+  --generate-hashes --no-annotate --custom-compile-command "make lock" $(ARGS)
+
 lock: $(TOOLS)/.installed
-	@exec $(TOOLS)/bin/python -m tools.lock $(ARGS)
+	@$(COMPILE) $(LOCKS)/dev.txt -o $(LOCKS)/dev.lock
+	@$(COMPILE) requirements.txt -c $(LOCKS)/dev.lock -o $(LOCKS)/shop.lock
+	@$(COMPILE) $(LOCKS)/tools.txt -o $(LOCKS)/tools.lock
+	@for lock in dev tools; do for python in $(PYTHONS); do for system in $(SYSTEMS); do \
+	  $(UV) install --quiet --dry-run --no-build --require-hashes --target var/nowhere \
+	    --python-version $$python --python-platform $$system -r $(LOCKS)/$$lock.lock || \
+	  { echo "$$lock.lock: no wheel for Python $$python on $$system: give the package a marker, as" \
+	    "gevent has one in requirements.txt"; exit 1; }; \
+	done; done; done
 
+# Where the database cannot be reached nothing is audited, and CI asks for it: AUDIT_REQUIRED=1.
 audit: $(TOOLS)/.installed
-	@exec $(TOOLS)/bin/python -m tools.audit $(ARGS)
-
-licences: install-dev
-	@exec $(BIN)/python -m tools.licences
+	@if [ "$$AUDIT_REQUIRED" = 1 ] || $(TOOLS)/bin/python -c 'import urllib.request as web; \
+	  web.urlopen("https://api.osv.dev/v1/vulns/PYSEC-2021-98", timeout=15)' 2>/dev/null; \
+	then exec $(TOOLS)/bin/pip-audit --vulnerability-service osv --disable-pip --require-hashes \
+	  --progress-spinner off -r $(LOCKS)/dev.lock -r $(LOCKS)/tools.lock $(ARGS); \
+	else echo "NOT AUDITED: the vulnerability database is not reachable" >&2; fi
 
 sbom: $(TOOLS)/.installed
-	@exec $(TOOLS)/bin/python -m tools.sbom $(ARGS)
+	@$(PYTHON) -m venv --clear --without-pip var/sbom
+	@$(UV) install --quiet --require-hashes --python var/sbom/bin/python -r $(LOCKS)/shop.lock
+	@$(TOOLS)/bin/cyclonedx-py environment var/sbom/bin/python --pyproject pyproject.toml \
+	  --output-reproducible --spec-version 1.6 -o var/sbom.cdx.json
+	@$(TOOLS)/bin/python -m tools.bill
 
 # From the locks: what you run is what CI ran, file by file, and no release of today breaks it.
-# requirements*.txt are the ranges that the locks are made from.
+# requirements.txt and $(LOCKS)/*.txt are the ranges that the locks are made from.
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
 
@@ -149,19 +179,19 @@ $(VENV)/bin/python $(TOOLS)/bin/python:
 	@$(PYTHON) -m venv $(@:/bin/python=) || \
 	  { rm -rf $(@:/bin/python=); echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 
-$(VENV)/.installed: requirements.lock | $(BIN)/python
-	@echo "installing requirements.lock into $(VENV)"
-	@$(BIN)/python $(PIP_INSTALL) -r requirements.lock || $(NOT_INSTALLED)
+$(VENV)/.installed: $(LOCKS)/shop.lock | $(BIN)/python
+	@echo "installing $(LOCKS)/shop.lock into $(VENV)"
+	@$(BIN)/python $(PIP_INSTALL) -r $(LOCKS)/shop.lock || $(NOT_INSTALLED)
 	@touch $@
 
-$(VENV)/.installed-dev: requirements-dev.lock requirements.lock | $(BIN)/python
-	@echo "installing requirements-dev.lock into $(VENV)"
-	@$(BIN)/python $(PIP_INSTALL) -r requirements-dev.lock || $(NOT_INSTALLED)
+$(VENV)/.installed-dev: $(LOCKS)/dev.lock $(LOCKS)/shop.lock | $(BIN)/python
+	@echo "installing $(LOCKS)/dev.lock into $(VENV)"
+	@$(BIN)/python $(PIP_INSTALL) -r $(LOCKS)/dev.lock || $(NOT_INSTALLED)
 	@touch $(VENV)/.installed $@
 
-$(TOOLS)/.installed: requirements-tools.lock | $(TOOLS)/bin/python
-	@echo "installing requirements-tools.lock into $(TOOLS)"
-	@$(TOOLS)/bin/python $(PIP_INSTALL) -r requirements-tools.lock || $(NOT_INSTALLED)
+$(TOOLS)/.installed: $(LOCKS)/tools.lock | $(TOOLS)/bin/python
+	@echo "installing $(LOCKS)/tools.lock into $(TOOLS)"
+	@$(TOOLS)/bin/python $(PIP_INSTALL) -r $(LOCKS)/tools.lock || $(NOT_INSTALLED)
 	@touch $@
 
 clean:

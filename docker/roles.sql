@@ -7,7 +7,7 @@
 CREATE ROLE oversold_migrate LOGIN PASSWORD :'migrate_password';
 CREATE ROLE oversold_app LOGIN PASSWORD :'app_password';
 
--- The shop's own timeouts, also where a pooler drops what the shop asks for (shop/postgres.py).
+-- The shop's own timeouts, also where a pooler drops what the shop asks for (shop/ops/postgres.py).
 ALTER ROLE oversold_app SET idle_in_transaction_session_timeout = 6000;
 ALTER ROLE oversold_app SET lock_timeout = 7000;
 ALTER ROLE oversold_app SET statement_timeout = 8000;

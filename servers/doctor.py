@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Callable, Iterator, NamedTuple  # noqa: UP035  (an old Python has to read this)
 
 ROOT = Path(__file__).resolve().parent.parent
+LOCK = "tools/requirements/shop.lock"
 OLDEST, NEWEST = (3, 11), (3, 13)
 #: What .venv, the data of PostgreSQL and some results take.
 MB = 1024 * 1024
@@ -117,26 +118,24 @@ def python_itself() -> Iterator[Finding]:
     if sys.prefix == sys.base_prefix:
         there = all(importlib.util.find_spec(name) for name in ("venv", "ensurepip"))
         todo = "" if there else "install Python's venv module: apt-get install python3-venv"
-        yield Finding("venv", "there" if there else "not there", todo)
+        yield Finding("module venv", "there" if there else "not there", todo)
 
 
 def installed() -> Iterator[Finding]:
     """Whether what the lock file names is installed."""
     try:
-        pins = dict(PIN.findall((ROOT / "requirements.lock").read_text(encoding="utf-8")))
+        pins = dict(PIN.findall((ROOT / LOCK).read_text(encoding="utf-8")))
     except OSError:
-        yield Finding(
-            "packages", "requirements.lock is missing", "take a whole copy of the project"
-        )
+        yield Finding("packages", f"{LOCK} is missing", "take a whole copy of the project")
         return
     lacking = [name for name, version in pins.items() if _version(name) != version]
     if sys.prefix == sys.base_prefix:
-        yield Finding("packages", "not installed yet: there is no .venv", "make install")
+        yield Finding("packages", "nothing is installed yet", "make install")
     elif lacking:
         says = f"{len(lacking)} of {len(pins)} are missing or of another version: {lacking[0]} ..."
         yield Finding("packages", says, "make clean, then make install")
     else:
-        yield Finding("packages", f"all {len(pins)} of requirements.lock")
+        yield Finding("packages", f"all {len(pins)} of {LOCK}")
 
 
 def _version(name: str) -> str | None:

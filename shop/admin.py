@@ -8,8 +8,8 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from shop import reports
 from shop.models import Product, PurchaseHistory, Sale
+from shop.sale import reports
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]

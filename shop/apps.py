@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
-from django.contrib.admin.apps import AdminConfig
 
 
 class ShopConfig(AppConfig):
@@ -9,15 +8,13 @@ class ShopConfig(AppConfig):
     verbose_name = "Shop"
 
     def ready(self) -> None:
-        from shop import checks, checks_production, logs  # noqa: F401  (registers checks)
+        from shop import checks, promised, settled, strategies  # noqa: F401  (registers)
         from shop.demo import hooks, mine
+        from shop.ops import checks as of_servers  # noqa: F401
+        from shop.ops import checks_production, health, logs  # noqa: F401
 
         logs.install()
+        if promised.in_use():
+            health.backlog = settled.backlog
         hooks.install()
         mine.install()
-
-
-class ShopAdminConfig(AdminConfig):
-    """Django's admin, with the shop's login."""
-
-    default_site = "shop.admin_login.ShopAdminSite"

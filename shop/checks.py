@@ -1,4 +1,7 @@
-"""System checks: what makes a shop oversell or lose its locks, seen before it opens."""
+"""System checks of a sale: its lock, its timeouts, its waiting room, seen before the shop opens.
+
+Those of the servers and of production are in shop/ops.
+"""
 
 from __future__ import annotations
 
@@ -6,91 +9,8 @@ import os
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import ERROR, CheckMessage, Error, Tags, Warning, register
+from django.core.checks import ERROR, CheckMessage, Error, Warning, register
 from django.core.exceptions import ImproperlyConfigured
-from redis.connection import parse_url
-from redis.exceptions import RedisError
-
-CACHE_ALIASES = ("default", "locks")
-
-
-@register(Tags.database)
-def check_database(**kwargs: Any) -> list[CheckMessage]:
-    engine = settings.DATABASES["default"].get("ENGINE", "")
-    if engine == "django.db.backends.postgresql":
-        return []
-    return [
-        Error(
-            f"The database is {engine or 'not set'}, not PostgreSQL.",
-            hint="Set DATABASE_URL=postgresql://..., or run through manage.py, which brings one.",
-            id="shop.E001",
-        )
-    ]
-
-
-@register()
-def check_atomic_requests(**kwargs: Any) -> list[CheckMessage]:
-    if not settings.DATABASES["default"].get("ATOMIC_REQUESTS"):
-        return []
-    return [
-        Error(
-            "ATOMIC_REQUESTS opens the transaction before the lock and commits after it.",
-            hint="Remove it: every strategy opens its own transaction inside its lock.",
-            id="shop.E002",
-        )
-    ]
-
-
-@register()
-def check_locks_database(**kwargs: Any) -> list[CheckMessage]:
-    try:
-        places = {alias: _place(settings.CACHES[alias]["LOCATION"]) for alias in CACHE_ALIASES}
-    except ValueError as error:
-        return [
-            Error(
-                f"REDIS_URL or REDIS_LOCKS_URL cannot be read: {error}.",
-                hint="Use redis://host:6379/0, rediss://... or unix:///path/to/socket?db=0.",
-                id="shop.E005",
-            )
-        ]
-    if places["locks"] != places["default"]:
-        return []
-    return [
-        Error(
-            "The cache aliases `default` and `locks` are one Redis database: cache.clear() would "
-            "drop every lock, and with one URL both would share one connection pool.",
-            hint="Give REDIS_LOCKS_URL another database number or server.",
-            id="shop.E003",
-        )
-    ]
-
-
-def _place(url: str) -> tuple[Any, ...]:
-    """Which database of which server a URL means, however it is spelled."""
-    given: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
-    server = given.get("path") or (given.get("host", "localhost"), given.get("port", 6379))
-    return server, given.get("db", 0)
-
-
-@register(deploy=True)
-def check_eviction(**kwargs: Any) -> list[CheckMessage]:
-    """Asks the locks' Redis; `check_stack` reports one that does not answer."""
-    from shop.redis import locks_client  # models: not before the apps are ready
-
-    try:
-        policy = locks_client().info("memory")["maxmemory_policy"]
-    except (RedisError, OSError, KeyError):
-        return []
-    if policy == "noeviction":
-        return []
-    return [
-        Warning(
-            f"The locks' Redis has maxmemory-policy {policy}: short of memory it drops locks that "
-            "are held.",
-            hint="Set maxmemory-policy noeviction there, and keep caches on another server.",
-            id="shop.W003",
-        )
-    ]
 
 
 @register()
@@ -160,26 +80,27 @@ def check_timeouts(**kwargs: Any) -> list[CheckMessage]:
 
 @register()
 def check_waiting_room(**kwargs: Any) -> list[CheckMessage]:
-    most, threads = settings.SHOP_MAX_WAITING, settings.WEB_THREADS
-    if most < 0:
-        return [
-            Error(
-                f"SHOP_MAX_WAITING is {most}: every purchase would be refused.",
-                hint="Give a number of buyers, 0 for no limit.",
-                id="shop.E020",
-            )
-        ]
+    found: list[CheckMessage] = [
+        Error(
+            f"{name} is {getattr(settings, name)}: every purchase would be refused.",
+            hint="Give a number of buyers, 0 for no limit.",
+            id="shop.E020",
+        )
+        for name in ("SHOP_MAX_PURCHASES", "SHOP_MAX_WAITING")
+        if getattr(settings, name) < 0
+    ]
+    most, threads = settings.SHOP_MAX_PURCHASES, settings.WEB_THREADS
     waits_in_threads = os.environ.get("WEB_SERVER", "") != "asgi"
-    if most and most + 1 >= threads and waits_in_threads:
-        return [
+    if most > threads - settings.SPARE_THREADS and waits_in_threads:
+        found.append(
             Warning(
-                f"SHOP_MAX_WAITING is {most}, a process sells with {threads} threads: nobody would "
-                "be refused, for buyers beyond that wait in the process's own queue.",
-                hint="Keep SHOP_MAX_WAITING + 1 < WEB_THREADS.",
+                f"SHOP_MAX_PURCHASES is {most} and a process has {threads} threads: pages and "
+                "health checks would wait behind purchases.",
+                hint=f"Keep it at least {settings.SPARE_THREADS} below WEB_THREADS.",
                 id="shop.W020",
             )
-        ]
-    return []
+        )
+    return found
 
 
 @register()

@@ -1,7 +1,8 @@
 """How a node runs: gunicorn -c python:shop.gunicorn_conf
 
-WEB_WORKERS x WEB_THREADS is the most purchases that a node has in flight, so it is the width of
-the race; both are shown with every result. All other requests have threads of their own (shop/web).
+gunicorn's own workers. `gthread`: WEB_WORKERS x WEB_THREADS is the most requests that a node
+answers at a time, so it is the width of the race. `asgi`: an event loop in which a purchase waits
+for its lock without a thread (shop/asgi.py).
 """
 
 from __future__ import annotations
@@ -9,22 +10,21 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import environ
 
-from shop.observability import processes
-from shop.observability.logs import gunicorn_config
+from shop.ops import processes
+from shop.ops.logs import gunicorn_config
 
 environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the settings do
 
 #: Open files beside the clients' connections: for each thread those to Redis, PostgreSQL or
 #: ZooKeeper, and what Python itself has open.
 FILES_PER_THREAD, OTHER_FILES = 3, 100
-#: Each may hold some 100 KB: 32 of headers, 64 of a body.
-MOST_CONNECTIONS = 2000
 #: The greater part of what a worker imports. No code of the shop: SIGHUP brings new code, but no
 #: new libraries.
 LIBRARIES = (
@@ -34,6 +34,9 @@ LIBRARIES = (
     "psycopg_pool",
     "redis.sentinel",
 )
+#: Seconds for which a thread keeps the interpreter lock where an event loop wants it. After each of
+#: its statements a section under a lock would wait for Python's own 5 ms.
+SWITCH = 0.0005
 
 
 def raise_open_files() -> int:
@@ -51,30 +54,22 @@ def raise_open_files() -> int:
             except (OSError, ValueError):
                 continue
             return wanted
-    return MOST_CONNECTIONS * 10 if soft == resource.RLIM_INFINITY else soft
+    return 65_536 if soft == resource.RLIM_INFINITY else soft
 
 
-#: What serves: threads that wait (gthread), or an event loop that waits without them (asgi).
-SERVERS = {
-    "gthread": ("shop.web.worker.WaitressWorker", "shop.wsgi"),
-    "asgi": ("shop.web.asgi_worker.AsgiWorker", "shop.asgi"),
-}
+#: gunicorn's worker classes, and the application that each serves.
+SERVERS = {"gthread": "shop.wsgi", "asgi": "shop.asgi"}
 
-
-def served_by(name: str) -> tuple[str, str]:
-    """gunicorn's worker class and the application. Raises ValueError for an unknown server."""
-    if name not in SERVERS:
-        raise ValueError(f"WEB_SERVER is {name!r}: use one of {', '.join(SERVERS)}")
-    return SERVERS[name]
-
-
-web_server = os.environ.get("WEB_SERVER", "") or "gthread"
-worker_class, wsgi_app = served_by(web_server)
+worker_class = os.environ.get("WEB_SERVER", "") or "gthread"
+if worker_class not in SERVERS:
+    raise ValueError(f"WEB_SERVER is {worker_class!r}: use one of {', '.join(SERVERS)}")
+wsgi_app = SERVERS[worker_class]
 workers = int(os.environ.get("WEB_WORKERS", "2"))
-threads = int(os.environ.get("WEB_THREADS", "100"))
-_files = max(threads, raise_open_files() - threads * FILES_PER_THREAD - OTHER_FILES)
-# per process; at the limit the connection that was idle longest makes room
-worker_connections = _files if web_server == "asgi" else min(MOST_CONNECTIONS, _files)
+threads = int(os.environ.get("WEB_THREADS", "100")) if worker_class == "gthread" else 1
+# of each process; more than threads, or no connection could be kept
+worker_connections = max(threads + 1, raise_open_files() - threads * FILES_PER_THREAD - OTHER_FILES)
+forwarded_allow_ips = ""  # SHOP_BEHIND_PROXY says whether to believe a proxy's headers
+asgi_loop = "asyncio"
 asgi_lifespan = "off"
 asgi_disconnect_grace_period = 0  # a client that is gone waits for nothing
 keepalive = 75  # a buyer's warm connection must outlast the wait at the barrier
@@ -125,11 +120,16 @@ def post_worker_init(worker: Any) -> None:
     """Open the database pool now: the first buyers should race, not connect."""
     from django.db import connection
 
+    from shop.ops import health
+
     loaded()
+    health.is_stopping = lambda: not worker.alive
+    if worker_class == "asgi":
+        sys.setswitchinterval(SWITCH)
     pool = getattr(connection, "pool", None)
     if pool is not None:
         pool.open()
         if processes.wanted():
-            from shop.observability.pool import watch
+            from shop.ops.pool import watch
 
             watch()

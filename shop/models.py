@@ -1,6 +1,6 @@
 """A1's two tables, product and purchase_history, and the sale that ties orders to a stock.
 
-Two more keep the units of a sale beside the product's row: shop/shelves.py."""
+Two more keep the units of a sale beside the product's row: shop/sale/shelves.py."""
 
 from __future__ import annotations
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
+import redis
 from django.conf import settings
 
 from locks.scripts import script
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+
+logger = logging.getLogger("shop.promises")
 
 #: The strategy that sells like this.
 LOCK = "reserve"
@@ -97,6 +101,19 @@ def promised(sale: int) -> tuple[int | None, list[Promise]]:
 def unsettled(sale: int) -> int:
     """How many promises of a sale are not settled. Raises redis.RedisError."""
     return len(_promised(sale)[1])
+
+
+def close_sale(sale: int) -> None:
+    """Promise nothing more of this sale. Call it while its product's row is locked: nobody begins
+    it again before the transaction has ended. Raises redis.RedisError, but in a demo."""
+    if not in_use():
+        return
+    try:
+        locks_client().delete(count_key(sale))
+    except redis.RedisError as error:
+        if not settings.SHOP_DEMO:
+            raise
+        logger.warning("Redis may still sell sale %s: %s", sale, error)
 
 
 def _promised(sale: int) -> tuple[int | None, list[list[bytes]]]:

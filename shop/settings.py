@@ -16,10 +16,10 @@ from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from shop.environment import next_database, parse_rate, with_login
-from shop.observability.logs import logging_config
-from shop.postgres import TIMEOUTS_MS, database
-from shop.sentinels import parse_sentinels, through_sentinels
+from shop.ops.environment import next_database, parse_rate, with_login
+from shop.ops.logs import logging_config
+from shop.ops.postgres import TIMEOUTS_MS, database
+from shop.ops.sentinels import parse_sentinels, through_sentinels
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -55,10 +55,8 @@ SHOP_DEMO_STEP_TIMEOUT: float = env.float("SHOP_DEMO_STEP_TIMEOUT", default=60.0
 SHOP_DEMO_LESSONS: str = env.str("SHOP_DEMO_LESSONS", default="")
 #: For a demo: seconds by which this node's clock is ahead.
 SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
-#: For a demo: where Locust's web UI listens; the page starts its rushes there (make serve sets it).
-LOCUST_URL: str = env.str("LOCUST_URL", default="").rstrip("/")
-#: What that Locust asks of whoever starts a rush: its own LOCUST_TOKEN.
-LOCUST_TOKEN: str = env.str("LOCUST_TOKEN", default="").strip()
+#: For a demo: the folder where the page asks for rushes, and make serve runs them.
+SHOP_RUSH_FOLDER: str = env.str("SHOP_RUSH_FOLDER", default="")
 #: Bearer token of POST /restock and of every order's buyer and key; empty closes both.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
 #: The strategy that sells where SHOP_DEMO is off; a sound one. In a demo each buyer names one.
@@ -72,8 +70,18 @@ SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
 SHOP_LOCK_MAX_HOLD: float = env.float("SHOP_LOCK_MAX_HOLD", default=max(10.0, SHOP_LOCK_TTL))
 #: Seconds that a buyer queues for a lock before the answer is `busy`.
 SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
-#: Purchases of one product that may wait in a process beside the one that sells; more are answered
-#: 429 at once. 0: no bound but WEB_THREADS, whose others wait in the process's queue.
+#: Threads of a process (shop/gunicorn_conf.py); of an asgi node those of its purchases that wait in
+#: a thread. Of a process of threads some are kept free of purchases, for pages and health checks.
+WEB_THREADS: int = env.int("WEB_THREADS", default=100)
+SPARE_THREADS = 8
+#: Purchases that may be under way in a process; more are answered 429 at once. 0: no bound.
+SHOP_MAX_PURCHASES: int = env.int(
+    "SHOP_MAX_PURCHASES",
+    default=0
+    if SHOP_DEMO or env.str("WEB_SERVER", default="") == "asgi"
+    else max(1, WEB_THREADS - SPARE_THREADS),
+)
+#: Of them, those of one product that may wait beside the one that sells. 0: no bound.
 SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
 #: For the strategy `reserve`: promises that may be unsettled before buyers are answered `busy`;
 #: seconds that the oldest may be; seconds after which a consumer takes over what another one has
@@ -90,10 +98,6 @@ SHOP_LUA = Path(__file__).resolve().parent / "lua"
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
 #: At most (attempts, in seconds) per address; None lets everybody in.
 BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
-#: At most (failed logins, in seconds) to the admin per address; it cannot be switched off.
-ADMIN_LOGIN_LIMIT: tuple[int, float] = parse_rate(
-    env.str("ADMIN_LOGIN_LIMIT", default=""), "ADMIN_LOGIN_LIMIT"
-) or (5, 300.0)
 
 # --- Django -------------------------------------------------------------------------------------
 
@@ -103,7 +107,7 @@ SECRET_KEY: str = env.str("SECRET_KEY", default="") or get_random_secret_key()
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
-#: True where the shop is served over HTTPS alone. Health checks are exempt (shop.middleware).
+#: True where the shop is served over HTTPS alone. Health checks are exempt (shop.ops.health).
 HTTPS: bool = env.bool("HTTPS", default=False)
 SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
@@ -128,7 +132,7 @@ CSRF_FAILURE_VIEW = "shop.views.without_csrf_token"
 ROOT_URLCONF = "shop.urls"
 WSGI_APPLICATION = "shop.wsgi.application"
 INSTALLED_APPS = [
-    "shop.apps.ShopAdminConfig",
+    "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -138,11 +142,11 @@ INSTALLED_APPS = [
     "shop.demo",  # its templates and static files
 ]
 MIDDLEWARE = [
-    "shop.security_headers.SecurityHeadersMiddleware",
-    "shop.observability.middleware.ObserveMiddleware",
+    "shop.ops.headers.SecurityHeadersMiddleware",
+    "shop.ops.observe.ObserveMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "shop.middleware.HealthMiddleware",  # before the Host header is looked at
-    "shop.foreign.ForeignPageMiddleware",
+    "shop.ops.health.HealthMiddleware",  # before the Host header is looked at
+    "shop.api.cross_site.CrossSiteMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -177,9 +181,6 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 #: A purchase is a few hundred bytes; more is refused before it is read.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
-
-#: Of a process: the most purchases in flight that wait in a thread (shop/gunicorn_conf.py).
-WEB_THREADS: int = env.int("WEB_THREADS", default=100)
 
 # --- PostgreSQL ---------------------------------------------------------------------------------
 

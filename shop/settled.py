@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import redis
 
+from shop.ops.redis import locks_client
 from shop.promised import STREAM, books_key, in_use, unsettled
-from shop.redis import locks_client
 
 logger = logging.getLogger("shop.settled")
 

@@ -8,21 +8,14 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from shop import health, openapi, reports, stock
-from shop.api import (
-    address_of,
-    endpoint,
-    has_token,
-    parse_attempt,
-    parse_buyers,
-    parse_page,
-    parse_product,
-    parse_restock,
-    require_token,
-)
-from shop.checkout import check_out
-from shop.connections import beside_the_pool
-from shop.purchase import Attempt, Receipt
+from shop.api.answers import endpoint, has_token, require_token
+from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_product, parse_restock
+from shop.ops import health
+from shop.ops.connections import beside_the_pool
+from shop.ops.throttle import address_of
+from shop.sale import reports, stock
+from shop.sale.checkout import check_out
+from shop.sale.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
 
 
@@ -106,15 +99,10 @@ def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
     return JsonResponse({"sale": sale_id, "orders": shown, "next": following})
 
 
-@endpoint("GET")
+@endpoint("GET", shown=True)
 def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
     with beside_the_pool():
         return JsonResponse({"sale": sale_id, "curve": reports.sale_curve(sale_id)})
-
-
-@endpoint("GET")
-def openapi_json(request: HttpRequest) -> HttpResponse:
-    return JsonResponse(openapi.description())
 
 
 @endpoint("GET")
@@ -127,7 +115,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 def readyz(request: HttpRequest) -> HttpResponse:
     """Ready: everything that a sale needs answers, and this node is not about to stop. What the
     servers are, and what they say where they fail, is for a demo and for whoever has the token."""
-    if request.META.get("shop.stopping"):
+    if health.is_stopping():
         return JsonResponse({"status": "stopping"}, status=503)
     parts = health.recent()
     ready = all(part.ok for part in parts)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.locked import ROOT
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def the_file(package: str, name: str) -> Path:

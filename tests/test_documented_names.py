@@ -17,7 +17,7 @@ from django.core.management import find_commands
 from loadtest.commands.arguments import COMMANDS, parse
 from loadtest.expected import EXPECTED
 from loadtest.tests.checkout import files
-from tests.locked import ROOT
+from tests.code import ROOT
 
 FILES = files(ROOT)
 #: Without those that speak of other code: earlier versions, generated cells, a library.
@@ -128,7 +128,7 @@ def variables() -> set[str]:
     names = [
         name
         for name in FILES
-        if not name.endswith((".md", ".png", ".lock")) and "tests/" not in name
+        if not name.endswith((".md", ".png", ".lock", ".gz")) and "tests/" not in name
     ]
     found = (re.findall(r"\b[A-Z]+_[A-Z_]+\b", (ROOT / name).read_text()) for name in names)
     return {word for words in found for word in words}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from tests.code import calls, constant, the_file
-from tests.locked import ROOT
+from tests.code import ROOT, calls, constant, the_file
 
 PAGE = (ROOT / "docs/verdicts.md").read_text()
 VERDICTS, FINDINGS = PAGE.split("## Findings")

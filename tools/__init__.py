@@ -1,6 +1,3 @@
-"""What looks after the repository itself: its lock files, their audit, its bill of materials.
-
-Runs in .venv-tools, by make. The shop and the tests need nothing that is installed there.
-"""
+"""A maintainer's tools: none is needed to run the shop or its load test."""
 
 from __future__ import annotations

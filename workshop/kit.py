@@ -17,11 +17,11 @@ from locks.classic.token import TokenLock
 from locks.lease import Release
 from locks.lock import Lock
 from shop.errors import Busy, Lost, SoldOut
-from shop.locked import held, redis_lock, sell_under
 from shop.models import Product
-from shop.probe import point
-from shop.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+from shop.sale.locked import held, redis_lock, sell_under
+from shop.sale.points import point
+from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
 from workshop.commands import Commands
 
 __all__ = [

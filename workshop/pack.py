@@ -1,7 +1,7 @@
 """Everything for a room without internet, in one folder: `python -m workshop pack [FOLDER]`.
 
-It has this checkout and the wheels of requirements.lock, for this system and this Python: pack once
-on each kind of laptop that will come.
+It has this checkout and the wheels of its lock, for this system and this Python: pack once on each
+kind of laptop that will come.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ LEFT_OUT = shutil.ignore_patterns(
         "var",
         "results",
         "mine",
+        "mine-*",
         ".env",
         "__pycache__",
         "*_cache",
@@ -55,7 +56,7 @@ def pack(folder: Path) -> str:
         [
             *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
             *("--require-hashes", "--only-binary=:all:", "--dest", str(wheels)),
-            *("--requirement", str(ROOT / "requirements.lock")),
+            *("--requirement", str(ROOT / "tools/requirements/shop.lock")),
         ],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,

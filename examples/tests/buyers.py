@@ -14,7 +14,7 @@ from urllib.parse import quote
 from django.db import connection
 
 from examples.models import Order
-from shop.probe import point
+from shop.sale.points import point
 
 ROOT = Path(__file__).resolve().parents[2]
 

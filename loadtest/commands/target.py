@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,13 @@ from typing import cast
 
 from rich.console import Console
 
-from loadtest.commands.headless import NoResult, NotSold, headless
-from loadtest.commands.run import Output, output
+from loadtest.commands.output import Output, output
 from loadtest.judge import history
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
-from loadtest.rush.locust_process import BUYERS, SPAWN_RATE
-from loadtest.stack.stack import StackError, inherited
-from loadtest.target.hosts import FLAG, require_permission
+from loadtest.rush.buyers import BUYERS, Buyers, NotSold
+from loadtest.target.hosts import require_permission
 from loadtest.target.loading import load
 from servers.loopback import ask_loopback_directly
 
@@ -75,10 +72,14 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
     name = load(chosen.file, chosen.host).name
     if warning := require_permission(chosen.host, chosen.allowed, buyers=chosen.buyers):
         console.print(warning, style="yellow", highlight=False, soft_wrap=True)
-    with output(console, verbose=verbose) as out:
+    with output(console, verbose=verbose) as out, Buyers(out.folder.log) as crowd:
         runs: list[Run] = []
-        while len(runs) < chosen.repeat and (not runs or runs[-1]["verdict"] == "exact"):
-            runs.append(_rush(chosen, name, len(runs) + 1, out))
+        try:
+            while len(runs) < chosen.repeat and (not runs or runs[-1]["verdict"] == "exact"):
+                runs.append(_rush(crowd, chosen, name, len(runs) + 1, out))
+        except NotSold:
+            Path(out.folder.log.name).unlink()
+            raise
         summary = _summary(chosen, runs, out)
         events = history.read([out.folder.path / BUYERS])
         (out.folder.path / BUYERS).unlink()
@@ -109,25 +110,19 @@ def found(runs: Sequence[Run]) -> str:
     )
 
 
-def _rush(chosen: Chosen, name: str, number: int, out: Output) -> Run:
+def _rush(crowd: Buyers, chosen: Chosen, name: str, number: int, out: Output) -> Run:
     """One rush, with the stock that its number has. Raises StackError."""
     stock = max(1, chosen.stock // CONTENTION[(number - 1) % len(CONTENTION)])
     out.progress(f"{number}/{chosen.repeat}  {chosen.buyers} buyers, {stock} units: {name}")
-    sizes: dict[str, float] = {"-u": chosen.buyers, "-r": SPAWN_RATE, "--stock": stock}
-    sizes["--deadline"] = chosen.deadline
-    command = [
-        *(sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py", "--only-summary"),
-        *("--target", str(chosen.file), "--host", chosen.host, FLAG, chosen.allowed),
-        *(str(part) for pair in sizes.items() for part in pair),
-        *("--history", str(out.folder.path / BUYERS)),
-    ]
-    try:
-        environment = {**inherited(), "PYTHONUTF8": "1"}
-        run = headless(command, environment=environment, log=Path(out.folder.log.name))
-    except NoResult as error:
-        if isinstance(error, NotSold):
-            Path(out.folder.log.name).unlink()
-        raise StackError(str(error)) from error
+    run = crowd.rush(
+        [chosen.host],
+        target=str(chosen.file),
+        i_may_load=chosen.allowed,
+        buyers=chosen.buyers,
+        stock=stock,
+        deadline=chosen.deadline,
+        history=str(out.folder.path / BUYERS),
+    )
     judged = _judged(chosen, run, number)
     for_units = f"{chosen.buyers} buyers for {stock} units"
     exact = judged["verdict"] == "exact"

@@ -15,7 +15,7 @@ from loadtest.faults.trial import Trial, measured_ttl
 from loadtest.stack.client import Strategy
 
 #: Seconds after which the shop's client gives up on a silent PostgreSQL: REPLY_TIMEOUT of
-#: shop/postgres.py. Until then a watchdog renews for a holder that only waits.
+#: shop/ops/postgres.py. Until then a watchdog renews for a holder that only waits.
 REPLY_TIMEOUT = 9.0
 #: Seconds for which RedisLock renews here; less than REPLY_TIMEOUT, so that its effect shows.
 MAX_HOLD = 2.0

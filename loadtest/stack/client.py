@@ -15,7 +15,7 @@ SETTLE_TIMEOUT = 15.0
 
 
 class Strategy(TypedDict):
-    """A strategy as GET /strategies has it. shop/strategy.py says what each field means.
+    """A strategy as GET /strategies has it. shop/sale/strategy.py says what each field means.
 
     verdicts  what is expected of it under each fault, where that is not in loadtest/expected.py
     """

@@ -11,6 +11,7 @@ PLAIN = {
     "ALLOWED_HOSTS": "localhost,127.0.0.1",
     "SHOP_BEHIND_PROXY": "0",
     "BUY_RATE_LIMIT": "",
+    "SHOP_MAX_PURCHASES": "0",
     "SHOP_MAX_WAITING": "0",
     "GUNICORN_CMD_ARGS": "",
     "PYTHONUTF8": "1",

@@ -16,7 +16,7 @@ def test_production_is_no_demo_and_has_no_locust() -> None:
         given = PRODUCTION[name]["environment"]
         assert given["SHOP_DEMO"] == "0"
         assert defaults(given["SHOP_LOCK"]) == "redis"
-        assert given["LOCUST_URL"] == given["REDLOCK_URLS"] == given["ZOOKEEPER_HOSTS"] == ""
+        assert given["REDLOCK_URLS"] == given["ZOOKEEPER_HOSTS"] == ""
         assert given["ALLOWED_HOSTS"].startswith("${SHOP_HOSTS:?"), "nobody starts it without"
 
 

@@ -22,7 +22,7 @@ from servers.tests.proxied import eventually
 
 #: Their watchdogs renew for a holder that only waits: nothing but the database's client ends it.
 RENEWED = ["redis", "token-watchdog", "reentrant", "fence-at-write"]
-#: Seconds: REPLY_TIMEOUT of shop/postgres.py, which docs/running.md states as the bound ...
+#: Seconds: REPLY_TIMEOUT of shop/ops/postgres.py, which docs/running.md states as the bound ...
 BOUND = 9.0
 #: ... and for two slow cores.
 SLACK = 4.0

@@ -11,7 +11,7 @@ SELLS = "        return strategy.buy(attempt)\n"
 #: Under `token` a third of the buyers are sent away at once, under `redis` nobody takes the lock
 #: (the row's own makes it right), and under `none` a node writes lines that are none.
 PLANTS = {
-    "shop/checkout.py": (
+    "shop/sale/checkout.py": (
         SELLS,
         '        if attempt.lock == "token" and int(attempt.buyer.split("-")[1]) % 3 == 2:\n'
         "            raise SoldOut\n"

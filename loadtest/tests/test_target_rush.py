@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from loadtest.commands import run as commands
+from loadtest.commands import output as commands
 from loadtest.commands.target import Chosen, run
 from loadtest.stack.stack import ROOT, StackError
 from loadtest.target import ask

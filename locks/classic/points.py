@@ -8,7 +8,7 @@ reentrant:before_subscribe      the lock was found taken, the channel is not sub
 redlock:before_validity         the votes are in, the time they took has not been looked at
 zookeeper:before_watch          the predecessor is known, it is not watched yet
 
-The shop has points of its own beside these (shop/purchase.py).
+The shop has points of its own beside these (shop/sale/purchase.py).
 
 The hook is called with the point's name in the thread that is there. There is none unless
 somebody installs one, and then a point costs one comparison.

@@ -28,9 +28,9 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
-from locks.classic import points
-from shop import probe
+from locks.classic import points as lock_points
 from shop.demo import stepper
+from shop.sale import points
 
 #: Seconds after which a stopped purchase goes on by itself, and how often it looks.
 LONGEST_STOP = 30.0
@@ -60,7 +60,7 @@ def install() -> None:
     global _recorder
     if not settings.SHOP_DEMO:
         return
-    probes: list[probe.Probe] = [stepper.at_point]
+    probes: list[points.Probe] = [stepper.at_point]
     if settings.SHOP_DEMO_PAUSES:
         probes.append(pause_for(settings.SHOP_DEMO_PAUSES))
     if settings.SHOP_DEMO_HISTORY:
@@ -71,8 +71,8 @@ def install() -> None:
         for each in probes:
             each(name, facts)
 
-    probe.install(at_point, stops=stops_at)
-    points.install(lambda name: at_point(name, {}))
+    points.install(at_point, stops=stops_at)
+    lock_points.install(lambda name: at_point(name, {}))
 
 
 def handler() -> int:
@@ -89,7 +89,7 @@ def stops_at(name: str) -> bool:
     return name in settings.SHOP_DEMO_PAUSES or (purchase is not None and name in purchase.stops)
 
 
-def pause_for(milliseconds: dict[str, str]) -> probe.Probe:
+def pause_for(milliseconds: dict[str, str]) -> points.Probe:
     """A probe that pauses everybody at the points of this table."""
     seconds = {name: float(ms) / 1000 for name, ms in milliseconds.items()}
 
@@ -175,7 +175,7 @@ class TraceMiddleware(MiddlewareMixin):
         _purchase.set(TracedPurchase(key, stops, of={"thread": handler()}))
 
     def process_view(self, request: HttpRequest, *_: object) -> None:
-        probe.point("arrives")
+        points.point("arrives")
 
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase

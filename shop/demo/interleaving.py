@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from django.db import connections
 
-from shop import probe
+from shop.sale import points
 
 #: Points at which no thread stops: other points decide the order there.
 PASSED = {"arrives", "begins", "reserve", "acquire", "release", "released"}
@@ -131,7 +131,7 @@ class Interleaving:
         return actor
 
     def __enter__(self) -> Self:
-        self._before = probe.installed(self._at_point)
+        self._before = points.installed(self._at_point)
         self._before.__enter__()
         return self
 

@@ -21,7 +21,7 @@ from django.db import DatabaseError, InterfaceError
 from locks.errors import LockError
 from shop.demo.stepper import LeftAlone
 from shop.errors import BadInput, ShopError
-from shop.purchase import Attempt, KeyHasBought, Receipt
+from shop.sale.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES, Strategy
 
 #: What a purchase may raise; anything else is a mistake in the file.

@@ -22,13 +22,13 @@ from typing import NamedTuple, Self
 from django.db import connection, connections
 from django.test import override_settings
 
-from shop.checkout import check_out
 from shop.demo.interleaving import PASSED, TIMEOUT, Interleaving
 from shop.errors import Busy, ShopError
-from shop.probe import installed, point
-from shop.purchase import Attempt
-from shop.reports import SaleReport, sale_report
-from shop.stock import restock
+from shop.sale.checkout import check_out
+from shop.sale.points import installed, point
+from shop.sale.purchase import Attempt
+from shop.sale.reports import SaleReport, sale_report
+from shop.sale.stock import restock
 
 #: What the buyers of a schedule buy.
 PRODUCT = "apple"

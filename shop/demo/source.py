@@ -17,7 +17,11 @@ from django.conf import settings
 
 from shop.strategies import Strategy
 
-PURCHASE, LOCKED, PROMISES = "shop/purchase.py", "shop/locked.py", "shop/promises.py"
+PURCHASE, LOCKED, PROMISES = (
+    "shop/sale/purchase.py",
+    "shop/sale/locked.py",
+    "shop/reserve/promises.py",
+)
 #: The functions of those files that a strategy may run through.
 SHARED = {
     PURCHASE: {"sell_one", "read_stock", "write_stock", "write_relative"},

@@ -19,8 +19,6 @@ from django.conf import settings
 from django.db import connections
 from django.db.utils import load_backend
 
-from shop import stock
-from shop.checkout import check_out
 from shop.demo.stepper import (
     LEAVE,
     LeftAlone,
@@ -32,8 +30,10 @@ from shop.demo.stepper import (
     timeout,
 )
 from shop.errors import BadInput, ShopError
-from shop.purchase import Attempt
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+from shop.sale import stock
+from shop.sale.checkout import check_out
+from shop.sale.purchase import Attempt
 
 logger = logging.getLogger("shop.demo.steps")
 

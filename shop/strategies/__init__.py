@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shop.sale.strategy import STRATEGIES, Strategy
 from shop.strategies import (
     advisory,
     buckets,
@@ -32,14 +33,13 @@ from shop.strategies import (
     version,
     zookeeper,
 )
-from shop.strategy import Strategy
 
 __all__ = ["STRATEGIES", "Strategy"]
 
 #: In the order in which they are shown: the articles', the one to copy, the two that only look
 #: right, the database's own.
-STRATEGIES: dict[str, Strategy] = {
-    module.STRATEGY.name: module.STRATEGY
+STRATEGIES.update(
+    (module.STRATEGY.name, module.STRATEGY)
     for module in (
         none,
         process,
@@ -70,4 +70,4 @@ STRATEGIES: dict[str, Strategy] = {
         counter,
         reserve,
     )
-}
+)

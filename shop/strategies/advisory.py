@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from django.db import connection, transaction
 
-from shop.purchase import Attempt, Receipt, sell_one
-from shop.strategy import Strategy
+from shop.sale.purchase import Attempt, Receipt, sell_one
+from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:

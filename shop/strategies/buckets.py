@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from django.db import connection, transaction
 
-from shop.purchase import Attempt, Receipt, Stock, sell_one
-from shop.retrying import Conflict, until_it_fits
-from shop.shelves import fill_buckets, refilled, units_and_buckets
-from shop.strategy import Strategy
+from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
+from shop.sale.retrying import Conflict, until_it_fits
+from shop.sale.shelves import fill_buckets, refilled, units_and_buckets
+from shop.sale.strategy import Strategy
 
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
 TAKE = """

@@ -11,8 +11,8 @@ from django.db.models import F
 
 from shop.errors import SaleClosed, SoldOut
 from shop.models import Product
-from shop.purchase import Attempt, Receipt, Stock, sell_one
-from shop.strategy import Strategy
+from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
+from shop.sale.strategy import Strategy
 
 
 def decrement_if_there_is_one(attempt: Attempt, stock: Stock) -> None:

@@ -17,10 +17,17 @@ from dataclasses import replace
 from django.db import transaction
 
 from shop.errors import SoldOut
-from shop.probe import point
-from shop.purchase import Attempt, Receipt, read_stock, require_its_sale, sell_one, write_relative
-from shop.reservations import give_back, holder_of, reserve
-from shop.strategy import Strategy
+from shop.reserve.reservations import give_back, holder_of, reserve
+from shop.sale.points import point
+from shop.sale.purchase import (
+    Attempt,
+    Receipt,
+    read_stock,
+    require_its_sale,
+    sell_one,
+    write_relative,
+)
+from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:

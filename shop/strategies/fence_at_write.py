@@ -14,11 +14,11 @@ The fault `pause` shows it. `redis` claims the fence at the read instead.
 from __future__ import annotations
 
 from locks import Lease
-from shop.fences import refusal
-from shop.locked import redis_lock, sell_under
 from shop.models import Product
-from shop.purchase import Attempt, Receipt, Stock, sell_one
-from shop.strategy import Strategy
+from shop.sale.fences import refusal
+from shop.sale.locked import redis_lock, sell_under
+from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
+from shop.sale.strategy import Strategy
 
 
 def sell(attempt: Attempt, lease: Lease) -> Receipt:

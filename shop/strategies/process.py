@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from locks import Lock
 from locks.classic.process import ProcessLock
-from shop.locked import sell_under
-from shop.purchase import Attempt
-from shop.strategy import Strategy
+from shop.sale.locked import sell_under
+from shop.sale.purchase import Attempt
+from shop.sale.strategy import Strategy
 
 
 def lock_for(attempt: Attempt) -> Lock:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from django.db import connection
 
 from locks import Lease
-from shop.fences import refusal
-from shop.locked import redis_lock, sell_under
-from shop.purchase import Attempt, Receipt, Stock, sell_one
-from shop.strategy import Strategy
+from shop.sale.fences import refusal
+from shop.sale.locked import redis_lock, sell_under
+from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
+from shop.sale.strategy import Strategy
 
 CLAIM = """
     UPDATE product SET fence = %s WHERE name = %s AND fence < %s AND sale_id IS NOT NULL

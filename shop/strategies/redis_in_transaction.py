@@ -6,18 +6,18 @@
 
 ATOMIC_REQUESTS around a view that takes a perfect lock does the same. Left to luck a rush sells
 100 to 102; the demo delays the commit (point `unlocked_before_commit`) so that it always shows.
-The remedy is the order in `shop/locked.py`: the lock outside, the transaction inside. `held` there
-refuses this order, and `manage.py check` refuses ATOMIC_REQUESTS; only this strategy may use it.
+The remedy is the order in `shop/sale/locked.py`: the lock outside, the transaction inside. `held`
+there refuses this order, `manage.py check` refuses ATOMIC_REQUESTS; only this strategy may use it.
 """
 
 from __future__ import annotations
 
 from django.db import transaction
 
-from shop.locked import held, redis_lock, sell_plainly
-from shop.probe import point
-from shop.purchase import Attempt, Receipt
-from shop.strategy import Strategy
+from shop.sale.locked import held, redis_lock, sell_plainly
+from shop.sale.points import point
+from shop.sale.purchase import Attempt, Receipt
+from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:

@@ -16,9 +16,9 @@ from redis.retry import Retry
 from locks import Lock
 from locks.classic.redlock import RedlockLock
 from shop.errors import Unavailable
-from shop.locked import sell_under
-from shop.purchase import Attempt
-from shop.strategy import Strategy
+from shop.sale.locked import sell_under
+from shop.sale.purchase import Attempt
+from shop.sale.strategy import Strategy
 
 
 @cache

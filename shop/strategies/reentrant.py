@@ -6,8 +6,8 @@ FLAW: a process that is paused, or a Redis that forgets (see locks/classic/reent
 from __future__ import annotations
 
 from locks.classic.reentrant import ReentrantLock
-from shop.locked import on_redis, sell_under
-from shop.strategy import Strategy
+from shop.sale.locked import on_redis, sell_under
+from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     name="reentrant",

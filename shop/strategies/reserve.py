@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import time
 
-from shop import promises
-from shop.probe import point
-from shop.purchase import Attempt, Receipt
-from shop.strategy import Strategy
+from shop.reserve import promises
+from shop.sale.points import point
+from shop.sale.purchase import Attempt, Receipt
+from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from shop.purchase import Attempt, Receipt, sell_one, write_relative
-from shop.strategy import Strategy
+from shop.sale.purchase import Attempt, Receipt, sell_one, write_relative
+from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from shop.purchase import Attempt, Receipt, Stock, read_stock, sell_one
-from shop.strategy import Strategy
+from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one
+from shop.sale.strategy import Strategy
 
 
 def read_for_update(attempt: Attempt) -> Stock:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from django.db import connection, transaction
 
-from shop.purchase import Attempt, Receipt, sell_one
-from shop.retrying import until_it_fits
-from shop.strategy import Strategy
+from shop.sale.purchase import Attempt, Receipt, sell_one
+from shop.sale.retrying import until_it_fits
+from shop.sale.strategy import Strategy
 
 
 @until_it_fits

@@ -6,8 +6,8 @@ FLAW: a crash leaves it locked forever (see locks/classic/setnx.py).
 from __future__ import annotations
 
 from locks.classic.setnx import SetnxLock
-from shop.locked import on_redis, sell_under
-from shop.strategy import Strategy
+from shop.sale.locked import on_redis, sell_under
+from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     name="setnx",

@@ -7,8 +7,8 @@ FLAW: a crash between the two leaves it locked forever; a late DEL frees the nex
 from __future__ import annotations
 
 from locks.classic.setnx_expire import SetnxExpireLock
-from shop.locked import on_redis, sell_under
-from shop.strategy import Strategy
+from shop.sale.locked import on_redis, sell_under
+from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     name="setnx-expire",

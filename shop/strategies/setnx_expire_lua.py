@@ -6,8 +6,8 @@ FLAW: a holder slower than the ttl loses it (see locks/classic/setnx_expire_lua.
 from __future__ import annotations
 
 from locks.classic.setnx_expire_lua import SetnxExpireLuaLock
-from shop.locked import on_redis, sell_under
-from shop.strategy import Strategy
+from shop.sale.locked import on_redis, sell_under
+from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     name="setnx-expire-lua",

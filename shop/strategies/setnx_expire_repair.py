@@ -6,8 +6,8 @@ FLAW: a late DEL frees the next one's lock (see locks/classic/setnx_expire_repai
 from __future__ import annotations
 
 from locks.classic.setnx_expire_repair import SetnxExpireRepairLock
-from shop.locked import on_redis, sell_under
-from shop.strategy import Strategy
+from shop.sale.locked import on_redis, sell_under
+from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     name="setnx-expire-repair",

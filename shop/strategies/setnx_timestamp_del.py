@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from locks.classic.setnx_timestamp_del import SetnxTimestampDelLock
 from shop.clock import now
-from shop.locked import on_redis, sell_under
-from shop.strategy import Strategy
+from shop.sale.locked import on_redis, sell_under
+from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     name="setnx-timestamp-del",

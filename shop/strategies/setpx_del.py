@@ -6,8 +6,8 @@ FLAW: a late DEL frees the next one's lock (see locks/classic/setpx_del.py).
 from __future__ import annotations
 
 from locks.classic.setpx_del import SetpxDelLock
-from shop.locked import on_redis, sell_under
-from shop.strategy import Strategy
+from shop.sale.locked import on_redis, sell_under
+from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     name="setpx-del",

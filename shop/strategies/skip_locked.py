@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from django.db import connection, transaction
 
-from shop.purchase import Attempt, Receipt, Stock, sell_one
-from shop.shelves import fill_units, refilled, wait_for_a_unit
-from shop.strategy import Strategy
+from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
+from shop.sale.shelves import fill_units, refilled, wait_for_a_unit
+from shop.sale.strategy import Strategy
 
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
 FREE = """

@@ -6,8 +6,8 @@ FLAW: a holder slower than the ttl loses it (see locks/classic/token.py).
 from __future__ import annotations
 
 from locks.classic.token import TokenLock
-from shop.locked import on_redis, sell_under
-from shop.strategy import Strategy
+from shop.sale.locked import on_redis, sell_under
+from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     name="token",

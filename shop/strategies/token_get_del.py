@@ -6,8 +6,8 @@ FLAW: it may expire between GET and DEL (see locks/classic/token_get_del.py).
 from __future__ import annotations
 
 from locks.classic.token_get_del import TokenGetDelLock
-from shop.locked import on_redis, sell_under
-from shop.strategy import Strategy
+from shop.sale.locked import on_redis, sell_under
+from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     name="token-get-del",

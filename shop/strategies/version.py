@@ -12,9 +12,9 @@ from django.db import transaction
 from django.db.models import F
 
 from shop.models import Product
-from shop.purchase import Attempt, Receipt, Stock, sell_one
-from shop.retrying import Conflict, until_it_fits
-from shop.strategy import Strategy
+from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
+from shop.sale.retrying import Conflict, until_it_fits
+from shop.sale.strategy import Strategy
 
 
 def write_if_unchanged(attempt: Attempt, stock: Stock) -> None:

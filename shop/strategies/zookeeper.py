@@ -14,9 +14,9 @@ from django.conf import settings
 from locks import Lock
 from locks.classic.zookeeper import ZookeeperLock, connect
 from shop.errors import Unavailable
-from shop.locked import sell_under
-from shop.purchase import Attempt
-from shop.strategy import Strategy
+from shop.sale.locked import sell_under
+from shop.sale.purchase import Attempt
+from shop.sale.strategy import Strategy
 
 #: Seconds to establish a session; also how long others wait for the thread that does.
 CONNECT_TIMEOUT = 5.0

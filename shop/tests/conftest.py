@@ -16,19 +16,18 @@ from servers.postgres import Postgres
 from servers.valkey import Valkey
 from servers.zookeeper import MISSING, ZooKeeper, is_installed
 from shop import (
-    health,
-    on_sale,
-    order_numbers,
-    promises,
     urls,  # noqa: F401  (loaded before a test hides apps from them)
     wsgi,  # noqa: F401
 )
-from shop.redis import locks_client
+from shop.ops import health
+from shop.ops.redis import locks_client
+from shop.reserve import order_numbers, promises
+from shop.sale import on_sale
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests import servers
 from shop.tests.database import beside_django
-from shop.tests.locust import Locust, listening
 from shop.tests.outage import Outage
+from shop.tests.rushes import Rushes
 
 
 @pytest.fixture(autouse=True)
@@ -127,11 +126,10 @@ def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embe
 
 
 @pytest.fixture
-def locust(settings: Settings) -> Iterator[Locust]:
-    """A Locust that the page can ask."""
-    with listening() as there:
-        settings.LOCUST_URL = f"http://127.0.0.1:{there.server.server_port}"
-        yield there
+def rushes(settings: Settings, tmp_path: Path) -> Rushes:
+    """The folder in which the page asks for rushes."""
+    settings.SHOP_RUSH_FOLDER = str(tmp_path)
+    return Rushes(tmp_path)
 
 
 @pytest.fixture

@@ -10,20 +10,19 @@ from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
 
+from shop.asgi import Purchases
+from shop.sale.async_checkout import Threads
 from shop.tests.till import Answer, answer_of
-from shop.waiting.lanes import Lanes
-from shop.waiting.view import Purchases
 
 #: Seconds for all that is asked in one loop.
 TIMEOUT = 30
 
 
 class Loop:
-    """What answers POST /buy in one event loop, with `others` threads for locks that block."""
+    """What answers POST /buy in one event loop, with `whole` threads for locks that block."""
 
-    def __init__(self, others: int = 4) -> None:
-        self.lanes = Lanes(others)
-        self.purchases = Purchases(self.lanes)
+    def __init__(self, whole: int = 4) -> None:
+        self.purchases = Purchases(Threads(whole))
 
     async def buy(self, *, key: str | None = None, **wanted: object) -> Answer:
         """The answer to one purchase. Raises CancelledError where its client leaves."""
@@ -40,11 +39,11 @@ class Loop:
         return answer_of(answer)
 
 
-def in_a_loop(test: Callable[[Loop], Coroutine[Any, Any, None]], *, others: int = 4) -> None:
+def in_a_loop(test: Callable[[Loop], Coroutine[Any, Any, None]], *, whole: int = 4) -> None:
     """Run the test in an event loop of its own."""
 
     async def bounded() -> None:
         async with asyncio.timeout(TIMEOUT):
-            await test(Loop(others))
+            await test(Loop(whole))
 
     asyncio.run(bounded())

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from servers.valkey import Valkey
-from shop import health
+from shop.ops import health
 from shop.tests.node import BEARER, Node, node_at
 from shop.tests.outage import Outage
 from shop.tests.till import answer_of, eventually
@@ -178,7 +178,7 @@ def test_the_servers_are_asked_once_a_second_however_many_want_to_know(
         return [health.Part("PostgreSQL", True, "")]
 
     monkeypatch.setattr(health, "stack", stack)
-    monkeypatch.setattr("shop.health.time.monotonic", lambda: now)
+    monkeypatch.setattr("shop.ops.health.time.monotonic", lambda: now)
     for _ in range(5):
         assert answer_of(Client().get("/readyz")).status == 200
     now = 100.9

@@ -182,34 +182,30 @@ BUY = b"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\
 BODY = b'{"buyer": "ada", "lock": "redis"}'
 CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
-#: What no client of ours sends: the request, its status, and how its error begins.
-RAW: dict[str, tuple[bytes, int, str]] = {
-    "two lengths": (
-        BUY + b"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
-        *(400, "Bad Request: Content-Length with Transfer-Encoding"),
-    ),
-    "another coding inside the chunks": (
-        BUY + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKS,
-        *(501, "Not Implemented: "),
-    ),
-    "two keys": (
-        BUY + LENGTH + b"Idempotency-Key: one\r\nIdempotency-Key: two\r\n\r\n" + BODY,
-        *(400, "bad Idempotency-Key"),
-    ),
-    "a web socket": (
-        b"GET /buy HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        *(405, "use POST"),
-    ),
+#: What no client of ours sends, and a server in front may understand otherwise.
+RAW: dict[str, bytes] = {
+    "two lengths": BUY + b"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
+    "HTTP/1.0 with two lengths": BUY.replace(b"1.1", b"1.0")
+    + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + CHUNKS,
+    "another coding inside the chunks": BUY + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKS,
+    "a web socket": b"GET /buy HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+    b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
 }
 
 
-def answer_to(node: Node, sent: bytes) -> tuple[int, dict[str, Any]]:
-    with socket.create_connection(("127.0.0.1", node.port), timeout=20) as client:
+def answers_to(node: Node, sent: bytes) -> list[int]:
+    """The statuses of all answers on one connection, until it is closed or silent."""
+    with socket.create_connection(("127.0.0.1", node.port), timeout=1) as client:
         client.sendall(sent)
-        answer = http.client.HTTPResponse(client)
-        answer.begin()
-        return answer.status, json.loads(answer.read())
+        brought = b""
+        try:
+            while part := client.recv(65536):
+                brought += part
+        except TimeoutError:
+            pass
+    return [int(status) for status in re.findall(rb"HTTP/1\.[01] (\d{3})", brought)]
 
 
 def assert_same(nodes: dict[str, Node], requests: Sequence[Asked]) -> list[Got]:
@@ -229,10 +225,9 @@ def test_both_answer_alike(nodes: dict[str, Node], name: str) -> None:
 def test_both_refuse_what_a_server_in_front_may_understand_otherwise(
     nodes: dict[str, Node], server: str, name: str
 ) -> None:
-    sent, status, error = RAW[name]
-    answered, body = answer_to(nodes[server], sent)
-    assert (answered, body["outcome"]) == (status, "error")
-    assert body["error"].startswith(error)
+    """Once: what looks like a body to one server must be no second request to the other."""
+    (status,) = answers_to(nodes[server], RAW[name])
+    assert 400 <= status < 500 or status == 501
 
 
 @pytest.mark.parametrize("server", ["gthread", "asgi"])
@@ -241,14 +236,13 @@ def test_a_header_with_an_underscore_is_not_the_one_with_a_hyphen(
 ) -> None:
     """nginx throws it away, and sets the other one itself: X_Forwarded_For must not replace it."""
     sent = BUY + LENGTH + b"Idempotency_Key: the same\r\nContent_Type: text/plain\r\n\r\n" + BODY
-    first, second = (answer_to(nodes[server], sent) for _ in range(2))
-    assert (first[0], second[0]) == (201, 201), "the second one is no replay"
+    assert [answers_to(nodes[server], sent) for _ in range(2)] == [[201], [201]], "no replay"
 
 
 def test_the_cases_meet_every_status_that_they_should(nodes: dict[str, Node]) -> None:
     """Else two servers that refuse everything would be alike."""
     met = {got.status for case in CASES.values() for got in assert_same(nodes, case)}
-    assert met >= {200, 201, 302, 400, 403, 404, 405, 410, 413, 422}
+    assert met >= {200, 201, 302, 400, 403, 404, 405, 410, 411, 422}
 
 
 def test_a_lock_that_stays_taken_is_503_busy(nodes: dict[str, Node], valkey: Valkey) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from shop.probe import installed
+from shop.sale.points import installed
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.loop import Loop, in_a_loop
 from shop.tests.till import at, books, buy, committed, open_sale

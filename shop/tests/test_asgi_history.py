@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from locks.classic import points
-from shop import probe
+from locks.classic import points as lock_points
 from shop.demo import hooks
+from shop.sale import points
 from shop.tests.loop import Loop, in_a_loop
 from shop.tests.till import committed, open_sale
 
@@ -28,8 +28,8 @@ def folder(tmp_path: Path, settings: Settings) -> Iterator[Path]:
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "shop.demo.hooks.TraceMiddleware"]
     hooks.install()
     yield tmp_path
+    lock_points.install(None)
     points.install(None)
-    probe.install(None)
 
 
 def buy_one_after_the_other(folder: Path, lock: str) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def buy_one_after_the_other(folder: Path, lock: str) -> list[dict[str, Any]]:
             tasks.append(asyncio.create_task(loop.buy(key=key, lock=lock)))
             assert (await tasks[-1]).status == 201
 
-    in_a_loop(both, others=1)
+    in_a_loop(both, whole=1)
     (path,) = folder.glob("*.jsonl")
     events = [json.loads(line) for line in path.read_text().splitlines()]
     for key in ("first", "second"):

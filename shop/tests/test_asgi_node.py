@@ -139,8 +139,7 @@ def test_sigterm_answers_whoever_waits_and_sells_nothing_after(
 ) -> None:
     with node_at(folder / "stop.log", valkey=valkey, WEB_SERVER="asgi") as node:
         node.restock(100)
-        with ExitStack() as buyers, connected(node) as idle, connected(node) as slow:
-            slow.sendall(b"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf")
+        with ExitStack() as buyers:
             with taken(valkey) as lock:
                 clients = [buyers.enter_context(sent(node, n)) for n in range(20)]
                 eventually(lambda: len(lock.inspect().waiters) == 20, what="all wait", timeout=30)
@@ -149,8 +148,6 @@ def test_sigterm_answers_whoever_waits_and_sells_nothing_after(
                 eventually(lambda: not accepts(node), what="it accepts nobody", timeout=10)
                 assert process.poll() is None
             assert Counter(status_of(client) for client in clients) == {201: 20}
-            assert idle.recv(1) == b"", "the idle connection is closed"
-            assert status_of(slow) == 408
         assert process.wait(10) == 0
 
 

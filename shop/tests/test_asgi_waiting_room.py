@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from pytest_django import Settings
 
-from shop import probe
+from shop.sale import points
+from shop.sale.waiting_room import room
 from shop.tests.loop import TIMEOUT, Loop, in_a_loop
 from shop.tests.till import APPLE, Answer, books, committed, open_sale
-from shop.waiting_room import room
 
 pytestmark = committed
 
@@ -52,7 +52,7 @@ async def a_queue(
         return asyncio.create_task(loop.buy(lock=lock, buyer=f"b{number}", key=f"k{number}"))
 
     # For whoever arrives in a thread of the loop, too, nobody stops but the one who reads first.
-    probe.install(inside, stops=lambda name: False)
+    points.install(inside, stops=lambda name: False)
     try:
         asked = [ask(0)]
         await until(inside.reached.is_set)
@@ -61,7 +61,7 @@ async def a_queue(
         yield inside, asked
     finally:
         inside.leave.set()
-        probe.install(None)
+        points.install(None)
 
 
 @pytest.mark.parametrize("lock", WAITERS)

@@ -8,7 +8,7 @@ from redis.asyncio import SSLConnection
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from locks import AsyncRedisLock
-from shop import redis as shop_redis
+from shop.ops import redis as shop_redis
 
 
 def test_by_its_url_with_the_timeouts_of_the_locks(settings: Settings) -> None:

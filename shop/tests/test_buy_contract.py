@@ -9,10 +9,10 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from shop import stock
 from shop.models import Product, PurchaseHistory
-from shop.probe import installed
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+from shop.sale import stock
+from shop.sale.points import installed
 from shop.tests.outage import Outage
 from shop.tests.till import (
     APPLE,

@@ -13,7 +13,7 @@ from pytest_django import Settings
 from locks import RedisLock, compat
 from locks.testing.server import eventually
 from locks.tests.waiting import in_thread
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from pytest_django import Settings
 
-from shop.postgres import REPLY_TIMEOUT
-from shop.redis import locks_client
+from shop.ops.postgres import REPLY_TIMEOUT
+from shop.ops.redis import locks_client
 from shop.tests.outage import Outage
 from shop.tests.till import rolled_back
 
@@ -46,13 +46,13 @@ def test_a_timeout_of_zero_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("waiting", "found"),
-    [(0, []), (1, []), (98, []), (99, ["shop.W020"]), (200, ["shop.W020"]), (-1, ["shop.E020"])],
+    ("purchases", "found"),
+    [(0, []), (1, []), (92, []), (93, ["shop.W020"]), (-1, ["shop.E020"])],
 )
-def test_a_waiting_room_that_never_fills_up_is_a_warning_and_a_negative_one_an_error(
-    waiting: int, found: list[str], monkeypatch: pytest.MonkeyPatch
+def test_purchases_that_leave_no_thread_to_pages_are_a_warning_and_a_negative_number_an_error(
+    purchases: int, found: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "SHOP_MAX_WAITING", waiting)
+    monkeypatch.setattr(live, "SHOP_MAX_PURCHASES", purchases)
     monkeypatch.setattr(live, "WEB_THREADS", 100)
     assert ids() == found
     monkeypatch.setenv("WEB_SERVER", "asgi")  # where buyers wait without a thread

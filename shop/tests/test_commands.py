@@ -17,7 +17,7 @@ from django.core.management.base import CommandError
 from django.db import connection
 
 from shop.models import Product, Sale
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.tests.outage import Outage
 from shop.tests.till import APPLE, buy, open_sale, rolled_back
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import redis
 
-from shop import reservations
-from shop.checkout import check_out
 from shop.demo.interleaving import Interleaving
 from shop.errors import Unavailable
-from shop.probe import installed
-from shop.purchase import Attempt
-from shop.redis import locks_client
-from shop.reports import sale_report
-from shop.reservations import give_back, keys_of, reserve
+from shop.ops.redis import locks_client
+from shop.reserve import reservations
+from shop.reserve.reservations import give_back, keys_of, reserve
+from shop.sale.checkout import check_out
+from shop.sale.points import installed
+from shop.sale.purchase import Attempt
+from shop.sale.reports import sale_report
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.outage import Outage
 from shop.tests.till import APPLE, at, books, buy, committed, open_sale

@@ -7,7 +7,7 @@ from django.test import Client
 from prometheus_client import generate_latest
 from pytest_django import Settings
 
-from shop.observability.current import Facts
+from shop.ops.current import Facts
 from shop.tests.metered import TOKEN
 from shop.tests.till import buy, open_sale, rolled_back
 
@@ -17,7 +17,7 @@ def test_a_purchase_is_answered_even_if_it_cannot_be_counted(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The unit is sold by then: a full /dev/shm must not make a 500 of it."""
-    from shop.observability import metrics
+    from shop.ops import metrics
 
     settings.METRICS_TOKEN = TOKEN
     open_sale(1)
@@ -32,7 +32,7 @@ def test_a_purchase_is_answered_even_if_it_cannot_be_counted(
 
 @rolled_back
 def test_an_outcome_that_is_new_is_counted_like_any_other() -> None:
-    from shop.observability import metrics
+    from shop.ops import metrics
 
     facts = Facts("mine", outcome="draining", lock="redis")
     metrics.count(route="/buy", status=503, seconds=0.1, facts=facts)

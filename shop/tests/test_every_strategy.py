@@ -12,9 +12,9 @@ from pytest_django import Settings
 
 from servers.embedded import Valkey
 from servers.ports import free_port
-from shop import stock
 from shop.demo.interleaving import Interleaving
 from shop.models import PurchaseHistory
+from shop.sale import stock
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests.database import somebody_waits_for_a_row
 from shop.tests.outage import Outage

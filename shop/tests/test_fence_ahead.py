@@ -11,13 +11,13 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from locks import RedisLock
-from shop.checkout import check_out
 from shop.demo.interleaving import Interleaving
 from shop.errors import FenceAhead, Lost, SaleClosed
-from shop.fences import MARGIN, raise_fence
 from shop.models import Product, PurchaseHistory
-from shop.purchase import Attempt
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+from shop.sale.checkout import check_out
+from shop.sale.fences import MARGIN, raise_fence
+from shop.sale.purchase import Attempt
 from shop.strategies import STRATEGIES
 from shop.tests.outage import Outage
 from shop.tests.till import APPLE, books, committed, open_sale

@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from shop.checkout import check_out
 from shop.demo.interleaving import Actor, Interleaving
 from shop.errors import Lost, SoldOut
 from shop.models import Product, PurchaseHistory
-from shop.purchase import Attempt
-from shop.redis import locks_client
-from shop.reports import sale_report
+from shop.ops.redis import locks_client
+from shop.sale.checkout import check_out
+from shop.sale.purchase import Attempt
+from shop.sale.reports import sale_report
 from shop.tests.database import somebody_waits_for_a_row
 from shop.tests.till import APPLE, books, committed, eventually, open_sale
 

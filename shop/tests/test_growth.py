@@ -17,8 +17,8 @@ from pytest_django import Settings
 
 from locks.classic import process
 from servers.valkey import Valkey
-from shop import on_sale
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+from shop.sale import on_sale
 from shop.strategies import zookeeper
 from shop.tests.node import Node, node_at
 from shop.tests.outage import Outage

@@ -13,12 +13,12 @@ from functools import partial
 import pytest
 from django.db import transaction
 
-from shop import stock
 from shop.demo.interleaving import Actor, Interleaving
 from shop.errors import SoldOut, Unavailable
 from shop.models import Bucket, Unit
-from shop.purchase import Attempt, Receipt, Stock, read_stock, sell_one
-from shop.reports import sale_report
+from shop.sale import stock
+from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one
+from shop.sale.reports import sale_report
 from shop.strategies import buckets, skip_locked
 from shop.tests.database import how_many_wait_for_a_row, somebody_waits_for_a_row
 from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale, places

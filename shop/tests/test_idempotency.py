@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from shop.checkout import check_out
 from shop.demo.interleaving import Interleaving
 from shop.models import PurchaseHistory
-from shop.probe import installed
-from shop.purchase import Attempt
+from shop.sale.checkout import check_out
+from shop.sale.points import installed
+from shop.sale.purchase import Attempt
 from shop.tests.database import somebody_waits_for_a_row
 from shop.tests.till import APPLE, EVERY, LOCKED, at, books, buy, committed, eventually, open_sale
 

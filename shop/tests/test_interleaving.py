@@ -11,14 +11,14 @@ import pytest
 from django.db import connection, transaction
 
 from locks.classic.token import TokenLock
-from shop.checkout import check_out
 from shop.demo.interleaving import PASSED, Actor, Interleaving
 from shop.errors import SoldOut
-from shop.locked import on_redis
-from shop.on_sale import require_on_sale
-from shop.probe import installed, point
-from shop.purchase import Attempt, Receipt, sell_one
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+from shop.sale.checkout import check_out
+from shop.sale.locked import on_redis
+from shop.sale.on_sale import require_on_sale
+from shop.sale.points import installed, point
+from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.tests.till import APPLE, LOCKED, books, buy, committed, eventually, open_sale
 
 pytestmark = committed

@@ -86,8 +86,8 @@ def read_between_release_and_commit(run: Run) -> bool:
 BUY_IN_A_SECOND_PROCESS = """
 import django
 django.setup()
-from shop.checkout import check_out
-from shop.purchase import Attempt
+from shop.sale.checkout import check_out
+from shop.sale.purchase import Attempt
 print(check_out(Attempt("apple", "B", "process")).stock_seen)
 """
 

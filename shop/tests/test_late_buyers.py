@@ -11,8 +11,8 @@ import pytest
 from servers.embedded import ROOT
 from shop import errors
 from shop.demo.interleaving import Interleaving
-from shop.redis import locks_client
-from shop.reservations import keys_of
+from shop.ops.redis import locks_client
+from shop.reserve.reservations import keys_of
 from shop.strategies import STRATEGIES
 from shop.tests.till import APPLE, books, buy, committed, eventually, open_sale
 
@@ -63,7 +63,7 @@ def test_who_waited_for_the_lock_until_the_next_sale_was_open_is_refused() -> No
 
 
 def somebody_queues() -> bool:
-    return locks_client().llen("lock:{redis:apple}:queue") > 0
+    return locks_client().zcard("lock:{redis:apple}:places") > 0
 
 
 @committed

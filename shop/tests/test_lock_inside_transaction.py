@@ -9,10 +9,11 @@ import pytest
 from django.db import transaction
 
 from locks.classic.token import TokenLock
-from shop import locked, strategies
-from shop.locked import LockInsideTransaction, held, on_redis
-from shop.purchase import Attempt
-from shop.redis import locks_client
+from shop import strategies
+from shop.ops.redis import locks_client
+from shop.sale import locked
+from shop.sale.locked import LockInsideTransaction, held, on_redis
+from shop.sale.purchase import Attempt
 from shop.strategies import STRATEGIES
 from shop.tests.till import APPLE, books, buy, committed, open_sale, rolled_back
 

@@ -21,7 +21,7 @@ import psycopg
 import pytest
 
 from locks import RedisLock
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.tests import servers
 from shop.tests.node import Node, new_database
 from shop.tests.till import eventually

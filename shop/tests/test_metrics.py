@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 from shop.tests import servers
 from shop.tests.metered import BUYERS, TOKEN, Samples, asked, metered_node, rush, samples, total
 from shop.tests.node import Node, new_database

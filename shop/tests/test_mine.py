@@ -19,7 +19,7 @@ from shop.tests.till import books, buy, committed, open_sale
 ROOT = Path(__file__).resolve().parents[2]
 WORKS = """
 from django.db import transaction
-from shop.purchase import sell_one
+from shop.sale.purchase import sell_one
 
 def buy(attempt):
     with transaction.atomic(durable=True):

@@ -67,7 +67,10 @@ def test_a_mark_whose_line_is_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_code_of_a_flawed_lock_has_the_lock_itself() -> None:
     blocks: list[Any] = Client().get("/strategies/setnx/code").json()["blocks"]
-    assert {block["file"] for block in blocks} == {"locks/classic/setnx.py", "shop/purchase.py"}
+    assert {block["file"] for block in blocks} == {
+        "locks/classic/setnx.py",
+        "shop/sale/purchase.py",
+    }
     assert Client().get("/strategies/nonsense/code").status_code == 400
 
 

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from servers import embedded
 from servers.embedded import ROOT
-from shop.postgres import TIMEOUTS_MS
+from shop.ops.postgres import TIMEOUTS_MS
 from shop.strategies import STRATEGIES
 from shop.tests import servers
 from shop.tests.node import Node

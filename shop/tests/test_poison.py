@@ -9,11 +9,11 @@ import pytest
 from pytest_django import Settings
 
 from shop.models import Product, PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.promised import BROKEN, STREAM, promised
-from shop.reconciliation import reconcile
-from shop.redis import locks_client
-from shop.reports import sale_report
-from shop.settler import Settler
+from shop.reserve.reconcile import reconcile
+from shop.reserve.settler import Settler
+from shop.sale.reports import sale_report
 from shop.tests.till import APPLE, books, buy, committed, open_sale, settle_all
 
 pytestmark = committed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from shop.environment import parse_rate
+from shop.ops.environment import parse_rate
 from shop.tests.test_settings import run
 
 

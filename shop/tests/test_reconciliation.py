@@ -11,11 +11,11 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from shop.models import Sale
+from shop.ops.redis import locks_client
 from shop.promised import attempt_key, count_key, promised
-from shop.reconciliation import answered, reconcile
-from shop.redis import locks_client
-from shop.reports import sale_report
-from shop.settlement import settle
+from shop.reserve.reconcile import answered, reconcile
+from shop.reserve.settle import settle
+from shop.sale.reports import sale_report
 from shop.tests.outage import Outage
 from shop.tests.till import books, buy, committed, open_sale, settle_all
 

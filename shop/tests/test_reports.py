@@ -7,8 +7,8 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from pytest_django import Settings
 
-from shop import reports
 from shop.models import Product, PurchaseHistory, Sale
+from shop.sale import reports
 from shop.tests.servers import RESTOCK_TOKEN
 from shop.tests.till import (
     APPLE,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from shop.observability.current import Facts, current, note, request_id_of
-from shop.observability.logs import logging_config
+from shop.ops.current import Facts, current, note, request_id_of
+from shop.ops.logs import logging_config
 from shop.tests.outage import Outage
 from shop.tests.test_settings import run
 from shop.tests.till import open_sale, rolled_back
@@ -147,7 +147,7 @@ def test_every_line_of_a_request_has_its_id_and_a_line_of_none_a_dash(
     answer = Client().post("/buy?buyer=ada&lock=token", headers={"X-Request-ID": "mine"})
     assert answer.status_code == 503
     lines = [json.loads(line) for line in logged()]
-    assert {line["logger"] for line in lines} >= {"shop.checkout", "shop.access"}
+    assert {line["logger"] for line in lines} >= {"shop.sale.checkout", "shop.access"}
     assert {line["request_id"] for line in lines} == {"mine"}
     logging.getLogger("shop.other").warning("of no request")
     assert json.loads(logged()[-1])["request_id"] == "-"

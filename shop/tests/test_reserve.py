@@ -10,14 +10,14 @@ import pytest
 import redis
 from pytest_django import Settings
 
-from shop import order_numbers, promises
 from shop.demo.interleaving import Interleaving
 from shop.models import Product, PurchaseHistory, Sale
+from shop.ops.redis import locks_client
 from shop.promised import STREAM, attempt_key, count_key, promised
-from shop.redis import locks_client
-from shop.reports import sale_report
-from shop.reservations import KEEP
-from shop.settler import GROUP, Settler
+from shop.reserve import order_numbers, promises
+from shop.reserve.reservations import KEEP
+from shop.reserve.settler import GROUP, Settler
+from shop.sale.reports import sale_report
 from shop.tests.till import (
     APPLE,
     assert_asks_to_come_back,

@@ -9,12 +9,12 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from shop import stock
-from shop.checkout import check_out
 from shop.demo.interleaving import Interleaving
 from shop.errors import Lost
 from shop.models import Product, PurchaseHistory, Sale
-from shop.purchase import Attempt
+from shop.sale import stock
+from shop.sale.checkout import check_out
+from shop.sale.purchase import Attempt
 from shop.tests import servers
 from shop.tests.database import somebody_waits_for_a_row
 from shop.tests.till import (

@@ -14,14 +14,14 @@ from django.db import OperationalError, connection, connections, transaction
 from django.db.models import F
 from pytest_django import Settings
 
-from shop import retrying
 from shop.demo.interleaving import Interleaving
 from shop.errors import Busy
 from shop.models import Product
-from shop.on_sale import require_on_sale
-from shop.probe import installed, point
-from shop.purchase import Attempt, Receipt
-from shop.retrying import Conflict, until_it_fits
+from shop.sale import retrying
+from shop.sale.on_sale import require_on_sale
+from shop.sale.points import installed, point
+from shop.sale.purchase import Attempt, Receipt
+from shop.sale.retrying import Conflict, until_it_fits
 from shop.tests.database import kill_this_threads_backend
 from shop.tests.till import (
     APPLE,

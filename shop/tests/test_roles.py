@@ -18,7 +18,7 @@ from django.conf import settings
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
-from shop.postgres import TIMEOUTS_MS
+from shop.ops.postgres import TIMEOUTS_MS
 from shop.strategies import STRATEGIES
 from shop.tests.least_privilege import GuardedValkey, Roles, roles_of_compose
 from shop.tests.node import Node
@@ -125,7 +125,7 @@ def test_a_table_of_which_the_grants_say_nothing_is_an_error_that_names_it(roles
     assert done.returncode == 1
     assert done.stderr == (
         f"CommandError: nothing was granted to {roles.app}: "
-        "say in shop/grants.py what the shop may do with: coupon\n"
+        "say in shop/ops/db_role.py what the shop may do with: coupon\n"
     )
 
 

@@ -13,9 +13,9 @@ from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
-from shop import health
-from shop.redis import locks_client
-from shop.sentinels import MasterPool, parse_sentinels
+from shop.ops import health
+from shop.ops.redis import locks_client
+from shop.ops.sentinels import MasterPool, parse_sentinels
 from shop.tests.test_settings import run
 
 SHOW = """
@@ -23,7 +23,7 @@ import django, json
 django.setup()
 from django.core.checks import run_checks
 from django.core.cache import caches
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
 pool, cache = locks_client().connection_pool, caches["default"].client.get_client().connection_pool
 def shown(pool):
     given = pool.connection_kwargs

@@ -34,7 +34,7 @@ def production(folder: Path, valkey: Valkey) -> Iterator[Node]:
         folder / "production.log",
         valkey=valkey,
         SHOP_DEMO="0",
-        WEB_THREADS="64",
+        WEB_THREADS=str(BUYERS + live.SPARE_THREADS),
     ) as node:
         yield node
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from shop.environment import next_database
+from shop.ops.environment import next_database
 
 SHOW = """
 import json

@@ -19,12 +19,12 @@ from django.db import DatabaseError, InterfaceError, connection
 from pytest_django import Settings
 
 from shop.models import Product, PurchaseHistory
-from shop.probe import installed
+from shop.ops.redis import locks_client
 from shop.promised import STREAM, attempt_key, promised
-from shop.redis import locks_client
-from shop.reports import sale_report
-from shop.settlement import Ending, settle
-from shop.settler import GROUP, Settler, acknowledge
+from shop.reserve.settle import Ending, settle
+from shop.reserve.settler import GROUP, Settler, acknowledge
+from shop.sale.points import installed
+from shop.sale.reports import sale_report
 from shop.tests.database import (
     ReplyCutter,
     database_at,

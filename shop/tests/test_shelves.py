@@ -14,11 +14,11 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from shop import reports, shelves
-from shop.checkout import check_out
 from shop.errors import Busy, SoldOut
 from shop.models import Bucket, Product, Sale, Unit
-from shop.purchase import Attempt, Stock
+from shop.sale import reports, shelves
+from shop.sale.checkout import check_out
+from shop.sale.purchase import Attempt, Stock
 from shop.strategies import STRATEGIES
 from shop.tests.database import ReplyCutter, database_at
 from shop.tests.till import APPLE, books, buy, committed, get, open_sale, places

@@ -11,9 +11,10 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from shop.environment import parse_rate
 from shop.errors import Throttled
-from shop.redis import locks_client
+from shop.ops.environment import parse_rate
+from shop.ops.redis import locks_client
+from shop.ops.throttle import admit
 from shop.tests.outage import Outage
 from shop.tests.till import (
     Answer,
@@ -25,7 +26,6 @@ from shop.tests.till import (
     open_sale,
     rolled_back,
 )
-from shop.throttle import admit
 
 pytestmark = rolled_back
 

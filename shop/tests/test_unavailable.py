@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from shop.probe import installed
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+from shop.sale.points import installed
 from shop.strategies import STRATEGIES
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.outage import Outage

@@ -1,4 +1,4 @@
-"""SHOP_MAX_WAITING: so many wait for a product in a process, the next one is answered 429."""
+"""SHOP_MAX_WAITING and SHOP_MAX_PURCHASES: beyond them a purchase is answered 429."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pytest_django import Settings
 
 from locks import RedisLock
 from servers.valkey import Valkey
-from shop import probe
-from shop.environment import next_database
+from shop.ops.environment import next_database
+from shop.sale import points
+from shop.sale.waiting_room import room
 from shop.tests.node import node_at
 from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale
-from shop.waiting_room import room
 
 WAITING = 2
 #: Each waits for something else: a hand-over, a key that it polls, a row, a lock of the database.
@@ -58,7 +58,7 @@ class Queue:
 def a_queue(lock: str, behind: int) -> Iterator[tuple[Queue, list[Future[Answer]]]]:
     """One buyer inside, so many behind it. They go on when the block ends."""
     queue = Queue(lock)
-    with probe.installed(queue.probe), ThreadPoolExecutor(behind + 1) as pool:
+    with points.installed(queue.probe), ThreadPoolExecutor(behind + 1) as pool:
         try:
             asked = [pool.submit(queue.ask, 0)]
             assert queue.inside.wait(TIMEOUT)
@@ -76,14 +76,6 @@ def is_empty() -> bool:
 
 
 # --- off, and on --------------------------------------------------------------------------------
-
-
-@committed
-def test_it_is_off_unless_it_is_configured() -> None:
-    open_sale(10)
-    with a_queue("redis", 6) as (_, asked):
-        assert is_empty()
-    assert [answer.result(TIMEOUT).status for answer in asked] == [201] * 7
 
 
 @committed
@@ -117,6 +109,17 @@ def test_who_is_refused_for_one_product_buys_another(settings: Settings) -> None
     with a_queue("redis", 1) as (queue, _):
         assert queue.ask(9).status == 429
         assert buy(product="pear").status == 201
+
+
+@committed
+def test_purchases_of_all_products_together_are_bounded_too(settings: Settings) -> None:
+    """They share the threads, some of which are kept free for pages and health checks."""
+    settings.SHOP_MAX_PURCHASES = 2
+    open_sale(5)
+    open_sale(5, product="pear")
+    with a_queue("redis", 1):
+        assert buy(product="pear").status == 429
+    assert buy(product="pear").status == 201
 
 
 @committed

@@ -10,11 +10,11 @@ import pytest
 from django.db import connection
 from pytest_django import Settings
 
-from shop import checkout
 from shop.errors import Full
+from shop.sale import checkout
+from shop.sale.waiting_room import COME_BACK, LATEST, WaitingRoom, room
 from shop.tests.outage import Outage
 from shop.tests.till import APPLE, buy, committed, open_sale
-from shop.waiting_room import COME_BACK, LATEST, WaitingRoom, room
 
 WAITING = 2
 

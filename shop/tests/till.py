@@ -12,12 +12,12 @@ import redis
 from django.test import Client
 
 from servers.tests.polling import eventually as eventually
-from shop import stock
 from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
-from shop.probe import Probe
+from shop.ops.redis import locks_client
 from shop.promised import STREAM
-from shop.redis import locks_client
-from shop.settler import Settler
+from shop.reserve.settler import Settler
+from shop.sale import stock
+from shop.sale.points import Probe
 
 APPLE = "apple"
 LOCKED = ["token", "redis"]

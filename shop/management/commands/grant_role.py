@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
-from shop.grants import grant
+from shop.ops.db_role import grant
 
 
 class Command(BaseCommand):

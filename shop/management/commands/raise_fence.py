@@ -10,10 +10,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from locks import RedisLock
 from locks.errors import LockBackendError
-from shop.fences import raise_fence
 from shop.models import Product
-from shop.purchase import Attempt
-from shop.redis import locks_client
+from shop.ops.redis import locks_client
+from shop.sale.fences import raise_fence
+from shop.sale.purchase import Attempt
 from shop.strategies import STRATEGIES
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from shop import reports
-from shop.api import DEMO_PRODUCT
+from shop.api.parse import DEMO_PRODUCT
 from shop.models import Sale
-from shop.reconciliation import reconcile
+from shop.reserve.reconcile import reconcile
+from shop.sale import reports
 
 
 class Command(BaseCommand):

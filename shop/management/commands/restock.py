@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from shop.api import DEMO_PRODUCT, parse_product
+from shop.api.parameters import LARGEST_STOCK
+from shop.api.parse import DEMO_PRODUCT, parse_product
 from shop.errors import BadInput
-from shop.parameters import LARGEST_STOCK
-from shop.stock import restock as open_sale
+from shop.sale.stock import restock as open_sale
 
 
 class Command(BaseCommand):

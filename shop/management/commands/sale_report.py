@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from shop import reports
-from shop.api import DEMO_PRODUCT
+from shop.api.parse import DEMO_PRODUCT
+from shop.sale import reports
 
 
 class Command(BaseCommand):

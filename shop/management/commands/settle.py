@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from shop.settler import Settler
+from shop.reserve.settler import Settler
 
 
 class Command(BaseCommand):

@@ -1,0 +1,158 @@
+"""Clients on raw sockets: crowds that hold a server up, and buyers who go on while it restarts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+#: Seconds after which a server that has not answered counts as dead, and a purchase as lost.
+DEAD, LOST = 5.0, 60.0
+#: Seconds for which other visitors ask while a crowd is there.
+OBSERVED = 1.5
+
+
+def post_buy(body: Mapping[str, object], *, key: str = "") -> bytes:
+    """The bytes of one purchase, on a connection of its own."""
+    content = json.dumps(body).encode()
+    head = (
+        "POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Idempotency-Key: {key or 'none'}\r\nContent-Length: {len(content)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+def get(path: str) -> bytes:
+    """The bytes of a GET on a connection of its own."""
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Clients that all do the same: connect, send `sends`, and neither read nor close."""
+
+    size: int
+    sends: bytes
+
+    @contextmanager
+    def at(self, port: int) -> Iterator[None]:
+        """Connect them all, and disconnect them at the end of the block."""
+        sockets: list[socket.socket] = []
+        try:
+            for _ in range(self.size):
+                sockets.append(socket.create_connection(("127.0.0.1", port), DEAD))
+                sockets[-1].sendall(self.sends)
+            yield
+        finally:
+            for client in sockets:
+                client.close()
+
+
+_PURCHASE = post_buy({"buyer": "slow", "lock": "conditional"})
+#: Each waits for the lock, or holds it for long. Without a key: each is another purchase.
+_WAITS = post_buy({"buyer": "waits", "lock": "redis", "hold_ms": 5000, "product": "queue"})
+CROWDS = {
+    "lingering": Crowd(200, get("/healthz")),
+    "half headers": Crowd(200, _PURCHASE[:40]),
+    "half bodies": Crowd(200, _PURCHASE[:-10]),
+    "silent": Crowd(1500, b""),
+    "waiting buyers": Crowd(420, _WAITS.replace(b"Idempotency-Key: none\r\n", b"")),
+}
+#: What other visitors ask for.
+HEALTH, PAGES = get("/healthz"), (get("/strategies"), get("/sales/latest"))
+
+
+def whole_answer(port: int, question: bytes, timeout: float = DEAD) -> bytes:
+    """Ask on a connection of its own and read until the server closes it. Raises OSError."""
+    with socket.create_connection(("127.0.0.1", port), timeout) as client:
+        client.sendall(question)
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+def longest_wait(port: int, questions: Sequence[bytes]) -> float:
+    """The longest time that any of these questions waited for its answer, each asked again and
+    again. No answer in DEAD seconds, or a status of 410 and more, is infinitely long."""
+    waits: list[float] = []
+    end = time.monotonic() + OBSERVED
+
+    def ask(question: bytes) -> None:
+        while time.monotonic() < end:
+            began = time.monotonic()
+            try:
+                answered = int(whole_answer(port, question).split(b" ", 2)[1]) < 410
+            except (OSError, IndexError, ValueError):
+                answered = False
+            waits.append(time.monotonic() - began if answered else float("inf"))
+            if not answered:
+                return
+            time.sleep(0.02)
+
+    askers = [threading.Thread(target=ask, args=(question,)) for question in questions]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    return max(waits)
+
+
+class Customers:
+    """Buyers who buy and buy, and ask again with the same key while the answer is `unknown`.
+
+    outcomes  the last outcome of each purchase, by its key
+    unknown   the keys that were answered `unknown` at first
+    lost      what happened to those that were sent and not answered, by key
+    """
+
+    def __init__(self, port: int, size: int = 24) -> None:
+        self.port = port
+        self.outcomes: dict[str, str] = {}
+        self.unknown: set[str] = set()
+        self.lost: dict[str, str] = {}
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._buy, args=(f"c{number}-{id(self)}",))
+            for number in range(size)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def buy_more(self, count: int) -> None:
+        """Wait until they have bought that many more."""
+        enough, deadline = len(self.outcomes) + count, time.monotonic() + 30
+        while len(self.outcomes) < enough:
+            assert time.monotonic() < deadline, "nobody buys"
+            time.sleep(0.02)
+
+    def _buy(self, name: str) -> None:
+        for number in itertools.count():
+            if self._over.is_set():
+                return
+            key = f"{name}-{number}"
+            while (outcome := self._ask(name, key)) == "unknown":
+                self.unknown.add(key)
+                time.sleep(0.05)
+            self.outcomes[key] = outcome
+
+    def _ask(self, buyer: str, key: str) -> str:
+        purchase = post_buy({"buyer": buyer, "lock": "redis"}, key=key)
+        try:
+            answer = whole_answer(self.port, purchase, LOST)
+            return str(json.loads(answer.partition(b"\r\n\r\n")[2])["outcome"])
+        except (OSError, ValueError, KeyError) as error:
+            self.lost[key] = repr(error)
+            return "lost"

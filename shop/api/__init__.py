@@ -1,0 +1,1 @@
+"""HTTP without Django's forms: requests parsed, answers in JSON, other sites' pages refused."""

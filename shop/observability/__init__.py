@@ -1,1 +1,0 @@
-"""What an operator sees of the shop: request ids, log lines, metrics."""

@@ -1,0 +1,1 @@
+"""What an operator runs the shop with: servers, checks, roles, health, logs, metrics."""

@@ -1,0 +1,126 @@
+"""How log lines look: text for people, one JSON object a line for machines."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from django.core.exceptions import SuspiciousOperation
+
+from shop.ops.current import request_id
+
+FORMATS = ("text", "json")
+#: What could end a line, or move a terminal's cursor.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+JSON_FIELDS = {"asctime": "time", "levelname": "level", "name": "logger"}
+
+
+class RequestIdFilter(logging.Filter):
+    """Gives every record the id of the request that it belongs to."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.request_id = request_id()
+        return True
+
+
+class TextFormatter(logging.Formatter):
+    """One line a record, and its traceback indented: no value that is logged can forge a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.exc_text = None  # another handler's, as it was formatted there
+        return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        line = super().formatMessage(record)
+        return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), line)
+
+    def formatException(
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None]
+        | tuple[None, None, None],
+    ) -> str:
+        return "\n".join(f"    {line}" for line in super().formatException(ei).splitlines())
+
+
+def formatter(kind: str) -> dict[str, Any]:
+    """For `formatters` of logging.config. Raises ValueError for an unknown kind."""
+    if kind == "json":
+        return {
+            "()": "pythonjsonlogger.json.JsonFormatter",
+            "fmt": [*JSON_FIELDS, "request_id", "message"],
+            "rename_fields": JSON_FIELDS,
+        }
+    if kind == "text":
+        return {
+            "()": f"{__name__}.TextFormatter",
+            "format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s",
+        }
+    raise ValueError(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATS)}")
+
+
+def _to_stderr(kind: str) -> dict[str, Any]:
+    """The parts that both configurations share: one handler, `stderr`."""
+    return {
+        "filters": {"request_id": {"()": f"{__name__}.RequestIdFilter"}},
+        "formatters": {"line": formatter(kind)},
+        "handlers": {
+            "stderr": {
+                "class": "logging.StreamHandler",
+                "formatter": "line",
+                "filters": ["request_id"],
+            }
+        },
+    }
+
+
+def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
+    """Django's LOGGING, all of it to stderr.
+
+    kind    `text` or `json`; ValueError for another one
+    level   of everything but the access lines
+    access  one line for each request (middleware.py)
+    """
+    return {
+        **_to_stderr(kind),
+        "version": 1,
+        "disable_existing_loggers": False,
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {"shop.access": {"level": "INFO" if access else "WARNING"}},
+    }
+
+
+def gunicorn_config(kind: str, level: str) -> dict[str, Any]:
+    """gunicorn's logconfig_dict; for text its own lines stay as they are."""
+    if kind != "json":
+        return {}
+    own = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
+    return {**_to_stderr(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}
+
+
+class ExpectedAnswers(logging.Filter):
+    """Drops Django's warning of every 4xx: sold out is an answer. A request that Django itself
+    could not read keeps its line, without the traceback: nothing failed but the client."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not 400 <= getattr(record, "status_code", 500) < 500:
+            return True
+        is_expected = record.name == "django.request" and not record.exc_info
+        record.exc_info = None
+        return not is_expected
+
+
+def install() -> None:
+    """Put the filter on Django's loggers; a filter on their parent would not see their records."""
+    once = ExpectedAnswers()
+    logging.getLogger("django.request").addFilter(once)
+    for kind in _every_kind(SuspiciousOperation):
+        logging.getLogger(f"django.security.{kind.__name__}").addFilter(once)
+
+
+def _every_kind(kind: type[Exception]) -> Iterator[type[Exception]]:
+    yield kind
+    for more in kind.__subclasses__():
+        yield from _every_kind(more)

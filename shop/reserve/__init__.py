@@ -1,0 +1,1 @@
+"""The strategy `reserve`: promises in Redis, orders that are written later."""

@@ -1,0 +1,91 @@
+"""Compares what was promised with what is written, and puts right what Redis counts wrongly.
+
+Redis knows what it has not lost. Who was answered `sold` stands in the nodes' access log: with it,
+what Redis has lost is found too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from shop.models import Product, PurchaseHistory, Sale
+from shop.ops.redis import locks_client
+from shop.promised import count_key, promised
+
+#: An answer `sold` in a line of the access log, as text or as JSON.
+SOLD = re.compile(r"outcome(?:=|\"?: ?\")sold\b")
+NUMBER = r"\b{}(?:=|\"?: ?)([0-9]+)\b"
+ORDER, OF_SALE = re.compile(NUMBER.format("order")), re.compile(NUMBER.format("sale"))
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """One sale, at one moment.
+
+    left          units that PostgreSQL has left
+    sellable      units that Redis may still promise; None where it does not sell this sale now
+    unsettled     promises on the stream whose order is not written
+    not_kept      orders that buyers were answered, and that neither PostgreSQL nor the stream has
+    """
+
+    sale: int
+    left: int
+    sellable: int | None
+    unsettled: int
+    not_kept: tuple[int, ...] = ()
+
+    @property
+    def undersold(self) -> int:
+        """Units that nobody has and Redis does not sell."""
+        return 0 if self.sellable is None else max(0, self.left - self.unsettled - self.sellable)
+
+    @property
+    def overpromised(self) -> int:
+        """Units that Redis has promised or may promise, and PostgreSQL does not have."""
+        return max(0, self.unsettled + (self.sellable or 0) - self.left)
+
+
+def answered(lines: Iterable[str], sale: int) -> set[int]:
+    """The orders of this sale that lines of the access log say were answered `sold`."""
+    found = set()
+    for line in lines:
+        order, of_sale = ORDER.search(line), OF_SALE.search(line)
+        if SOLD.search(line) and order and of_sale and int(of_sale[1]) == sale:
+            found.add(int(order[1]))
+    return found
+
+
+@transaction.atomic(durable=True)
+def reconcile(sale: Sale, *, answers: Iterable[str] = (), repair: bool = False) -> Balance:
+    """Compare one sale in Redis with PostgreSQL; while its product's row is locked nothing of it is
+    settled. Returns what was found.
+
+    answers  lines of the nodes' access logs
+    repair   have Redis sell what PostgreSQL has and nobody was promised, no more and no less
+
+    Raises redis.RedisError.
+    """
+    product = Product.objects.select_for_update().get(pk=sale.product_id)
+    sale.refresh_from_db()
+    sellable, waiting = promised(sale.pk)
+    told = answered(answers, sale.pk)
+    numbers = told | {promise.order for promise in waiting}
+    written = set(
+        PurchaseHistory.objects.filter(sale=sale, pk__in=numbers).values_list("pk", flat=True)
+    )
+    unsettled = {promise.order for promise in waiting} - written
+    balance = Balance(
+        sale=sale.pk,
+        left=product.amount if sale.final_stock is None else sale.final_stock,
+        sellable=sellable,
+        unsettled=len(unsettled),
+        not_kept=tuple(sorted(told - written - unsettled)),
+    )
+    wrong = balance.undersold - balance.overpromised
+    if repair and wrong and sellable is not None:
+        locks_client().incrby(count_key(sale.pk), wrong)  # what is promised meanwhile counts too
+    return balance

@@ -1,0 +1,1 @@
+"""Selling: the check and the decrement, the lock around it, the sale."""

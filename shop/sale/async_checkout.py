@@ -1,0 +1,144 @@
+"""One purchase in an event loop: shop/sale/checkout.py, where a buyer who waits has no thread.
+
+Under RedisLock a buyer waits as a task (AsyncRedisLock); only the section under the lock, and what
+asks the database before or after it, runs in a thread. Every other strategy runs whole in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.db import connection
+
+from locks import AsyncLease, AsyncRedisLock
+from shop.ops.current import note
+from shop.ops.hooks import hooks_of
+from shop.ops.redis import async_locks_client
+from shop.sale import checkout, on_sale
+from shop.sale.locked import entered, leaving, of_released, redis_lock, sell_under
+from shop.sale.points import apoint
+from shop.sale.purchase import Attempt, Receipt
+from shop.sale.strategy import STRATEGIES
+from shop.sale.waiting_room import admitted
+
+T = TypeVar("T")
+
+#: Threads that use the database where each has a connection of its own (SHOP_DB_POOL=0).
+WITHOUT_POOL = 20
+
+
+class Threads:
+    """Threads for what blocks, bounded in number and started when needed.
+
+    short  for those that hold their lock, and for single queries. They wait for the database only,
+           never for a thread that somebody else occupies while waiting for a lock
+    whole  for purchases that run whole in a thread: at most WEB_THREADS at a time. One that holds
+           its lock is in its thread already, so none waits for a thread that waits for it
+    """
+
+    def __init__(self, whole: int) -> None:
+        self.short = ThreadPoolExecutor(settings.SHOP_DB_POOL or WITHOUT_POOL, "short")
+        self.whole = ThreadPoolExecutor(whole, "whole")
+
+
+async def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    """The result of the call, made in a thread of the pool. Cancelled before it has begun, it is
+    never made; cancelled later, it is waited for, and then CancelledError is raised."""
+    job = pool.submit(copy_context().run, _then_close, call)
+    result = asyncio.wrap_future(job)
+    try:
+        return await asyncio.shield(result)
+    except asyncio.CancelledError:
+        if not job.cancel():
+            await wait_out(result)
+        raise
+
+
+async def wait_out(future: asyncio.Future[Any]) -> None:
+    """Return when it is done, however often this task is cancelled meanwhile."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({future})
+
+
+def _then_close(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    finally:
+        connection.close()  # back to the pool
+
+
+async def check_out(attempt: Attempt, *, address: str, threads: Threads) -> Receipt:
+    """As `checkout.check_out`. Cancelled while it waits without a thread, it leaves the queue;
+    cancelled later, the sale is finished first."""
+    selling = STRATEGIES[attempt.lock].buy
+    if not (isinstance(selling, sell_under) and selling.lock_for is redis_lock):
+        call = partial(checkout.check_out, attempt, address=address)
+        return await in_thread(threads.whole, call)
+    note(lock=attempt.lock)
+    with checkout.named_errors(attempt), admitted(attempt.product):
+        if settings.BUY_RATE_LIMIT is not None or not on_sale.is_known(attempt.product):
+            await _named(threads, attempt, partial(checkout.admit_attempt, attempt, address))
+        receipt = await _buy(attempt, selling, threads)
+    checkout.note_receipt(receipt)
+    return receipt
+
+
+async def _buy(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
+    await apoint("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
+    try:
+        return await _under_lock(attempt, selling, threads)
+    except checkout.MAY_HAVE_BOUGHT as refusal:
+        if attempt.key is None:
+            raise
+        return await _named(threads, attempt, partial(checkout.order_again, attempt, refusal))
+
+
+async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
+    def section(lease: AsyncLease) -> Receipt:
+        entered(lease)
+        try:
+            return selling.section(attempt, lease)
+        finally:
+            leaving(lease)
+
+    await apoint("acquire")
+    note(asked=time.monotonic(), waited=None)
+    lease = None
+    try:
+        async with async_redis_lock(attempt).hold(wait=settings.SHOP_LOCK_WAIT) as lease:
+            receipt = await _named(threads, attempt, partial(section, lease))
+    finally:
+        if lease is not None:  # released also after a purchase that sold nothing
+            await apoint("released", **of_released(lease))
+    return receipt.under(lease)
+
+
+async def _named(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:
+    """The call in a short thread. Its errors are named there: the connection that failed is the
+    thread's."""
+
+    def named() -> T:
+        with checkout.named_errors(attempt):
+            return call()
+
+    return await in_thread(threads.short, named)
+
+
+def async_redis_lock(attempt: Attempt) -> AsyncRedisLock:
+    """`redis_lock` for an event loop. Both take the same lock."""
+    return AsyncRedisLock(
+        async_locks_client(),
+        attempt.lock_name,
+        ttl=settings.SHOP_LOCK_TTL,
+        max_hold=settings.SHOP_LOCK_MAX_HOLD,
+        metrics=hooks_of(attempt.lock),
+    )

@@ -1,0 +1,90 @@
+"""Why the database refused a fence, and how to sell again when it refuses every fence.
+
+A fence is the microsecond of the locks' Redis at which its lock was acquired, or one more than the
+one before. After a move to a Redis that is empty and whose clock is behind, new fences are lower
+than those that the database has seen. It has to refuse every holder: it cannot distinguish new from
+stale ones. Nothing is sold until the clock has caught up, or raise_fence has run.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django.conf import settings
+
+from locks import Lease
+from locks.protocol import FENCE_TTL, keys_of
+from locks.scripts import script
+from shop.errors import FenceAhead, Lost, SaleClosed, UnknownProduct
+from shop.models import Product
+from shop.ops.redis import locks_client
+from shop.sale.purchase import Attempt
+
+logger = logging.getLogger(__name__)
+
+#: Microseconds. A holder that acquired before the move and has not claimed yet may have a fence
+#: that is higher than the database's by as long as a lock can be held. New ones begin above that.
+MARGIN = 60_000_000
+#: Lua counts in doubles: above this, n + 1 may equal n.
+LARGEST = 2**53 - 2 * MARGIN
+
+
+def refusal(attempt: Attempt, lease: Lease) -> Lost:
+    """Why the database refused this lease's fence. Raises UnknownProduct if the product is unknown.
+
+    A newer holder came after this one, so its fence is higher by at most the time since. One that
+    is higher by more comes from another clock.
+    """
+    product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
+    if product is None:
+        raise UnknownProduct
+    if product.fence < (lease.fence or 0):
+        return SaleClosed()
+    ahead = product.fence - (lease.fence or 0) - round(lease.held_seconds * 1_000_000)
+    if ahead <= MARGIN:
+        return Lost("fenced off: a newer holder has claimed this product; nothing was sold")
+    error = FenceAhead(
+        f"the database's fence is {ahead / 1_000_000:.0f} s ahead of the locks' Redis, so nothing "
+        f"is sold: correct its clock, or run manage.py raise_fence {attempt.product} "
+        f"--lock {attempt.lock}"
+    )
+    logger.error("%s", error)
+    return error
+
+
+def blocked(lock: str) -> dict[str, float]:
+    """Products on sale whose fence no holder of this lock can exceed now -> seconds by which it is
+    ahead of the locks' Redis. Raises redis.RedisError."""
+    client = locks_client()
+    seconds, microseconds = client.time()
+    now = int(seconds) * 1_000_000 + int(microseconds)
+    on_sale = Product.objects.filter(sale__isnull=False, fence__gte=now).order_by("name")
+    lasts = {product: client.get(_key(lock, product.name)) for product in on_sale}
+    return {
+        product.name: (product.fence - now) / 1_000_000
+        for product, last in lasts.items()
+        if last is None or int(last) < product.fence
+    }
+
+
+def raise_fence(lock: str, product: Product) -> bool:
+    """Let the next holder of this product's lock have a fence above the database's.
+
+    Returns whether that was needed. The database's fence stays: whoever is refused now still is,
+    and no old holder gets in. Raises redis.RedisError, and OverflowError for a fence beyond what
+    Redis can count.
+    """
+    if product.fence > LARGEST:
+        raise OverflowError(f"{product.fence} is beyond what Redis can count exactly")
+    client = locks_client()
+    seconds, _ = client.time()
+    ahead = product.fence / 1_000_000 - int(seconds)
+    memory = max(FENCE_TTL, ahead + FENCE_TTL)
+    new: list[str | int] = [product.fence, product.fence + MARGIN, round(memory * 1000)]
+    keys = [_key(lock, product.name)]
+    return bool(script("raise_fence", settings.SHOP_LUA)(client, keys, new))
+
+
+def _key(lock: str, product: str) -> str:
+    """Where RedisLock keeps the last fence that it gave out."""
+    return keys_of(Attempt(product, buyer="", lock=lock).lock_name)[3].decode()

@@ -1,0 +1,231 @@
+"""What a sale came to, counted from its orders and never from a negative stock."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from django.db import connection
+from django.db.models import (
+    Aggregate,
+    Count,
+    F,
+    Max,
+    Min,
+    Model,
+    OuterRef,
+    QuerySet,
+    Subquery,
+    Sum,
+)
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Coalesce
+
+from shop.errors import ShopError
+from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
+from shop.settled import UNKNOWN, Settled, settled_of
+
+
+class UnknownSale(ShopError):
+    text = "There is no such sale. Open one with POST /restock or manage.py restock."
+    status = 404
+
+
+@dataclass(frozen=True, slots=True)
+class SaleReport:
+    """One sale in numbers of units.
+
+    oversold      orders beyond the initial stock
+    undersold     units that buyers were refused though there was stock; None where the number of
+                  buyers is not known
+    lost_updates  decrements that another write erased
+    settlement    what became of its promises; None where Redis was not asked or did not answer
+    """
+
+    sale: int
+    product: str
+    open: bool
+    initial_stock: int
+    orders: int
+    stock_left: int
+    buyers: int | None = None
+    settlement: Settled | None = None
+
+    @property
+    def oversold(self) -> int:
+        return max(0, self.orders - self.initial_stock)
+
+    @property
+    def undersold(self) -> int | None:
+        if self.buyers is None:
+            return None
+        return max(0, min(self.initial_stock, self.buyers) - self.orders)
+
+    @property
+    def lost_updates(self) -> int:
+        return self.orders - (self.initial_stock - self.stock_left)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **{name: value for name, value in asdict(self).items() if name != "settlement"},
+            "oversold": self.oversold,
+            "undersold": self.undersold,
+            "lost_updates": self.lost_updates,
+            **(self.settlement or UNKNOWN).as_dict(),
+        }
+
+
+def counted_sales() -> QuerySet[Sale, Sale]:
+    """Every sale with `units_sold` and `stock_left`: one statement, so one snapshot."""
+    return Sale.objects.select_related("product").annotate(
+        units_sold=Coalesce(_of_sale(PurchaseHistory, Sum("amount"), "pk"), 0),
+        stock_left=Coalesce("final_stock", F("product__amount") + _elsewhere("pk")),
+    )
+
+
+def counted_products() -> QuerySet[Product, Product]:
+    """Every product with `stock_left`."""
+    return Product.objects.annotate(stock_left=F("amount") + _elsewhere("sale_id"))
+
+
+def _elsewhere(sale: str) -> Combinable:
+    """The units of an open sale that are not in the product's row: shelves.py. `sale` names the
+    field that has its number."""
+    in_buckets = _of_sale(Bucket, Sum("amount"), sale)
+    as_units = _of_sale(Unit, Count("number"), sale)
+    return Coalesce(in_buckets, 0) + Coalesce(as_units, 0)
+
+
+def _of_sale(rows: type[Model], aggregate: Aggregate, sale: str) -> Subquery:
+    """An aggregate over the rows of a sale, NULL where there are none. A subquery: joined, the rows
+    of one table would be counted once for each row of another."""
+    of_it = rows._default_manager.filter(sale_id=OuterRef(sale))
+    return Subquery(of_it.values("sale_id").values(found=aggregate))
+
+
+def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
+    """The report of one sale. Raises UnknownSale."""
+    settlement = settled_of(sale_id)  # first: what is settled by then is in the database after
+    sale = counted_sales().filter(pk=sale_id).first()
+    if sale is None:
+        raise UnknownSale
+    return replace(report_of(sale, buyers=buyers), settlement=settlement)
+
+
+def report_of(sale: Any, *, buyers: int | None = None) -> SaleReport:
+    """The report of a sale out of `counted_sales`."""
+    return SaleReport(
+        sale=sale.pk,
+        product=sale.product.name,
+        open=sale.closed_at is None,
+        initial_stock=sale.initial_stock,
+        orders=sale.units_sold,
+        stock_left=sale.stock_left,
+        buyers=buyers,
+    )
+
+
+def latest_sale_id(*, product: str) -> int:
+    """The newest sale of a product. Raises UnknownSale."""
+    sale_id = (
+        Sale.objects.filter(product__name=product).order_by("-pk").values_list("pk", flat=True)
+    ).first()
+    if sale_id is None:
+        raise UnknownSale(
+            f"{product} was never on sale. Open one with POST /restock or manage.py restock."
+        )
+    return sale_id
+
+
+def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]:
+    """A page of a sale's orders, oldest first, as the judge reads them: at most `limit`, those
+    whose number is above `after`. Raises UnknownSale."""
+    return [
+        {
+            "order": order.pk,
+            "buyer": order.purchaser,
+            "key": order.idempotency_key,
+            "lock": order.lock,
+            "fence": order.fence,
+            "stock_seen": order.stock_seen,
+            "product": order.product_name,
+            "amount": order.amount,
+            "time": order.purchase_time.isoformat(),
+        }
+        for order in _orders(sale_id).filter(pk__gt=after).order_by("pk")[:limit]
+    ]
+
+
+#: Orders that a curve has at most: more is not drawn.
+LONGEST_CURVE = 2_000
+
+
+def sale_curve(sale_id: int) -> list[tuple[float, int]]:
+    """When each unit went and the stock that its buyer saw: (seconds since the first, stock), by
+    time, LONGEST_CURVE at most. Nothing of a buyer or a key. Raises UnknownSale."""
+    orders = list(
+        _orders(sale_id)
+        .order_by("purchase_time", "pk")
+        .values_list("purchase_time", "stock_seen")[:LONGEST_CURVE]
+    )
+    return [((time - orders[0][0]).total_seconds(), seen) for time, seen in orders]
+
+
+def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
+    if not Sale.objects.filter(pk=sale_id).exists():
+        raise UnknownSale
+    return PurchaseHistory.objects.filter(sale_id=sale_id)
+
+
+#: What `recent_reports` asks, for the newest sale of each product. Written as SQL: the page asks
+#: up to four times a second, and putting the statement together took Django more than all the rest.
+CURRENT = """
+    SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
+        coalesce(sold.units, 0),
+        coalesce(
+            sale.final_stock,
+            product.amount
+            + (SELECT coalesce(sum(amount), 0) FROM shop_bucket WHERE sale_id = sale.id)
+            + (SELECT count(*) FROM shop_unit WHERE sale_id = sale.id)
+        ),
+        sold.first_lock, sold.last_lock
+    FROM product
+    JOIN shop_sale sale ON sale.id = (SELECT max(id) FROM shop_sale WHERE product_id = product.id)
+    CROSS JOIN LATERAL (
+        SELECT sum(amount) AS units, min(lock) AS first_lock, max(lock) AS last_lock
+        FROM purchase_history WHERE sale_id = sale.id
+    ) sold
+    WHERE product.name = ANY(%s)
+"""
+
+
+def current_reports(*products: str) -> dict[str, dict[str, Any]]:
+    """Product -> the report of its newest sale with its `locks`, for those that were ever on sale.
+    One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(CURRENT, [list(products)])
+        return {
+            row[1]: {**SaleReport(*row[:6]).as_dict(), "locks": _locks(*row[6:])}
+            for row in cursor.fetchall()
+        }
+
+
+def recent_reports(*, product: str, count: int) -> list[dict[str, Any]]:
+    """The reports of the newest sales of a product, newest first, each with the `locks` that its
+    orders were sold under."""
+    sales = counted_sales().annotate(
+        first_lock=_of_sale(PurchaseHistory, Min("lock"), "pk"),
+        last_lock=_of_sale(PurchaseHistory, Max("lock"), "pk"),
+    )
+    return [
+        {
+            **report_of(sale).as_dict(),
+            "opened_at": sale.opened_at.isoformat(),
+            "locks": _locks(sale.first_lock, sale.last_lock),
+        }
+        for sale in sales.filter(product__name=product).order_by("-pk")[:count]
+    ]
+
+
+def _locks(*named: str | None) -> list[str]:
+    return sorted({name for name in named if name is not None})

@@ -1,0 +1,68 @@
+"""Opening a sale, and closing it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from shop.models import Product, Sale
+from shop.promised import close_sale
+from shop.sale.purchase import Stock
+from shop.sale.shelves import gather
+from shop.sale.strategy import STRATEGIES
+
+#: Milliseconds for which the close of a sale waits for purchases that hold the product's row.
+LONGEST_CLOSE_MS = 20_000
+
+
+@transaction.atomic(durable=True)
+def restock(*, product: str, amount: int, lock: str | None = None) -> Sale:
+    """Close the product's open sale, if there is one, and open a new one with `amount` units.
+
+    Earlier sales and orders stay as they are. A product that does not exist yet is made. `lock`
+    names the strategy that the units will be sold under, where that is known: they are put where it
+    sells them from, which otherwise the first buyer does. Without it that is the server's own,
+    except in a demo, where each buyer chooses.
+    """
+    Product.objects.get_or_create(name=product)
+    article = Product.objects.select_for_update().get(name=product)
+    now = timezone.now()
+    _close(article, now)
+    sale = Sale.objects.create(product=article, initial_stock=amount, opened_at=now)
+    article.sale = sale
+    article.amount = amount
+    article.save(update_fields=["sale", "amount"])
+    if lock is None and not settings.SHOP_DEMO:
+        lock = settings.SHOP_LOCK
+    fill = STRATEGIES[lock].fill if lock else None
+    if fill is not None:
+        fill(Stock(article.pk, sale.pk, amount))
+    return sale
+
+
+@transaction.atomic(durable=True)
+def close(*, product: str) -> None:
+    """Close the product's open sale, if there is one: from its commit on nothing more is sold.
+
+    Waits for purchases that have written, LONGEST_CLOSE_MS at most; the others are refused. Raises
+    OperationalError when that was too short.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL lock_timeout = {LONGEST_CLOSE_MS}")
+        cursor.execute(f"SET LOCAL statement_timeout = {LONGEST_CLOSE_MS}")
+    article = Product.objects.select_for_update().filter(name=product).first()
+    if article is None:
+        return
+    _close(article, timezone.now())
+    article.sale = None
+    article.save(update_fields=["sale", "amount"])
+
+
+def _close(article: Product, now: datetime) -> None:
+    if article.sale_id is not None:
+        article.amount += gather(article.sale_id)
+        close_sale(article.sale_id)
+    article.sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)

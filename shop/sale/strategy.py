@@ -1,0 +1,61 @@
+"""What a strategy is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shop.sale.purchase import Attempt, Receipt, Stock
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to guard the check-and-decrement. What it comes to under each fault is in
+    loadtest/expected.py.
+
+    name        the value of `lock` in POST /buy
+    title       a few words for a table or a drop-down
+    article     where it comes from (A0 to A4), or `beyond`
+    summary     one sentence: what it does, and what breaks it
+    buy         sells one unit to one buyer, or raises a ShopError
+    backend     what guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
+                `process` or `none`
+    sound       whether no known fault makes it oversell or stops it for good; those that are no
+                lock's matter apart (BEYOND_LOCKS in loadtest/expected.py)
+    renewed     whether its lock is renewed for as long as its holder lives
+    fenced      whether it is RedisLock, and the database refuses a holder with an old fence
+    takes_over  whether contenders take over a lock whose time is past, rather than Redis ending it
+    reserves    whether it hands out units by attempt, and has no lock
+    deferred    whether its orders are written after the answer, by `manage.py settle`
+    rush        what a rush comes to: `exact` or `oversold`
+    needs       a setting without which it answers `unavailable`; empty if it needs none
+    fill        moves the units of a new sale from the product's row to where this strategy sells
+                them from (shop/sale/shelves.py); None where it sells from the row
+    path        its file, where that is none of shop/strategies/
+    """
+
+    name: str
+    title: str
+    article: str
+    summary: str
+    buy: Callable[[Attempt], Receipt]
+    backend: str
+    sound: bool = False
+    renewed: bool = False
+    fenced: bool = False
+    takes_over: bool = False
+    reserves: bool = False
+    deferred: bool = False
+    rush: str = "exact"
+    needs: str = ""
+    fill: Callable[[Stock], None] | None = None
+    path: str = ""
+
+    @property
+    def file(self) -> str:
+        """Where its code is: from the project's folder, or an absolute path."""
+        return self.path or f"shop/strategies/{self.name.replace('-', '_')}.py"
+
+
+#: Every value of `lock`. shop/strategies/__init__.py fills it when the app is ready.
+STRATEGIES: dict[str, Strategy] = {}

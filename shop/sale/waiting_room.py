@@ -1,0 +1,86 @@
+"""Limits how many purchases may wait in this process; the rest are told to come back later.
+
+SHOP_MAX_PURCHASES bounds all of them: with it pages and health checks always find a free thread.
+SHOP_MAX_WAITING bounds those of one product, so that a hot one leaves room for the others: that
+many wait beside one that sells, whatever the strategy waits for (a lock in Redis, a row, a conflict
+that is tried again). Processes do not count each other's buyers: that would cost each buyer one
+more round trip, to a server that has to be there. So n nodes of m processes let in n x m times as
+many.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import ceil
+
+from django.conf import settings
+
+from shop.errors import Full
+
+#: How many of the refused are asked to come back in each second: if 1,000 came back every second,
+#: the process would have time for nothing but to refuse them.
+COME_BACK = 100
+#: Seconds after which everybody may come back.
+LATEST = 30
+
+
+class WaitingRoom:
+    """Counts purchases by product. Never blocks, so that an event loop may use it too.
+
+    clock  monotonic seconds
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._mutex = threading.Lock()
+        self._inside: Counter[str] = Counter()
+        self._clock = clock
+        self._next = 0.0  # when the next one who is refused may come back
+
+    def inside(self, product: str) -> int:
+        """How many purchases of this product are under way here."""
+        return self._inside[product]
+
+    @contextmanager
+    def place(self, product: str, *, waiting: int, purchases: int = sys.maxsize) -> Iterator[None]:
+        """A place for as long as the block lasts, however it ends.
+
+        waiting    how many of this product may wait beside one that sells
+        purchases  how many of all products may be under way
+
+        Raises Full when all places are taken.
+        """
+        with self._mutex:
+            if self._inside[product] > waiting or self._inside.total() >= purchases:
+                raise Full(seconds=self._wait())
+            self._inside[product] += 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._inside[product] -= 1
+                if not self._inside[product]:
+                    del self._inside[product]  # a product that nobody asks for takes no memory
+
+    def _wait(self) -> int:
+        """Seconds until whoever is refused now should come back."""
+        now = self._clock()
+        self._next = min(max(now, self._next) + 1 / COME_BACK, now + LATEST)
+        return ceil(self._next - now)
+
+
+#: This process's instance.
+room = WaitingRoom()
+
+
+@contextmanager
+def admitted(product: str) -> Iterator[None]:
+    """Run the block if the settings allow another purchase of the product. Raises Full."""
+    waiting = settings.SHOP_MAX_WAITING or sys.maxsize
+    purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
+    with room.place(product, waiting=waiting, purchases=purchases):
+        yield
