@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,13 +10,14 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from loadtest.tests.browser import launched
-from tests.tooling import tool
-from tools.site.__main__ import build
+from tools.site.__main__ import MKDOCS, build
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tool("mkdocs")
+    if not MKDOCS.exists():
+        why = f"{MKDOCS} is missing: make site installs it"
+        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
     folder = tmp_path_factory.mktemp("site")
     return build(folder / "site", folder / "staged")
 
