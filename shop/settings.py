@@ -161,8 +161,6 @@ TEMPLATES: list[dict[str, Any]] = [
     },
 ]
 STATIC_URL = "static/"
-#: What the page and the report of a run share: palette, small scripts, the charting library.
-STATICFILES_DIRS = [("assets", BASE_DIR / "assets")]
 #: Where collectstatic puts the files; unset, they are served from where they are.
 STATIC_ROOT: str | None = env.str("STATIC_ROOT", default="") or None
 WHITENOISE_USE_FINDERS = STATIC_ROOT is None

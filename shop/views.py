@@ -28,7 +28,7 @@ def buy(request: HttpRequest) -> HttpResponse:
 
 
 def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
-    """The answer to a purchase that has its unit."""
+    """The answer to a purchase that has its unit, and what the log and the metrics say of it."""
     body = {
         "outcome": "sold",
         "order": receipt.order_id,

@@ -13,7 +13,7 @@ from typing import Any
 import redis
 from redis.client import Pipeline
 
-from locks.classic.points import point
+from shop.sale.points import point
 
 #: Names a file; every command of a purchase is written there, one JSON line each.
 LOG = "WORKSHOP_COMMANDS"

@@ -18,7 +18,7 @@ from servers.embedded import ROOT
 from servers.loopback import free_port
 from servers.process import ServerProcess
 
-FOLDER = ROOT / "docker"
+FOLDER = ROOT / "deploy" / "docker"
 #: Directives that nginx knows only since 1.27: to ask for names again, and a milder reload.
 NEW = re.compile(r" resolve\b|^ *keepalive_min_timeout .*\n", re.MULTILINE)
 

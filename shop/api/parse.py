@@ -19,7 +19,7 @@ from shop.api.parameters import (
 )
 from shop.errors import BadInput
 from shop.sale.purchase import Attempt
-from shop.strategies import STRATEGIES
+from shop.sale.strategy import STRATEGIES
 
 #: The product that a request means when it names none: A1's own.
 DEMO_PRODUCT = "apple"

@@ -21,8 +21,8 @@ from locks import AsyncLease, AsyncRedisLock
 from shop.ops.observe import hooks_of
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, on_sale
-from shop.sale.locked import entered, leaving, of_released, redis_lock, sell_under
-from shop.sale.points import apoint
+from shop.sale.locked import redis_lock, sell_under
+from shop.sale.points import apoint, entered, leaving, of_released
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
 from shop.sale.waiting_room import admitted
@@ -84,11 +84,10 @@ async def check_out(attempt: Attempt, *, address: str, threads: Threads) -> Rece
     with checkout.named_errors(attempt), admitted(attempt.product):
         if settings.BUY_RATE_LIMIT is not None or not on_sale.is_known(attempt.product):
             await _named(threads, attempt, partial(checkout.admit_attempt, attempt, address))
-        receipt = await _buy(attempt, selling, threads)
-    return receipt
+        return await _buy(attempt, selling, threads)
 
 
-async def _buy(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
+async def _buy(attempt: Attempt, selling: sell_under[Any], threads: Threads) -> Receipt:
     await apoint("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
     try:
         return await _under_lock(attempt, selling, threads)
@@ -98,7 +97,7 @@ async def _buy(attempt: Attempt, selling: sell_under, threads: Threads) -> Recei
         return await _named(threads, attempt, partial(checkout.order_again, attempt, refusal))
 
 
-async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
+async def _under_lock(attempt: Attempt, selling: sell_under[Any], threads: Threads) -> Receipt:
     def section(lease: AsyncLease) -> Receipt:
         entered(lease)
         try:

@@ -14,7 +14,7 @@ from django.conf import settings
 
 from shop.tests.metered import asked, metered_node, rush, samples
 
-DOCKER = settings.BASE_DIR / "docker"
+DOCKER = settings.BASE_DIR / "deploy" / "docker"
 #: What Prometheus adds to every series.
 ADDED = {"instance", "job"}
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")

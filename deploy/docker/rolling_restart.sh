@@ -1,13 +1,13 @@
 #!/bin/sh
 # Restarts the nodes one after the other, under load, without a lost answer.
-# usage: docker/rolling_restart.sh [-f COMPOSE_FILE]...   (what you give `docker compose`)
+# usage: deploy/docker/rolling_restart.sh [-f COMPOSE_FILE]...   (what you give `docker compose`)
 #
 # For each node: nginx sends it nothing new; what it has begun ends; it is made anew from the image
 # that is there (build or pull first); when it is healthy, nginx sends to it again. A node that does
 # not become healthy stays out, and the script ends with 1 before it touches the next one.
 # DOCKER_COMPOSE is the command, `docker compose`.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 longest=60  # seconds: nginx ends its old workers after 40, a node its purchases after 35
 
 compose() {

@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ...classic.points import Hook
-from ...classic.zookeeper import ZookeeperLock, connect
-from ...errors import LockBackendError, LockLost, LockTimeout
-from ...lease import Lease, Release
-from ...testing.server import eventually, free_port
-from .holder import holder
-from .kinds import KINDS, SESSION, Backends
-from .servers import ZooKeeper
-from .test_flaws import gets_in
+from locks import Lease, LockBackendError, LockLost, LockTimeout, Release
+from servers.loopback import free_port
+from servers.zookeeper import ZooKeeper
+from shop.sale import points
+from shop.strategies.zookeeper import ZookeeperLock, connect
+from shop.tests.till import eventually
+
+#: The session timeout of the tests' clients, seconds.
+SESSION = 1.0
+
+
+def client_of(server: ZooKeeper) -> Iterator[Any]:
+    client = connect(server.hosts, ttl=SESSION)
+    yield client
+    client.stop()
+    client.close()
 
 
 @pytest.fixture
-def backends(zookeeper: ZooKeeper) -> Iterator[Backends]:
-    backends = Backends(0, [], zookeeper.port)
-    yield backends
-    backends.close()
-
-
-@pytest.fixture
-def lock(backends: Backends, request: pytest.FixtureRequest) -> ZookeeperLock:
-    return ZookeeperLock(backends.zookeeper, request.node.name, ttl=SESSION)
-
-
-@pytest.fixture
-def other(backends: Backends) -> Iterator[Any]:
+def other(zookeeper_server: ZooKeeper) -> Iterator[Any]:
     """Another process's client."""
-    other = connect(f"127.0.0.1:{backends.zookeeper_port}", ttl=SESSION)
-    yield other
-    other.stop()
-    other.close()
+    yield from client_of(zookeeper_server)
+
+
+@pytest.fixture
+def client(zookeeper_server: ZooKeeper) -> Iterator[Any]:
+    yield from client_of(zookeeper_server)
+
+
+@pytest.fixture
+def lock(client: Any, request: pytest.FixtureRequest) -> ZookeeperLock:
+    return ZookeeperLock(client, request.node.name, ttl=SESSION)
 
 
 def queue(lock: ZookeeperLock) -> list[str]:
@@ -63,12 +66,12 @@ def test_the_lock_is_given_in_the_order_of_asking_and_each_waits_for_the_one_bef
             waiting = []
             for number in range(4):
                 waiting.append(buyers.submit(buy, number))
-                eventually(lambda: len(queue(lock)) == len(waiting) + 1)
+                eventually(lambda: len(queue(lock)) == len(waiting) + 1, what="so it is")
             watched = [
                 f"{lock.path}/{node}"
                 for node in sorted(queue(lock), key=lambda node: node[-10:])[:-1]
             ]
-            eventually(lambda: set(lock.client._data_watchers) >= set(watched))
+            eventually(lambda: set(lock.client._data_watchers) >= set(watched), what="so it is")
             assert all(len(lock.client._data_watchers[node]) == 1 for node in watched)
         for bought in waiting:
             bought.result(timeout=10)
@@ -94,17 +97,16 @@ def test_who_gives_up_leaves_the_queue(lock: ZookeeperLock) -> None:
 
 
 def test_a_predecessor_that_goes_before_it_is_watched_is_not_waited_for(
-    lock: ZookeeperLock, hook: Callable[[Hook | None], None]
+    lock: ZookeeperLock,
 ) -> None:
     lease = lock.acquire(1)
 
-    def release(name: str) -> None:
+    def release(name: str, facts: Mapping[str, object]) -> None:
         assert name == "zookeeper:before_watch"
         lease.release()
-        hook(None)
 
-    hook(release)
-    assert lock.acquire(5).waited_seconds < 5
+    with points.installed(release):
+        assert lock.acquire(5).waited_seconds < 5
 
 
 def end_session(client: Any) -> None:
@@ -126,9 +128,9 @@ def test_a_holder_whose_session_ends_is_notified(lock: ZookeeperLock) -> None:
     assert lease.lost_event.wait(10)
     with pytest.raises(LockLost):
         lease.check()
-    eventually(lambda: lock.client.connected)
+    eventually(lambda: lock.client.connected, what="so it is")
     assert lease.release() is Release.EXPIRED
-    assert gets_in(lock)
+    assert lock.acquire(5).release() is Release.RELEASED
 
 
 def test_a_waiter_whose_session_ends_is_notified_and_does_not_hold(
@@ -137,11 +139,11 @@ def test_a_waiter_whose_session_ends_is_notified_and_does_not_hold(
     waiter = ZookeeperLock(other, lock.name, ttl=SESSION)
     with lock.hold(1), ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waiter.acquire, 20)
-        eventually(lambda: len(queue(lock)) == 2)
+        eventually(lambda: len(queue(lock)) == 2, what="so it is")
         end_session(other)
         with pytest.raises(LockBackendError):
             waiting.result(timeout=10)
-        eventually(lambda: len(queue(lock)) == 1)
+        eventually(lambda: len(queue(lock)) == 1, what="so it is")
 
 
 def test_a_waiter_keeps_its_place_when_only_the_connection_is_cut(
@@ -151,12 +153,12 @@ def test_a_waiter_keeps_its_place_when_only_the_connection_is_cut(
     with ThreadPoolExecutor(1) as pool:
         with lock.hold(1):
             waiting = pool.submit(waiter.acquire, 20)
-            eventually(lambda: len(queue(lock)) == 2)
+            eventually(lambda: len(queue(lock)) == 2, what="so it is")
             place = set(queue(lock))
             session = other.client_id
             other._connection._socket.shutdown(socket.SHUT_RDWR)
-            eventually(lambda: not other.connected)
-            eventually(lambda: other.client_id == session)
+            eventually(lambda: not other.connected, what="so it is")
+            eventually(lambda: other.client_id == session, what="so it is")
             assert set(queue(lock)) == place
         lease = waiting.result(timeout=5)
         lease.check()
@@ -191,61 +193,39 @@ def test_a_waiter_whose_node_is_gone_does_not_take_anothers_turn_for_its_own(
     with ThreadPoolExecutor(1) as pool:
         with lock.hold(1) as lease:
             waiting = pool.submit(lock.acquire, 20)
-            eventually(lambda: len(queue(lock)) == 2)
+            eventually(lambda: len(queue(lock)) == 2, what="so it is")
             (waiter,) = set(queue(lock)) - {lease.token.rpartition("/")[2]}
-            eventually(lambda: lease.token in lock.client._data_watchers)
+            eventually(lambda: lease.token in lock.client._data_watchers, what="so it is")
             lock.client.delete(f"{lock.path}/{waiter}")
         with pytest.raises(LockBackendError, match="our node is gone"):
             waiting.result(timeout=5)
 
 
-def test_a_killed_holder_is_waited_for_until_its_session_times_out(
-    lock: ZookeeperLock, backends: Backends
-) -> None:
-    """A1 has it free as soon as the client hangs up: a closed socket does not end a session."""
-    with holder(backends, ["zookeeper"], ttl=SESSION) as held:
-        held.process.kill()
-        held.process.wait()
-        rival = KINDS["zookeeper"](backends, "held:zookeeper", SESSION)
-        with rival.hold(10) as lease:
-            assert lease.waited_seconds > SESSION / 2
-
-
-def test_a_slow_holder_keeps_the_lock_a_paused_one_loses_it_and_knows(
-    backends: Backends,
-) -> None:
-    rival = KINDS["zookeeper"](backends, "held:zookeeper", SESSION)
-    with holder(backends, ["zookeeper"], ttl=SESSION) as held:
-        assert not gets_in(rival, within=1.5 * SESSION)
-        held.process.send_signal(signal.SIGSTOP)
-        assert gets_in(rival, within=10)
-        held.process.send_signal(signal.SIGCONT)
-        found = held.release()["zookeeper"]
-    assert found == {"lost": True, "trusted": False, "release": Release.EXPIRED}
-
-
-@pytest.mark.usefixtures("zookeeper")  # skips or fails where there is none
+@pytest.mark.usefixtures("zookeeper_server")  # skips or fails where there is none
 def test_while_the_server_is_away_nothing_is_trusted_and_a_withdrawal_is_made_up_for(
     tmp_path: Path,
 ) -> None:
-    server = ZooKeeper(tmp_path)
     client = None
+    log = (tmp_path / "log").open("wb")
+    server = ZooKeeper(tmp_path, log=log)
     try:
-        server.start()
-        client = connect(f"127.0.0.1:{server.port}", ttl=3.0)
+        pid = server.start()
+        server.wait_until_ready()
+        client = connect(server.hosts, ttl=3.0)
         lock = ZookeeperLock(client, "apple", ttl=0.3)
         lease = lock.acquire(1)
         session = client.client_id
-        server.send(signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
         with pytest.raises(LockBackendError):
             lock.acquire(0.1)
         assert lease.release() is Release.UNKNOWN
-        server.send(signal.SIGCONT)
-        eventually(lambda: queue(lock) == [])
+        os.kill(pid, signal.SIGCONT)
+        eventually(lambda: queue(lock) == [], what="so it is")
         taken: Lease = lock.acquire(1)
         assert client.client_id == session  # else it was the session's end that took the nodes
-        server.kill()
-        eventually(lambda: taken.remaining() == 0.0)
+        server.stop()
+        eventually(lambda: taken.remaining() == 0.0, what="so it is")
         started = time.monotonic()
         with pytest.raises(LockBackendError):
             lock.acquire(5)
@@ -254,7 +234,8 @@ def test_while_the_server_is_away_nothing_is_trusted_and_a_withdrawal_is_made_up
         if client is not None:
             client.stop()
             client.close()
-        server.kill()
+        server.stop()
+        log.close()
 
 
 def test_without_a_server_the_error_says_what_to_do() -> None:

@@ -1,17 +1,21 @@
-"""What the articles' locks share: try, sleep, try again until the wait is over."""
+"""What the articles' locks share: try, sleep, try again; and a thread that renews."""
 
 from __future__ import annotations
 
+import logging
+import secrets
+import threading
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 
 import redis
 
-from ..base_lease import new_token
-from ..clock import now
-from ..errors import LockBackendError, LockTimeout
-from ..lease import Lease, Release
-from ..lock import Lock
+from locks import Lease, Lock, LockBackendError, LockTimeout, Release
+from locks.clock import now
+from shop.sale.points import point
+
+logger = logging.getLogger(__name__)
 
 
 class Polling(Lock):
@@ -37,7 +41,7 @@ class Polling(Lock):
         return self.ttl
 
     def acquire(self, wait: float | None) -> Lease:
-        token = new_token()
+        token = secrets.token_hex(16)
         started = now()
         while True:
             asked = now()
@@ -84,3 +88,33 @@ class PollingLock(Polling):
 
     def pause(self) -> float:
         return self.retry
+
+
+class Renewal:
+    """A watchdog for one lock (A2, A3): calls `renew` every `every` seconds until it says False or
+    `stop`.
+
+    renew  one attempt; True: the lock is still ours, False: it is not, and renewing ends
+
+    Being a thread of the holder's process it ends with it (A2), and stops with it: while the
+    process is paused nothing is renewed. An error is logged and the next round tries again.
+    """
+
+    def __init__(self, renew: Callable[[], bool], *, every: float) -> None:
+        self._renew = renew
+        self._every = every
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="lock-renewal", daemon=True).start()
+
+    def stop(self) -> None:
+        """Renew no more. A renewal that is under way may still arrive; it must know the owner."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every):
+            point("watchdog:before_renew")
+            try:
+                if not self._renew():
+                    return
+            except redis.RedisError as error:
+                logger.warning("renewal failed, the next is due in %.3f s: %s", self._every, error)

@@ -4,7 +4,7 @@
 #   FOLDER/vault    all of them; what is there is kept
 #   FOLDER/shop ... what one service mounts, readable by its user alone
 #   GIVEN           a folder of your own secrets: a file there takes the place of a random one
-# REDIS_ACL (demo, production or reserve) chooses docker/redis.*.acl, TLS_NAME the name in the certificate of
+# REDIS_ACL (demo, production or reserve) chooses redis.*.acl, TLS_NAME the name in the certificate of
 # nginx that is made where none is given (tls.crt, tls.key).
 set -eu
 umask 077

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import redis
+from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-from ...classic import subscriber
-from ...classic.points import Hook
-from ...classic.reentrant import ReentrantLock
-from ...errors import LockBackendError, LockNotHeld, LockTimeout
-from ...lease import Lease, Release
-from ...lock import Lock
-from ...testing.server import eventually
-from .conftest import Make
-from .servers import Valkey, client_of
+from locks import Lease, Lock, LockBackendError, LockNotHeld, LockTimeout, Release
+from servers.embedded import Valkey
+from shop.ops.redis import locks_client
+from shop.sale import points, subscriber
+from shop.sale.polling import PollingLock
+from shop.strategies.reentrant import ReentrantLock
+from shop.strategies.token import TokenLock
+from shop.tests.till import eventually
 
 LONG = 30.0
 
@@ -32,32 +35,34 @@ def other() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def lock(client: redis.Redis) -> ReentrantLock:
-    return ReentrantLock(client, "apple")
+def lock() -> ReentrantLock:
+    return ReentrantLock(locks_client(), "apple")
 
 
 def holds(lock: ReentrantLock) -> list[int]:
     return [int(count) for count in lock.client.hvals(lock.key)]
 
 
-@pytest.mark.parametrize(("kind", "passes"), [("reentrant", True), ("token", False)])
-def test_get_locks_and_calls_set_which_locks(kind: str, passes: bool, make: Make) -> None:
+@pytest.mark.parametrize(("kind", "passes"), [(ReentrantLock, True), (TokenLock, False)])
+def test_get_locks_and_calls_set_which_locks(
+    kind: type[ReentrantLock | PollingLock], passes: bool
+) -> None:
     """A0: get() { lock.lock(); set(); lock.unlock(); }  set() { lock.lock(); lock.unlock(); }"""
     ran = []
 
     def get(lock: Lock) -> None:
         with lock.hold(1):
-            set_(make(kind, ttl=LONG))
+            set_(kind(locks_client(), "apple", ttl=LONG))
 
     def set_(lock: Lock) -> None:
         with lock.hold(0.2):
             ran.append("set")
 
     if passes:
-        get(make(kind, ttl=LONG))
+        get(kind(locks_client(), "apple", ttl=LONG))
     else:
         with pytest.raises(LockTimeout):
-            get(make(kind, ttl=LONG))
+            get(kind(locks_client(), "apple", ttl=LONG))
     assert ran == (["set"] if passes else [])
 
 
@@ -74,24 +79,11 @@ def test_the_lock_is_free_after_as_many_releases_as_holds(
 
 
 def test_the_same_thread_through_another_client_is_another_owner(
-    lock: ReentrantLock, valkey: Valkey
+    lock: ReentrantLock,
 ) -> None:
-    with lock.hold(0), client_of(valkey.port) as another:
+    another = redis.Redis.from_url(settings.REDIS_LOCKS_URL)
+    with lock.hold(0), another:
         assert ReentrantLock(another, "apple").try_acquire() is None
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_is_another_owner(lock: ReentrantLock) -> None:
-    parent = lock.owner
-    read, write = os.pipe()
-    if (child := os.fork()) == 0:
-        os.write(write, lock.owner.encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        assert pipe.read() not in ("", parent)
-    assert lock.owner == parent
 
 
 def test_a_stranger_may_not_release(lock: ReentrantLock, other: ThreadPoolExecutor) -> None:
@@ -107,29 +99,29 @@ def test_a_release_wakes_a_waiter_long_before_the_lease_would_have_ended(
 ) -> None:
     lease = lock.acquire(0)
     waiting = other.submit(lock.acquire, 20)
-    eventually(lambda: lock.client.pubsub_numsub(lock.channel)[0][1] == 1)
+    eventually(lambda: lock.client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
     assert lock.client.pttl(lock.key) > 20_000
     lease.release()
     assert waiting.result(timeout=5).waited_seconds < 5
 
 
 def test_an_unlock_between_the_failed_attempt_and_the_subscription_is_not_missed(
-    lock: ReentrantLock, other: ThreadPoolExecutor, hook: Callable[[Hook], None]
+    lock: ReentrantLock, other: ThreadPoolExecutor
 ) -> None:
     found_taken, unlocked = threading.Event(), threading.Event()
 
-    def wait_for_the_unlock(name: str) -> None:
+    def wait_for_the_unlock(name: str, facts: Mapping[str, object]) -> None:
         assert name == "reentrant:before_subscribe"
         found_taken.set()
         assert unlocked.wait(5)
 
-    hook(wait_for_the_unlock)
-    lease = lock.acquire(0)
-    waiting = other.submit(lock.acquire, 20)
-    assert found_taken.wait(5)
-    lease.release()
-    unlocked.set()
-    assert waiting.result(timeout=5).waited_seconds < 5
+    with points.installed(wait_for_the_unlock):
+        lease = lock.acquire(0)
+        waiting = other.submit(lock.acquire, 20)
+        assert found_taken.wait(5)
+        lease.release()
+        unlocked.set()
+        assert waiting.result(timeout=5).waited_seconds < 5
 
 
 def test_a_holder_that_dies_publishes_nothing_and_the_waiter_asks_when_its_lease_ends(
@@ -140,9 +132,9 @@ def test_a_holder_that_dies_publishes_nothing_and_the_waiter_asks_when_its_lease
     assert 0.2 < other.submit(lock.acquire, 20).result(timeout=5).waited_seconds < 5
 
 
-def test_one_connection_serves_all_waiters_of_a_process_and_no_channel_stays_behind(
-    client: redis.Redis,
-) -> None:
+def test_one_connection_serves_all_waiters_of_a_process_and_no_channel_stays_behind() -> None:
+    client = locks_client()
+
     def subscribers() -> int:
         return len(client.client_list(_type="pubsub"))
 
@@ -150,13 +142,13 @@ def test_one_connection_serves_all_waiters_of_a_process_and_no_channel_stays_beh
     held = [lock.acquire(0) for lock in locks]
     with ThreadPoolExecutor(12) as pool:
         waiting = [pool.submit(use, lock) for lock in locks for _ in range(4)]
-        eventually(lambda: len(client.pubsub_channels()) == 3)
+        eventually(lambda: len(client.pubsub_channels()) == 3, what="so it is")
         assert subscribers() == 1
         for lease in held:
             lease.release()
         for waiter in waiting:
             waiter.result(timeout=10)
-    eventually(lambda: client.pubsub_channels() == [])
+    eventually(lambda: client.pubsub_channels() == [], what="so it is")
 
 
 def use(lock: Lock) -> None:
@@ -170,54 +162,54 @@ def test_waiters_subscribe_again_when_their_connection_is_cut(
     client = lock.client
     lease = lock.acquire(0)
     waiting = other.submit(lock.acquire, 20)
-    eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1)
+    eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
     assert client.client_kill_filter(_type="pubsub") == 1
-    eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1)
+    eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
     lease.release()
     assert waiting.result(timeout=5).waited_seconds < 5
 
 
 def test_a_waiter_knows_at_once_when_the_server_dies(
-    tmp_path_factory: pytest.TempPathFactory, other: ThreadPoolExecutor
+    tmp_path: Path, other: ThreadPoolExecutor
 ) -> None:
-    server = Valkey(tmp_path_factory.mktemp("valkey"))
+    server = Valkey(tmp_path)
     try:
         server.start()
-        with client_of(server.port) as client:
+        with redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0)) as client:
             lock = ReentrantLock(client, "apple")
             lease = lock.acquire(0)
             waiting = other.submit(lock.acquire, 20)
-            eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1)
-            server.kill()
+            eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
+            server.stop(signal.SIGKILL)
             with pytest.raises(LockBackendError):
                 waiting.result(timeout=5)
             assert lease.release() is Release.UNKNOWN
     finally:
-        server.kill()
+        server.stop(signal.SIGKILL)
 
 
 def test_without_a_lease_the_watchdog_renews_and_with_one_it_does_not(
-    client: redis.Redis, other: ThreadPoolExecutor
+    other: ThreadPoolExecutor,
 ) -> None:
-    renewed, given = (ReentrantLock(client, name, ttl=0.6) for name in ("renewed", "given"))
+    renewed, given = (ReentrantLock(locks_client(), name, ttl=0.6) for name in ("renewed", "given"))
     kept, lapsed = renewed.try_lock(0), given.try_lock(0, lease=0.6)
     assert kept
     assert lapsed
     taken = other.submit(given.acquire, 5).result()  # at the end of the lease, no sooner
     assert taken.waited_seconds > 0.3
-    eventually(lambda: kept.held_seconds > 1.2)
+    eventually(lambda: kept.held_seconds > 1.2, what="so it is")
     kept.check()
     assert kept.release() is Release.RELEASED
     assert lapsed.release() is Release.EXPIRED
     assert other.submit(taken.release).result() is Release.RELEASED
 
 
-def test_an_inner_release_does_not_end_the_renewal_of_the_outer_hold(client: redis.Redis) -> None:
-    lock = ReentrantLock(client, "apple", ttl=0.6)
+def test_an_inner_release_does_not_end_the_renewal_of_the_outer_hold() -> None:
+    lock = ReentrantLock(locks_client(), "apple", ttl=0.6)
     with lock.hold(0) as outer:
         with lock.hold(0):
             pass
-        eventually(lambda: outer.held_seconds > 1.2)
+        eventually(lambda: outer.held_seconds > 1.2, what="so it is")
         outer.check()
     assert outer.outcome is Release.RELEASED
 
