@@ -45,7 +45,7 @@ class Probe:
 
     def lock(self, name: str, *, ttl: float = TTL) -> Any:
         """A new lock object under this name, as a purchase makes one."""
-        from workshop.commands import Commands
+        from workshop.checks.commands import Commands
 
         return self.kind(Commands(self.plain, name), f"probe-{name}", ttl=ttl)
 
