@@ -57,7 +57,7 @@ give() {
     chmod 0755 "$service"  # a volume: its files are private, each service mounts its own
 }
 
-for name in secret_key restock_token locust_token metrics_token redis_password \
+for name in secret_key restock_token metrics_token redis_password \
     postgres_password migrate_password app_password; do
     keep "$name" "$(random)"
 done
@@ -76,9 +76,9 @@ sed -e '/^$/d' -e '/^#/d' -e "s/PASSWORD_SHA256/${hash%% *}/" \
 done)
 
 shop=10001 postgres=999 redis=999 nginx=101
-give shop $shop secret_key restock_token locust_token metrics_token redis_password pgpass_app ca.crt
+give shop $shop secret_key restock_token metrics_token redis_password pgpass_app ca.crt
 give migrate $shop pgpass_migrate ca.crt
 give postgres $postgres postgres_password migrate_password app_password postgres.crt postgres.key
 give redis $redis users.acl redis.crt redis.key ca.crt
-give locust $shop restock_token locust_token
+give locust $shop restock_token
 give nginx $nginx tls.crt tls.key

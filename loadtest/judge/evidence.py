@@ -51,7 +51,7 @@ EVIDENCE: Mapping[str, Evidence] = {
         _LOCK,
     ),
     "reentrant": Evidence(locked=True, absolute=True),
-    **dict.fromkeys(("redis", "fence-at-write"), _FENCED),
+    **dict.fromkeys(("redis", "one-file", "fence-at-write"), _FENCED),
     **dict.fromkeys(("advisory", "row-lock", "version", "serializable"), _ROW),
     **dict.fromkeys(("rollback", "conditional", "counter"), NO_EVIDENCE),
     "buckets": Evidence(one_row=False),

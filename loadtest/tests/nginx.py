@@ -15,7 +15,7 @@ import psutil
 from loadtest.tests.raw_clients import HEALTH, whole_answer
 from servers import embedded
 from servers.embedded import ROOT
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 FOLDER = ROOT / "deploy" / "docker"

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from loadtest.commands import faults as command
-from loadtest.commands import run as commands
+from loadtest.commands import output as commands
 from loadtest.expected import EXPECTED, STOPS, SURVIVABLE
 from loadtest.faults import fault_report
 from loadtest.faults.db_failover import DbFailover
@@ -32,8 +32,16 @@ from servers import embedded
 
 #: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock.
 REPAIRED = """\
-from locks.classic import setpx_del, token
-setpx_del.SetpxDelLock.unlock = token.TokenLock.unlock
+import django
+
+setup = django.setup
+
+def repaired(**given):
+    setup(**given)
+    from shop.strategies import setpx_del, token
+    setpx_del.SetpxDelLock.unlock = token.TokenLock.unlock
+
+django.setup = repaired
 """
 
 
