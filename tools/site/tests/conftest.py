@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
+from tests.tooling import tool
 
 from loadtest.tests.browser import launched
-from tests.tooling import tool
 from tools.site.__main__ import build
 
 
