@@ -17,13 +17,13 @@ from itertools import zip_longest
 from typing import Any
 
 from django.db import connection, connections
-from shop.checkout import check_out
-from shop.probe import installed
-from shop.purchase import Attempt
-from shop.reports import sale_report
-from shop.stock import restock
 
 from shop.errors import ShopError
+from shop.sale.checkout import check_out
+from shop.sale.points import installed
+from shop.sale.purchase import Attempt
+from shop.sale.reports import sale_report
+from shop.sale.stock import restock
 from testing import interleave, step
 from tools.site.orders import MOVES
 

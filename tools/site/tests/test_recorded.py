@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.locked import ROOT
 
 from loadtest.expected import EXPECTED
 from shop.models import Product
 from testing import Run, interleave
+from tests.code import ROOT
 from tools.site import recording, sources
 from tools.site.orders import ORDERS, outcome, reached
 
