@@ -97,23 +97,7 @@ class Rush:
 
     def events(self) -> list[Recorded]:
         """Every request and every answer, oldest first."""
-        found: list[Any] = []
-        of_all: dict[str, Any] = {
-            "by": "buyer",
-            "f": "buy",
-            "lock": self.target.name,
-            "product": self.target.product,
-            "sale": self.target.sale,
-        }
-        for request in self.requests:
-            who = {**of_all, "attempt": request.attempt}
-            found.append({**who, "type": "invoke", "t": request.sent})
-            if request.answered is not None:
-                answer = {"type": request.type, "t": request.answered, "outcome": request.outcome}
-                more = {name: getattr(request, name) for name in SAID}
-                answer |= {name: value for name, value in more.items() if value not in (None, "")}
-                found.append({**who, **answer})
-        return sorted(found, key=lambda event: int(event["t"]))
+        return recorded(self.requests, self.target.name, self.target.product, self.target.sale)
 
     def failed(self, reason: str) -> dict[str, Any]:
         """The run of a rush that could not be judged."""
@@ -180,3 +164,18 @@ class Rush:
             "requests": measure.requests_ms(self.requests),
             "in_flight": measure.in_flight(intervals),
         }
+
+
+def recorded(requests: Sequence[Request], lock: str, product: str, sale: int) -> list[Recorded]:
+    """Requests and answers as a history has them, oldest first."""
+    of_all = {"by": "buyer", "f": "buy", "lock": lock, "product": product, "sale": sale}
+    found: list[Any] = []
+    for request in requests:
+        who = {**of_all, "attempt": request.attempt}
+        found.append({**who, "type": "invoke", "t": request.sent})
+        if request.answered is not None:
+            answer = {"type": request.type, "t": request.answered, "outcome": request.outcome}
+            more = {name: getattr(request, name) for name in SAID}
+            answer |= {name: value for name, value in more.items() if value not in (None, "")}
+            found.append({**who, **answer})
+    return sorted(found, key=lambda event: int(event["t"]))
