@@ -7,6 +7,7 @@ or by awaiting it (aio/), and sends the answer back in: so there is one place th
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -52,6 +53,7 @@ class Acquisition:
     waiters         of this process, where the wake-up for the token arrives
     renewals        take over what could not be cleaned up
     ttl, fence_ttl  seconds
+    renewed_for     seconds for which the lease will be renewed, or inf
     end             second of our clock at which the wait is over
     known           whether the server may know the token
     """
@@ -66,6 +68,7 @@ class Acquisition:
         *,
         ttl: float,
         fence_ttl: float,
+        renewed_for: float,
         end: float,
     ) -> None:
         self.token = token.encode()
@@ -76,7 +79,8 @@ class Acquisition:
         self._renewals = renewals
         self._name = name
         self._ttl = ttl
-        self._fence_ttl_ms = milliseconds(fence_ttl)
+        self._renewed_for = renewed_for
+        self._fence_ttl = fence_ttl
         self._watch = Watch()
 
     def obtain(self, *, once: bool) -> Generator[Step, Any, Grant | None]:
@@ -90,14 +94,19 @@ class Acquisition:
                 return self._granted(answer)
         try:
             mailbox, self._watch = self._waiters.join(self.keys[0], self.token)
+            place, joined = 0, math.inf
             while True:
                 yield Listen(self.end)
                 left = self.end - now()
                 if left <= 0:
                     return self._granted((yield from self.ask(LEAVE)))
-                answer = yield from self.ask(*queue_args(self._waiters.channel, left))
+                channel = self._waiters.channel
+                answer = yield from self.ask(*queue_args(channel, left, self._renewed_for, place))
                 if answer.fence is not None:
                     return self._granted(answer)
+                if answer.back and self._watch.recalled < joined:
+                    self._watch.recall()  # what took us out of the queue took out the others, too
+                place, joined = answer.place, answer.asked
                 self._watch.until = answer.asked + (answer.left if answer.left >= 0 else self._ttl)
                 wake: Wake | None = yield Sleep(mailbox)
                 if wake is not None:
@@ -112,7 +121,7 @@ class Acquisition:
         """The meaning of acquire.lua's reply."""
         asked = now()
         known, self.known = self.known, True
-        args = self.token, milliseconds(self._ttl), self._fence_ttl_ms, *what
+        args = self.token, milliseconds(self._ttl), milliseconds(self._fence_ttl), *what
         try:
             reply = yield Ask("acquire", args, max(FLOOR, self.end - asked))
         except WireError as error:
@@ -130,7 +139,8 @@ class Acquisition:
 
         None if the server cannot know of us. Pass its answer to undone().
         """
-        return Ask("release", (self.token, self._fence_ttl_ms), FLOOR) if self.known else None
+        args = self.token, milliseconds(self._fence_ttl)
+        return Ask("release", args, FLOOR) if self.known else None
 
     def undone(self, reply: Any, *, in_order: bool = False) -> None:
         """The reply to undo(), or the exception in its place.
@@ -141,8 +151,8 @@ class Acquisition:
             logger.warning("%s: gave up, the server does not know yet: %s", self._name, reply)
         settled = reply == 1 or (in_order and isinstance(reply, int))
         if not settled:  # a command that got no answer may be executed later
-            args = self.token, self._fence_ttl_ms
-            self._renewals.abandon(self.token, self.keys, args, ttl=self._ttl)
+            token, fence_ttl = self.token.decode(), self._fence_ttl
+            self._renewals.abandon(token, self.keys, ttl=self._ttl, fence_ttl=fence_ttl)
 
     def _granted(self, answer: Answer) -> Grant | None:
         return None if answer.fence is None else (answer.fence, answer.deadline(self._ttl))

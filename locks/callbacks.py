@@ -50,7 +50,7 @@ class Callbacks:
                 function, args = self._calls.popleft()
             try:
                 function(*args)
-            except Exception:
+            except BaseException:  # SystemExit ends no thread that others need
                 logger.exception("on_lost failed")
 
 

@@ -82,9 +82,10 @@ class SyncNodes(Nodes[SyncNode]):
                 try:
                     reply = self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP)
                 except WireError:
+                    self.topology.ask_last(place)
                     continue
-                self.topology.learn(reply, place)
-                break
+                if self.topology.learn(reply, place):
+                    break
             self._refreshed = now()
 
     def close(self) -> None:

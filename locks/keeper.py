@@ -34,24 +34,34 @@ Steps: TypeAlias = Generator[Request, Any, T]
 class Keeping:
     """What is to be done with the leases of one lock, and what the replies mean. No I/O."""
 
-    def __init__(self, renewals: Renewals, *, ttl: float, metrics: Metrics | None) -> None:
+    def __init__(
+        self,
+        renewals: Renewals,
+        keys: Sequence[bytes],
+        *,
+        ttl: float,
+        fence_ttl: float,
+        metrics: Metrics | None,
+    ) -> None:
         self._renewals = renewals
+        self._keys = keys
         self._ttl = ttl
+        self._fence_ttl = fence_ttl
         self._metrics = metrics
 
-    def extend(self, lease: BaseLease, seconds: float) -> Steps[None]:
+    def extend(self, lease: BaseLease, seconds: float, how: bytes = LEAST) -> Steps[None]:
         """See Lease.extend()."""
         try:
-            reply = yield from self.prolong(lease, lease.token, seconds)
+            reply = yield from self.prolong(lease, lease.token, seconds, how)
         except WireError as error:
             raise LockBackendError(f"not extended: {error}", name=lease.name) from error.__cause__
         if reply != 1:
-            if self._renewals.remove(lease.token):
+            if self._renewals.remove((self._keys[0], lease.token)):
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
             raise LockLost(name=lease.name)
 
     def prolong(
-        self, lease: BaseLease | None, token: str | bytes, seconds: float, how: bytes = LEAST
+        self, lease: BaseLease | None, token: str | bytes, seconds: float, how: bytes
     ) -> Steps[int]:
         """Reply of renew.lua for this token; moves the deadline of its lease, if that is known.
 
@@ -66,7 +76,7 @@ class Keeping:
             deadline = lease.deadline + gained if how == ADD else sent + gained
             if how == SET:  # before the server knows: it may be sooner
                 lease.deadline = min(lease.deadline, deadline)
-        reply = int((yield "renew", renew_args(token, seconds, how)))
+        reply = int((yield "renew", renew_args(token, seconds, self._fence_ttl, how)))
         if lease is not None and reply == 1:
             lease.lasts_until(deadline)
         return reply
@@ -80,28 +90,26 @@ class Keeping:
 
     def hand_over(self, lease: BaseLease, within: float | None) -> Steps[str]:
         """See Lease.hand_over()."""
-        yield from self.extend(lease, self._ttl if within is None else within)
-        self._renewals.remove(lease.token)
+        yield from self.extend(lease, self._ttl if within is None else within, SET)
+        self._renewals.remove((self._keys[0], lease.token))
         lease.handed_over()
         emit(self._metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
-    def adopt(
-        self, handed: Handed, token: str, keys: Sequence[bytes], release: Sequence[Arg] | None
-    ) -> Steps[float]:
+    def adopt(self, handed: Handed, token: str, *, unique: bool) -> Steps[float]:
         """The deadline of the lease, which has this token now.
 
-        keys     of the lock
-        release  the arguments of release.lua for the token; None: others may use it, too
+        unique  whether nobody else uses the token: else it cannot be cleaned up after a lost reply
 
         Passes a WireError on. Raises LockLost when the lease is over, or was adopted before.
         """
         sent = now()
         try:
-            reply = yield "renew", renew_args(handed.token, self._ttl, heir=token)
+            args = renew_args(handed.token, self._ttl, self._fence_ttl, heir=token)
+            reply = yield "renew", args
         except BaseException:  # it may be ours: do not leave it locked for a ttl
-            if release is not None:
-                self._renewals.abandon(token.encode(), keys, release, ttl=self._ttl)
+            if unique:
+                self._renewals.abandon(token, self._keys, ttl=self._ttl, fence_ttl=self._fence_ttl)
             raise
         if reply != 1:
             raise LockLost("the lease was adopted before, or is over", name=handed.name)
@@ -144,8 +152,8 @@ class Handed(NamedTuple):
         """Raises ValueError unless it is what hand_over() returned for a lock of this name."""
         try:
             handed = cls(**json.loads(text))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{text!r} is not what lease.hand_over() returned") from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{text[:200]!r} is not what lease.hand_over() returned") from error
         if handed.name != name:
             raise ValueError(
                 f"this is a lease of {handed.name!r}, and the lock is {name!r}: "

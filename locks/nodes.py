@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from .command import Address, Arg, Call, WireError
-from .renewals import Abandoned, Batch, Renewal, Renewals
+from .command import Address, Call, WireError
+from .renewals import Abandoned, Batch, Held, Renewal, Renewals
 from .slots import Place, Topology, is_passing, redirect, slot_of
 
 
@@ -43,17 +43,16 @@ class Nodes(Renewals, Generic[N]):
         return list(self._nodes.values())
 
     def add(self, renewal: Renewal) -> None:
-        self.home_of(renewal.key).watchdog.add(renewal)
+        self.home_of(renewal.keys[0]).watchdog.add(renewal)
 
-    def remove(self, token: str) -> bool:
-        return True in [node.watchdog.remove(token) for node in self.all()]
+    def remove(self, held: Held) -> Renewal | None:
+        removed = [node.watchdog.remove(held) for node in self.all()]
+        return next(filter(None, removed), None)
 
-    def abandon(
-        self, token: bytes, keys: Sequence[bytes], args: Sequence[Arg], *, ttl: float
-    ) -> None:
-        self.home_of(keys[0]).watchdog.abandon(token, keys, args, ttl=ttl)
+    def abandon(self, token: str, keys: Sequence[bytes], *, ttl: float, fence_ttl: float) -> None:
+        self.home_of(keys[0]).watchdog.abandon(token, keys, ttl=ttl, fence_ttl=fence_ttl)
 
-    def release_abandoned(self, token: bytes) -> None:
+    def release_abandoned(self, token: str) -> None:
         for node in self.all():
             node.watchdog.release_abandoned(token)
 
@@ -80,20 +79,20 @@ class AtNode(Renewals):
 
     def due(self) -> Iterator[Batch]:
         for renewal in list(self.renewals.values()):
-            there = self._new_home(renewal.key)
+            there = self._new_home(renewal.keys[0])
             if there is not None:
                 there.add(renewal)
-                self.remove(renewal.token)
-        for token, each in list(self.abandoned.items()):
+                self.remove(renewal.held)
+        for held, each in list(self.abandoned.items()):
             there = self._new_home(each.keys[0])
             if there is not None:
-                there.take_over(token, each)
-                self.abandoned.pop(token, None)
+                there.take_over(held, each)
+                self.abandoned.pop(held, None)
         yield from super().due()
 
-    def take_over(self, token: bytes, abandoned: Abandoned) -> None:
+    def take_over(self, held: Held, abandoned: Abandoned) -> None:
         """What another node's watchdog was to release."""
-        self.abandoned[token] = abandoned
+        self.abandoned[held] = abandoned
         self.on_due(abandoned.due)
 
     def redirected(self, calls: Sequence[Call], replies: Sequence[Any]) -> Redirected:
@@ -105,7 +104,9 @@ class AtNode(Renewals):
             found = redirect(reply, self.place)
             if found is None:
                 error = reply if isinstance(reply, WireError) else WireError(reply, sent=True)
-                refresh = refresh or is_passing(error)
+                if is_passing(error):
+                    refresh = True
+                    self.home.topology.ask_last(self.place)
             elif found.only_once:
                 elsewhere[number] = found.place
             else:

@@ -37,7 +37,7 @@ def keys_of(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
     else:
         lock = key
         beside = b"lock:{%b}:key:%b" % (hashed_of(key), _escape(key))
-    return lock, beside + b":queue", beside + b":waiters", beside + b":fence"
+    return lock, beside + b":places", beside + b":waiting", beside + b":fence"
 
 
 def hashed_of(key: bytes) -> bytes:
@@ -51,10 +51,15 @@ def _escape(name: bytes) -> bytes:
 
 
 def renew_args(
-    token: str | bytes, seconds: float, how: bytes = LEAST, heir: str | bytes | None = None
+    token: str | bytes,
+    seconds: float,
+    fence_ttl: float,
+    how: bytes = LEAST,
+    heir: str | bytes | None = None,
 ) -> tuple[str | bytes | int, ...]:
     """The arguments of renew.lua; heir is the token that has the lock from now on, if another."""
-    return token, milliseconds(seconds), how, token if heir is None else heir
+    heir = token if heir is None else heir
+    return token, milliseconds(seconds), how, heir, milliseconds(fence_ttl)
 
 
 def channel_for(tag: bytes = b"") -> bytes:
@@ -75,9 +80,19 @@ def drift(seconds: float) -> float:
     return 0.01 * seconds + 0.002
 
 
-def queue_args(channel: bytes, wait: float) -> tuple[bytes, bytes, int]:
-    """The arguments of acquire.lua that put a waiter into the queue; wait in seconds, or inf."""
-    return QUEUE, channel, -1 if wait == math.inf else max(0, math.ceil(wait * 1000))
+def queue_args(
+    channel: bytes, wait: float, renewed_for: float, place: int
+) -> tuple[bytes, bytes, int, int, int]:
+    """The arguments of acquire.lua that put a waiter into the queue.
+
+    wait, renewed_for  seconds, or inf
+    place              the one that it had, 0 for none
+    """
+    return QUEUE, channel, _limit(wait), _limit(renewed_for), place
+
+
+def _limit(seconds: float) -> int:
+    return -1 if seconds == math.inf else max(0, math.ceil(seconds * 1000))
 
 
 class Answer(NamedTuple):
@@ -87,19 +102,24 @@ class Answer(NamedTuple):
     clock  the server's clock when it answered, microseconds
     fence  the fence if the lock is ours, else None
     left   seconds until the holder's lease ends; negative for a key that was set without an expiry
+    place  in the queue: what to bring along to the next question; 0 outside it
+    back   whether it had been taken out of the queue, which gave the lock to others meanwhile
     """
 
     asked: float
     clock: int
     fence: int | None
     left: float
+    place: int = 0
+    back: bool = False
 
     @classmethod
     def parse(cls, asked: float, reply: Any) -> Answer:
-        ours, value, clock = reply
+        ours, value, clock, *queued = reply
         if ours == 1:
             return cls(asked, clock, value, 0.0)
-        return cls(asked, clock, None, value / 1000)
+        place, back = queued
+        return cls(asked, clock, None, value / 1000, place, back == 1)
 
     def deadline(self, ttl: float) -> float:
         """The second of our clock until which a lease given by this answer can be trusted."""

@@ -26,7 +26,7 @@ from .clock import now
 from .cluster import Slot, cluster_of
 from .command import Arg, WireError
 from .errors import LockTimeout
-from .keeper import Handed, Keeper, Keeping
+from .keeper import Handed, Keeper
 from .lease import Lease, LossReason, Release
 from .lock import Lock
 from .metrics import Metrics, emit
@@ -107,7 +107,7 @@ class RedisLock(Terms, Lock):
         self._server: Any = self._shared.connections
         self._wakeups = self._shared.wakeups
         self._watchdog = self._shared.watchdog
-        self._keeper = Keeper(self._call, Keeping(self._watchdog, ttl=ttl, metrics=metrics))
+        self._keeper = Keeper(self._call, self._keeping(self._watchdog))
 
     def _parts(self, client: Any) -> blocking.Parts:
         pool = getattr(client, "connection_pool", None)
@@ -186,8 +186,7 @@ class RedisLock(Terms, Lock):
         or was adopted before, LockBackendError.
         """
         before, mine, started = Handed.parse(handed, self.name), token or new_token(), now()
-        release = self._release_args(mine) if token is None else None
-        steps = self._keeper.keeping.adopt(before, mine, self._keys, release)
+        steps = self._keeper.keeping.adopt(before, mine, unique=token is None)
         try:
             deadline = self._keeper.run(steps)
         except WireError as error:
@@ -221,12 +220,12 @@ class RedisLock(Terms, Lock):
             self.on_lost(lease, reason)
 
     def _release(self, lease: Lease) -> Release:
-        self._watchdog.remove(lease.token)
+        self._watchdog.remove((self._keys[0], lease.token))
         try:
             reply = self._call("release", *self._release_args(lease.token))
         except WireError as error:
             reply = error
-            self._watchdog.release_again(lease.token, self._keys, self.ttl, self.fence_ttl)
+            self._watchdog.abandon(lease.token, self._keys, ttl=self.ttl, fence_ttl=self.fence_ttl)
         return self._found(lease, reply)
 
     def _call(self, name: str, *args: Arg) -> Any:

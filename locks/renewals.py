@@ -13,7 +13,7 @@ import math
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from .base_lease import BaseLease
 from .clock import now
@@ -33,22 +33,50 @@ PAUSE = 0.1
 TRIED = 20.0
 
 
-class Renewal:
-    """A lease, and when it has to be looked at. Does not keep a forgotten lease alive."""
+#: The key of the lock and the token that has it: tokens may be the user's, and not unique.
+Held: TypeAlias = tuple[bytes, str]
 
-    __slots__ = ("due", "key", "lease", "metrics", "name", "stop", "token", "ttl")
+
+class Renewal:
+    """A lease, and when it has to be looked at. Does not keep a forgotten lease alive.
+
+    keep  set to the lease, it does
+    """
 
     def __init__(
-        self, lease: BaseLease, *, key: bytes, ttl: float, stop: float, metrics: Metrics | None
+        self,
+        lease: BaseLease,
+        *,
+        keys: Sequence[bytes],
+        ttl: float,
+        fence_ttl: float,
+        stop: float,
+        metrics: Metrics | None,
     ) -> None:
         self.lease = weakref.ref(lease)
-        self.token = lease.token
+        self.keep: BaseLease | None = None
+        self.held: Held = keys[0], lease.token
         self.name = lease.name
-        self.key = key
+        self.keys = keys
         self.ttl = ttl
+        self.fence_ttl = fence_ttl
         self.stop = stop  # the second from which it is not renewed any more; 0: never was
         self.metrics = metrics
-        self.due = lease.deadline - ttl * 2 / 3
+        self.touch = now() + fence_ttl / 3
+        self.is_good_until(lease.deadline)
+
+    def keys_at(self, at: float) -> Sequence[bytes]:
+        """Those of its next renewal: now and then all, so that the fence is remembered for as long
+        as the lock is held; else the lock's alone, which is also renewed while its slot moves."""
+        if at < self.touch:
+            return self.keys[:1]
+        self.touch = at + self.fence_ttl / 3
+        return self.keys
+
+    def is_good_until(self, deadline: float) -> None:
+        """Look at it in a third of the ttl, or later if that had been renewed: no loss is noticed
+        later because a lease was extended."""
+        self.due = min(deadline - self.ttl * 2 / 3, now() + self.ttl / 3)
 
 
 class Abandoned:
@@ -82,41 +110,34 @@ class Renewals:
     """The leases of this process on one server."""
 
     def __init__(self) -> None:
-        self.renewals: dict[str, Renewal] = {}
-        self.abandoned: dict[bytes, Abandoned] = {}
+        self.renewals: dict[Held, Renewal] = {}
+        self.abandoned: dict[Held, Abandoned] = {}
         self.on_due: Callable[[float], None] = lambda _: None  # something became due at this second
 
     def add(self, renewal: Renewal) -> None:
         """Renew this lease from now on."""
-        self.renewals[renewal.token] = renewal
+        self.renewals[renewal.held] = renewal
 
-    def remove(self, token: str) -> bool:
-        """Renew it no more; False if it was not being renewed. To call before it is released."""
-        self.abandoned.pop(token.encode(), None)  # its release is asked for again
-        return self.renewals.pop(token, None) is not None
+    def remove(self, held: Held) -> Renewal | None:
+        """Renew it no more; None if it was not being renewed. To call before it is released."""
+        self.abandoned.pop(held, None)  # its release is asked for again
+        return self.renewals.pop(held, None)
 
-    def abandon(
-        self, token: bytes, keys: Sequence[bytes], args: Sequence[Arg], *, ttl: float
-    ) -> None:
+    def abandon(self, token: str, keys: Sequence[bytes], *, ttl: float, fence_ttl: float) -> None:
         """Release this token until it is certain that it has neither lock nor place in the queue.
 
-        keys, args  of release.lua
+        A release, or another command with this token, got no answer.
         """
-        abandoned = self.abandoned[token] = Abandoned(keys, args, now() + ttl + TRIED)
+        args = token, milliseconds(fence_ttl)
+        abandoned = self.abandoned[keys[0], token] = Abandoned(keys, args, now() + ttl + TRIED)
         self.on_due(abandoned.due)
 
-    def release_again(
-        self, token: str, keys: Sequence[bytes], ttl: float, fence_ttl: float
-    ) -> None:
-        """The release of this token got no answer: repeat it until there is one."""
-        self.abandon(token.encode(), keys, (token, milliseconds(fence_ttl)), ttl=ttl)
-
-    def release_abandoned(self, token: bytes) -> None:
+    def release_abandoned(self, token: str) -> None:
         """If this token is abandoned, release it at once: the lock was handed to it."""
-        abandoned = self.abandoned.get(token)
-        if abandoned is not None:
-            abandoned.asked, abandoned.due = 0, 0.0
-            self.on_due(0.0)
+        for (_, each), abandoned in list(self.abandoned.items()):
+            if each == token:
+                abandoned.asked, abandoned.due = 0, 0.0
+                self.on_due(0.0)
 
     def next_due(self) -> float:
         """The second of our clock at which something is due, or infinity."""
@@ -140,12 +161,12 @@ class Renewals:
             if renewal.due - renewal.ttl / 30 > at:  # what is due soon goes in the same batch
                 continue
             if lease is not None and lease.outcome is Release.RELEASED:
-                self.remove(renewal.token)  # it was on its way from node to node meanwhile
+                self.remove(renewal.held)  # it was on its way from node to node meanwhile
             elif lease is None:
-                if self.remove(renewal.token):
+                if self.remove(renewal.held):
                     logger.warning("%s: a lease was dropped without release", renewal.name)
             elif at >= lease.deadline or lease.loss is not None:
-                if self.remove(renewal.token):
+                if self.remove(renewal.held):
                     bounded = 0 < renewal.stop <= at
                     lease.mark_lost(LossReason.MAX_HOLD if bounded else LossReason.EXPIRED)
             elif at >= renewal.stop:
@@ -169,27 +190,29 @@ class Renewals:
             for (renewal, lease), reply in zip(leases, replies, strict=True):
                 if reply == 1:
                     lease.lasts_until(sent + renewal.ttl - drift(renewal.ttl))
-                    renewal.due = lease.deadline - renewal.ttl * 2 / 3
+                    renewal.is_good_until(lease.deadline)
                     emit(renewal.metrics, "renewed", renewal.name, took)
                 elif isinstance(reply, Exception):
                     logger.warning("%s: not renewed, trying again: %s", renewal.name, reply)
                     renewal.due = min(lease.deadline, now() + renewal.ttl / 10)
-                elif self.remove(renewal.token):  # else it was released while we asked
+                elif self.remove(renewal.held):  # else it was released while we asked
                     lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
-        calls: list[Call] = [(renew, [r.key], renew_args(r.token, r.ttl)) for r, _ in leases]
+        calls: list[Call] = [
+            (renew, r.keys_at(sent), renew_args(r.held[1], r.ttl, r.fence_ttl)) for r, _ in leases
+        ]
         return Batch(calls, timeout, settle)
 
-    def _releasing(self, abandoned: Sequence[tuple[bytes, Abandoned]]) -> Batch:
+    def _releasing(self, abandoned: Sequence[tuple[Held, Abandoned]]) -> Batch:
         release = script("release")
 
         def settle(replies: Sequence[Any]) -> None:
-            for (token, each), reply in zip(abandoned, replies, strict=True):
+            for (held, each), reply in zip(abandoned, replies, strict=True):
                 if not isinstance(reply, Exception):
                     # Not ours: but the command that got no answer may still be on its way.
                     each.asked = ASKED if reply == 1 else each.asked + 1
                 if each.asked >= ASKED or now() >= each.until:
-                    self.abandoned.pop(token, None)
+                    self.abandoned.pop(held, None)
                 each.due = now() + PAUSE * 2**each.asked
 
         return Batch([(release, each.keys, each.args) for _, each in abandoned], 0.5, settle)

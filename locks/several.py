@@ -5,6 +5,7 @@ Shared by MultiLock (multi.py), which blocks, and AsyncMultiLock (aio/multi.py),
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -33,14 +34,21 @@ E = TypeVar("E", bound=BaseLease)
 
 
 def in_order(locks: Iterable[K]) -> tuple[K, ...]:
-    """The locks by their names, each of them once.
+    """The locks by their names, each of them once; those of a lock of several, instead of it.
 
-    Raises ValueError for none, and for two different ones of one name.
+    Raises ValueError for none, for two different ones of one name, and for one key of two names:
+    whoever holds the first would wait for the second in vain.
     """
     named: dict[str, K] = {}
-    for lock in locks:
+    names: dict[object, str] = {}
+    for lock in itertools.chain.from_iterable(getattr(each, "locks", (each,)) for each in locks):
         if _what(named.setdefault(lock.name, lock)) != _what(lock):
             raise ValueError(f"two different locks are called {lock.name!r}: give one another name")
+        other = (
+            names.setdefault(_what(lock)[1:], lock.name) if hasattr(lock, "_keys") else lock.name
+        )
+        if other != lock.name:
+            raise ValueError(f"{other!r} and {lock.name!r} have one key: give only one of them")
     if not named:
         raise ValueError("no locks are given: name what is to be locked")
     return tuple(named[name] for name in sorted(named))
@@ -116,4 +124,6 @@ class Together(BaseLease, Generic[E]):
 
 def _what(lock: object) -> tuple[object, ...]:
     """Equal for two objects that are the same lock, if their names are."""
-    return type(lock), getattr(lock, "client", None), getattr(lock, "_keys", None)
+    client = getattr(lock, "client", None)
+    pool = getattr(client, "connection_pool", client)
+    return type(lock), pool, (getattr(lock, "_keys", None) or [None])[0]

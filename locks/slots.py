@@ -93,15 +93,24 @@ class Topology:
             return self._moved[slot]
         return next((place for first, last, place in self._ranges if first <= slot <= last), None)
 
-    def learn(self, reply: Any, asked: Place) -> None:
-        """The reply to CLUSTER SLOTS of this node."""
+    def learn(self, reply: Any, asked: Place) -> bool:
+        """The reply to CLUSTER SLOTS of this node. False if it says nothing: of a node that was
+        taken out of the cluster, and stays up."""
+        if not reply:
+            return False
         ranges, known = [], []
         for first, last, *nodes in reply:
             places = [self._remap((_text(n[0]) or asked[0], int(n[1]))) for n in nodes]
             ranges.append((int(first), int(last), places[0]))
             known += places
         self._ranges, self._moved = ranges, {}
-        self.known = list(dict.fromkeys([*known, *self.known]))[:1000]
+        kept = [place for place in self.known if place in known]  # in the order of ask_last()
+        self.known = list(dict.fromkeys([*kept, *known, *self.known]))[:1000]
+        return True
+
+    def ask_last(self, place: Place) -> None:
+        """This node refused or was silent: the others know better who has the slots."""
+        self.known = [*(each for each in self.known if each != place), place]
 
     def moved(self, slot: int, place: Place) -> Place:
         """One slot is somewhere else."""
@@ -168,6 +177,7 @@ def route(
                 sent = sent or (error.sent and not is_a(error.__cause__ or error, "ResponseError"))
                 if found is None and not is_passing(error):
                     raise
+                topology.ask_last(place)
         error.sent = error.sent or sent
         if now() + pause >= until:
             raise error

@@ -11,6 +11,7 @@ from .base_lease import BaseLease
 from .clock import now
 from .command import WireError
 from .errors import LockBackendError
+from .keeper import Keeping
 from .lease import LossReason, Release
 from .lock import check_name_and_ttl
 from .metrics import Metrics, emit
@@ -46,6 +47,7 @@ class Terms:
         self.max_hold = max_hold
         self.fence_ttl = fence_ttl
         self.metrics = metrics
+        self._renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
         self._keys = keys_of(name, key.encode() if isinstance(key, str) else key)
 
     def _acquisition(
@@ -68,16 +70,26 @@ class Terms:
             token,
             ttl=self.ttl,
             fence_ttl=self.fence_ttl,
+            renewed_for=self._renewed_for,
             end=math.inf if wait is None else started + wait,
         )
 
     def _renewal(self, lease: BaseLease) -> Renewal:
-        stop = math.inf if self.max_hold is None else now() + self.max_hold
         return Renewal(
             lease,
-            key=self._keys[0],
+            keys=self._keys,
             ttl=self.ttl,
-            stop=stop if self.renew else 0.0,
+            fence_ttl=self.fence_ttl,
+            stop=now() + self._renewed_for if self.renew else 0.0,
+            metrics=self.metrics,
+        )
+
+    def _keeping(self, renewals: Renewals) -> Keeping:
+        return Keeping(
+            renewals,
+            self._keys,
+            ttl=self.ttl,
+            fence_ttl=self.fence_ttl,
             metrics=self.metrics,
         )
 

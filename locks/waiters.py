@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 from zlib import crc32
 
+from .clock import now
 from .protocol import Wake
 
 logger = logging.getLogger(__name__)
@@ -21,8 +22,9 @@ CROWD = 20
 class Watch:
     """What the waiters of one process know together about the lock that they wait for.
 
-    until    second of our clock at which the holder's lease ends, as far as anybody here knows
-    waiters  their tokens, in order of arrival
+    until     second of our clock at which the holder's lease ends, as far as anybody here knows
+    waiters   their mailboxes by their tokens, in order of arrival
+    recalled  second of our clock at which all of them were last told to ask
 
     When a holder dies, the first waiter of each process asks as its lease ends, and the others
     find that `until` has moved.
@@ -30,7 +32,14 @@ class Watch:
 
     def __init__(self) -> None:
         self.until = 0.0
-        self.waiters: dict[bytes, None] = {}
+        self.recalled = 0.0
+        self.waiters: dict[bytes, Any] = {}
+
+    def recall(self) -> None:
+        """Tell all of them to ask again."""
+        self.recalled = now()
+        for mailbox in list(self.waiters.values()):
+            mailbox.put(None)
 
     def ask_at(self, token: bytes) -> float:
         """The second at which this waiter asks whether the holder's lease has ended.
@@ -68,7 +77,7 @@ class Waiters:
         """Register a waiter, before it asks to be queued. leave() undoes it, halfway too."""
         mailbox = self.mailboxes[token] = self._make_mailbox()
         watch = self._watches.setdefault(key, Watch())
-        watch.waiters[token] = None
+        watch.waiters[token] = mailbox
         return mailbox, watch
 
     def leave(self, key: bytes, token: bytes) -> None:
@@ -94,5 +103,5 @@ class Waiters:
     def all_ask(self) -> None:
         """The subscription broke: each of them has to ask again."""
         self.listening = False
-        for mailbox in list(self.mailboxes.values()):
-            mailbox.put(None)
+        for watch in list(self._watches.values()):
+            watch.recall()

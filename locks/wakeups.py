@@ -190,4 +190,4 @@ class WakeUps:
     def _deliver(self, message: bytes) -> None:
         nobody = self.waiters.deliver(message)
         if nobody is not None:  # if it gave up; not a token that got the lock by asking
-            self._watchdog.release_abandoned(nobody)
+            self._watchdog.release_abandoned(nobody.decode())

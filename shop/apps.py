@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
-from django.contrib.admin.apps import AdminConfig
 
 
 class ShopConfig(AppConfig):
@@ -19,9 +18,3 @@ class ShopConfig(AppConfig):
             health.backlog = settled.backlog
         hooks.install()
         mine.install()
-
-
-class ShopAdminConfig(AdminConfig):
-    """Django's admin, with the shop's login."""
-
-    default_site = "shop.admin_login.ShopAdminSite"

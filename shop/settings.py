@@ -98,10 +98,6 @@ SHOP_LUA = Path(__file__).resolve().parent / "lua"
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
 #: At most (attempts, in seconds) per address; None lets everybody in.
 BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", default=""))
-#: At most (failed logins, in seconds) to the admin per address; it cannot be switched off.
-ADMIN_LOGIN_LIMIT: tuple[int, float] = parse_rate(
-    env.str("ADMIN_LOGIN_LIMIT", default=""), "ADMIN_LOGIN_LIMIT"
-) or (5, 300.0)
 
 # --- Django -------------------------------------------------------------------------------------
 
@@ -136,7 +132,7 @@ CSRF_FAILURE_VIEW = "shop.views.without_csrf_token"
 ROOT_URLCONF = "shop.urls"
 WSGI_APPLICATION = "shop.wsgi.application"
 INSTALLED_APPS = [
-    "shop.apps.ShopAdminConfig",
+    "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

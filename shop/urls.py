@@ -22,7 +22,6 @@ urlpatterns = [
     path("sales/<int:sale_id>", views.sale, name="sale"),
     path("sales/<int:sale_id>/orders", views.orders, name="orders"),
     path("sales/<int:sale_id>/curve", views.curve, name="curve"),
-    path("openapi.json", views.openapi_json, name="openapi"),
     path("healthz", views.healthz, name="healthz"),
     path("readyz", views.readyz, name="readyz"),
     path("admin/", admin.site.urls),

@@ -8,7 +8,6 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from shop import openapi
 from shop.api.answers import endpoint, has_token, require_token
 from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_product, parse_restock
 from shop.ops import health
@@ -100,15 +99,10 @@ def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
     return JsonResponse({"sale": sale_id, "orders": shown, "next": following})
 
 
-@endpoint("GET")
+@endpoint("GET", shown=True)
 def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
     with beside_the_pool():
         return JsonResponse({"sale": sale_id, "curve": reports.sale_curve(sale_id)})
-
-
-@endpoint("GET")
-def openapi_json(request: HttpRequest) -> HttpResponse:
-    return JsonResponse(openapi.description())
 
 
 @endpoint("GET")

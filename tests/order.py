@@ -50,7 +50,6 @@ LONGEST = (
     "locks/tests/classic/test_zookeeper.py",
     "shop/tests/test_server_lock.py",
     "loadtest/tests/test_serve.py",
-    "shop/tests/test_admin_login.py",
 )
 
 

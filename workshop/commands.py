@@ -23,13 +23,14 @@ class Commands(redis.Redis):
     """The connections of another client, and a point `own:command-<n>` after the n-th command.
 
     attempt  the purchase's key: which purchase a line of the log belongs to
+    texts    the commands that were sent, without keys and values
     """
 
     def __init__(self, client: redis.Redis, attempt: str) -> None:
         super().__init__(connection_pool=client.connection_pool)
         self.auto_close_connection_pool = False
         self.attempt = attempt
-        self.sent = 0
+        self.texts: list[str] = []
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         reply = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
@@ -42,12 +43,13 @@ class Commands(redis.Redis):
 
     def note(self, text: str) -> None:
         """A command was answered: write it down, and stop here if somebody asked for that."""
-        self.sent += 1
+        self.texts.append(text)
+        sent = len(self.texts)
         if path := os.environ.get(LOG):
-            line = {"attempt": self.attempt, "n": self.sent, "text": text, "t": time.monotonic_ns()}
+            line = {"attempt": self.attempt, "n": sent, "text": text, "t": time.monotonic_ns()}
             with open(path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-        point(f"own:command-{self.sent}")
+        point(f"own:command-{sent}")
 
 
 class _Pipeline(Pipeline):

@@ -147,10 +147,6 @@ def run(setting: Setting, console: Console) -> int:
         page, *others = [node.url for node in stack.nodes]
         login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
-        for lock in setting.locks:
-            console.print(f"steps   {page}/?lock={lock}#steps", highlight=False, soft_wrap=True)
-        if setting.mine:
-            console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
         console.print(f"admin   {page}/admin/  ({login})", highlight=False, soft_wrap=True)
         console.print(f"Locust  {locust}/  (its own web UI, with a drop-down of locks)")
         console.print("plain Locust, in another terminal:")
@@ -158,6 +154,10 @@ def run(setting: Setting, console: Console) -> int:
         if others:
             console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
+        for lock in setting.locks:  # what was asked for comes last
+            console.print(f"steps   {page}/?lock={lock}#steps", highlight=False, soft_wrap=True)
+        if setting.mine:
+            console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
         with suppress(KeyboardInterrupt):
             signal.pause()
     return 0

@@ -89,9 +89,10 @@ class AsyncNodes(Nodes[AsyncNode]):
             try:
                 reply = await self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP)
             except WireError:
+                self.topology.ask_last(place)
                 continue
-            self.topology.learn(reply, place)
-            break
+            if self.topology.learn(reply, place):
+                break
         self._refreshed = now()
 
     async def aclose(self) -> None:

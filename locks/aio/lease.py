@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ..base_lease import BaseLease
@@ -111,6 +112,18 @@ class AsyncLease(BaseLease):
         return await self._keeper.hand_over(self, within)
 
     def _announce(self, reason: LossReason) -> None:
+        """Tell the loop; from another thread, soon, and not at all if the loop is closed."""
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._tell(reason)
+        else:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._tell, reason)
+
+    def _tell(self, reason: LossReason) -> None:
         """Set `lost_event`, cancel the body if that was asked for, and call on_lost soon."""
         self.lost_event.set()
         if self._cancel_body is not None:

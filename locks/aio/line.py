@@ -32,7 +32,7 @@ class Line:
         self.ended = False
         self._timeout = address.timeout
         self._loop = asyncio.get_running_loop()
-        self._outbox: deque[tuple[bytes, Reply]] = deque()
+        self._outbox: dict[Reply, bytes] = {}
         self._sent: deque[Reply] = deque()
         self._link = Link(address, opened=self._flush, received=self._answer, lost=self._fail)
 
@@ -50,16 +50,15 @@ class Line:
             self._sent.append(reply)
             self._link.write(command)
         else:
-            self._outbox.append((command, reply))
+            self._outbox[reply] = command
         return reply
 
     def expire(self, reply: Reply) -> None:
         """Nobody waits for this reply any longer: the server is silent, and this line with it."""
         if reply.done():
             return
-        unsent = any(each is reply for _, each in self._outbox)
         cause = TimeoutError("the server did not answer in time")
-        reply.set_exception(WireError(cause, sent=not unsent))
+        reply.set_exception(WireError(cause, sent=reply not in self._outbox))
         self.retire()
 
     def retire(self) -> None:
@@ -75,16 +74,16 @@ class Line:
     async def aclose(self) -> None:
         """Send what is to be sent, wait a moment for the replies, and close it."""
         self.usable = False
-        if waiting := {*self._sent, *(reply for _, reply in self._outbox)}:
+        if waiting := {*self._sent, *self._outbox}:
             await asyncio.wait(waiting, timeout=LINGER)
         await self._link.aclose()
 
     def _flush(self) -> None:
-        while self._outbox:
-            command, reply = self._outbox.popleft()
+        for reply, command in self._outbox.items():
             if not reply.done():
                 self._sent.append(reply)
                 self._link.write(command)
+        self._outbox.clear()
 
     def _answer(self, answer: Any) -> None:
         reply = self._sent.popleft()
@@ -102,7 +101,7 @@ class Line:
         known = is_of_the_client(error) or isinstance(error, TimeoutError)
         for reply, sent in [
             *((r, True) for r in self._sent),
-            *((r, False) for _, r in self._outbox),
+            *((r, False) for r in self._outbox),
         ]:
             if not reply.done():
                 reply.set_exception(WireError(error, sent=sent) if known else error)

@@ -8,8 +8,10 @@ the tasks that still have to give back a lock; and each reply would cost a turn 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 from ..command import Address, has_moved
 
@@ -19,6 +21,20 @@ ERRORS = {
     b"NOSCRIPT": "NoScriptError",
     b"READONLY": "ReadOnlyError",
 }
+
+
+#: All that are open. In a forked child they are closed: the parent's subscription must die with it.
+_open: WeakSet[Link] = WeakSet()
+
+
+def _after_fork() -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for link in list(_open):
+        link.lead_to(nowhere)
+    os.close(nowhere)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Incomplete(Exception):
@@ -133,6 +149,12 @@ class Link:
         if not self._task.done():
             await asyncio.wait({self._task})
 
+    def lead_to(self, file: int) -> None:
+        """Put this file in the place of the socket, without a word to the server."""
+        if self.is_open:
+            sock = self._connection._writer.transport.get_extra_info("socket")
+            os.dup2(file, sock.fileno())
+
     async def _connect(self, timeout: float) -> None:
         async with asyncio.timeout(timeout):
             await self._connection.connect()
@@ -148,6 +170,7 @@ class Link:
             Receiver(self._exceptions, self._received, self._end)
         )
         self.is_open = True
+        _open.add(self)
         self._opened()
 
     def _end(self, error: BaseException) -> None:

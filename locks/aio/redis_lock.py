@@ -12,7 +12,7 @@ from ..base_lease import new_token
 from ..clock import now
 from ..command import Arg, WireError
 from ..errors import LockTimeout
-from ..keeper import Handed, Keeping
+from ..keeper import Handed
 from ..lease import LossReason
 from ..metrics import Metrics, emit
 from ..protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
@@ -178,24 +178,28 @@ class AsyncRedisLock(Terms):
         before, token, started = Handed.parse(handed, self.name), new_token(), now()
         shared = await self._here()
         keeper = self._keeper(shared)
-        steps = keeper.keeping.adopt(before, token, self._keys, self._release_args(token))
+        steps = keeper.keeping.adopt(before, token, unique=True)
         try:
             deadline = await keeper.run(steps)
         except WireError as error:
             raise self._unknown(error) from error.__cause__
+        except asyncio.CancelledError:  # at once: the loop may end before anything else is sent
+            args = self._release_args(token)
+            shared.connections.post(script("release"), self._keys, args, within=None)
+            raise
         return self._lease(shared, token, before.fence, deadline, now() - started)
 
     def _keeper(self, shared: AsyncParts) -> AsyncKeeper:
         async def call(name: str, *args: Arg) -> Any:
             return await shared.connections.call(script(name), self._keys, args, within=None)
 
-        return AsyncKeeper(call, Keeping(shared.watchdog, ttl=self.ttl, metrics=self.metrics))
+        return AsyncKeeper(call, self._keeping(shared.watchdog))
 
     def _lease(
         self, shared: AsyncParts, token: str, fence: int | None, deadline: float, waited: float
     ) -> AsyncLease:
         def send_release() -> asyncio.Future[Any]:
-            shared.watchdog.remove(token)
+            shared.watchdog.remove((self._keys[0], token))
             args = self._release_args(token)
             reply = shared.connections.post(script("release"), self._keys, args, within=None)
             reply.add_done_callback(released)
@@ -203,7 +207,7 @@ class AsyncRedisLock(Terms):
 
         def released(reply: asyncio.Future[Any]) -> None:
             if isinstance(reply.exception(), WireError):
-                shared.watchdog.release_again(token, self._keys, self.ttl, self.fence_ttl)
+                shared.watchdog.abandon(token, self._keys, ttl=self.ttl, fence_ttl=self.fence_ttl)
 
         lease = AsyncLease(
             name=self.name,

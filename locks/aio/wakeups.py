@@ -140,7 +140,7 @@ class AsyncWakeUps:
         elif message[0] in (b"message", b"smessage"):
             nobody = self.waiters.deliver(message[2])
             if nobody is not None:  # if it gave up; not a token that got the lock by asking
-                self._renewals.release_abandoned(nobody)
+                self._renewals.release_abandoned(nobody.decode())
         elif message[0] in (b"subscribe", b"ssubscribe") and self._subscribed is not None:
             self.waiters.listening = True
             self._subscribed.set_result(None)

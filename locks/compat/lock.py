@@ -7,18 +7,17 @@ import threading
 from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
 
+from ..base_lease import BaseLease
 from ..command import Arg, WireError, exceptions_of
 from ..errors import LockBackendError, LockTimeout
-from ..lease import Lease, LossReason, Release
+from ..lease import Lease, Release
 from ..protocol import ADD, ANY_HOLDER, SET, milliseconds
 from ..redis_lock import RedisLock
+from ..renewals import Held, Renewal
 
 logger = logging.getLogger(__name__)
 
 Token = bytes | str
-#: Leases of locks without a timeout, by their tokens: renewed until they are released or lost, even
-#: where nothing refers to the lock any more, for its token may be in another process.
-_endless: dict[str, Lease] = {}
 
 
 class _Local(threading.local):
@@ -26,6 +25,16 @@ class _Local(threading.local):
 
     token: bytes | None = None
     lease: Lease | None = None
+
+
+class _Kept(RedisLock):
+    """Renews a lease until it is released or lost, even where nothing refers to the lock any more:
+    its token may be in another process. A lock with a timeout may just end, as after a cooldown."""
+
+    def _renewal(self, lease: BaseLease) -> Renewal:
+        renewal = super()._renewal(lease)
+        renewal.keep = lease
+        return renewal
 
 
 class Lock:
@@ -63,13 +72,12 @@ class Lock:
         pool = getattr(redis, "connection_pool", None)  # a cluster's client has none
         self._exceptions = exceptions_of(type(redis) if pool is None else pool.connection_class)
         key = self._encode(name)
-        self._lock = RedisLock(
+        self._lock = _Kept(
             redis,
             key.decode(errors="backslashreplace"),
             key=key,
             ttl=timeout or self.ttl,
             renew=not timeout,
-            on_lost=_forget,
         )
 
     @property
@@ -107,9 +115,7 @@ class Lock:
             raise (error.__cause__ or error) from error
         self.local.token, self.local.lease = lease.token.encode(), lease
         if self.timeout:
-            self._lock._watchdog.remove(lease.token)  # it may just end, as after a cooldown
-        else:
-            _endless[lease.token] = lease
+            self._lock._watchdog.remove(self._held(lease.token))  # nobody is told of its end
         return True
 
     def locked(self) -> bool:
@@ -131,9 +137,9 @@ class Lock:
         if token is None:
             raise self._error("LockError", "Nothing to release: acquire the lock first.")
         name = token.decode(errors="backslashreplace")
-        self._lock._watchdog.remove(name)
+        renewal = self._lock._watchdog.remove(self._held(name))
         released = self._ask("release", token, milliseconds(self._lock.fence_ttl)) == 1
-        lease = _endless.pop(name, self.local.lease)
+        lease = self.local.lease if renewal is None else renewal.keep
         if lease is not None and lease.token == name:
             lease.outcome = Release.RELEASED if released else Release.EXPIRED
         self.local.token = self.local.lease = None
@@ -175,11 +181,12 @@ class Lock:
         try:
             return self._lock.adopt(lease.hand_over(), token=token.decode())
         except BaseException:
-            args = lease.token, milliseconds(self._lock.fence_ttl)
-            self._lock._watchdog.abandon(
-                lease.token.encode(), self._lock._keys, args, ttl=self._lock.ttl
-            )
+            lock = self._lock
+            lock._watchdog.abandon(lease.token, lock._keys, ttl=lock.ttl, fence_ttl=lock.fence_ttl)
             raise
+
+    def _held(self, token: str) -> Held:
+        return self._lock._keys[0], token
 
     def _prolong(self, what: str, seconds: float | None, how: bytes) -> Literal[True]:
         token, lease = self._token(), self.lease
@@ -220,7 +227,3 @@ class Lock:
     def _encode(self, text: Token) -> bytes:
         encoded: bytes = self.redis.get_encoder().encode(text)
         return encoded
-
-
-def _forget(lease: Lease, _: LossReason) -> None:
-    _endless.pop(lease.token, None)

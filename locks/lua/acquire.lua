@@ -8,10 +8,13 @@
 -- ARGV[4]  if the lock is taken: 'stay' as you are, 'queue' or 'leave' the queue
 -- ARGV[5]  queue: the channel on which this waiter's process listens
 -- ARGV[6]  queue: milliseconds for which it waits, -1 forever
--- returns  {1, fence, now} the lock is ours; {0, milliseconds until the holder's lease ends, now};
---          now is the server's microsecond; fewer milliseconds if the holder took the key without
---          us, as redis-py's Lock does: its release wakes nobody
-local TOKEN = '^%d+%-%x+$' -- what new_token() in lease.py makes
+-- ARGV[7]  queue: milliseconds for which its process will renew the lease, -1 without an end
+-- ARGV[8]  queue: its place, from the reply before; 0: it comes
+-- returns  {1, fence, now} the lock is ours; {0, milliseconds until the holder's lease ends, now,
+--          place, 1 if it had been taken out of the queue}; now is the server's microsecond; fewer
+--          milliseconds if the holder took the key without us, as redis-py's Lock does: its release
+--          wakes nobody
+local TOKEN = '^%d+%-%x+$' -- what new_token() in base_lease.py makes
 local POLL = 100 -- milliseconds
 local token, ttl, memory = ARGV[1], ARGV[2], ARGV[3]
 
@@ -30,14 +33,36 @@ if holder == token then
     return {1, fence, now}
 end
 
+local place, back = 0, 0
+if ARGV[4] == 'queue' then
+    local channel, wait, life = ARGV[5], tonumber(ARGV[6]), ARGV[7]
+    local over = wait < 0 and '-1' or digits(now + wait * 1000)
+    place = tonumber(redis.call('zscore', KEYS[2], token) or 0)
+    if place == 0 then
+        place = tonumber(ARGV[8])
+        if place == 0 then
+            local last = redis.call('zrange', KEYS[2], -1, -1, 'WITHSCORES')[2]
+            place = math.max(now, (tonumber(last) or 0) + 1) -- also after the clock stepped back
+        else
+            back = 1
+        end
+        redis.call('zadd', KEYS[2], digits(place), token)
+    end
+    redis.call('hset', KEYS[3], token, table.concat({channel, ttl, over, life}, ' '))
+end
+
 if not holder then
-    -- A lease that was handed over and ended without a release: its process was paused or cut off,
-    -- and each of its waiters would cost another ttl. If it is alive, it asks again and is believed.
-    local gone = redis.call('hget', KEYS[3], '*')
-    if gone then
-        redis.call('hdel', KEYS[3], '*')
-        if gone ~= ARGV[5] then
-            doubt(gone, digits(now))
+    -- A lease that was handed over and ended too soon without a release: its process is paused or
+    -- cut off, and each of its waiters would cost another ttl. If it lives, one of them asks again.
+    local star = redis.call('hget', KEYS[3], '*') or ''
+    local gone, ends = string.match(star, '^(%S+) (%S+)$')
+    redis.call('hdel', KEYS[3], '*')
+    if gone and gone ~= ARGV[5] and (ends == '-1' or now < tonumber(ends)) then
+        local fields = redis.call('hgetall', KEYS[3])
+        for number = 1, #fields, 2 do
+            if string.match(fields[number + 1], '^%S+') == gone then
+                leave_queue(fields[number])
+            end
         end
     end
     local heir = hand_over(token, memory)
@@ -52,20 +77,9 @@ local left = redis.call('pttl', KEYS[1])
 if ARGV[4] == 'leave' then
     leave_queue(token)
 elseif ARGV[4] == 'queue' then
-    local channel, wait = ARGV[5], tonumber(ARGV[6])
-    local over = wait < 0 and '-1' or digits(now + wait * 1000)
-    local before = redis.call('hget', KEYS[3], token)
-    local _, _, _, doubted = parse(before)
-    if doubted and doubted ~= '0' then
-        doubt(channel, '0')
-    end
-    redis.call('hset', KEYS[3], token, table.concat({channel, ttl, over, '0'}, ' '))
-    if not before or not redis.call('lpos', KEYS[2], token) then
-        redis.call('rpush', KEYS[2], token)
-    end
     outlive(math.max(left, tonumber(ttl)))
 end
 if holder and not string.match(holder, TOKEN) and (left < 0 or left > POLL) then
     left = POLL
 end
-return {0, left, now}
+return {0, left, now, place, back}

@@ -6,5 +6,5 @@ return {
     redis.call('get', KEYS[1]),
     redis.call('pttl', KEYS[1]),
     redis.call('get', KEYS[4]),
-    redis.call('lrange', KEYS[2], 0, -1),
+    redis.call('zrange', KEYS[2], 0, -1),
 }

@@ -46,11 +46,16 @@ class Cluster:
     def owner(self, slot: int) -> Server:
         """The node that is now this slot's primary, as far as the first living node knows."""
         for node in self.nodes:
-            if node.process is not None and node.process.poll() is None:
-                for first, last, primary, *_ in node.client().execute_command("CLUSTER SLOTS"):
-                    if first <= slot <= last:
-                        return self._at(int(primary[1]))
+            alive = node.process is not None and node.process.poll() is None
+            if alive and (port := self._owner(node, slot)):
+                return self._at(port)
         raise AssertionError(f"nobody has slot {slot}")
+
+    def _owner(self, asked: Server, slot: int) -> int | None:
+        for first, last, primary, *_ in self.run(asked, "CLUSTER SLOTS"):
+            if first <= slot <= last:
+                return int(primary[1])
+        return None
 
     def move(
         self,
@@ -80,6 +85,27 @@ class Cluster:
         arrived()
         for node in (to, source):
             self.run(node, "CLUSTER SETSLOT", slot, "NODE", there)
+
+    def take_out(self, node: Server, to: Server) -> None:
+        """Give the empty node's slots to another one, and let the others forget it; it stays up."""
+        first, last = next(
+            (first, last)
+            for first, last, primary, *_ in self.run(node, "CLUSTER SLOTS")
+            if int(primary[1]) == node.port
+        )
+        gone, home = self._id(node), self._id(to)
+        self.nodes.remove(node)
+        self.run(node, "CONFIG SET", "cluster-allow-replica-migration", "no")
+        with to.client().pipeline(transaction=False) as pipe:
+            for slot in range(first, last + 1):
+                pipe.execute_command("CLUSTER SETSLOT", slot, "NODE", home)
+            pipe.execute()
+        self.run(to, "CLUSTER BUMPEPOCH")
+        eventually(lambda: all(self._owner(each, first) == to.port for each in self.nodes))
+        for each in self.nodes:
+            self.run(each, "CLUSTER FORGET", gone)
+        self.run(node, "FLUSHALL")
+        self.run(node, "CLUSTER RESET")
 
     def stop(self) -> None:
         for node in self.nodes:

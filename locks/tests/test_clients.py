@@ -98,7 +98,7 @@ def test_the_acl_line_of_the_readme_is_enough(
         eventually(lambda: admin.info("commandstats")["cmdstat_ping"]["calls"] > pings)
         first = lock.inspect().waiters[0]
         nowhere = "lock:wake:nowhere 600 -1 0"
-        admin.hset("lock:{acl}:waiters", mapping={first: nowhere, "*": nowhere.split()[0]})
+        admin.hset("lock:{acl}:waiting", mapping={first: nowhere, "*": "lock:wake:nowhere -1"})
         admin.script_flush()
         admin.delete("lock:{acl}")  # as if the process that holds it were paused
     assert [each.result(5) for each in waiters] == [Release.RELEASED] * 3

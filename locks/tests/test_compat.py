@@ -16,7 +16,6 @@ import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import RedisLock, compat
-from ..compat.lock import _endless
 from ..testing.server import Server, eventually
 from .waiting import in_thread
 
@@ -95,7 +94,7 @@ def test_a_lock_with_a_timeout_is_not_renewed_and_one_without_is(
     again = client.lock("stays", lock_class=compat.Lock)
     again.local.token = token
     again.release()
-    assert token.decode() not in _endless
+    assert not again._lock._watchdog.renewals
     assert not client.exists("stays")
 
 
@@ -108,7 +107,7 @@ def test_a_lock_that_was_taken_away_is_not_kept_in_mind(
     client.delete("job")
     assert lock.lease is not None
     assert lock.lease.lost_event.wait(5)
-    eventually(lambda: lock.local.token.decode() not in _endless)
+    eventually(lambda: not lock._lock._watchdog.renewals)
 
 
 def test_a_wait_ends_on_time_and_says_false(lock_of: Make) -> None:

@@ -130,14 +130,14 @@ def test_who_only_waits_follows_a_failover_that_kept_its_connections_without_an_
     pair.fail_over()
     there = RedisLock(pair.replica.client(), "looked after", ttl=60)
     eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"))
-    eventually(lambda: len(pair.replica.client().hvals("lock:{looked after}:waiters")) == 1)
+    eventually(lambda: len(pair.replica.client().hvals("lock:{looked after}:waiting")) == 1)
     eventually(lambda: _channel_of_the_waiter(pair.replica) == lock._wakeups.channel != channel)
     assert there._release(holder) is Release.RELEASED
     assert other.result(2).release() is Release.RELEASED
 
 
 def _channel_of_the_waiter(server: Server) -> Any:
-    waiters: Any = server.client().hvals("lock:{looked after}:waiters")
+    waiters: Any = server.client().hvals("lock:{looked after}:waiting")
     return waiters[0].split()[0] if waiters else b""
 
 

@@ -36,7 +36,7 @@ def test_a_task_that_only_waits_follows_a_failover_without_an_error(
     there = RedisLock(pair.replica.client(), "looked after", ttl=60)
 
     def channels() -> set[bytes]:
-        waiters: Any = pair.replica.client().hvals("lock:{looked after}:waiters")
+        waiters: Any = pair.replica.client().hvals("lock:{looked after}:waiting")
         return {each.split()[0] for each in waiters}
 
     async def main() -> Release:

@@ -88,6 +88,7 @@ def test_waiters_whose_subscription_broke_at_a_release_keep_their_places(
             first.answer()
             assert first.ask("release") == "released"
             second.answer()
+        queued(lock, 3)  # ours are back
         queue_up(last)
         eventually(lambda: all_listen(client))
         assert second.ask("release") == "released"
@@ -130,6 +131,6 @@ class broken_subscription:
 
 def all_listen(client: redis.Redis) -> bool:
     """Whether every channel that a waiter names has its subscriber."""
-    waiters = client.hgetall("lock:{kept places}:waiters")
+    waiters = client.hgetall("lock:{kept places}:waiting")
     channels = {value.split()[0] for token, value in waiters.items() if token != b"*"}
     return all(count == 1 for _, count in client.pubsub_numsub(*channels))

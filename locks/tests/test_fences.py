@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import redis
@@ -83,3 +84,19 @@ def test_a_waiter_that_was_paused_past_its_lease_does_not_believe_in_it(
     got = sleeper.answer()
     assert got["fence"] > (lease.fence or 0)
     assert sleeper.ask("release") == "released"
+
+
+def test_a_fence_is_remembered_for_its_time_after_the_last_use_and_not_after_the_grant(
+    client: redis.Redis,
+) -> None:
+    """The last fence may be ahead of the server's clock, after a failover say: it must not fall."""
+    lock = RedisLock(client, "long held", ttl=0.3, fence_ttl=0.3)
+    ahead = int(time.time() * 1e6) + 3_600_000_000
+    client.set("lock:{long held}:fence", ahead)
+    with lock.hold(wait=1) as lease:
+        assert lease.fence == ahead + 1
+        assert not lease.lost_event.wait(1.0)
+        lease.extend(1.0)
+        assert client.pttl("lock:{long held}:fence") > 1000
+    with lock.hold(wait=1) as lease:
+        assert lease.fence == ahead + 2

@@ -79,7 +79,7 @@ def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
 
     def last_question(waiter: acquisition.Acquisition, *what: Any) -> Any:
         if what == (LEAVE,) and released == "before its last question":
-            client.delete("lock:{race}:queue", "lock:{race}:waiters")  # its wait is over there too
+            client.delete("lock:{race}:places", "lock:{race}:waiting")  # its wait is over there too
             assert lease.release() is Release.RELEASED
         answer = yield from ask(waiter, *what)
         if what == (LEAVE,) and released == "after it":

@@ -11,6 +11,7 @@ import redis
 
 from .. import LockBackendError, LockLost, LockNotHeld, Metrics, RedisLock, Release
 from ..lease import LossReason
+from ..protocol import LEAST
 from ..testing.process import Process as Worker
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
@@ -28,7 +29,9 @@ def test_an_extended_lease_lasts_longer_and_is_not_shortened_by_a_renewal(
             renewed.set()
 
     with held(RedisLock(client, "extended", ttl=0.6, metrics=Renewed())) as lease:
-        lock._watchdog.renewals[lease.token].due = 0.0  # one is on its way while we extend
+        lock._watchdog.renewals[
+            lock._keys[0], lease.token
+        ].due = 0.0  # one is on its way while we extend
         lease.extend(30)
         lock._watchdog.on_due(0.0)
         assert renewed.wait(5)
@@ -134,7 +137,7 @@ def test_a_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
     adopted = lock.adopt(json.dumps({"name": "crossed", "token": late, "fence": lease.fence}))
     client.pexpire("lock:{crossed}", 5000)
     keeper = lock._keeper
-    assert keeper.run(keeper.keeping.prolong(None, late, 30)) == 0
+    assert keeper.run(keeper.keeping.prolong(None, late, 30, LEAST)) == 0
     assert client.pttl("lock:{crossed}") <= 5000
     assert lock._release(lease) is Release.EXPIRED
     assert adopted.owned()
@@ -197,3 +200,16 @@ def test_a_full_server_still_renews_and_extends(own_server: Server) -> None:
         first = lease.deadline
         eventually(lambda: lease.deadline > first)
         client.config_set("maxmemory", 0)
+
+
+def test_a_lease_that_is_handed_over_for_less_than_its_ttl_ends_sooner(
+    client: redis.Redis,
+) -> None:
+    lease = RedisLock(client, "briefly", ttl=30).acquire(1)
+    lease.hand_over(within=5)
+    assert client.pttl("lock:{briefly}") <= 5000
+
+
+def test_a_text_that_is_nested_too_deeply_is_no_lease(client: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="is not what"):
+        RedisLock(client, "x", ttl=10).adopt("[" * 100_000)

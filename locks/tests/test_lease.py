@@ -66,7 +66,7 @@ def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
     first.result().release()
     assert second.result(5).token == seen.waiters[1]
     second.result().release()
-    assert client.ttl("lock:{seen}:queue") == -2
+    assert client.ttl("lock:{seen}:places") == -2
 
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, 0.0004])

@@ -239,3 +239,17 @@ def test_the_deadline_of_several_leases_is_that_of_the_first_one_that_ends() -> 
         leases = (Ends(9.0), Ends(7.0))
 
     assert several.Together.deadline.fget(Both()) == 7.0  # type: ignore[attr-defined]
+
+
+def test_two_names_of_one_key_are_refused_and_locks_of_several_are_taken_apart(
+    client: redis.Redis,
+) -> None:
+    """Else the second is waited for until the wait ends, by whoever holds the first."""
+    a, b, c = (RedisLock(client, name, ttl=10) for name in "abc")
+    with pytest.raises(ValueError, match="one key"):
+        MultiLock(
+            [RedisLock(client, "x", key="k", ttl=10), RedisLock(client, "y", key="k", ttl=10)]
+        )
+    both = MultiLock([MultiLock([b, c]), MultiLock([a, b])])
+    with both.hold(wait=0.5) as lease:
+        assert list(lease.fences) == ["a", "b", "c"]

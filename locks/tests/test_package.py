@@ -129,4 +129,4 @@ def readme_program(server: Server, name: str) -> str:
     program = "\n".join(examples)
     for client in ("redis.Redis(", "redis.asyncio.Redis("):
         program = program.replace(f"{client})", f"{client}port={server.port})")
-    return program.replace("from locks import", f"from {name} import")
+    return program.replace("from locks", f"from {name}")

@@ -75,8 +75,8 @@ def test_different_names_have_different_keys() -> None:
 
 def test_no_time_is_rounded_to_zero_or_to_an_earlier_end() -> None:
     assert milliseconds(0.0004) == 1
-    assert queue_args(b"c", 0.0004)[2] == 1
-    assert queue_args(b"c", float("inf"))[2] == -1
+    assert queue_args(b"c", 0.0004, 0.0, 0)[2:4] == (1, 0)
+    assert queue_args(b"c", float("inf"), float("inf"), 0)[2:4] == (-1, -1)
 
 
 def test_a_trusted_wake_up_never_outlives_the_server_s_lease() -> None:

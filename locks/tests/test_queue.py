@@ -95,7 +95,7 @@ def test_every_key_outlives_the_next_question_of_those_who_wait_and_no_longer(
     with held(lock):
         other = waiter(lock)
         second = waiter(lock)
-        for key in ("lock:{mortal}:queue", "lock:{mortal}:waiters"):
+        for key in ("lock:{mortal}:places", "lock:{mortal}:waiting"):
             assert 10_000 < client.pttl(key) <= 100_000
     other.result(5).release()
     second.result(5).release()
@@ -107,7 +107,7 @@ def test_a_waiter_that_receives_nothing_finds_at_its_end_that_the_lock_is_free(
     lock = RedisLock(client, "deaf", ttl=10)
     with held(lock):
         other = waiter(lock, wait=0.2)
-        client.delete("lock:{deaf}", "lock:{deaf}:queue", "lock:{deaf}:waiters")
+        client.delete("lock:{deaf}", "lock:{deaf}:places", "lock:{deaf}:waiting")
         assert other.result(5).waited_seconds >= 0.2
     other.result().release()
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
-from .. import Lease, LossReason, RedisLock, Release, watchdog
+from .. import Lease, LossReason, RedisLock, Release, callbacks, watchdog
 from ..command import Call
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
+from .waiting import held
 
 
 @pytest.fixture
@@ -141,3 +144,17 @@ def test_a_lease_is_good_until_its_ttl_where_no_thread_can_be_started_to_renew_i
         assert lost == [LossReason.GONE]
         lease.release()
     assert not lock.locked()
+
+
+def test_on_lost_that_exits_ends_no_thread_that_the_next_one_needs(client: redis.Redis) -> None:
+    called: list[str] = []
+
+    def on_lost(lease: Lease, _: LossReason) -> None:
+        called.append(lease.name)
+        sys.exit(1)
+
+    for number in range(callbacks.MOST + 2):
+        lock = RedisLock(client, f"exits {number}", ttl=10, on_lost=on_lost)
+        with held(lock) as lease:
+            lease.mark_lost(LossReason.GONE)
+            eventually(partial(called.__contains__, lease.name))

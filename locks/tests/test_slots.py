@@ -142,3 +142,21 @@ def test_addresses_are_translated_as_the_client_does() -> None:
     assert topology.place_of(SLOT) == ("outside", 5)
     topology.moved(SLOT, ("inside", 6))
     assert topology.place_of(SLOT) == ("outside", 6)
+
+
+def test_a_node_that_was_taken_out_of_the_cluster_is_no_source_and_the_next_one_is_asked() -> None:
+    topology = known(A, B)
+    assert not topology.learn([], A)
+    assert topology.place_of(SLOT) == A
+
+
+def test_the_node_that_refused_is_asked_last_who_has_the_slots() -> None:
+    """A primary that is cut off from its peers, and not from us, still names itself."""
+    topology = known(A, B)
+    down = exceptions.ClusterDownError("CLUSTERDOWN The cluster is down")
+    steps = route(topology, SLOT, math.inf)
+    next(steps)
+    steps.throw(error(down))
+    assert topology.known == [B, A]
+    topology.learn([[0, 16383, [b"a", 1], [b"b", 2]]], B)
+    assert topology.known == [B, A]

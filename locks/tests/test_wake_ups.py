@@ -66,7 +66,7 @@ def test_waiters_ask_again_when_their_subscription_broke(
         channel = lock._wakeups.channel
         client.client_kill_filter(_type="pubsub")
         eventually(lambda: lock._wakeups.listening and lock._wakeups.channel != channel)
-        eventually(lambda: lock._wakeups.channel in client.hvals("lock:{cut}:waiters")[0])
+        eventually(lambda: lock._wakeups.channel in client.hvals("lock:{cut}:waiting")[0])
         released = time.monotonic()
         lease.release()
         other.result(5)

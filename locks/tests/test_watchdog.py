@@ -209,3 +209,22 @@ def test_a_stream_of_short_holds_does_not_wake_the_watchdog(
             pass
     # Once; and while the thread has not got the processor yet, by each who came meanwhile.
     assert len(woken) < 50
+
+
+def test_an_extended_lease_notices_its_loss_as_soon_as_any_other(client: redis.Redis) -> None:
+    """Not two thirds of a ttl before its far deadline: check() would pass for all that time."""
+    renewed = threading.Event()
+
+    class Renewed(Metrics):
+        def renewed(self, name: str, seconds: float) -> None:
+            renewed.set()
+
+    lock = RedisLock(client, "extended and lost", ttl=0.6, metrics=Renewed())
+    with held(lock) as lease:
+        lease.extend(15)
+        renewed.clear()
+        assert renewed.wait(5)
+        assert lock.force_release()
+        taken = time.monotonic()
+        assert lease.lost_event.wait(5)
+        assert time.monotonic() - taken < 0.6

@@ -179,7 +179,7 @@ def test_a_contended_acquisition_is_two_commands_however_many_wait(own_server: S
         with held(lock) as lease:
             client.config_resetstat()
             threads = [in_thread(lambda: lock.acquire(30).release()) for _ in range(waiters)]
-            eventually(partial(_has_length, client, "lock:{counted}:queue", waiters))
+            eventually(partial(_has_length, client, "lock:{counted}:places", waiters))
             lease.release()
             for each in threads:
                 each.result(10)
@@ -202,7 +202,7 @@ def test_waiting_for_longer_than_the_ttl_costs_no_more_commands_while_the_queue_
     with held(lock):
         client.config_resetstat()
         threads = [in_thread(turn) for _ in range(12)]
-        eventually(partial(_has_length, client, "lock:{moving}:queue", 12))
+        eventually(partial(_has_length, client, "lock:{moving}:places", 12))
     for each in threads:
         each.result(10)
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 2 * 12 + 1 + 3
@@ -222,7 +222,7 @@ def _has_channel(client: redis.Redis, lock: RedisLock) -> bool:
 
 
 def _has_length(client: redis.Redis, key: str, length: int) -> bool:
-    return bool(client.llen(key) == length)
+    return bool(client.zcard(key) == length)
 
 
 def _is_dead(connection: Any) -> bool:

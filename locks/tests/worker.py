@@ -2,6 +2,8 @@
 
 acquire  name ttl wait [more options of RedisLock]   {"fence", "token", "waited", "remaining"}
          leave_a_child: fork while it waits
+async_waiter  name ttl: a task waits, in a loop in a thread of its own
+leave_a_child_now  the process id of a forked child that does nothing
 crowd    name ttl wait waiters: as many threads that acquire and release; answers at once
 adopt    name ttl handed                             {"fence", "token"}
 compat   name timeout token: is it owned, extended, locked after its release
@@ -13,6 +15,7 @@ fork                                                 what a forked child finds i
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -23,8 +26,9 @@ from contextlib import suppress
 from typing import Any
 
 import redis
+import redis.asyncio
 
-from .. import Lease, LockError, RedisLock, compat
+from .. import AsyncRedisLock, Lease, LockError, RedisLock, compat
 
 
 class Holder:
@@ -69,6 +73,19 @@ class Holder:
         for _ in range(waiters):
             threading.Thread(target=once, daemon=True).start()
         return "waiting"
+
+    def async_waiter(self, name: str, ttl: float) -> str:
+        client = redis.asyncio.Redis(port=self.client.connection_pool.connection_kwargs["port"])
+        lock = AsyncRedisLock(client, name, ttl=ttl)
+        threading.Thread(target=lambda: asyncio.run(_take(lock)), daemon=True).start()
+        return "waiting"
+
+    def leave_a_child_now(self) -> int:
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+        return child
 
     def release(self) -> str:
         assert self.lease is not None
@@ -123,6 +140,11 @@ class Holder:
             found = json.loads(pipe.read())
         os.waitpid(child, 0)
         return found
+
+
+async def _take(lock: AsyncRedisLock) -> None:
+    async with lock.hold(wait=None):
+        pass
 
 
 def main(port: int) -> None:

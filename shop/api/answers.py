@@ -10,7 +10,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from shop.errors import Forbidden, ShopError, Unavailable
@@ -25,12 +25,17 @@ REFUSED = (ShopError, OperationalError, InterfaceError)
 View = Callable[..., HttpResponse]
 
 
-def endpoint(method: str) -> Callable[[View], View]:
-    """A view for one method; every ShopError that it raises becomes the answer."""
+def endpoint(method: str, *, shown: bool = False) -> Callable[[View], View]:
+    """A view for one method; every ShopError that it raises becomes the answer.
+
+    shown  it exists to be shown: 404 outside a demo
+    """
 
     def decorate(view: View) -> View:
         @wraps(view)
         def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if shown and not settings.SHOP_DEMO:
+                raise Http404
             allowed = ("GET", "HEAD") if method == "GET" else (method,)
             if request.method not in allowed:
                 body = {"outcome": "error", "error": f"use {method}", "allowed": list(allowed)}

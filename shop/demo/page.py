@@ -28,36 +28,34 @@ SHOWN = 12
 
 
 @ensure_csrf_cookie
-@endpoint("GET")
+@endpoint("GET", shown=True)
 def index(request: HttpRequest) -> HttpResponse:
     shown = {
         "choices": choices(),
-        "demo": settings.SHOP_DEMO,
         "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
         "product": DEMO_PRODUCT,
         "buyers": steps.BUYERS,
         "deadline": rush.DEADLINE,
         "step_minutes": round(settings.SHOP_DEMO_STEP_TIMEOUT / 60, 1),
-        "lesson": lesson(request.GET.get("lesson")),
+        "lesson": lesson(request.GET),
     }
     return render(request, "shop/page.html", shown)
 
 
-@endpoint("GET")
+@endpoint("GET", shown=True)
 def state(request: HttpRequest) -> HttpResponse:
     """What the page asks for up to four times a second: one query, and a look into Redis."""
     product = parse_product(request.GET)
     with beside_the_pool():
         sales = reports.current_reports(product, steps.PRODUCT)
     body: dict[str, Any] = {"sale": None, "rush": None, "steps": None}
-    if settings.SHOP_DEMO:
-        try:
-            body["rush"] = rush.state()
-            round_now = steps.state()
-        except redis.RedisError:
-            round_now = None  # the shelf is worth showing without it
-        if round_now is not None:
-            body["steps"] = {**round_now, "sale": sales.get(steps.PRODUCT)}
+    try:
+        body["rush"] = rush.state()
+        round_now = steps.state()
+    except redis.RedisError:
+        round_now = None  # the shelf is worth showing without it
+    if round_now is not None:
+        body["steps"] = {**round_now, "sale": sales.get(steps.PRODUCT)}
     if product in sales:
         body["sale"] = _named_now(sales[product], body["rush"])
     return JsonResponse(body)
@@ -73,7 +71,7 @@ def _named_now(sale: dict[str, Any], now: dict[str, Any] | None) -> dict[str, An
     return verdict.named(sale, of_sale.get("last"), of_sale.get("rush"))
 
 
-@endpoint("GET")
+@endpoint("GET", shown=True)
 def history(request: HttpRequest) -> HttpResponse:
     """The newest sales, each with its verdict, its lock and what Locust knows of its rush."""
     product = parse_product(request.GET)
@@ -90,7 +88,7 @@ def history(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"sales": shown})
 
 
-@endpoint("GET")
+@endpoint("GET", shown=True)
 def code(request: HttpRequest, lock: str) -> HttpResponse:
     if lock not in STRATEGIES:
         raise BadInput("unknown lock", allowed=STRATEGIES)

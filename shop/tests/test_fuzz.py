@@ -1,6 +1,6 @@
 """Requests at random, to a real node with SHOP_DEMO, to one without, and to one of an event loop:
-schemathesis makes up what /openapi.json allows and what it does not, Hypothesis what is hardly a
-request at all.
+schemathesis makes up what docs/openapi.yaml allows and what it does not, Hypothesis what is hardly
+a request at all.
 
 make fuzz asks 10,000 of each node (FUZZ_REQUESTS); CI asks REQUESTS.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from urllib.parse import urlencode
 import pytest
 import requests
 import schemathesis
+import yaml
+from django.urls import get_resolver
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis.checks import (
@@ -29,9 +32,13 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 
+from servers.embedded import ROOT
 from servers.valkey import Valkey
 from shop.tests.node import BEARER, Node, node_at
 
+DESCRIPTION = ROOT / "docs/openapi.yaml"
+#: For the page alone, and the admin: no part of what others may build on.
+OF_THE_PAGE = ("/", "/state", "/history", "/rush", "/rush/stop", "/steps", "/steps/step", "/admin/")
 REQUESTS = 300
 UNITS = 1_000_000
 CHECKS = [
@@ -62,10 +69,17 @@ class Fuzzed:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What the node says of itself, with holds of 5 ms at most: nobody has hours."""
-        _, described = self.node.get("/openapi.json")
-        text = json.dumps(described)
-        return dict(json.loads(text.replace('"maximum": 5000', '"maximum": 5')))
+        """docs/openapi.yaml with the locks of this node, and holds of 5 ms at most."""
+        described: dict[str, Any] = yaml.safe_load(DESCRIPTION.read_text())
+        wish = described["components"]["schemas"]["Wish"]["properties"]
+        wish["lock"] = {"enum": ["redis"]}
+        if self.node.environment["SHOP_DEMO"] == "1":
+            listed = self.node.get("/strategies")[1]["strategies"]
+            wish["lock"] = {"enum": [strategy["name"] for strategy in listed]}
+            wish["hold_ms"]["maximum"] = 5
+        else:
+            del wish["hold_ms"]
+        return described
 
     def note(self, status: int, body: bytes) -> None:
         answer = json.loads(body) if body else {}
@@ -91,6 +105,13 @@ def fuzzed(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iter
         fuzzed = Fuzzed(node)
         fuzzed.opened.append(node.restock(UNITS))
         yield fuzzed
+
+
+def test_every_path_of_the_shop_is_described_but_the_pages_own() -> None:
+    routes = {f"/{pattern.pattern}" for pattern in get_resolver().url_patterns} - {*OF_THE_PAGE}
+    routes -= {"/sales/<int:sale_id>/curve", "/strategies/<str:lock>/code"}
+    paths = yaml.safe_load(DESCRIPTION.read_text())["paths"]
+    assert {re.sub(r"<int:sale_id>", "{sale}", route) for route in routes} == set(paths)
 
 
 def is_the_servers(status: int, headers: Iterable[str]) -> bool:

@@ -63,7 +63,7 @@ def test_who_waited_for_the_lock_until_the_next_sale_was_open_is_refused() -> No
 
 
 def somebody_queues() -> bool:
-    return locks_client().llen("lock:{redis:apple}:queue") > 0
+    return locks_client().zcard("lock:{redis:apple}:places") > 0
 
 
 @committed

@@ -13,7 +13,7 @@ from pytest_django import Settings
 from shop.strategies import STRATEGIES
 from shop.tests.database import database_at
 from shop.tests.outage import Outage
-from shop.tests.till import answer_of, committed, rolled_back
+from shop.tests.till import answer_of, committed, open_sale, rolled_back
 
 
 def test_every_strategy_is_listed_with_its_expected_verdict() -> None:
@@ -132,3 +132,16 @@ def test_readyz_says_that_a_timeout_does_not_hold(value: str) -> None:
     part = answer.body["parts"][-1]
     assert part["ok"] is False
     assert part["detail"].endswith("ALTER ROLE ... SET statement_timeout = 8000")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/history", "/state", "/strategies/redis/code", "/sales/{sale}/curve"]
+)
+@rolled_back
+def test_what_exists_to_be_shown_is_not_there_outside_a_demo(path: str, settings: Settings) -> None:
+    """Volumes and second-exact times of every sale would be public."""
+    path = path.format(sale=open_sale(1).pk)
+    assert Client().get(path).status_code == 200
+    settings.SHOP_DEMO = False
+    answer = Client().get(path)
+    assert (answer.status_code, answer.json()["outcome"]) == (404, "error")

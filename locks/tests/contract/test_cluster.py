@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,3 +148,24 @@ def test_the_primary_of_the_slot_fails_and_waiters_and_leases_follow_its_replica
 def _replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
     at = [node.info("replication")["master_repl_offset"] for node in (primary, replica)]
     return bool(at[0] == at[1])
+
+
+@pytest.mark.parametrize("kind", CLUSTERED)
+def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock(tmp_path: Path, kind: str) -> None:
+    """It says that nobody has any slot. The others know better."""
+    cluster = Cluster(tmp_path)
+    gone = cluster.nodes[0]
+    try:
+        door: Door = clustered(cluster.port)[kind]()
+        names = [name_at(cluster, node, "stays ") for node in cluster.nodes]
+        locks = [door.lock(name) for name in names]
+        for lock in locks:
+            assert lock.acquire(5).release() is Release.RELEASED
+        cluster.take_out(gone, cluster.nodes[1])
+        for lock in locks:
+            assert lock.acquire(10).release() is Release.RELEASED
+        door.close()
+        door.admin.close()
+    finally:
+        cluster.stop()
+        gone.stop()

@@ -1,0 +1,94 @@
+"""A lease of asyncio that is used from another thread, after its loop, or in a forked child."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+import redis
+import redis.asyncio
+
+from .. import AsyncLease, AsyncRedisLock, LockLost, LossReason, RedisLock
+from ..testing.process import Process as Worker
+from ..testing.server import Server, eventually
+from .looped import Make, run
+from .waiting import held, queued
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_loss_that_is_found_in_a_worker_thread_cancels_the_block_and_is_told_once(
+    server: Server, debug: bool
+) -> None:
+    """As where a synchronous ORM runs by asyncio.to_thread, and checks the lease there."""
+    told: list[LossReason] = []
+
+    async def main() -> None:
+        client = redis.asyncio.Redis(port=server.port)
+        lock = AsyncRedisLock(
+            client, "checked elsewhere", ttl=30, on_lost=lambda _, reason: told.append(reason)
+        )
+        leases: list[AsyncLease] = []
+
+        async def work() -> None:
+            async with lock.hold(wait=1, cancel_on_loss=True) as lease:
+                leases.append(lease)
+                lease.deadline = 0.0
+                await asyncio.to_thread(expect_lost, lease)
+                assert lease.loss is LossReason.EXPIRED
+                await asyncio.Event().wait()  # cancelled here
+
+        with pytest.raises(LockLost) as caught:
+            await work()
+        assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+        assert leases[0].lost_event.is_set()
+        await asyncio.sleep(0)
+        assert told == [LossReason.EXPIRED]
+        await client.aclose()
+
+    asyncio.run(main(), debug=debug)
+
+
+def expect_lost(lease: AsyncLease) -> None:
+    with pytest.raises(LockLost):
+        lease.check()
+
+
+def test_a_lease_that_is_checked_after_the_end_of_its_loop_is_lost(server: Server) -> None:
+    leases: list[AsyncLease] = []
+
+    async def work(make: Make) -> None:
+        leases.append(await make("outlived", ttl=30, on_lost=lambda *_: None).acquire(1))
+
+    run(server.port, work)
+    leases[0].deadline = 0.0
+    expect_lost(leases[0])
+
+
+def test_a_forked_child_does_not_keep_the_waiters_of_its_dead_parent_alive(
+    client: redis.Redis, worker: Callable[[], Worker]
+) -> None:
+    """Its copy of the subscription's socket would: the next waiter would wait for a ttl."""
+    lock = RedisLock(client, "orphaned", ttl=30)
+    process = worker()
+    with held(lock) as lease:
+        process.ask("async_waiter", name="orphaned", ttl=30)
+        queued(lock, 1)
+        child = process.ask("leave_a_child_now")
+        other = None
+        try:
+            process.kill()
+            eventually(lambda: subscribers(client, "lock:{orphaned}:waiting") == 0)
+            assert lease.release()
+            other = lock.acquire(1)
+        finally:
+            os.kill(child, signal.SIGKILL)
+    assert other is not None
+    other.release()
+
+
+def subscribers(client: redis.Redis, key: str) -> int:
+    channels = [value.split()[0] for value in client.hgetall(key).values()]
+    return sum(count for _, count in client.pubsub_numsub(*channels))

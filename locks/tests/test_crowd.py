@@ -1,0 +1,171 @@
+"""Many waiters of one process: what the server does for them is linear, and their order is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from .. import AsyncRedisLock, RedisLock
+from ..testing.process import Process as Worker
+from ..testing.server import Server, eventually
+from .waiting import held, in_thread, queued, waiter
+
+WAITERS = 600
+SCRIPTS = "evalsha", "eval"
+
+
+def spent(client: redis.Redis) -> float:
+    """Seconds that the server has spent in scripts."""
+    stats: Any = client.info("commandstats")
+    return float(sum(stats.get(f"cmdstat_{each}", {}).get("usec", 0) for each in SCRIPTS)) / 1e6
+
+
+@contextmanager
+def pinging(server: Server) -> Iterator[list[float]]:
+    """Another client's PING, again and again; at the end its longest answer is in the list."""
+    longest, stop = [0.0], threading.Event()
+
+    def ping() -> None:
+        with redis.Redis(port=server.port) as client:
+            while not stop.is_set():
+                before = time.perf_counter()
+                client.ping()
+                longest[0] = max(longest[0], time.perf_counter() - before)
+
+    thread = threading.Thread(target=ping)
+    thread.start()
+    yield longest
+    stop.set()
+    thread.join()
+
+
+def cut_and_release(client: redis.Redis, release: Callable[[], object]) -> None:
+    """In one step of the server: no waiter can ask in between."""
+    client.client_kill_filter(_type="pubsub")
+    release()
+
+
+def served_by_threads(server: Server, waiters: int) -> list[Any]:
+    """What each of the waiting threads found, after their subscription was cut at a release."""
+    lock = RedisLock(server.client(), "crowd", ttl=30)
+    client = server.client()
+
+    def turn() -> bool:
+        with lock.hold(wait=60):
+            return True
+
+    with held(lock) as lease:
+        turns = [in_thread(turn) for _ in range(waiters)]
+        eventually(lambda: client.zcard("lock:{crowd}:places") == waiters, within=60)
+        client.config_resetstat()
+        cut_and_release(client, lease.release)
+    return [each.exception(60) or each.result() for each in turns]
+
+
+def served_by_tasks(server: Server, waiters: int) -> list[Any]:
+    client = server.client()
+
+    async def main() -> list[Any]:
+        other = redis.asyncio.Redis(port=server.port)
+        lock = AsyncRedisLock(other, "crowd", ttl=30)
+
+        async def turn() -> bool:
+            async with lock.hold(wait=60):
+                return True
+
+        lease = await lock.acquire(1)
+        turns = [asyncio.create_task(turn()) for _ in range(waiters)]
+        while client.zcard("lock:{crowd}:places") < waiters:
+            await asyncio.sleep(0.01)
+        client.config_resetstat()
+        client.client_kill_filter(_type="pubsub")
+        await lease.release()
+        found = await asyncio.gather(*turns, return_exceptions=True)
+        await other.aclose()
+        return found
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("served", [served_by_threads, served_by_tasks])
+def test_a_subscription_that_is_cut_at_a_release_costs_the_server_a_look_for_each_waiter(
+    own_server: Server, served: Callable[[Server, int], list[Any]]
+) -> None:
+    """Not the square of them: another client would wait for seconds."""
+    with pinging(own_server) as longest:
+        found = served(own_server, WAITERS)
+    assert [each for each in found if each is not True] == []
+    took = spent(own_server.client())
+    print(f"{took:.3f} s of scripts, longest PING {longest[0]:.3f} s")
+    assert took < 0.0004 * WAITERS
+
+
+@pytest.mark.parametrize(
+    "own", [{"ttl": 0.3, "renew": False}, {"ttl": 0.3, "max_hold": 0.3}], ids=["ttl", "max_hold"]
+)
+def test_a_lease_that_ends_by_itself_disturbs_no_order_while_its_process_lives(
+    client: redis.Redis, worker: Callable[[], Worker], own: dict[str, Any]
+) -> None:
+    """A0 lets its lease end, as it was told to. The others of its process were there before B."""
+    name = "ends by itself"
+    lock = RedisLock(client, name, ttl=30)
+    theirs = RedisLock(client, name, **own)
+    served: list[str] = []
+
+    def turn(who: str, lock: RedisLock) -> None:
+        with lock.hold(wait=30):
+            served.append(who)
+
+    b, c = worker(), worker()
+    with held(lock) as lease:
+        first = waiter(theirs)
+        rest = []
+        for number in range(1, 4):
+            rest.append(in_thread(partial(turn, f"A{number}", lock)))
+            queued(lock, 1 + number)
+        b.send("acquire", name=name, ttl=30, wait=30)
+        queued(lock, 5)
+        lease.release()
+        mine = first.result(5)  # and never released
+        eventually(lambda: mine.lost)
+        eventually(lambda: client.pttl("lock:{ends by itself}") == -2)
+        assert c.ask("acquire", name=name, ttl=30, wait=0) == "LockTimeout"  # the first to notice
+        for each in rest:
+            with suppress(TimeoutError):
+                each.result(2)
+        assert served == ["A1", "A2", "A3"]
+        b.answer()
+        assert b.ask("release") == "released"
+
+
+def test_the_waiters_of_a_process_that_was_paused_have_their_places_back(
+    client: redis.Redis, worker: Callable[[], Worker]
+) -> None:
+    """All of them, when the first one asks, although they would have slept for much longer."""
+    lock = RedisLock(client, "places back", ttl=1)
+    process = worker()
+    with held(lock) as lease:
+        lease.extend(300)  # so long do they think that they may sleep
+        process.ask("crowd", name="places back", ttl=1, wait=60, waiters=8)
+        queued(lock, 8)
+        before = lock.inspect().waiters
+        other = waiter(lock, wait=30)
+        process.pause()
+        lease.release()
+        eventually(lambda: not lock.locked())
+        assert lock.try_acquire() is None  # the first to notice
+        mine = other.result(5)
+    process.resume()
+    queued(lock, 8)
+    assert lock.inspect().waiters == before
+    mine.release()
+    eventually(lambda: not lock.locked() and not lock.inspect().waiters)

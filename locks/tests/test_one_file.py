@@ -1,0 +1,195 @@
+"""OneFileLock: what its docstrings promise, on a real server, by forced interleavings."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from .. import RedisLock, one_file
+from ..one_file import Lease, LockLost, LockTimeout, OneFileLock
+from ..testing.proxy import Proxy
+from ..testing.server import Server, eventually
+from .waiting import in_thread
+
+Make = Callable[..., OneFileLock]
+
+
+@pytest.fixture
+def make(client: redis.Redis) -> Make:
+    return lambda name="x", **options: OneFileLock(client, name, **{"ttl": 10, **options})
+
+
+def test_one_holder_at_a_time_and_the_fence_rises(make: Make) -> None:
+    lock, inside, fences = make(), threading.Lock(), []
+
+    def turn() -> None:
+        with lock.hold(wait=30) as lease:
+            assert inside.acquire(blocking=False)
+            fences.append(lease.fence)
+            lease.check()
+            inside.release()
+
+    for each in [in_thread(turn) for _ in range(20)]:
+        each.result(30)
+    assert fences == sorted(set(fences))
+
+
+def test_a_wait_ends_on_time_and_leaves_the_holder_alone(make: Make, client: redis.Redis) -> None:
+    lock = make()
+    with lock.hold(wait=0) as lease:
+        for wait in (0, 0.2):
+            started = time.monotonic()
+            with pytest.raises(LockTimeout, match="not free"), lock.hold(wait=wait):
+                pass
+            assert wait <= time.monotonic() - started < wait + 0.5
+        assert client.get("lock:{x}") == lease.token.encode()
+    assert lease.outcome == "released"
+    assert not client.exists("lock:{x}")
+
+
+def test_a_waiter_asks_less_and_less_often_until_every_50_ms(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = make()
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", lambda seconds: pauses.append(seconds))
+    monkeypatch.setattr(random, "uniform", lambda *_: 1.0)
+    with lock.hold(wait=0), pytest.raises(LockTimeout), lock.hold(wait=0.2):
+        pass
+    assert pauses[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]
+
+
+def test_a_lease_is_renewed_for_as_long_as_max_hold_allows(make: Make, client: redis.Redis) -> None:
+    with make(ttl=0.3, max_hold=0.8).hold(wait=1) as lease:
+        while lease.held_seconds < 0.7:
+            assert client.get("lock:{x}") == lease.token.encode()
+            time.sleep(0.01)
+        eventually(lambda: not client.exists("lock:{x}"))
+        with pytest.raises(LockLost):
+            lease.check()
+    assert lease.outcome == "expired"
+
+
+def test_a_holder_that_stopped_is_replaced_after_the_ttl_by_a_higher_fence_and_releases_nothing(
+    make: Make, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, other = make(ttl=0.2), make()
+    monkeypatch.setattr(Lease, "_renew", lambda _: None)
+    with ExitStack() as stack:
+        with stopped.hold(wait=1) as late:
+            lease = stack.enter_context(other.hold(wait=5))
+            assert lease.fence > late.fence
+            with pytest.raises(LockLost):
+                late.check()
+        assert late.outcome == "expired"
+        assert client.get("lock:{x}") == lease.token.encode()
+        lease.check()
+
+
+def test_a_lock_that_was_taken_away_is_noticed_by_the_next_renewal(
+    make: Make, client: redis.Redis
+) -> None:
+    with make(ttl=0.6).hold(wait=1) as lease:
+        client.set("lock:{x}", "somebody else")
+        eventually(lambda: is_lost(lease), within=2)
+    assert lease.outcome == "expired"
+    assert client.get("lock:{x}") == b"somebody else"
+    client.delete("lock:{x}")
+
+
+def is_lost(lease: Lease) -> bool:
+    try:
+        lease.check()
+    except LockLost:
+        return True
+    return False
+
+
+def test_a_reply_that_got_lost_leaves_no_lock(server: Server, proxy: Proxy) -> None:
+    client = once(proxy)
+    lock = OneFileLock(client, "x", ttl=30)
+    with lock.hold(wait=1):
+        pass  # the server has the scripts from here on
+    proxy.cut_reply_to(b"EVALSHA")
+    with pytest.raises(redis.ConnectionError), lock.hold(wait=1):
+        pass
+    assert not client.exists("lock:{x}")
+    with lock.hold(wait=1) as lease:
+        proxy.cut_reply_to(b"EVALSHA")
+    assert lease.outcome == "unknown"  # and the block's end raised nothing
+    assert not client.exists("lock:{x}")
+
+
+def test_an_outage_shorter_than_the_lease_loses_nothing(server: Server, proxy: Proxy) -> None:
+    with OneFileLock(once(proxy), "x", ttl=0.9).hold(wait=1) as lease:
+        proxy.cut()
+        proxy.refuse_next()
+        time.sleep(1.2)
+        lease.check()
+    assert lease.outcome == "released"
+
+
+def once(proxy: Proxy) -> redis.Redis:
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    return redis.Redis(port=proxy.port, retry=Retry(NoBackoff(), 0))
+
+
+def test_the_body_s_exception_is_not_replaced_and_the_lock_is_free_again(
+    make: Make, client: redis.Redis
+) -> None:
+    with pytest.raises(KeyError), make().hold(wait=1):
+        raise KeyError
+    assert not client.exists("lock:{x}")
+
+
+def test_a_fence_ahead_of_the_server_s_clock_does_not_fall(make: Make, client: redis.Redis) -> None:
+    ahead = int(time.time() * 1e6) + 3_600_000_000
+    client.set("lock:{x}:fence", ahead, ex=100)
+    for number in (1, 2):
+        with make().hold(wait=1) as lease:
+            assert lease.fence == ahead + number
+
+
+def test_it_excludes_redis_lock_and_hands_its_fences_on(make: Make, client: redis.Redis) -> None:
+    """So that you can go over from one to the other while both are deployed."""
+    lock = RedisLock(client, "x", ttl=10)
+    with make().hold(wait=1) as lease:
+        assert lock.try_acquire() is None
+    with lock.hold(wait=1) as fair:
+        assert (fair.fence or 0) > lease.fence
+        with pytest.raises(LockTimeout), make().hold(wait=0):
+            pass
+
+
+@pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": float("inf")}, {"max_hold": 5}])
+def test_times_that_cannot_work_are_refused(make: Make, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="give seconds"):
+        make(**options)
+
+
+def test_the_file_stands_alone_and_is_short(tmp_path: Path, server: Server) -> None:
+    text = Path(str(one_file.__file__)).read_text()
+    assert len(text.splitlines()) <= 150
+    (tmp_path / "mine.py").write_text(text)
+    program = (
+        "import redis, mine\n"
+        f"lock = mine.OneFileLock(redis.Redis(port={server.port}), 'alone', ttl=5)\n"
+        "with lock.hold(wait=1) as lease: lease.check()\n"
+        "print(lease.outcome)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "released\n", done.stderr
