@@ -109,7 +109,7 @@ FAST = tests tools/tests $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix
   compose database_proofs export fault_choice fault_proofs fault_steps faults_command \
   history html_report judge_by_chance load_command lock_rules many_rows measure neutered_faults open_answers \
   planted promises report rules rush target target_asking target_wrong terminal \
-  timeline verdict)))
+  story verdict)))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

@@ -20,7 +20,7 @@ from loadtest.faults.testbed import TTL, Testbed, until
 from loadtest.judge.history import by_product
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell
-from loadtest.report.timeline import timeline
+from loadtest.report.story import timeline
 
 STOCK = 12
 BUYERS = 20

@@ -10,7 +10,6 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -65,33 +64,12 @@ def write(
 
 def render(data: Mapping[str, Any]) -> str:
     """The page with its data. Text in the data stays text, whatever it looks like."""
-    return page(
-        HERE / NAME,
-        [HERE / name for name in SCRIPTS],
-        data,
-        heading="Oversold",
-        waits="How long buyers waited for their last answer",
-    )
-
-
-def page(
-    sections: Path, scripts: Sequence[Path], data: Mapping[str, Any], *, heading: str, waits: str
-) -> str:
-    """A page that opens from disk: what all reports share, with these sections, scripts and data.
-
-    data     its `title` is also the page's
-    heading  stands before the title
-    waits    the heading of the chart of waiting times
-    """
-    return _frame().substitute(
+    return Template(_read(HERE / NAME)).substitute(
         title=html.escape(str(data["title"])),
-        heading=html.escape(heading),
-        sections=_read(sections),
-        waits=html.escape(waits),
-        style=_style(),
+        style=_read(ASSETS / "look.css") + _read(HERE / "report.css"),
         data=as_json(data),
         echarts=_script(_read(ECHARTS / "echarts.min.js")),
-        script=_script("\n".join([_shared(), *map(_read, scripts)])),
+        script=_script("\n".join([_shared(), *(_read(HERE / name) for name in SCRIPTS)])),
         licences=html.escape("\n\n".join(_read(ECHARTS / name) for name in LICENCES)),
     )
 
@@ -106,18 +84,9 @@ def _script(text: str) -> str:
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def _style() -> str:
-    return _read(ASSETS / "look.css") + _read(HERE / "report.css")
-
-
 def _shared() -> str:
     """dom.js as a part of one script: a file that is opened from disk cannot import a module."""
     return re.sub(r"^export ", "", _read(ASSETS / "dom.js"), flags=re.MULTILINE)
-
-
-@cache
-def _frame() -> Template:
-    return Template(_read(HERE / "frame.html"))
 
 
 def _read(path: Path) -> str:
