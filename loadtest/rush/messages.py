@@ -5,6 +5,7 @@ Without workers the same messages stay in the process: Locust's local runner cal
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
@@ -16,6 +17,8 @@ from loadtest.target.target import Target
 
 if TYPE_CHECKING:
     from locust.env import Environment
+
+logger = logging.getLogger("loadtest")
 
 #: To the workers: a rush is announced; it begins at a moment; it is over.
 RUSH, GO, END = "rush", "rush_go", "rush_end"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from gevent.event import Event
 
 from loadtest.judge.history import Event as Recorded
 from loadtest.judge.history import History
 from loadtest.judge.intervals import ProductHistory, Request
 from loadtest.judge.verdict import Asked, Judgement, Reply, judge
 from loadtest.rush import measure
-from loadtest.rush.cut_short import cut_short, reasons_of
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import Count, match, scope
 from loadtest.target.target import Target
@@ -38,7 +35,6 @@ class Rush:
     stock: int
     deadline_s: float
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    announcement: dict[str, Any] = field(default_factory=dict)
     arrived: int = 0
     released_at: float = 0.0
     requests: list[Request] = field(default_factory=list)
@@ -46,7 +42,7 @@ class Rush:
     broken: ShopUnreachable | None = None
     lost: list[str] = field(default_factory=list)
     is_judged: bool = False
-    has_result: Event = field(default_factory=Event)
+    has_result: bool = False
 
     def __post_init__(self) -> None:
         self.count = Count(self.target)
@@ -179,3 +175,15 @@ def recorded(requests: Sequence[Request], lock: str, product: str, sale: int) ->
             answer |= {name: value for name, value in more.items() if value not in (None, "")}
             found.append({**who, **answer})
     return sorted(found, key=lambda event: int(event["t"]))
+
+
+def cut_short(run: MutableMapping[str, Any], reason: str) -> None:
+    """Make the verdict of this run `unknown`, unless it had oversold by then: that stays true."""
+    run["verdict"] = "oversold" if run["oversold"] else "unknown"
+    run["why"] = f"{reason}: {run.get('why') or 'not everybody had an answer'}"
+
+
+def reasons_of(run: Mapping[str, Any]) -> str:
+    """Why there is no verdict on a rush, whatever its orders say; empty if there may be one."""
+    stopped = ["the rush was stopped"] if run.get("stopped") else []
+    return "; ".join([*stopped, *run.get("lost", ()), *run.get("doubts", ())])
