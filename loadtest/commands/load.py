@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from rich.console import Console
 
+from loadtest.commands.judged import judge_closed
 from loadtest.commands.output import Output, output, require_known
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
@@ -31,7 +32,7 @@ from loadtest.report.tables import ONE_PROCESS
 from loadtest.stack.client import Strategy
 from loadtest.stack.stack import ROOT, Stack, StackError, inherited
 from servers import embedded
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 #: Connections to PostgreSQL that all nodes may keep: it has 400.
@@ -69,6 +70,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
                 one = _load(stack, chosen, known[lock], out)
                 runs.append(cast(Run, {**one, "round": number}))
+        judge_closed(stack.shop(), runs)
         runs.sort(key=lambda one: (one["round"], chosen.locks.index(one["lock"])))
         summary: Summary = {
             **out.summary(stack, runs),

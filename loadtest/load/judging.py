@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.intervals import ProductHistory, Request
 from loadtest.judge.verdict import Asked, Judgement, Reply, judge
 from loadtest.load.figures import Purchase
 from loadtest.load.plan import Plan
@@ -62,18 +62,23 @@ def _product(
     }
     if not purchases:
         return sums, None
-    last = [one.requests[-1] for one in purchases]
     requests = [request for one in purchases for request in one.requests]
     judgement = judge(
         initial_stock=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
         orders=shop.orders(sale),
-        replies=[Reply(one.attempt, one.outcome, one.order) for one in last],
+        replies=[_reply(one.requests) for one in purchases],
         history=ProductHistory(recorded(requests, plan.lock, name, sale)),
         unsettled=report.get("unsettled", 0),
         asked=Asked(stock=plan.stock, lock=plan.lock, product=name, sale=sale),
     )
     return {**sums, "verdict": judgement.verdict}, judgement
+
+
+def _reply(requests: Sequence[Request]) -> Reply:
+    *before, last = requests
+    earlier = tuple(one.outcome for one in before)
+    return Reply(last.attempt, last.outcome, last.order, last.replayed, earlier)
 
 
 def _together(judgements: Sequence[Judgement], reports: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -175,6 +175,17 @@ def test_a_sale_that_does_not_add_up_is_never_exact(
     assert found["violations"]
 
 
+@pytest.mark.parametrize("told", [("busy", "sold"), ("busy", "lost", "sold")])
+def test_a_buyer_who_was_told_that_nothing_was_sold_and_is_shown_an_earlier_order_is_found(
+    told: tuple[str, ...],
+) -> None:
+    """What the refusal said was false: it had sold."""
+    purchase = bought(1, 1.0, 0.1, *told)
+    purchase.requests[-1].replayed = True
+    found = judged(PLAN, [purchase], Sold([order(1)], 499))
+    assert (found["verdict"], found["violations"]) == ("unknown", ["false_refusal"])
+
+
 def run_of(lock: str, verdict: str = "exact", *, number: int = 1, **more: Any) -> Any:
     """One run of ten seconds, in which ten units were sold."""
     found = Measured([bought(n, n, 0.1 * (n + 1), "sold", client=n % 2) for n in range(9)], 0.0, 10)

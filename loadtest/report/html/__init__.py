@@ -1,7 +1,7 @@
 """report.html of a run: one file that opens from disk, without a network.
 
-It is put together here from the files of this folder, those of assets/ and the data; its scripts
-draw the rest.
+It is put together here from the files of this folder, those of shop/demo/static/assets and the
+data; its scripts draw the rest.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -22,7 +23,7 @@ from servers.embedded import ROOT
 
 NAME = "report.html"
 HERE = Path(__file__).parent
-ASSETS = ROOT / "assets"
+ASSETS = ROOT / "shop" / "demo" / "static" / "assets"
 ECHARTS = ASSETS / "vendor" / "echarts"
 #: In this order, after the shared dom.js: each may use those before it.
 SCRIPTS = (
@@ -64,12 +65,33 @@ def write(
 
 def render(data: Mapping[str, Any]) -> str:
     """The page with its data. Text in the data stays text, whatever it looks like."""
-    return Template(_read(HERE / NAME)).substitute(
+    return page(
+        HERE / NAME,
+        [HERE / name for name in SCRIPTS],
+        data,
+        heading="Oversold",
+        waits="How long buyers waited for their last answer",
+    )
+
+
+def page(
+    sections: Path, scripts: Sequence[Path], data: Mapping[str, Any], *, heading: str, waits: str
+) -> str:
+    """A page that opens from disk: what all reports share, with these sections, scripts and data.
+
+    data     its `title` is also the page's
+    heading  stands before the title
+    waits    the heading of the chart of waiting times
+    """
+    return _frame().substitute(
         title=html.escape(str(data["title"])),
-        style=_read(ASSETS / "look.css") + _read(HERE / "report.css"),
+        heading=html.escape(heading),
+        sections=_read(sections),
+        waits=html.escape(waits),
+        style=_style(),
         data=as_json(data),
         echarts=_script(_read(ECHARTS / "echarts.min.js")),
-        script=_script("\n".join([_shared(), *(_read(HERE / name) for name in SCRIPTS)])),
+        script=_script("\n".join([_shared(), *map(_read, scripts)])),
         licences=html.escape("\n\n".join(_read(ECHARTS / name) for name in LICENCES)),
     )
 
@@ -84,9 +106,18 @@ def _script(text: str) -> str:
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
+def _style() -> str:
+    return _read(ASSETS / "look.css") + _read(HERE / "report.css")
+
+
 def _shared() -> str:
     """dom.js as a part of one script: a file that is opened from disk cannot import a module."""
     return re.sub(r"^export ", "", _read(ASSETS / "dom.js"), flags=re.MULTILINE)
+
+
+@cache
+def _frame() -> Template:
+    return Template(_read(HERE / "frame.html"))
 
 
 def _read(path: Path) -> str:
