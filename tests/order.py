@@ -59,7 +59,7 @@ WHOLE = (
         f"loadtest/tests/test_{name}.py"
         for name in (
             *("attacks_from_the_web", "content_security", "demo", "faults", "html_report_page"),
-            *("buyers", "leaves_nothing", "load", "load_page", "locust", "workers"),
+            *("buyers", "leaves_nothing", "load", "locust", "workers"),
             *("neutered_for_real", "page", "page_steps", "page_workshop"),
             *("planted_shops", "behind_nginx", "sentinels", "serve"),
         )
