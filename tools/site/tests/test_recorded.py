@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from loadtest.expected import EXPECTED
+from servers.embedded import ROOT
 from shop.models import Product
 from testing import Run, interleave
-from tests.code import ROOT
 from tools.site import recording, sources
 from tools.site.orders import ORDERS, outcome, reached
 
