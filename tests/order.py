@@ -67,6 +67,9 @@ WHOLE = (
     "locks/tests/contract/test_cluster.py",
     "locks/tests/test_failover.py",
     "locks/tests/test_package.py",
+    "tools/site/tests/test_live.py",
+    "tools/site/tests/test_site.py",
+    "tools/site/tests/test_steps.py",
     "tools/tests/test_readme.py",
 )
 

@@ -42,6 +42,7 @@ def servers() -> Iterator[None]:
             stack.callback(valkeys[-1].stop)
         os.environ.update(
             DJANGO_SETTINGS_MODULE="shop.settings",
+            DATABASE_URL=embedded.create_database(f"site_{os.getpid()}"),
             REDIS_URL=valkeys[0].url,
             REDLOCK_URLS=",".join(valkey.url for valkey in valkeys[1:]),
             SHOP_DB_POOL="0",
@@ -56,15 +57,11 @@ def servers() -> Iterator[None]:
             stack.callback(zookeeper.stop)
             zookeeper.wait_until_ready()
             os.environ["ZOOKEEPER_HOSTS"] = zookeeper.hosts
-        embedded.provide_urls()
         import django
+        from django.core.management import call_command
 
         django.setup()
-        from django.test.runner import DiscoverRunner
-
-        runner = DiscoverRunner(verbosity=0, interactive=False)
-        databases = runner.setup_databases()
-        stack.callback(runner.teardown_databases, databases)
+        call_command("migrate", verbosity=0)
         yield
 
 
