@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from loadtest.expected import EXPECTED
-from servers.embedded import ROOT
 from shop.models import Product
 from testing import Run, interleave
 from tools.site import recording, sources
