@@ -47,7 +47,6 @@ LONGEST = (
     "shop/tests/test_every_strategy.py",
     "locks/tests/test_chaos.py",
     "loadtest/tests/test_content_security.py",
-    "locks/tests/classic/test_zookeeper.py",
     "shop/tests/test_server_lock.py",
     "loadtest/tests/test_serve.py",
 )
