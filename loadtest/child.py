@@ -28,7 +28,7 @@ from locust.runners import STATE_STOPPED, MasterRunner
 from locust.stats import PERCENTILES_TO_REPORT, StatsCSV
 
 from loadtest.locustfile import Buyer, rushes
-from servers.ports import free_port
+from servers.loopback import free_port
 
 #: Buyers started per second. Above 100 Locust warns that the rate may not be kept: here it does not
 #: matter, the barrier waits for all of them.

@@ -11,6 +11,7 @@ import gc
 import os
 import resource
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -45,16 +46,13 @@ def raise_open_files() -> int:
     A usual shell's 1,024 would make room for some 600 connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (65_536, 10_240):  # macOS names no hard limit, and refuses more than 10,240
-        if hard != resource.RLIM_INFINITY:
-            wanted = min(wanted, hard)
-        if soft != resource.RLIM_INFINITY and wanted > soft:
-            try:
+    for most in (65_536, 10_240):  # macOS names no hard limit, and refuses more than 10,240
+        wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        if soft < wanted:
+            with suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            except (OSError, ValueError):
-                continue
-            return wanted
-    return 65_536 if soft == resource.RLIM_INFINITY else soft
+                return wanted
+    return soft
 
 
 #: gunicorn's worker classes, and the application that each serves.
@@ -130,6 +128,6 @@ def post_worker_init(worker: Any) -> None:
     if pool is not None:
         pool.open()
         if processes.wanted():
-            from shop.ops.pool import watch
+            from shop.ops.metrics import watch_pool
 
-            watch()
+            watch_pool()

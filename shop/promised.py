@@ -11,7 +11,7 @@ from typing import Self
 import redis
 from django.conf import settings
 
-from locks.scripts import script
+from shop.lua import lua
 from shop.ops.redis import locks_client
 
 logger = logging.getLogger("shop.promises")
@@ -117,7 +117,5 @@ def close_sale(sale: int) -> None:
 
 
 def _promised(sale: int) -> tuple[int | None, list[list[bytes]]]:
-    left, entries = script("promised", settings.SHOP_LUA)(
-        locks_client(), [count_key(sale), STREAM], [sale]
-    )
+    left, entries = lua("promised")(locks_client(), [count_key(sale), STREAM], [sale])
     return (int(left) if left else None), entries

@@ -20,8 +20,8 @@ from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.verdict import Judgement, judge
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT
+from workshop.checks.commands import LOG
 from workshop.child import kill
-from workshop.commands import LOG
 from workshop.refusal import Refusal, Undecided
 
 #: The strategy that is the participant's file.
@@ -87,7 +87,7 @@ class Bench(Testbed):
             if "undecided" in said:
                 raise Undecided(said["undecided"])
             found = said["refusal"]
-            return (None if found is None else Refusal.of(found)), "\n".join(printed)
+            return (None if found is None else Refusal(**found)), "\n".join(printed)
         raise Undecided(f"the check {check} broke: {stderr.strip()[-300:]}")
 
     def rush(self, *, buyers: int = BUYERS, stock: int = STOCK) -> tuple[Judgement, str]:

@@ -15,13 +15,13 @@ from loadtest.judge.run import Cell
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
-from workshop import shop_faults
 from workshop.bench import BUYERS, STOCK, Bench, outcomes
+from workshop.checks import faults
 from workshop.lessons import Lesson
 from workshop.refusal import UNDECIDED, Refusal, Result, Undecided
 
 #: Seconds that a check takes on two cores.
-SECONDS = {"rush": 2, **dict.fromkeys(shop_faults.CONTROLS, 6), "boss": 45}
+SECONDS = {"rush": 2, **dict.fromkeys(faults.CONTROLS, 6), "boss": 45}
 OTHERWISE = 2
 #: The file's name on the nodes, whichever lesson it belongs to.
 CHECKED = "exercise.py"
@@ -39,9 +39,9 @@ def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
             if kind == "rush":
                 found = _rush(bench)
             elif kind == "boss":
-                found, cells = shop_faults.row(bench)
-            elif kind in shop_faults.CONTROLS:
-                found = shop_faults.refusal(bench, kind)
+                found, cells = faults.row(bench)
+            elif kind in faults.CONTROLS:
+                found = faults.refusal(bench, kind)
             else:
                 found, said = bench.in_a_process(kind)
             printed += said

@@ -11,9 +11,6 @@ from django.db import transaction
 from django.db.models import F
 
 from locks import Lease
-from locks.classic.polling import PollingLock
-from locks.classic.renewal import Renewal
-from locks.classic.token import TokenLock
 from locks.lease import Release
 from locks.lock import Lock
 from shop.errors import Busy, Lost, SoldOut
@@ -21,8 +18,10 @@ from shop.models import Product
 from shop.ops.redis import locks_client
 from shop.sale.locked import held, redis_lock, sell_under
 from shop.sale.points import point
+from shop.sale.polling import PollingLock, Renewal
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
-from workshop.commands import Commands
+from shop.strategies.token import TokenLock
+from workshop.checks.commands import Commands
 
 __all__ = [
     "Attempt",
@@ -90,8 +89,7 @@ class RenewedLock(TokenLock):
 
     def acquire(self, wait: float | None) -> Lease:
         lease = super().acquire(wait)
-        period = self.ttl * self.PERIOD
-        self._renewal = Renewal(lambda: self.renew(lease.token), first=period, every=period)
+        self._renewal = Renewal(lambda: self.renew(lease.token), every=self.ttl * self.PERIOD)
         return lease
 
     def _release(self, lease: Lease) -> Release:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from rich.console import Console
 
+from loadtest.commands.judged import judge_closed
 from loadtest.commands.output import Output, output, require_known
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Summary
@@ -64,6 +65,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
                 one = _load(stack, chosen, known[lock], out)
                 runs.append(cast(LoadRun, {**one, "round": number}))
+        judge_closed(stack.shop(), runs)
         runs.sort(key=lambda one: (one["round"], chosen.locks.index(one["lock"])))
         summary: Summary = {
             **out.summary(stack, runs),

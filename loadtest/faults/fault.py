@@ -41,6 +41,7 @@ class Fault(ABC):
                     to take the lock away: it must not end by itself before that
     takes_the_lock  whether even a sound lock is taken away, so that two may hold it and the fence
                     decides
+    two_servers     whether two servers grant the lock, each by its own word
     asks_again      whether a victim whose answer is lost asks again with its key
     loses_promises  whether what Redis has is lost. Then consumers are killed before the victims
                     buy, and started when the rivals have: else luck decides what is settled by then
@@ -53,6 +54,7 @@ class Fault(ABC):
     grace = TTL + 0.7
     ttl = TTL
     takes_the_lock = False
+    two_servers = False
     asks_again = True
     recovery = False
     loses_promises = False

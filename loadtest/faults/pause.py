@@ -32,6 +32,7 @@ class Pause(Fault):
         self.since = self.lasted = 0.0
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.watched: dict[int, int] = {}
         self.may_resume.clear()
         self.may_be_stopped = True
         testbed.signal(VICTIMS, signal.SIGSTOP)
@@ -42,6 +43,7 @@ class Pause(Fault):
         the pids that were signalled."""
         stopped = until(lambda: self._is_stopped(testbed, trials), 2)
         self.require(stopped, "a process of node A still runs")
+        self.watched = measure.switches_of(testbed.pids(VICTIMS))
         return f"the {len(testbed.pids(VICTIMS))} processes of node A are in state T"
 
     @staticmethod
@@ -56,7 +58,9 @@ class Pause(Fault):
     def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         time.sleep(PAUSE)
         self.lasted = time.monotonic() - self.since
-        stopped = self._is_stopped(testbed, trials)
+        # A process that went on for a moment was given a processor: the kernel counts that.
+        ran = measure.switches_of(self.watched) != self.watched
+        stopped = self._is_stopped(testbed, trials) and not ran
         for trial in trials:
             ttl = TTL if trial.lock_ttl is None else trial.lock_ttl
             if not stopped or self.lasted < ttl:

@@ -61,9 +61,11 @@ def _play(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> list[Cell]
         evidence = _make(testbed, fault, trials)
         each(trials, drain)
         until(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
-        events = by_product(testbed.new_events())
+        new = testbed.new_events()
+        events = by_product(new, earlier=testbed.events())
         evidence = "; ".join(filter(None, (evidence, fault.observed(trials))))
-        return [_cell(fault, trial, events, evidence) for trial in trials]
+        left = sorted(key.split("/", 2)[2] for key in testbed.keys_on_lock_servers())
+        return [_cell(fault, trial, events, evidence, left) for trial in trials]
 
 
 def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
@@ -160,10 +162,19 @@ def _resume_everybody(trials: Sequence[Trial]) -> None:
                 trial.testbed.resume(buyer.attempt, buyer.stop)
 
 
-def _cell(fault: Fault, trial: Trial, events: Mapping[str, list[Event]], evidence: str) -> Cell:
+def _cell(
+    fault: Fault,
+    trial: Trial,
+    events: Mapping[str, list[Event]],
+    evidence: str,
+    left: Sequence[str],
+) -> Cell:
+    """Judge one trial. `left` has the keys that are on the lock servers after everybody's drain."""
     mine = [e for e in events[trial.product] if e["by"] != "fault" or e["f"] == fault.name]
     history = ProductHistory(mine)
-    judgement = trial.judge(history, orphan=", ".join(trial.orphans()))
+    orphans = trial.orphans()
+    leaked = [key for key in left if trial.is_leaked(key) and key not in orphans]
+    judgement = trial.judge(history, orphan=", ".join(orphans), leaked=leaked)
     keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
         trial.wrong.append("two holders at a time, and the fault took no lock away")

@@ -11,6 +11,7 @@ from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.judged_sale import judge_sale
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
+from loadtest.judge.evidence import STAYS
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import Strategy
@@ -35,6 +36,8 @@ class Traits(Protocol):
     def ttl(self) -> float: ...
     @property
     def asks_again(self) -> bool: ...
+    @property
+    def two_servers(self) -> bool: ...
 
 
 class Trial:
@@ -187,7 +190,20 @@ class Trial:
         """The keys of this trial's lock that are on the server."""
         return measure.lock_keys(self.testbed.main, self.lock, self.product)
 
-    def judge(self, history: ProductHistory, orphan: str) -> Judgement:
+    def is_leaked(self, key: str) -> bool:
+        """Whether a key on a lock server is of this product, and no lock leaves it there."""
+        names = {f":{self.product}", f"{{{self.product}}}", f"{{{self.lock}:{self.product}}}"}
+        return not STAYS.match(key) and any(name in key for name in names)
+
+    @property
+    def robbed(self) -> frozenset[str] | None:
+        """The keys of those whose lock may have ended without them: the victim's. None, anybody's,
+        where two servers grant it."""
+        if self.fault.two_servers:
+            return None
+        return frozenset() if self.victim is None else frozenset({self.victim.attempt})
+
+    def judge(self, history: ProductHistory, orphan: str, leaked: Sequence[str]) -> Judgement:
         """The judgement on the history and on the shop's own record."""
         return judge_sale(
             self.testbed.shop(RIVALS),
@@ -200,6 +216,8 @@ class Trial:
             ttl=self.fault.ttl,
             fired=not self.missing,
             orphan=orphan,
+            robbed=self.robbed,
+            leaked=leaked,
         )
 
     def recovery(self) -> float | None:

@@ -56,9 +56,9 @@ class Purchases:
             self.pause()
         order = answer.order if isinstance(answer.order, int) else None
         began = sent if intended is None else intended
-        return Sale(
-            product, who, number, began, sent, time.monotonic(), answer.outcome, order, earlier
-        )
+        replayed = bool(answer.body.get("replayed"))
+        at = began, sent, time.monotonic()
+        return Sale(product, who, number, *at, answer.outcome, order, earlier, replayed)
 
     def _ask(self, client: Any, product: int, who: int, number: int) -> Answer:
         """Send the purchase once, and report it to Locust: what a correct shop answers is a

@@ -25,6 +25,7 @@ class Sale(NamedTuple):
     intended  when it was to be sent: in the closed model, when it was sent
     outcome   of the last answer
     earlier   the outcomes of the answers before it, after which the buyer asked again
+    replayed  whether the last answer says that the order is an earlier one
     """
 
     product: int
@@ -36,6 +37,7 @@ class Sale(NamedTuple):
     outcome: str
     order: int | None
     earlier: Sequence[str] = ()
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

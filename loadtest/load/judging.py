@@ -85,17 +85,22 @@ def _sums(report: dict[str, Any], stock: int) -> dict[str, int]:
 def _judge(
     plan: Plan, place: int, sales: Sequence[Sale], report: dict[str, Any], shop: Shop, stock: int
 ) -> Judgement:
-    """The judge's word on one product. It knows each buyer's last answer, and no times."""
+    """The judge's word on one product. It knows each buyer's answers, and no times."""
     sales = [one for one in sales if not was_refused(one)]
     number = plan.sales[place]
     return judge(
         initial_stock=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
         orders=shop.orders(number),
-        replies=[Reply(plan.key(s.client, s.number), s.outcome, s.order) for s in sales],
+        replies=[_reply(plan, sale) for sale in sales],
         unsettled=report.get("unsettled", 0),
         asked=Asked(stock=stock, lock=plan.lock, product=plan.products[place], sale=number),
     )
+
+
+def _reply(plan: Plan, sale: Sale) -> Reply:
+    key = plan.key(sale.client, sale.number)
+    return Reply(key, sale.outcome, sale.order, sale.replayed, tuple(sale.earlier))
 
 
 def was_refused(sale: Sale) -> bool:

@@ -356,7 +356,8 @@ def sentence(result: dict[str, Any]) -> str:
         f"{result.get('initial_stock')} units, {result.get('stock_left')} left on the shelf"
     )
     more = [f"not judged: {what}" for what in result.get("not_judged", ())]
-    more += [str(result[name]) for name in ("why", "error") if result.get(name)]
+    whys = [result.get("why"), result.get("error"), *result.get("findings", ())]
+    more += [str(what) for what in dict.fromkeys(whys) if what]
     return "\n".join([said, *more])
 
 

@@ -20,7 +20,7 @@ from loadtest.target.count import Count, match, scope
 from loadtest.target.target import Target
 
 #: The fields of an answer that are recorded in a buyer's event.
-SAID = ("order", "replayed", "fence", "sold_in", "error")
+SAID = ("order", "replayed", "fence", "sold_in", "stock_seen", "error")
 
 
 @dataclass
@@ -125,10 +125,11 @@ class Rush:
         lost buyers, is `unknown`, unless it had oversold by then. Raises ShopUnreachable."""
         if self.broken is not None:
             raise self.broken
+        last = {one.attempt: one for one in self.requests}
+        self.count.settle(sum(one.outcome == "sold" for one in last.values()))
         left, opened = self.count.stock(), self.count.opened
         keys = {f"buyer-{number}": self.key(number) for number in range(self.buyers)}
         found = self.count.orders(keys)
-        last = {one.attempt: one for one in self.requests}
         replies = [
             Reply(one.attempt, one.outcome, one.order)
             for one in last.values()

@@ -165,7 +165,7 @@ def test_page_and_report_have_one_palette_and_one_dom_js(tmp_path: Path) -> None
     assert look in report
     assert re.sub("^export ", "", dom, flags=re.MULTILINE) in report
     own = [path for path in HERE.iterdir() if path.suffix in {".css", ".js"}]
-    own += (ROOT / "shop" / "demo" / "static").rglob("*.[cj]s*")
+    own += (ROOT / "shop" / "demo" / "static" / "shop").rglob("*.[cj]s*")
     assert len(own) > 10
     for path in own:
         assert "--ground:" not in path.read_text(), path

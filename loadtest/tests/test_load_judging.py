@@ -158,3 +158,16 @@ def test_a_sale_with_promises_that_are_not_settled_has_no_verdict(
     shop.unsettled = unsettled
     run = judge(shop, *bought(1, 2))
     assert (run["verdict"], run["violations"]) == ("unknown", ["unsettled"])
+
+
+@pytest.mark.parametrize("earlier", [("busy",), ("busy", "lost")])
+def test_a_buyer_who_was_told_that_nothing_was_sold_and_is_shown_an_earlier_order_is_found(
+    earlier: tuple[str, ...],
+) -> None:
+    """What the refusal said was false: it had sold."""
+    told = [one._replace(earlier=earlier, replayed=True) for one in bought(1, 1)]
+    shop = FakeShop(bought={1: 1, 2: 0}, left={1: STOCK - 1, 2: STOCK})
+    found = judge(shop, *told)
+    assert (found["verdict"], found["violations"]) == ("unknown", ["false_refusal"])
+    open_ = [one._replace(earlier=("unknown", *earlier)) for one in told]
+    assert judge(shop, *open_)["violations"] == []

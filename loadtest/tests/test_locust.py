@@ -25,7 +25,7 @@ from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, Stack
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 

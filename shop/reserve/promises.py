@@ -18,8 +18,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from locks.scripts import script
 from shop.errors import Behind, CommitUnknown, KeyReused, SaleClosed, SaleOver, SoldOut
+from shop.lua import lua
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.promised import LOCK, STREAM, Promise, attempt_key, count_key, promised
@@ -141,7 +141,7 @@ def _ask(attempt: Attempt, holder: str, stock: Stock) -> list[Any]:
     args: list[str | int] = [wanted.brief, wanted.sale, json.dumps(order)]
     args += [settings.SHOP_MOST_UNSETTLED, KEEP, round(settings.SHOP_LONGEST_UNSETTLED * 1000)]
     try:
-        answer: list[Any] = script("promise", settings.SHOP_LUA)(client, keys, args)
+        answer: list[Any] = lua("promise")(client, keys, args)
     except redis.ResponseError:  # it refuses writes, or is busy
         order_numbers.put_back(wanted.order)
         raise

@@ -6,9 +6,8 @@ import logging
 import uuid
 
 import redis
-from django.conf import settings
 
-from locks.scripts import script
+from shop.lua import lua
 from shop.ops.redis import locks_client
 from shop.sale.points import point
 from shop.sale.purchase import Attempt
@@ -26,16 +25,14 @@ def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
     redis.RedisError.
     """
     point("reserve")
-    reserved, left = script("reserve", settings.SHOP_LUA)(
-        locks_client(), keys_of(sale_id), [holder, stock, KEEP]
-    )
+    reserved, left = lua("reserve")(locks_client(), keys_of(sale_id), [holder, stock, KEEP])
     return reserved, left
 
 
 def give_back(*, sale_id: int, holder: str) -> None:
     """Hold it no longer. If Redis does not answer, the unit stays reserved until the restock."""
     try:
-        script("give_back", settings.SHOP_LUA)(locks_client(), keys_of(sale_id), [holder])
+        lua("give_back")(locks_client(), keys_of(sale_id), [holder])
     except redis.RedisError as error:
         logger.warning("a unit stays reserved until the next restock: %s", error)
 

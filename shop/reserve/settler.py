@@ -18,7 +18,7 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
-from locks.scripts import script
+from shop.lua import lua
 from shop.models import PurchaseHistory
 from shop.ops.connections import discard_dead
 from shop.ops.redis import locks_client
@@ -185,5 +185,5 @@ def acknowledge(ended: Sequence[Ended]) -> int:
     args: list[str | int] = [GROUP, KEEP, MOST_BROKEN]
     for entry, sale, ending in ended:
         args += [entry, sales.index(sale) + 1, ending.value]
-    taken: int = script("settled", settings.SHOP_LUA)(locks_client(), [STREAM, BROKEN, *keys], args)
+    taken: int = lua("settled")(locks_client(), [STREAM, BROKEN, *keys], args)
     return taken

@@ -13,10 +13,13 @@ class Strategy:
     """One way to guard the check-and-decrement. What it comes to under each fault is in
     loadtest/expected.py.
 
+    place       where it stands among the others: the articles', the one to copy, those that only
+                look right, the database's own
     name        the value of `lock` in POST /buy
     title       a few words for a table or a drop-down
     article     where it comes from (A0 to A4), or `beyond`
     summary     one sentence: what it does, and what breaks it
+    marks       what its decisive lines contain, for the page that shows its code
     buy         sells one unit to one buyer, or raises a ShopError
     backend     what guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
                 `process` or `none`
@@ -34,10 +37,12 @@ class Strategy:
     path        its file, where that is none of shop/strategies/
     """
 
+    place: int
     name: str
     title: str
     article: str
     summary: str
+    marks: tuple[str, ...]
     buy: Callable[[Attempt], Receipt]
     backend: str
     sound: bool = False

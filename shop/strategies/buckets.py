@@ -45,10 +45,12 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
+    place=250,
     name="buckets",
     title="Stock in buckets",
     article="beyond",
     summary="The stock is split over 16 rows, and each buyer takes from one at random.",
+    marks=("random.choice(", "SET amount = amount - 1 "),
     buy=buy,
     backend="postgresql",
     sound=True,

@@ -49,10 +49,12 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
+    place=270,
     name="counter",
     title="Counter in Redis",
     article="beyond",
     summary="Redis hands out the units, PostgreSQL records them; a crash in between undersells.",
+    marks=("= reserve(", "write=write_relative"),
     buy=buy,
     backend="redis",
     sound=True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -45,7 +45,7 @@ class Probe:
 
     def lock(self, name: str, *, ttl: float = TTL) -> Any:
         """A new lock object under this name, as a purchase makes one."""
-        from workshop.commands import Commands
+        from workshop.checks.commands import Commands
 
         return self.kind(Commands(self.plain, name), f"probe-{name}", ttl=ttl)
 
@@ -119,11 +119,11 @@ def at_command(number: int, happens: Callable[[], object]) -> Callable[[str], No
 @contextmanager
 def hook(at: Callable[[str], None]) -> Iterator[None]:
     """Call `at` at each point inside the block; not while it runs itself."""
-    from locks.classic import points
+    from shop.sale import points
 
     busy = False
 
-    def once(name: str) -> None:
+    def once(name: str, facts: Mapping[str, object]) -> None:
         nonlocal busy
         if not busy:
             busy = True
