@@ -4,7 +4,7 @@
 # make faults every fault made for real, each strategy compared with its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make growth rushes of 200 to 5,000 buyers: seconds, memory, threads, processors
-# make bench  RedisLock beside other locks, and its rush beside the floor
+# make bench  RedisLock beside other locks
 # make load   sustained sales: closed or open model, one hot product or many
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make test-whole what make test leaves out: whole commands, browsers, clusters
@@ -48,7 +48,7 @@ doctor:
 	  exec $(PYTHON) -m servers.doctor
 
 demo: install
-	@exec $(BIN)/python -m loadtest $(ARGS)
+	@exec $(BIN)/python -m loadtest demo $(ARGS)
 
 matrix: install
 	@exec $(BIN)/python -m loadtest matrix $(ARGS)
@@ -60,11 +60,10 @@ chaos: install
 	@exec $(BIN)/python -m loadtest chaos $(ARGS)
 
 growth: install
-	@exec $(BIN)/python -m loadtest growth $(ARGS)
+	@exec $(BIN)/python -m tools.growth $(ARGS)
 
 bench: install-dev
-	@$(BIN)/python -m locks.bench
-	@exec $(BIN)/python -m loadtest bench $(ARGS)
+	@exec $(BIN)/python -m locks.bench
 
 load: install
 	@exec $(BIN)/python -m loadtest load $(ARGS)
@@ -79,7 +78,7 @@ workshop: install
 	@exec $(BIN)/python -m workshop $(ARGS)
 
 readme: install
-	@$(BIN)/python -m loadtest.commands.readme
+	@$(BIN)/python -m tools.readme
 
 package: $(TOOLS)/.installed
 	@rm -rf var/dist var/clean
@@ -93,7 +92,7 @@ site: install $(TOOLS)/.installed
 	@exec $(BIN)/python -m tools.site $(ARGS)
 
 screenshots: install-dev
-	@exec $(BIN)/python -m loadtest.commands.screenshots
+	@exec $(BIN)/python -m tools.screenshots
 
 test: install-dev
 	@exec $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -106,12 +105,12 @@ test-workshop: install-dev
 	  workshop/tests/packs.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
-FAST = tests $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
-  compose contrast database_proofs export fault_choice fault_proofs fault_steps faults_command \
-  gathering growth history html_report judge_by_chance load_command load_conductor \
+FAST = tests tools/tests $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
+  database_proofs export fault_choice fault_proofs fault_steps faults_command \
+  history html_report judge_by_chance load_command load_conductor \
   load_figures load_judging lock_rules many_rows measure neutered_faults open_answers \
   open_model planted promises report rules rush target target_asking target_wrong terminal \
-  timeline verdict worker_messages)))
+  timeline verdict)))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

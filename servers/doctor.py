@@ -118,7 +118,7 @@ def python_itself() -> Iterator[Finding]:
     if sys.prefix == sys.base_prefix:
         there = all(importlib.util.find_spec(name) for name in ("venv", "ensurepip"))
         todo = "" if there else "install Python's venv module: apt-get install python3-venv"
-        yield Finding("venv", "there" if there else "not there", todo)
+        yield Finding("module venv", "there" if there else "not there", todo)
 
 
 def installed() -> Iterator[Finding]:
@@ -130,7 +130,7 @@ def installed() -> Iterator[Finding]:
         return
     lacking = [name for name, version in pins.items() if _version(name) != version]
     if sys.prefix == sys.base_prefix:
-        yield Finding("packages", "not installed yet: there is no .venv", "make install")
+        yield Finding("packages", "nothing is installed yet", "make install")
     elif lacking:
         says = f"{len(lacking)} of {len(pins)} are missing or of another version: {lacking[0]} ..."
         yield Finding("packages", says, "make clean, then make install")
@@ -211,12 +211,12 @@ def servers() -> Iterator[Finding]:
         return
     began = time.monotonic()
     try:
-        from servers import embedded, versions
+        from servers import embedded, postgres, valkey
 
         embedded.provide_urls()
         asked: dict[str, Callable[[], str]] = {
-            "PostgreSQL": versions.postgres,
-            "Valkey or Redis": versions.redis_or_valkey,
+            "PostgreSQL": postgres.version,
+            "Valkey or Redis": valkey.version,
         }
     except Exception as error:
         yield Finding("PostgreSQL", *_refused(error))

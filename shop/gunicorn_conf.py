@@ -130,6 +130,6 @@ def post_worker_init(worker: Any) -> None:
     if pool is not None:
         pool.open()
         if processes.wanted():
-            from shop.ops.pool import watch
+            from shop.ops.metrics import watch_pool
 
-            watch()
+            watch_pool()

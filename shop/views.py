@@ -8,11 +8,10 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from shop.api.answers import endpoint, has_token, require_token
+from shop.api.answers import Answer, endpoint, has_token, require_token
 from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_product, parse_restock
 from shop.ops import health
 from shop.ops.connections import beside_the_pool
-from shop.ops.current import note
 from shop.ops.throttle import address_of
 from shop.sale import reports, stock
 from shop.sale.checkout import check_out
@@ -25,17 +24,11 @@ from shop.strategies import STRATEGIES
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
-    note(lock=attempt.lock)
     return sold(attempt, check_out(attempt, address=address_of(request)))
 
 
 def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
     """The answer to a purchase that has its unit, and what the log and the metrics say of it."""
-    note(
-        outcome="replayed" if receipt.replayed else "sold",
-        order=receipt.order_id,
-        sale=receipt.sale_id,
-    )
     body = {
         "outcome": "sold",
         "order": receipt.order_id,
@@ -44,7 +37,15 @@ def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
         "replayed": receipt.replayed,
         "lock": {"name": attempt.lock, **receipt.lock},
     }
-    return JsonResponse(body, status=200 if receipt.replayed else 201)
+    answer = Answer(body, status=200 if receipt.replayed else 201)
+    answer.facts = {
+        "outcome": "replayed" if receipt.replayed else "sold",
+        "order": receipt.order_id,
+        "sale": receipt.sale_id,
+        "waited_ms": receipt.lock.get("waited_ms"),
+        "held_ms": receipt.lock.get("held_ms"),
+    }
+    return answer
 
 
 @csrf_exempt

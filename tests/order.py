@@ -17,7 +17,7 @@ import pytest
 #: Each at least some 8 seconds, by `make test ARGS=--durations=0`. Those that compute come between
 #: those that wait, so that not all workers want the processors at once.
 LONGEST = (
-    "loadtest/tests/test_readme.py",
+    "tools/tests/test_readme.py",
     "loadtest/tests/test_faults.py",
     "loadtest/tests/test_demo.py",
     "loadtest/tests/test_load.py",
@@ -29,7 +29,7 @@ LONGEST = (
     "servers/tests/test_embedded_user.py",
     "loadtest/tests/test_sentinels.py",
     "loadtest/tests/test_locust.py",
-    "loadtest/tests/test_lost_workers.py",
+    "loadtest/tests/test_buyers.py",
     "loadtest/tests/test_workers.py",
     "shop/tests/test_metrics.py",
     "shop/tests/test_isolation.py",
@@ -39,7 +39,6 @@ LONGEST = (
     "shop/tests/test_node.py",
     "shop/tests/test_asgi_node.py",
     "shop/tests/test_asgi_contract.py",
-    "loadtest/tests/test_locust_page.py",
     "shop/tests/test_max_hold.py",
     "shop/tests/test_roles.py",
     "locks/tests/test_watchdog.py",
@@ -60,16 +59,16 @@ WHOLE = (
         f"loadtest/tests/test_{name}.py"
         for name in (
             *("attacks_from_the_web", "content_security", "demo", "faults", "html_report_page"),
-            *("leaves_nothing", "load", "load_page", "locust", "locust_page"),
-            *("neutered_for_real", "page", "page_steps", "page_workshop", "growth_for_real"),
-            *("planted_shops", "readme", "behind_nginx", "sentinels", "serve", "lost_workers"),
-            "workers",
+            *("buyers", "leaves_nothing", "load", "load_page", "locust", "workers"),
+            *("neutered_for_real", "page", "page_steps", "page_workshop"),
+            *("planted_shops", "behind_nginx", "sentinels", "serve"),
         )
     ),
     "examples/tests/test_fastapi_shop.py",
     "locks/tests/contract/test_cluster.py",
     "locks/tests/test_failover.py",
     "locks/tests/test_package.py",
+    "tools/tests/test_readme.py",
 )
 
 

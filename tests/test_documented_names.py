@@ -25,7 +25,7 @@ PAGES = [
     ROOT / name
     for name in FILES
     if name.endswith(".md")
-    and name not in {"CHANGELOG.md", "docs/faults.md", "assets/vendor/README.md"}
+    and name not in {"CHANGELOG.md", "docs/faults.md", "shop/demo/static/assets/vendor/README.md"}
 ]
 #: Folders that commands make.
 MADE = ("results/", "var/", "workshop/mine/", "mine/")

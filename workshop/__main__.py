@@ -10,9 +10,9 @@ from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
 from servers.signals import ENDING, end_on, uninterrupted
 from workshop import render
-from workshop.checker import UNDECIDED
-from workshop.checking import Checking
+from workshop.checker import Checking
 from workshop.progress import DamagedProgress, Progress
+from workshop.refusal import UNDECIDED
 from workshop.session import Session
 from workshop.words import Words
 

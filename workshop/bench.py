@@ -8,21 +8,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import Testbed
-from loadtest.judge.history import Event, by_product
+from loadtest.judge.history import by_product
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.verdict import Judgement, judge
-from loadtest.report.timeline import timeline
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT
+from workshop.checks.commands import LOG
 from workshop.child import kill
-from workshop.commands import LOG
 from workshop.refusal import Refusal, Undecided
 
 #: The strategy that is the participant's file.
@@ -32,6 +31,8 @@ BUYERS, STOCK = 40, 20
 #: Seconds without a sale after which a rush is stuck, and until a slow one is given up.
 LONGEST_PAUSE = 6.0
 LONGEST_RUSH = 40.0
+#: How the shop begins what it says when a purchase ended in an error of no kind that it knows.
+CRASHED = "the shop failed"
 #: Seconds for a check in a process of its own; each of its steps has its own end.
 LONGEST_CHECK = 60.0
 
@@ -86,13 +87,12 @@ class Bench(Testbed):
             if "undecided" in said:
                 raise Undecided(said["undecided"])
             found = said["refusal"]
-            return (None if found is None else Refusal.of(found)), "\n".join(printed)
-        if "Timeout (" in stderr and (where := _frame(stderr, self.file)):  # faulthandler's
-            return Refusal("endless", {"where": where}), stdout
+            return (None if found is None else Refusal(**found)), "\n".join(printed)
         raise Undecided(f"the check {check} broke: {stderr.strip()[-300:]}")
 
-    def rush(self, *, buyers: int = BUYERS, stock: int = STOCK) -> Judgement:
-        """A rush under `mine`, judged. Raises Undecided."""
+    def rush(self, *, buyers: int = BUYERS, stock: int = STOCK) -> tuple[Judgement, str]:
+        """A rush under `mine`, judged, and what a buyer was told for whom the code broke off, if
+        there was one. Raises Undecided."""
         self._rushes += 1
         product = f"rush-{os.getpid()}-{self._rushes}"
         self.new_events()
@@ -115,19 +115,19 @@ class Bench(Testbed):
             for buyer in everybody:
                 buyer.give_up()
             report = self.shop(1).sale(sale)
-            return judge(
+            events = by_product(self.new_events()).get(product, [])
+            answers = [str(each.get("error", "")) for each in events if each["by"] == "buyer"]
+            broken = [said for said in answers if said.startswith((self.file.name, CRASHED))]
+            judgement = judge(
                 initial_stock=stock,
                 stock_left=int(report["stock_left"]),
                 orders=self.shop(1).orders(sale),
                 replies=[buyer.reply for buyer in everybody if buyer.first],
-                history=ProductHistory(by_product(self.new_events()).get(product, [])),
+                history=ProductHistory(events),
             )
+            return judgement, next(iter(broken), "")
         except ShopUnreachable as error:
             raise Undecided(f"a node does not answer: {error}") from error
-
-    def story(self, events: Sequence[Event], judgement: Judgement) -> list[str]:
-        """A judged sale as lines of a timeline."""
-        return timeline(ProductHistory(list(events)), judgement)
 
     def renew_if_hung(self) -> None:
         """Kill and restart a node that does not answer: an endless loop of the participant's."""
@@ -144,14 +144,6 @@ class Bench(Testbed):
             thread.join(3)
             if not asked.is_set():
                 self.restart(number)
-
-
-def _frame(trace: str, file: Path) -> str:
-    """`line 12` of the participant's file, from faulthandler's trace; empty if it is not there."""
-    for line in trace.splitlines():
-        if f'"{file}"' in line:
-            return line.strip().partition(", ")[2]
-    return ""
 
 
 def outcomes(judgement: Judgement) -> dict[str, Any]:

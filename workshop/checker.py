@@ -1,48 +1,30 @@
-"""Runs the checks of an exercise, one after the other, up to the first refusal."""
+"""Runs the checks of an exercise up to the first refusal, on servers that stay up in between."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
+from typing import IO
+
+from rich.console import Console
 
 from loadtest.judge.run import Cell
-from workshop import shop_faults
+from loadtest.stack.client import ShopUnreachable
+from loadtest.stack.stack import ROOT, StackError
+from servers.embedded import EmbeddedError
 from workshop.bench import BUYERS, STOCK, Bench, outcomes
+from workshop.checks import faults
 from workshop.lessons import Lesson
-from workshop.refusal import Refusal, Undecided
+from workshop.refusal import UNDECIDED, Refusal, Result, Undecided
 
-#: Exit codes of `check`.
-PASSED, REFUSED, UNDECIDED = 0, 1, 2
 #: Seconds that a check takes on two cores.
-SECONDS = {"rush": 2, **dict.fromkeys(shop_faults.CONTROLS, 6), "boss": 90}
+SECONDS = {"rush": 2, **dict.fromkeys(faults.CONTROLS, 6), "boss": 45}
 OTHERWISE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a check ended. `printed` is what the participant's code printed, `cells` what the whole
-    row of faults came to."""
-
-    refusal: Refusal | None = None
-    undecided: str = ""
-    printed: str = ""
-    cells: Sequence[Cell] = ()
-
-    @property
-    def exit_code(self) -> int:
-        return UNDECIDED if self.undecided else REFUSED if self.refusal else PASSED
-
-    def named(self, copy: str, name: str) -> Result:
-        """The same, with the name of the participant's file where that of its copy was."""
-        refusal = self.refusal
-        if refusal is not None:
-            facts = {
-                key: fact.replace(copy, name) if isinstance(fact, str) else fact
-                for key, fact in refusal.facts.items()
-            }
-            refusal = replace(refusal, facts=facts)
-        return replace(self, refusal=refusal)
+#: The file's name on the nodes, whichever lesson it belongs to.
+CHECKED = "exercise.py"
 
 
 def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
@@ -57,9 +39,9 @@ def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
             if kind == "rush":
                 found = _rush(bench)
             elif kind == "boss":
-                found, cells = shop_faults.row(bench)
-            elif kind in shop_faults.CONTROLS:
-                found = shop_faults.refusal(bench, kind)
+                found, cells = faults.row(bench)
+            elif kind in faults.CONTROLS:
+                found = faults.refusal(bench, kind)
             else:
                 found, said = bench.in_a_process(kind)
             printed += said
@@ -72,15 +54,17 @@ def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
 
 def announced(lesson: Lesson) -> str:
     """What is about to be done: "ending, then rush, about 4 s"."""
-    kinds = ", then ".join(kind.replace("_", " ") for kind in lesson.checks)
+    kinds = ", then ".join(kind.rpartition(".")[2].replace("_", " ") for kind in lesson.checks)
     return f"{kinds}, about {sum(SECONDS.get(kind, OTHERWISE) for kind in lesson.checks)} s"
 
 
 def _rush(bench: Bench) -> Refusal | None:
-    judgement = bench.rush()
-    facts = {"buyers": BUYERS, **outcomes(judgement)}
+    judgement, error = bench.rush()
+    facts = {"buyers": BUYERS, "error": error, **outcomes(judgement)}
     if judgement.oversold or judgement.lost_updates > 0:
         return Refusal("rush-oversold", facts)
+    if error:
+        return Refusal("rush-error", facts)
     if judgement.orders < STOCK:
         bench.renew_if_hung()
         gave_up = judgement.outcomes.get("sold_out", 0) + judgement.orders == BUYERS
@@ -88,3 +72,54 @@ def _rush(bench: Bench) -> Refusal | None:
     if judgement.verdict != "exact":
         raise Undecided(f"the rush came to {judgement.verdict}: run it again")
     return None
+
+
+class Checking:
+    """Checks copies of files. The servers are started when the first check needs them."""
+
+    def __init__(self, out: Console, log: IO[bytes]) -> None:
+        self.out = out
+        self.log = log
+        self._bench: Bench | None = None
+        # A copy of its own for each session: two of them may run at a time.
+        self._folder = tempfile.TemporaryDirectory(prefix="oversold-workshop-")
+        self._own = Path(self._folder.name) / CHECKED
+
+    def check(self, lesson: Lesson, file: Path) -> Result:
+        """What became of this file. After an undecided check the servers are started anew."""
+        try:
+            self._own.write_bytes(file.read_bytes())
+        except OSError:
+            return Result(Refusal("gone", {"file": file.name}))
+        self.out.print(f"checking: {announced(lesson)}", markup=False)
+        try:
+            result = check(lesson, self._own, self._servers())
+        except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
+            if self._bench is None:  # nothing started: what does this machine lack?
+                self.out.print(f"{error}\n", markup=False)
+                doctor = [sys.executable, "-m", "servers.doctor"]
+                subprocess.run(doctor, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
+            result = Result(undecided=f"{error}\nSee {os.path.relpath(self.log.name, ROOT)}.")
+        if result.exit_code == UNDECIDED:
+            self._stop_servers()
+        return result.named(CHECKED, file.name)
+
+    def close(self) -> None:
+        """Stop the servers, and remove the copy."""
+        self._stop_servers()
+        self._folder.cleanup()
+
+    def _servers(self) -> Bench:
+        if self._bench is None:
+            bench = Bench(self._own, log=self.log, progress=self._step)
+            bench.__enter__()
+            self._bench = bench
+        return self._bench
+
+    def _stop_servers(self) -> None:
+        if self._bench is not None:
+            self._bench.stop()
+            self._bench = None
+
+    def _step(self, step: str) -> None:
+        self.out.print(f"[dim]{step}[/]")

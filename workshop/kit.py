@@ -21,7 +21,7 @@ from shop.sale.points import point
 from shop.sale.polling import PollingLock, Renewal
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
 from shop.strategies.token import TokenLock
-from workshop.commands import Commands
+from workshop.checks.commands import Commands
 
 __all__ = [
     "Attempt",

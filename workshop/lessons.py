@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,59 +11,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-#: What can be wrong with any exercise.
-COMMON: Mapping[str, Mapping[str, str]] = {
-    "broken": {
-        "headline": "{error}",
-        "why": "The file does not load, so nothing could be tried.",
-        "question": "What does that line say?",
-    },
-    "raises": {
-        "headline": "{error}",
-        "why": "The code ended in the middle of its work.",
-        "question": "What did it expect to find there?",
-    },
-    "endless": {
-        "headline": "the code did not come back; it was at {where}",
-        "why": "Whoever waits for it waits forever.",
-        "question": "What ends this loop?",
-    },
-    "not-guarded": {
-        "headline": "{file} ends without `buy = guarded(MyLock)`",
-        "why": "The shop sells through `buy`; keep its line as it was.",
-        "question": "Which line is missing?",
-    },
-    "never-acquires": {
-        "headline": "try_lock() says False though nobody has the lock",
-        "why": "Nobody can ever buy.",
-        "question": "What does the command return when it succeeds?",
-    },
-    "gone": {
-        "headline": "{file} is not there",
-        "why": "There is nothing to check.",
-        "question": "Do you want a new copy? Type reset.",
-    },
-    "rush-oversold": {
-        "headline": "a rush of {buyers} buyers for {stock} units: {orders} orders",
-        "why": "Alone the lock looks right; in the rush two buyers were in at once.",
-        "question": "What do two buyers see of each other's lock?",
-    },
-    "rush-gave-up": {
-        "headline": "a rush of {buyers} buyers for {stock} units: {orders} orders, {left} left",
-        "why": "Buyers were answered sold_out while there was stock.",
-        "question": "What does a buyer do who loses the race again?",
-    },
-    "never-sells": {
-        "headline": "one buyer, one unit, nobody else: {outcome}",
-        "why": "Nobody can ever buy.",
-        "question": "What happens to the very first buyer?",
-    },
-    "rush-stuck": {
-        "headline": "a rush of {buyers} buyers for {stock} units: {orders} orders, then nobody",
-        "why": "A lock stayed, and everybody else waited for it in vain.",
-        "question": "Which way out of the code leaves the lock where it is?",
-    },
-}
+#: An exercise: its first mark, what is to be changed, its second mark.
+MARKED = re.compile(r"(# TODO[^\n]*\n)(.*?)([ ]*# END\n)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +33,10 @@ class Lesson:
     checks: list[str]
     expect: str
     hints: list[str]
+    solution: str
+    say: str
+    late: str
+    fast: str
     refusals: dict[str, dict[str, str]] = field(default_factory=dict)
     then: str = ""
     stays: bool = False
@@ -98,9 +52,10 @@ class Lesson:
         """The exercise as it begins."""
         return HERE / "exercises" / self.file
 
-    @property
-    def solution(self) -> Path:
-        return HERE / "solutions" / self.file
+    def solved(self, solution: str = "") -> str:
+        """The exercise with this between its marks; without one, our solution."""
+        text = self.shipped.read_text(encoding="utf-8")
+        return MARKED.sub(lambda found: found[1] + (solution or self.solution) + found[3], text)
 
     def option(self, letter: str) -> str:
         """The text of an answer."""
@@ -108,12 +63,21 @@ class Lesson:
 
     def words(self, code: str) -> Mapping[str, str]:
         """Headline, why and question of a refusal."""
-        return self.refusals.get(code) or COMMON[code]
+        return self.refusals.get(code) or common()[code]
 
 
 @cache
 def lessons() -> dict[int, Lesson]:
     """Every lesson by its number, in order."""
+    return {each["number"]: Lesson(**each) for each in _file()["lesson"]}
+
+
+def common() -> Mapping[str, Mapping[str, str]]:
+    """What is said of the refusals that any exercise can get."""
+    return dict(_file()["common"])
+
+
+@cache
+def _file() -> dict[str, Any]:
     with (HERE / "lessons.toml").open("rb") as file:
-        listed: list[dict[str, Any]] = tomllib.load(file)["lesson"]
-    return {each["number"]: Lesson(**each) for each in listed}
+        return tomllib.load(file)

@@ -22,6 +22,7 @@ LEFT_OUT = shutil.ignore_patterns(
         "var",
         "results",
         "mine",
+        "mine-*",
         ".env",
         "__pycache__",
         "*_cache",

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,18 @@ class Progress:
         self._save()
 
     def predicted(self, lesson: Lesson, letter: str) -> bool:
-        """Keep a prediction; "" is "no idea". Returns whether it is right."""
-        right = letter == lesson.answer
-        self.of(lesson).update(predicted=letter, right=right, at=_now())
+        """Keep a prediction; "" is "no idea". False: the answer has been seen, nothing is kept."""
+        known = self.of(lesson)
+        if known.get("seen"):
+            return False
+        known.update(predicted=letter, right=letter == lesson.answer, at=_now())
         self._save()
-        return right
+        return True
+
+    def seen(self, lesson: Lesson) -> None:
+        """The answer was shown: the prediction stays what it is."""
+        self.of(lesson)["seen"] = True
+        self._save()
 
     def hint(self, lesson: Lesson) -> str:
         """The next hint; the last one again when there are no more."""
@@ -86,6 +94,16 @@ class Progress:
         else:
             known["codes"].append(code)
         self._save()
+
+    def undecided(self, lesson: Lesson, code: bytes) -> bool:
+        """Keep that this code could not be decided. Whether it was so before: then it counts."""
+        known, digest = self.of(lesson), sha256(code).hexdigest()
+        again = known.get("undecided") == digest
+        known["undecided"] = digest
+        self._save()
+        if again:
+            self.checked(lesson, "undecided")
+        return again
 
     def passed(self, lesson: Lesson) -> bool:
         """Whether the exercise has passed once."""
@@ -127,6 +145,15 @@ class Progress:
             path.replace(kept)
         self.of(lesson)["begun"] = False
         self.file(lesson)
+        return kept
+
+    def for_the_next_room(self) -> Path | None:
+        """Begin all lessons anew, for somebody else. Where the files of this one are now."""
+        if not self.folder.exists():
+            return None
+        kept = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        self.folder.rename(kept)
+        self._known = {"lesson": min(lessons()), "lessons": {}, "quiz": {}}
         return kept
 
     def _save(self) -> None:

@@ -1,15 +1,20 @@
-"""Why an exercise is refused: a code, one line, what happened, why, and a question."""
+"""How a check ends: passed, refused with what happened, or undecided."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from loadtest.judge.run import Cell
+
+#: Exit codes of `check`.
+PASSED, REFUSED, UNDECIDED = 0, 1, 2
 
 
 class Undecided(RuntimeError):
-    """The check could not decide: a server did not start, or a fault did not happen. Never the
-    participant's fault; the message says what was missing."""
+    """The check could not decide: a server did not start, or a fault did not happen. The message
+    says what was missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +30,29 @@ class Refusal:
     facts: Mapping[str, Any] = field(default_factory=dict)
     story: Sequence[str] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Refusal:
-        """From `as_dict`, as it comes from another process."""
-        return cls(str(found["code"]), dict(found["facts"]), list(found["story"]))
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a check ended. `printed` is what the participant's code printed, `cells` what the whole
+    row of faults came to, `again` whether the same code was undecided before."""
+
+    refusal: Refusal | None = None
+    undecided: str = ""
+    printed: str = ""
+    cells: Sequence[Cell] = ()
+    again: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        return UNDECIDED if self.undecided else REFUSED if self.refusal else PASSED
+
+    def named(self, copy: str, name: str) -> Result:
+        """The same, with the name of the participant's file where that of its copy was."""
+        refusal = self.refusal
+        if refusal is not None:
+            facts = {
+                key: fact.replace(copy, name) if isinstance(fact, str) else fact
+                for key, fact in refusal.facts.items()
+            }
+            refusal = replace(refusal, facts=facts)
+        return replace(self, refusal=refusal)

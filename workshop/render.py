@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
+import os
+import sys
 import textwrap
+import webbrowser
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -12,9 +16,11 @@ from rich.table import Table
 
 from loadtest.commands import terminal
 from loadtest.faults import fault_report
-from workshop.checker import Result
-from workshop.lessons import Lesson, lessons
+from loadtest.stack.results import RESULTS
+from loadtest.stack.stack import ROOT
+from workshop.lessons import HERE, Lesson, lessons
 from workshop.progress import Progress
+from workshop.refusal import Result
 
 WIDTH = 80
 #: Lines of a refusal at most.
@@ -23,20 +29,31 @@ HELP: Mapping[str, str] = {
     "predict a": "answer the question of this lesson, before you run it; Enter: no idea",
     "run": "see what happens, for real",
     "check": "check your file now; a save does it too",
-    "page": "the shop's page, on which your file is the lock mine: step it, rush it",
+    "page": "the shop's page; there your file can be chosen as the lock `mine`",
     "hint": "a hint; three a lesson",
     "next": "the next lesson",
     "goto 8": "any lesson",
+    "help redis": "the ten commands; help lua, help sell_one: what else you need",
     "list": "all lessons and how far you are",
     "explain": "the text of this lesson",
     "reset": "begin the exercise anew; your file is kept as .bak",
     "solution": "ours, after you have passed or after three refusals",
     "quiz": "eight questions, before and after; quiz 7 shows one of them to a room",
     "report": "your quiz, predictions and checks",
-    "plan 90": "for facilitators: 45, 90 or 180 minutes",
+    "plan 90": "for facilitators: 45, 90 or 180 minutes; plan 90 14:00 says when",
+    "notes 5": "for facilitators: answer, beliefs and questions of a lesson; notes: all answers",
+    "reset all": "for facilitators: everything anew, for the next room",
     "pack": "for facilitators: a folder for a room without internet",
     "quit": "end; everything is stopped",
 }
+
+
+#: What is said where the same code was undecided twice.
+AGAIN = (
+    "Twice undecided with the same code, so it may be the code: what above did not happen, and "
+    "which line could keep it from happening? It counts as a try. A busy machine does this too: "
+    "make doctor, and the end of var/workshop.log."
+)
 
 
 def console() -> Console:
@@ -60,7 +77,7 @@ def show_result(out: Console, lesson: Lesson, result: Result, name: str) -> None
     if result.undecided:
         out.print("UNDECIDED", style="bold yellow")
         out.print(result.undecided, markup=False)
-        out.print("This is not your code's fault. Type check to try again.")
+        out.print(AGAIN if result.again else "Type check to try again.", markup=False)
         return
     if result.refusal is None:
         out.print(f"PASSED  {lesson.title}", style="bold green")
@@ -109,6 +126,32 @@ def show_answer(out: Console, lesson: Lesson, letter: str) -> None:
         out.print(f"It is {right}.", markup=False)
 
 
+def show_story(out: Console, since: float) -> None:
+    """What happened in the first cell of the last run that did not stay exact, and its report."""
+    summary = RESULTS / "latest" / "summary.json"
+    if not summary.exists() or summary.stat().st_mtime < since:
+        return
+    cells = json.loads(summary.read_text(encoding="utf-8"))["runs"]
+    broken = next((cell for cell in cells if cell.get("story")), None)
+    if broken is not None:
+        out.print(f"\n{broken['lock']} under {broken['fault']}:", markup=False)
+        for line in broken["story"][-LONGEST_STORY:]:
+            out.print(f" {line}", markup=False)
+    report = (summary.parent / "report.html").resolve()
+    if out.is_terminal and (sys.platform == "darwin" or os.environ.get("DISPLAY")):
+        webbrowser.open(report.as_uri())
+    out.print(f"every timeline, to click through: {os.path.relpath(report, ROOT)}", markup=False)
+
+
+def show_sheet(out: Console, topic: str) -> bool:
+    """One part of the printable sheet. Whether there is one of this name."""
+    parts = (HERE / "SHEET.md").read_text(encoding="utf-8").split("\n## ")
+    found = next((part for part in parts[1:] if topic in part.partition("\n")[0].lower()), None)
+    if found is not None:
+        out.print(Markdown(f"## {found}"))
+    return found is not None
+
+
 def show_list(out: Console, progress: Progress) -> None:
     """All lessons."""
     table = Table(box=None, pad_edge=False)
@@ -121,26 +164,34 @@ def show_list(out: Console, progress: Progress) -> None:
             str(lesson.number),
             lesson.title,
             str(lesson.teach + lesson.exercise),
-            "-" if known["right"] is None else ("right" if known["right"] else "wrong"),
+            _predicted(known),
             str(known["tries"]),
             "yes" if progress.passed(lesson) else "",
         )
     out.print(table)
 
 
+def _predicted(known: Mapping[str, object]) -> str:
+    if known["predicted"] is None:
+        return "-"
+    return "right" if known["right"] else "wrong" if known["predicted"] else "no idea"
+
+
 def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
     """The lesson to read; not `whole`: its question and what to run, without what comes of it."""
+    before, observe, after = lesson.text.partition("## Observe\n")
     if whole:
-        out.print(Markdown(lesson.text))
+        out.rule(f"Lesson {lesson.number}: {lesson.title}")
+        out.print(Markdown(observe + after))
         return
-    out.print(Markdown(lesson.text.partition("## Observe\n")[0]))
+    out.print(Markdown(before))
     out.print("Predict first: type a letter (predict alone asks; Enter: no idea), then run.")
     out.print("After that explain shows the whole text.")
 
 
 def show_solution(out: Console, lesson: Lesson, mine: str) -> None:
     """Ours, as a change of the participant's."""
-    ours = lesson.solution.read_text(encoding="utf-8")
+    ours = lesson.solved()
     diff = difflib.unified_diff(
         mine.splitlines(), ours.splitlines(), "yours", "ours", lineterm="", n=2
     )

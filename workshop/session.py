@@ -2,16 +2,122 @@
 
 from __future__ import annotations
 
-from queue import Empty
+import sys
+import threading
+from pathlib import Path
+from queue import Empty, Queue
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from workshop.lessons import lessons
 from workshop.progress import Progress
-from workshop.words import Words
+
+if TYPE_CHECKING:
+    from workshop.words import Words
 
 #: Seconds between two looks at the participant's files.
 LOOK_EVERY = 0.3
+ENDS = ("quit", "q", "exit")
+Stamp = tuple[int, int]
+
+
+class Typed:
+    """Lines from stdin. In a session a thread reads them: files are watched meanwhile."""
+
+    def __init__(self, out: Console) -> None:
+        self.out = out
+        self._lines: Queue[str | None] | None = None
+
+    @property
+    def in_a_session(self) -> bool:
+        """Whether a thread reads stdin."""
+        return self._lines is not None
+
+    def read(self) -> None:
+        """Read from now on in a thread."""
+        lines: Queue[str | None] = Queue()
+        self._lines = lines
+
+        def all_of_it() -> None:
+            for line in sys.stdin:
+                lines.put(line)
+            lines.put(None)
+
+        threading.Thread(target=all_of_it, daemon=True).start()
+
+    def line(self, seconds: float) -> str | None:
+        """The next line of a session; None at the end of the input. Raises Empty."""
+        assert self._lines is not None
+        return self._lines.get(timeout=seconds)
+
+    def any_line(self) -> str | None:
+        """A line that was typed in the session, taken away; None if there is none, or no session.
+        At the end of the input `quit`."""
+        try:
+            line = "" if self._lines is None else self._lines.get_nowait()
+        except Empty:
+            return None
+        return None if self._lines is None else "quit" if line is None else line.strip()
+
+    def letter(self, prompt: str, options: int) -> str:
+        """A letter that is typed now, asked for until it is one; empty for Enter alone."""
+        letters = ["", *"abcdefgh"[:options]]
+        while True:
+            self.out.print(prompt, end="", markup=False)
+            # In a session its reader has stdin.
+            line = sys.stdin.readline() if self._lines is None else self._lines.get()
+            letter = (line or "").strip().lower()
+            if letter in letters:
+                return letter
+            self.out.print(f"one of{', '.join(letters)[1:]}; Enter alone is no idea", markup=False)
+
+
+class Saves:
+    """Looks at the exercises in a folder. No inotify: WSL and containers have none to rely on.
+
+    A file counts as saved when two looks in a row found it changed, the same, and not empty: an
+    editor may remove it, or write it in parts.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known = self._stamps()
+        self._changing: dict[Path, Stamp] = {}
+
+    def saved(self) -> list[Path]:
+        """The files that were saved since the last call."""
+        found = []
+        for path, stamp in self._stamps().items():
+            if stamp == self._known.get(path) or stamp[1] == 0:
+                self._changing.pop(path, None)
+            elif self._changing.get(path) == stamp:
+                self._known[path] = stamp
+                found.append(path)
+            else:
+                self._changing[path] = stamp
+        return found
+
+    def ignore(self, path: Path) -> None:
+        """Take this file as it is: nobody has saved it."""
+        try:
+            self._known[path] = _stamp(path)
+        except OSError:
+            self._known.pop(path, None)
+
+    def _stamps(self) -> dict[Path, Stamp]:
+        found = {}
+        for path in self._folder.glob("ex*.py"):
+            try:
+                found[path] = _stamp(path)
+            except OSError:  # removed since it was listed
+                continue
+        return found
+
+
+def _stamp(path: Path) -> Stamp:
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size
 
 
 class Session:
@@ -34,7 +140,7 @@ class Session:
                 if self._look_for_saves():
                     self._prompt()
                 continue
-            if line is None or line.strip() in ("quit", "q", "exit"):
+            if line is None or line.strip().lower() in ENDS:
                 return
             if line.strip():
                 self.words.run(line)

@@ -1,24 +1,116 @@
-"""The words for facilitators, and for authors of lessons."""
+"""The words for facilitators and authors: plan, notes, quiz, report, pack, observe."""
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 import time
+import tomllib
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from workshop import observe, plan, render
-from workshop.lessons import lessons
+from workshop import observe, render
+from workshop.lessons import HERE, Lesson, lessons
 from workshop.pack import pack
 from workshop.progress import Progress
-from workshop.quiz import Question, questions, score
 from workshop.render import WIDTH
-from workshop.typed import Typed
+from workshop.session import Typed
+
+#: How a part that is a lesson begins its lines: minutes that are shown, worked and talked about.
+PHASES = ("show", "do", "talk")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question of the quiz, its options, the letter of the right one, and its lesson."""
+
+    text: str
+    options: list[str]
+    answer: str
+    lesson: int
+
+
+@cache
+def questions() -> list[Question]:
+    """The quiz: eight questions before and after; the answers stay with the participant."""
+    return [Question(**each) for each in _file("quiz.toml")["question"]]
+
+
+def score(answers: str) -> int:
+    """How many of these letters are right."""
+    return sum(
+        said == question.answer for said, question in zip(answers, questions(), strict=False)
+    )
+
+
+def plans() -> dict[int, dict[str, Any]]:
+    """Every plan by its minutes."""
+    return {int(minutes): plan for minutes, plan in _file("plans.toml").items()}
+
+
+def _file(name: str) -> dict[str, Any]:
+    with (HERE / name).open("rb") as file:
+        return tomllib.load(file)
+
+
+def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
+    """A plan: of each part when it begins, how long it takes, what it is, and below it what is
+    said, typed or opened for it. `begins`: minutes since midnight; None: the plan counts from 0."""
+    plan = plans()[minutes]
+    at, found = 0, [str(plan["title"])]
+    for what in plan.get("before", ()):
+        found += _wrapped("before        ", what)
+    for takes, what, *used in plan["parts"]:
+        start = f"{_clock(at, begins):>5} {takes:3} min  "
+        inside = " " * len(start)
+        if isinstance(what, dict):
+            lesson = lessons()[what["lesson"]]
+            found += _wrapped(start, f"lesson {lesson.number}, {lesson.title}")
+            used = [*used, *_phases(lesson, what)]
+        else:
+            found += _wrapped(start, what)
+        for each in used:
+            found += _wrapped(inside, each)
+        at += takes
+    return [*found, f"{_clock(at, begins):>5} end"]
+
+
+def _clock(at: int, begins: int | None) -> str:
+    return str(at) if begins is None else f"{(begins + at) // 60 % 24}:{(begins + at) % 60:02}"
+
+
+def _phases(lesson: Lesson, part: dict[str, int]) -> list[str]:
+    """What is done in the minutes of a lesson."""
+    number = lesson.number
+    done = {
+        "show": f"/?lesson={number}, vote; each pair: goto {number}, a letter, run",
+        "do": f"{lesson.file}; for you: notes {number}",
+        "talk": f'/?lesson={number}&answer  "{lesson.say}"',
+    }
+    lines = [f"{name:4} {part[name]:2}  {done[name]}" for name in PHASES if part.get(name)]
+    return [*lines, f"late     {lesson.late}", f"fast     {lesson.fast}"]
+
+
+def _wrapped(begins: str, what: str) -> list[str]:
+    if what.startswith("$"):  # to be copied: never cut
+        return [begins + what]
+    label = re.match(r"(show|do|talk|late|fast) +\d* *", what)
+    indent = " " * (len(begins) + (label.end() if label else 0))
+    return textwrap.wrap(
+        begins + what,
+        WIDTH,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
 
 
 class Teaching:
-    """Runs the words plan, quiz, report, pack and observe."""
+    """Runs the words plan, notes, quiz, report, pack and observe."""
 
     def __init__(self, out: Console, progress: Progress, typed: Typed) -> None:
         self.out = out
@@ -26,13 +118,47 @@ class Teaching:
         self.typed = typed
 
     def do_plan(self, rest: list[str]) -> int:
-        """A facilitator's plan of so many minutes."""
-        known = ", ".join(map(str, plan.plans()))
-        if not rest or rest[0] not in known.split(", "):
-            self.out.print(f"plan takes minutes: {known}")
+        """A facilitator's plan of so many minutes, by the clock if it is told when it begins."""
+        known = ", ".join(map(str, plans()))
+        minutes, when = (*rest, "", "")[:2]
+        clock = time.strftime("%H:%M") if when == "now" else when
+        if minutes not in known.split(", ") or not re.fullmatch(r"|[0-2]?\d:[0-5]\d", clock):
+            self.out.print(f"plan takes minutes, {known}, and when it begins: plan 90 14:00")
             return 2
-        self.out.print("\n".join(plan.lines(int(rest[0]))), markup=False, soft_wrap=True)
+        hour, _, minute = clock.partition(":")
+        begins = int(hour) * 60 + int(minute) if clock else None
+        lines = plan_lines(int(minutes), begins)
+        self.out.print("\n".join(lines), markup=False, soft_wrap=True)
         return 0
+
+    def do_notes(self, rest: list[str]) -> int:
+        """The answers of all lessons and of the quiz; of one lesson, what they believe who are
+        refused, and what to ask them."""
+        if not rest:
+            return self._answers()
+        lesson = lessons().get(int(rest[0])) if rest[0].isdigit() else None
+        if lesson is None:
+            self.out.print("notes takes the number of a lesson")
+            return 2
+        self.out.print(self._answer(lesson), markup=False)
+        self.out.print(f"say: {lesson.say}", markup=False)
+        for code, words in lesson.refusals.items():
+            self.out.print(render.hanging(f"{code}: ", words["why"], WIDTH), markup=False)
+            self.out.print(render.hanging("    ask: ", words["question"], WIDTH), markup=False)
+        for number, hint in enumerate(lesson.hints, 1):
+            self.out.print(render.hanging(f"hint {number}: ", hint, WIDTH), markup=False)
+        self.out.print(f"solution of {lesson.file}:\n{lesson.solution}", markup=False)
+        return 0
+
+    def _answers(self) -> int:
+        for lesson in lessons().values():
+            self.out.print(self._answer(lesson), markup=False)
+        self.out.print(f"quiz {''.join(question.answer for question in questions())}")
+        return 0
+
+    def _answer(self, lesson: Lesson) -> str:
+        begins = f"lesson {lesson.number:2}  {lesson.answer}: "
+        return render.hanging(begins, lesson.option(lesson.answer), WIDTH)
 
     def do_quiz(self, rest: list[str]) -> int:
         """Ask the eight questions; the first time counts as before, every later one as after."""

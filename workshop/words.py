@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from loadtest.stack.stack import ROOT
 from workshop import child, render
-from workshop.checker import UNDECIDED
-from workshop.checking import Checking
+from workshop.checker import Checking
 from workshop.lessons import lessons
 from workshop.progress import Progress
-from workshop.saves import Saves
+from workshop.refusal import UNDECIDED
+from workshop.session import ENDS, Saves, Typed
 from workshop.teaching import Teaching
-from workshop.typed import Typed
 
 
 class Words:
@@ -33,6 +34,7 @@ class Words:
     def run(self, line: str) -> int:
         """Do what was typed. The exit code that it would have as a command."""
         word, *rest = line.split() or [""]
+        word = word.lower()
         teaching = Teaching(self.out, self.progress, self.typed)
         words: dict[str, Callable[[list[str]], int]] = {
             "predict": self.do_predict,
@@ -47,6 +49,7 @@ class Words:
             "reset": self.do_reset,
             "solution": self.do_solution,
             "plan": teaching.do_plan,
+            "notes": teaching.do_notes,
             "quiz": teaching.do_quiz,
             "report": teaching.do_report,
             "observe": teaching.do_observe,
@@ -73,7 +76,9 @@ class Words:
             if not sys.stdin.isatty():
                 return 0
             letter = self.typed.letter("your prediction (Enter: no idea) > ", len(lesson.options))
-        self.progress.predicted(lesson, letter)
+        if not self.progress.predicted(lesson, letter):
+            self.out.print("you have seen the answer: your prediction stays what it was")
+            return 2
         self.out.print("kept; run shows what happens", markup=False)
         return 0
 
@@ -92,14 +97,27 @@ class Words:
             return 2
         ends = "; Enter or Ctrl-C here ends it" if lesson.stays else "; Ctrl-C ends it"
         self.out.print(f"[dim]{lesson.then or 'this takes a moment'}{ends}[/]")
-        code = child.run(lesson.command, lambda: lesson.stays and self.typed.was_any())
+        before = time.time()
+        code = child.run(lesson.command, self._enter if lesson.stays else lambda: False)
         if code not in (0, 1) and not lesson.stays:
             self.out.print(f"It did not end as it should (exit code {code}): run starts it again.")
             return 2
+        if lesson.command.startswith("make faults"):
+            render.show_story(self.out, before)
         render.show_answer(self.out, lesson, known["predicted"])
+        self.progress.seen(lesson)
         file = _short(self.progress.file(lesson))
         self.out.print(f"explain says why. Then the exercise: {file}", markup=False)
         return 0
+
+    def _enter(self) -> bool:
+        """Whether Enter was typed, or a word that ends a session; any other word is done while the
+        command goes on."""
+        line = self.typed.any_line()
+        if line and line.lower().split()[0] not in (*ENDS, "run", "page", "next", "goto"):
+            self.run(line)
+            return False
+        return line is not None
 
     def do_page(self, rest: list[str]) -> int:
         """The shop's page, on which the participant's file is the lock `mine`."""
@@ -108,7 +126,7 @@ class Words:
             return 2
         file = _short(self.progress.file(self.progress.lesson))
         self.out.print("[dim]your file is the lock mine there; Enter or Ctrl-C here ends it[/]")
-        child.run(f"make serve ARGS='--mine {file}'", self.typed.was_any)
+        child.run(f"make serve ARGS='--mine {file}'", self._enter)
         return 0
 
     def do_check(self, rest: list[str]) -> int:
@@ -117,7 +135,9 @@ class Words:
         file = self.progress.file(lesson)
         self.saves.ignore(file)
         result = self._checking.check(lesson, file)
-        if result.exit_code != UNDECIDED:
+        if result.exit_code == UNDECIDED:
+            result = replace(result, again=self.progress.undecided(lesson, file.read_bytes()))
+        else:
             self.progress.checked(lesson, result.refusal.code if result.refusal else None)
         render.show_result(self.out, lesson, result, _short(file))
         return result.exit_code
@@ -153,9 +173,18 @@ class Words:
         lesson = self.progress.lesson
         predicted = self.progress.of(lesson)["predicted"] is not None
         render.show_text(self.out, lesson, whole=predicted)
+        if predicted:
+            self.progress.seen(lesson)
         return 0
 
     def do_reset(self, rest: list[str]) -> int:
+        """Begin the exercise anew; `reset all`: everything, for the next room."""
+        if rest == ["all"]:
+            kept = self.progress.for_the_next_room()
+            self.saves = Saves(self.progress.folder)
+            said = f"; what was there is in {_short(kept)}" if kept else ""
+            self.out.print(f"all lessons begin anew{said}", markup=False)
+            return 0
         kept = self.progress.reset(self.progress.lesson)
         self.saves.ignore(self.progress.file(self.progress.lesson))
         self.out.print(f"begun anew{f'; yours is in {_short(kept)}' if kept else ''}", markup=False)
@@ -172,7 +201,12 @@ class Words:
         return 0
 
     def do_help(self, rest: list[str]) -> int:
-        render.show_help(self.out)
+        """Every word; after it redis, lua or sell_one: what an exercise may be made of."""
+        if rest and not render.show_sheet(self.out, rest[0].lower()):
+            self.out.print("help takes redis, lua or sell_one, or nothing", markup=False)
+            return 2
+        if not rest:
+            render.show_help(self.out)
         return 0
 
     def introduce(self) -> None:

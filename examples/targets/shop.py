@@ -13,8 +13,7 @@ from urllib.request import urlopen
 
 from servers import embedded
 from servers.embedded import ROOT, VAR
-from servers.loopback import ask_loopback_directly
-from servers.ports import free_port
+from servers.loopback import ask_loopback_directly, free_port
 from servers.process import ServerProcess
 
 HERE = Path(__file__).parent

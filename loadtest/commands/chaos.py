@@ -17,7 +17,7 @@ from random import Random
 from rich.console import Console
 
 from loadtest.commands.faults import THREADS, refuse_external_servers
-from loadtest.commands.run import Output, output
+from loadtest.commands.output import Output, output
 from loadtest.expected import UNBROKEN
 from loadtest.faults.chaos_rush import Rush, play
 from loadtest.faults.disturbances import DISTURBANCES, Disturbance

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from loadtest.commands.run import CONTRAST, Setting, output, require_known, rush, stack_and_buyers
+from loadtest.commands.output import output, require_known
+from loadtest.commands.rushes import CONTRAST, Setting, rush, stack_and_buyers
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 
@@ -30,8 +31,8 @@ def run(setting: Setting, console: Console) -> int:
         runs = []
         for lock in setting.locks:
             out.progress(f"{setting.buyers} buyers, {setting.stock} units, lock: {lock}")
-            runs.append(rush(buyers, setting, lock))
-            buyers.save(out.folder.path, lock)
+            own_report = str(out.folder.path / lock)
+            runs.append(rush(stack, buyers, setting, lock, report=own_report))
             console.print(f"{lock:8} {report.verdict_cell(runs[-1])}", highlight=False)
         summary = out.summary(stack, runs)
         (out.folder.path / "demo.md").write_text(report.markdown(summary, report.DEMO))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from loadtest.commands.run import Output, output, require_known
+from loadtest.commands.output import Output, output, require_known
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.runner import play, unknown

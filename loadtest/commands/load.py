@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from loadtest.commands.run import Output, output, require_known
+from loadtest.commands.output import Output, output, require_known
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Summary
 from loadtest.load import process, products

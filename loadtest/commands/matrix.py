@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from loadtest.commands.run import Output, Setting, output, require_known, rush, stack_and_buyers
+from loadtest.commands.output import Output, output, require_known
+from loadtest.commands.rushes import Setting, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
@@ -60,9 +61,10 @@ def _two_nodes(setting: Setting, out: Output) -> tuple[Summary, list[Event]]:
         for one in chosen * setting.repeat:  # in rounds, so that all meet the same machine
             out.progress(f"{len(runs) + 1}/{len(chosen) * setting.repeat}  {one['name']}")
             runs.append(
-                rush(buyers, setting, one["name"]) if one["available"] else _not_run(one, setting)
+                rush(stack, buyers, setting, one["name"])
+                if one["available"]
+                else _not_run(one, setting)
             )
-        buyers.save(out.folder.path, "matrix")
         return out.summary(stack, runs), stack.events()
 
 
@@ -79,7 +81,7 @@ def _one_process(
     with (
         stack_and_buyers(alone, out, extras=False, record=True) as (stack, buyers),
     ):
-        return [rush(buyers, alone, lock, ONE_PROCESS) for lock in locks], stack.events()
+        return [rush(stack, buyers, alone, lock, ONE_PROCESS) for lock in locks], stack.events()
 
 
 def _not_run(strategy: Strategy, setting: Setting) -> Run:

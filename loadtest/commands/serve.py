@@ -7,25 +7,35 @@ import secrets
 import shlex
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
+from urllib.request import urlopen
 
 from rich.console import Console
 
-from loadtest.commands.run import Progress, Setting, allow_files, require_known
-from loadtest.rush.locust_process import Buyers, new_token
+from loadtest.commands.output import Progress, require_known
+from loadtest.commands.rushes import Setting, allow_files
+from loadtest.rush.buyers import Buyers
+from loadtest.rush.desk import Desk
 from loadtest.stack.manage import manage
-from loadtest.stack.stack import ROOT, Stack, StackError
+from loadtest.stack.stack import ROOT, Stack, StackError, inherited
+from servers import embedded
 from servers.embedded import VAR
-from servers.ports import free_port
+from servers.errors import NotReady
+from servers.loopback import free_port
+from servers.process import ServerProcess
+from servers.runtime import runtime_folder
 
 SHOP_PORT = 8000
 LOCUST_PORT = 8089
 ADMIN = "demo"
 #: Seconds that a class may discuss a step; see SHOP_DEMO_STEP_TIMEOUT.
 STEP_TIMEOUT = "600"
+#: Seconds for Locust's web UI to end: it keeps nothing that would be lost.
+LOCUST_STOPS_IN = 2.0
 #: What the page shows at /?lesson=5.
 LESSONS = ROOT / "workshop" / "lessons.toml"
 
@@ -38,17 +48,19 @@ def serving(
     progress: Callable[[str], None] = lambda step: None,
     shop_port: int = 0,
     locust_port: int = 0,
-) -> Iterator[tuple[Stack, Buyers]]:
+) -> Iterator[tuple[Stack, str]]:
     """The shop and Locust for as long as the block lasts, at these ports where they are free.
+    Yields the address of Locust's web UI, too.
 
     Raises StackError when a part does not start.
     """
     allow_files(setting)
-    # The port is chosen before the nodes start, for their page; Locust itself starts last, because
-    # it asks the shop for its locks.
-    locust_port, token = free_port(locust_port), new_token()
     with (
-        Stack(
+        tempfile.TemporaryDirectory(prefix="rushes-", dir=runtime_folder()) as folder,
+        ExitStack() as parts,
+    ):
+        buyers = parts.enter_context(Buyers(log, workers=setting.locust_workers))
+        stack = Stack(
             nodes=setting.nodes,
             workers=setting.workers,
             threads=setting.threads,
@@ -57,23 +69,28 @@ def serving(
             progress=progress,
             port=shop_port,
             environment={
-                "LOCUST_URL": f"http://127.0.0.1:{locust_port}",
-                "LOCUST_TOKEN": token,
-                "LOCUST_TOKEN_FILE": "",
+                "SHOP_RUSH_FOLDER": folder,
                 "SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT,
                 "SHOP_DEMO_LESSONS": str(LESSONS),
                 **({"SHOP_DEMO_STRATEGIES": f"mine={setting.mine}"} if setting.mine else {}),
             },
-        ) as stack,
-        Buyers(
-            stack, log=log, port=locust_port, token=token, workers=setting.locust_workers
-        ) as buyers,
-    ):
-        if buyers.port != locust_port:
-            raise StackError(f"port {locust_port} was taken while starting: start again")
-        buyers.wait_until_ready()
+        )
+        parts.enter_context(stack)
+        hosts = [node.url for node in stack.nodes]
+        parts.enter_context(Desk(Path(folder), buyers, hosts, stack.token))
+        port = free_port(locust_port)
+        locust = ServerProcess("Locust", log)
+        parts.callback(locust.stop, LOCUST_STOPS_IN)
+        environment = {**inherited(), "SHOP_RESTOCK_TOKEN": stack.token, "PYTHONUTF8": "1"}
+        words = [sys.executable, "-m", "locust", *_shop(stack), "--web-port", str(port)]
+        embedded.adopt(locust.start(words, folder=ROOT, environment=environment))
+        url = f"http://127.0.0.1:{port}"
+        try:
+            locust.wait_until(lambda: urlopen(url, timeout=5).close() or True, timeout=30)
+        except NotReady as error:
+            raise StackError(str(error)) from error
         stack.settle()  # the page may choose any lock
-        yield stack, buyers
+        yield stack, url
 
 
 def make_admin(stack: Stack) -> str:
@@ -91,16 +108,18 @@ def make_admin(stack: Stack) -> str:
     return password
 
 
+def _shop(stack: Stack) -> list[str]:
+    """The options of plain Locust that name this stack."""
+    first, *others = [node.url for node in stack.nodes]
+    return ["--host", first, *(["--nodes", ",".join(others)] if others else [])]
+
+
 def plain_locust(stack: Stack) -> str:
     """The command that runs one rush on this stack with plain Locust."""
-    first, *others = [node.url for node in stack.nodes]
     locust = Path(sys.executable).with_name("locust")
     shown = locust.relative_to(ROOT) if locust.is_relative_to(ROOT) else locust
-    nodes = f" --nodes {','.join(others)}" if others else ""
-    return (
-        f"SHOP_RESTOCK_TOKEN={stack.token} {shlex.quote(str(shown))} --headless --lock redis "
-        f"--host {first}{nodes}"
-    )
+    words = shlex.join([str(shown), "--headless", "--lock", "redis", *_shop(stack)])
+    return f"SHOP_RESTOCK_TOKEN={stack.token} {words}"
 
 
 def run(setting: Setting, console: Console) -> int:
@@ -118,7 +137,7 @@ def run(setting: Setting, console: Console) -> int:
             progress=progress,
             shop_port=SHOP_PORT,
             locust_port=LOCUST_PORT,
-        ) as (stack, buyers),
+        ) as (stack, locust),
     ):
         known = [str(one["name"]) for one in stack.shop().strategies()]
         require_known(setting.locks, known, "lock")
@@ -128,17 +147,17 @@ def run(setting: Setting, console: Console) -> int:
         page, *others = [node.url for node in stack.nodes]
         login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
-        for lock in setting.locks:
-            console.print(f"steps   {page}/?lock={lock}#steps", highlight=False, soft_wrap=True)
-        if setting.mine:
-            console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
         console.print(f"admin   {page}/admin/  ({login})", highlight=False, soft_wrap=True)
-        console.print(f"Locust  {buyers.url}/  (the same, with its figures and a tab of verdicts)")
+        console.print(f"Locust  {locust}/  (its own web UI, with a drop-down of locks)")
         console.print("plain Locust, in another terminal:")
         console.print(f"  {plain_locust(stack)}", highlight=False, soft_wrap=True)
         if others:
             console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
+        for lock in setting.locks:  # what was asked for comes last
+            console.print(f"steps   {page}/?lock={lock}#steps", highlight=False, soft_wrap=True)
+        if setting.mine:
+            console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
         with suppress(KeyboardInterrupt):
             signal.pause()
     return 0

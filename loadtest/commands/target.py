@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,13 @@ from typing import cast
 
 from rich.console import Console
 
-from loadtest.commands.headless import NoResult, NotSold, headless
-from loadtest.commands.run import Output, output
+from loadtest.commands.output import Output, output
 from loadtest.judge import history
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
-from loadtest.rush.locust_process import BUYERS, SPAWN_RATE
-from loadtest.stack.stack import StackError, inherited
-from loadtest.target.hosts import FLAG, require_permission
+from loadtest.rush.buyers import BUYERS, Buyers, NotSold
+from loadtest.target.hosts import require_permission
 from loadtest.target.loading import load
 from servers.loopback import ask_loopback_directly
 
@@ -66,8 +63,13 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
     name = load(chosen.file, chosen.host).name
     if warning := require_permission(chosen.host, chosen.allowed, buyers=chosen.buyers):
         console.print(warning, style="yellow", highlight=False, soft_wrap=True)
-    with output(console, verbose=verbose) as out:
-        runs = [_rush(chosen, name, number, out) for number in range(1, chosen.repeat + 1)]
+    with output(console, verbose=verbose) as out, Buyers(out.folder.log) as crowd:
+        try:
+            rounds = range(1, chosen.repeat + 1)
+            runs = [_rush(crowd, chosen, name, number, out) for number in rounds]
+        except NotSold:
+            Path(out.folder.log.name).unlink()
+            raise
         summary = _summary(chosen, runs, out)
         events = history.read([out.folder.path / BUYERS])
         (out.folder.path / BUYERS).unlink()
@@ -87,24 +89,18 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
     return 0 if all(one["as_expected"] for one in runs) else 1
 
 
-def _rush(chosen: Chosen, name: str, number: int, out: Output) -> Run:
+def _rush(crowd: Buyers, chosen: Chosen, name: str, number: int, out: Output) -> Run:
     """One rush. Raises StackError."""
     out.progress(f"{number}/{chosen.repeat}  {chosen.buyers} buyers, {chosen.stock} units: {name}")
-    sizes: dict[str, float] = {"-u": chosen.buyers, "-r": SPAWN_RATE, "--stock": chosen.stock}
-    sizes["--deadline"] = chosen.deadline
-    command = [
-        *(sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py", "--only-summary"),
-        *("--target", str(chosen.file), "--host", chosen.host, FLAG, chosen.allowed),
-        *(str(part) for pair in sizes.items() for part in pair),
-        *("--history", str(out.folder.path / BUYERS)),
-    ]
-    try:
-        environment = {**inherited(), "PYTHONUTF8": "1"}
-        run = headless(command, environment=environment, log=Path(out.folder.log.name))
-    except NoResult as error:
-        if isinstance(error, NotSold):
-            Path(out.folder.log.name).unlink()
-        raise StackError(str(error)) from error
+    run = crowd.rush(
+        [chosen.host],
+        target=str(chosen.file),
+        i_may_load=chosen.allowed,
+        buyers=chosen.buyers,
+        stock=chosen.stock,
+        deadline=chosen.deadline,
+        history=str(out.folder.path / BUYERS),
+    )
     judged = _judged(chosen, run, number)
     out.console.print(f"{name}: {report.verdict_cell(judged)}", highlight=False)
     return judged

@@ -45,7 +45,6 @@ class Grown(TypedDict):
     server          what served the nodes: `gthread`, or another that --server named
     nodes, workers  nodes, and processes in each
     locust_workers  processes that the buyers were in
-    max_waiting     SHOP_MAX_WAITING; 0: no limit
     base_mb         with one thread in each process, after a small rush
     idle_mb         with the threads of this rush, before it
     peak_mb         the most during it
@@ -59,7 +58,6 @@ class Grown(TypedDict):
     nodes: int
     workers: int
     locust_workers: int
-    max_waiting: int
     base_mb: float
     idle_mb: float
     peak_mb: float

@@ -27,8 +27,7 @@ from loadtest.load.conductor import EVERY, Conductor, write
 from loadtest.load.figures import Sale
 from loadtest.load.plan import DRAIN, LOOPBACK, Plan, read
 from loadtest.load.products import Chooser, zipf
-from loadtest.rush.answers import stay_at_home
-from loadtest.rush.connections import watch
+from loadtest.rush.visit import stay_at_home
 from servers.loopback import ask_loopback_directly
 
 logger = logging.getLogger("loadtest")
@@ -121,7 +120,6 @@ class Client(FastHttpUser):
         self.host = share.plan.hosts[self.who % len(share.plan.hosts)]
         super().__init__(environment)
         stay_at_home(self.client, set(LOOPBACK))
-        watch(self.client)
 
     @task
     def keep_buying(self) -> None:

@@ -18,7 +18,7 @@ from loadtest.load.figures import Measured, measured
 from loadtest.load.plan import DRAIN, Plan
 from loadtest.stack.stack import ROOT, StackError, inherited
 from servers import embedded
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 #: Clients started per second by each worker.

@@ -1,155 +1,218 @@
-"""The buyers of this process in one rush: they wait at a barrier, ask, and report what happened."""
+"""The buyers of one process in a rush: they wait at a barrier, ask, and report once."""
 
 from __future__ import annotations
 
 import gc
+import os
 import time
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import gevent
 from gevent.event import Event
+from locust.env import Environment
+from locust.exception import RPCError
 
 from loadtest.judge.intervals import Request
-from loadtest.judge.verdict import ASK_AGAIN, Reply
-from loadtest.rush.measure import Interval
+from loadtest.judge.verdict import ASK_AGAIN
+from loadtest.rush import messages
+from loadtest.rush.files import TooFewFiles, allow
+from loadtest.rush.options import hosts, target_of
+from loadtest.rush.visit import Visit
 from loadtest.stack.client import ShopUnreachable
-from loadtest.target.answer import Answer
+from loadtest.target.answer import CORRECT, Answer, pause_after
+from loadtest.target.ours import OurShop
+from loadtest.target.target import Buyer as Person
 from loadtest.target.target import Target
-
-#: Seconds before the moment of a release in which this process computes instead of sleeping: the
-#: timers of an event loop with thousands of buyers are late by milliseconds.
-SPIN = 0.002
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The buyers of a rush that one process has: every `of`-th from `first` on.
-
-    Locust gives its workers their users in turn: the numbers of all are 0 to `buyers` - 1.
-    """
-
-    buyers: int
-    first: int = 0
-    of: int = 1
-
-    def number(self, place: int) -> int | None:
-        """The number of the process's buyer at this place, None if the rush has no such buyer."""
-        number = self.first + place * self.of
-        return number if number < self.buyers else None
-
-    @property
-    def numbers(self) -> range:
-        return range(self.first, self.buyers, self.of)
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A buyer with a last answer: all that it asked, and from when to when."""
-
-    requests: list[Request]
-    reply: Reply
-    interval: Interval
-
-
-class Report(Protocol):
-    """Where a crowd says what happened: the rush itself, or messages to the process that has it."""
-
-    def arrive(self, count: int = 1) -> None:
-        """So many more buyers are at the barrier."""
-
-    def leave(self, done: Done) -> None:
-        """A buyer has its last answer."""
-
-    def rest(self, requests: list[Request]) -> None:
-        """This is what buyers without a last answer have asked."""
-
-    def break_off(self, error: ShopUnreachable) -> None:
-        """The target is wrong: there will be no verdict."""
-
-
-def key(rush: str, buyer: int) -> str:
-    """The Idempotency-Key of a buyer in the rush with this id."""
-    return f"{rush}/buyer-{buyer}"
 
 
 class Crowd:
     """The buyers of this process in one rush.
 
-    Counting arrivals gives a spread of some ten milliseconds. With Locust's `spawning_complete`
-    some buyers would still be warming up.
+    Counting arrivals gives a spread of some tens of milliseconds. With Locust's `spawning_complete`
+    some buyers would still be connecting.
 
-    id        of the rush
-    report    who hears of arrivals and answers
-    replaced  set when the buyers may take part in another rush
+    told   the announcement of the rush: its id, its buyers, and which of them are of this process
+    say    sends a message to the process that opened the sale
     """
 
     def __init__(
-        self, id: str, *, target: Target, share: Share, deadline_s: float, report: Report
+        self,
+        told: Mapping[str, Any],
+        target: Target,
+        nodes: list[str],
+        say: Callable[[str, dict[str, Any]], object],
     ) -> None:
-        self.id = id
+        self.id = str(told["rush"])
+        self.numbers = range(told["first"], told["buyers"], told["of"])
+        self.deadline_s = float(told["deadline_s"])
         self.target = target
-        self.share = share
-        self.deadline_s = deadline_s
-        self.report = report
-        self.gate = Event()
-        self.replaced = Event()
-        self.closed = False
-        self.released_at = 0.0
-        self._asked: dict[str, list[Request]] = {}
+        self.nodes = nodes
+        self.requests: dict[str, list[Request]] = {}
+        self.arrived = self.left = self._joined = 0
+        self._say = say
+        self._barrier = Event()
+        self._is_over = self._has_reported = False
 
-    def key(self, buyer: int) -> str:
-        """The Idempotency-Key of a buyer in this rush."""
-        return key(self.id, buyer)
+    def join(self, user: Any) -> Person:
+        """The next buyer: its number, its key, and its node of the shop. A user beyond the buyers
+        of this rush stays here: somebody pressed w in Locust's terminal."""
+        place, self._joined = self._joined, self._joined + 1
+        if place >= len(self.numbers):
+            self.stay()
+        number = self.numbers[place]
+        user.client.base_url = self.nodes[number % len(self.nodes)]
+        return Person(number, f"{self.id}/buyer-{number}", user.client)
 
-    def arrive(self) -> float:
-        """Wait at the barrier until every buyer of the rush is there. Returns seconds."""
-        arrived = time.monotonic()
-        self.report.arrive()
-        self.gate.wait()
-        return time.monotonic() - arrived
+    def steps(self, user: Any) -> Any:
+        """What takes a buyer's steps: Locust's user, or the target's file."""
+        if isinstance(self.target, OurShop):
+            return user
+        return Visit(self.target, self.nodes, user.client, self.break_off)
 
-    def release(self, at: float = 0.0) -> None:
-        """Let everybody buy who is there, at this moment of the monotonic clock, or now.
+    def wait(self) -> None:
+        """Wait at the barrier until every buyer of the rush is there."""
+        if self._barrier.is_set():  # too late: nobody waits for this one any more
+            self.stay()
+        self.arrived += 1
+        if self.arrived == len(self.numbers):
+            self._say(messages.ARRIVED, {"rush": self.id})
+        self._barrier.wait()
+        if self._is_over:
+            self.stay()
 
-        gevent wakes one after the other, and reads no answer before the last of them has sent.
-        """
+    def release(self, at: float) -> None:
+        """Let everybody buy who is there, at this moment of the monotonic clock."""
         gc.freeze()  # no collection walks through thousands of buyers while they send
-        if at:
-            gevent.sleep(max(0.0, at - SPIN - time.monotonic()))
-        while time.monotonic() < at:
-            pass
+        gevent.sleep(max(0.0, at - time.monotonic()))
         self.released_at = time.monotonic()
-        self.gate.set()
+        self._barrier.set()
 
-    def close(self) -> None:
-        """Nobody asks any more, nor again: the rush is over, or stopped. Report what buyers without
-        a last answer have asked, once."""
-        self.closed = True
-        self.gate.set()
-        gc.unfreeze()  # buyers that are gone are garbage, for a collection to find
-        asked, self._asked = self._asked, {}
-        self.report.rest([request for requests in asked.values() for request in requests])
+    def ask(self, me: Person, buy: Callable[[Person], Answer]) -> Answer:
+        """Let a buyer ask, and record when it asked and what it was answered."""
+        request = Request(me.key, time.monotonic_ns())
+        self.requests.setdefault(me.key, []).append(request)
+        answer = buy(me)
+        request.answer(answer.outcome, {"order": answer.order, "error": answer.why, **answer.body})
+        if answer.open:
+            request.type = "info"
+        return answer
 
-    def over(self) -> bool:
-        """Whether it is too late to ask again."""
-        return self.closed or time.monotonic() > self.released_at + self.deadline_s
+    def read(self, response: Any) -> Answer:
+        """What an answer of this project's shop means. Locust counts a correct one as a success."""
+        answer = self.target.read(response)
+        if answer.outcome in CORRECT:
+            response.success()
+        else:
+            response.failure(f"{response.status_code} {answer.outcome}")
+        return answer
 
     def asks_again(self, answer: Answer) -> bool:
         """Whether a buyer with this answer asks again: it may, and it is not too late."""
         may = answer.outcome == "busy" or self.target.repeatable
-        return may and answer.outcome in ASK_AGAIN and not self.over()
+        is_late = self._is_over or time.monotonic() > self.released_at + self.deadline_s
+        return may and answer.outcome in ASK_AGAIN and not is_late
 
-    def ask(self, key: str) -> Request:
-        """Record that a buyer asks now."""
-        request = Request(key, time.monotonic_ns())
-        self._asked.setdefault(key, []).append(request)
-        return request
+    def pause(self, answer: Answer) -> None:
+        """Wait before asking again after this answer."""
+        gevent.sleep(pause_after(answer))
 
-    def leave(self, reply: Reply, interval: Interval) -> None:
-        """Report the last answer to a buyer."""
-        self.report.leave(Done(self._asked.pop(reply.key, []), reply, interval))
+    def leave(self) -> NoReturn:
+        """A buyer has its last answer. The last buyer reports for all, and everybody stays: Locust
+        would replace a user that ends."""
+        self.left += 1
+        if self.left == self.arrived:
+            self.report()
+        self.stay()
 
-    def break_off(self, error: ShopUnreachable) -> None:
-        """Report that the target is wrong."""
-        self.report.break_off(error)
+    def stay(self) -> NoReturn:
+        """Wait until Locust stops this user."""
+        while True:
+            Event().wait()
+
+    def break_off(self, error: ShopUnreachable) -> NoReturn:
+        """The target is wrong: there will be no verdict."""
+        self._say(messages.BROKEN, {"rush": self.id, "error": str(error)})
+        self.stay()
+
+    def close(self) -> None:
+        """End the rush: nobody asks any more. Report what was asked by now."""
+        self._is_over = True
+        self._barrier.set()
+        self.report()
+
+    def report(self) -> None:
+        """Send all requests of these buyers and their answers, once."""
+        if self._has_reported:
+            return
+        self._has_reported = True
+        gc.unfreeze()
+        packed = [messages.packed(one) for asked in self.requests.values() for one in asked]
+        told = {"rush": self.id, "arrived": self.arrived, "requests": packed}
+        self._say(messages.REPORT, told)
+
+
+class Here:
+    """The buyers of this process, in one rush after the other."""
+
+    crowd: Crowd | None = None
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        options: Any = environment.parsed_options
+        self._own_target = str(options.target)  # on another machine it may be another path
+        self._announced = Event()
+        for kind, hear in (
+            (messages.RUSH, self._rush),
+            (messages.GO, self._go),
+            (messages.END, self._end),
+        ):
+            messages.listen(environment, kind, hear)
+
+    def wait(self) -> Crowd:
+        """The present rush, once it is announced."""
+        self._announced.wait()
+        assert self.crowd is not None
+        return self.crowd
+
+    def _say(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == messages.REPORT:
+            self._announced.clear()  # the next users are those of another rush
+        with suppress(
+            RPCError
+        ):  # where the master is gone, Locust ends this process after a minute
+            self.environment.runner.send_message(kind, data)  # type: ignore[union-attr]
+
+    def _rush(self, _: str, told: dict[str, Any]) -> None:
+        self._say(messages.HERE, {**told["clock"], "pid": os.getpid(), "there": time.monotonic()})
+        if self.crowd is not None and self.crowd.id == told["rush"]:
+            return  # said twice: the first answer was late
+        try:
+            crowd = Crowd(told, self._target(told), hosts(self.environment), self._say)
+            allow(len(crowd.numbers), what=f"Locust with {len(crowd.numbers)} buyers in a process",
+                  otherwise="take more processes")  # fmt: skip
+        except (ShopUnreachable, TooFewFiles) as error:
+            self._say(messages.BROKEN, {"rush": told["rush"], "error": str(error)})
+            return
+        self.crowd = crowd
+        self._announced.set()
+
+    def _target(self, told: dict[str, Any]) -> Target:
+        if isinstance(told["target"], Target):  # of this process
+            return told["target"]
+        options = vars(self.environment.parsed_options)
+        options.update(told["options"])
+        options["target"] = self._own_target or options["target"]
+        self.environment.host = told["host"]
+        target = target_of(self.environment)
+        vars(target).update(told["target"])
+        return target
+
+    def _go(self, _: str, told: dict[str, Any]) -> None:
+        if self.crowd is not None and self.crowd.id == told["rush"]:
+            gevent.spawn(self.crowd.release, told["at"])
+
+    def _end(self, _: str, told: dict[str, Any]) -> None:
+        if self.crowd is not None and self.crowd.id == told["rush"]:
+            self.crowd.close()

@@ -21,12 +21,38 @@ class Interval:
     done: float
 
 
-def spread_ms(intervals: Sequence[Interval]) -> float:
+def intervals(requests: Sequence[Request]) -> list[Interval]:
+    """That of each buyer who has an answer."""
+    of: dict[str, list[Request]] = {}
+    for request in requests:
+        of.setdefault(request.attempt, []).append(request)
+    found = []
+    for asked in of.values():
+        answered = [one.answered for one in asked if one.answered is not None]
+        if answered:
+            found.append(Interval(*(t / 1e9 for t in (asked[0].sent, answered[0], answered[-1]))))
+    return found
+
+
+def first_sent(requests: Sequence[Request]) -> list[float]:
+    """When each buyer sent its first request, in monotonic seconds."""
+    first: dict[str, int] = {}
+    for request in requests:
+        first.setdefault(request.attempt, request.sent)
+    return [sent / 1e9 for sent in first.values()]
+
+
+def spread_ms(sent: Sequence[float]) -> float:
     """Milliseconds from the first request sent to the last one."""
-    if not intervals:
-        return 0.0
-    sent = [interval.sent for interval in intervals]
-    return round((max(sent) - min(sent)) * 1000, 1)
+    return round((max(sent) - min(sent)) * 1000, 1) if sent else 0.0
+
+
+def after(moment: float, sent: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Milliseconds: the spread, and how long after the moment the first and the last were sent."""
+    if not sent:
+        return 0.0, None, None
+    first, last = (round((t - moment) * 1000, 3) for t in (min(sent), max(sent)))
+    return spread_ms(sent), first, last
 
 
 def in_flight(intervals: Sequence[Interval]) -> int:

@@ -4,98 +4,45 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from locust.argument_parser import LocustArgumentParser
+from locust.env import Environment
 
-from loadtest.rush.form import RUSH
+from loadtest.rush.bounds import RUSH
 from loadtest.stack.client import Shop, ShopUnreachable
-from loadtest.target.hosts import FLAG
+from loadtest.target.hosts import FLAG, require_permission
+from loadtest.target.loading import load
+from loadtest.target.ours import OurShop
+from loadtest.target.target import Target
+
+#: The options that a worker takes from its master: what a buyer asks, and whom.
+SHARED = ("target", "nodes", "lock", "product", "hold_ms")
 
 
 def add_arguments(parser: LocustArgumentParser) -> None:
+    """Paths, addresses and secrets are set on the command line only: the web UI neither shows nor
+    takes them."""
     given = _given_before()
-    if not given.target:
-        _add_what_our_shop_takes(parser, str(given.host))
-    parser.add_argument("--stock", type=RUSH["stock"], default=100, help="Units on the shelf")
-    parser.add_argument(
-        "--deadline",
-        type=RUSH["deadline"],
-        default=60.0,
-        help="Seconds after which buyers give up",
-    )
-    _add_what_no_form_may_set(parser)
 
+    def add(name: str, what: str, default: Any = "", **more: Any) -> None:
+        in_web_ui = "type" in more
+        parser.add_argument(name, default=default, help=what, include_in_web_ui=in_web_ui, **more)
 
-def _add_what_our_shop_takes(parser: LocustArgumentParser, host: str) -> None:
-    """Another shop knows nothing of these: with --target they are refused."""
-    parser.add_argument(
-        "--lock",
-        env_var="LOCUST_LOCK",
-        default="none",
-        type=RUSH["lock"],
-        choices=strategy_names(host),
-        help="The strategy that guards the stock",
-    )
-    parser.add_argument(
-        "--hold-ms",
-        type=RUSH["hold_ms"],
-        default=0,
-        help="Milliseconds between check and decrement",
-    )
-    parser.add_argument("--product", type=RUSH["product"], default="apple", help="What they buy")
-
-
-def _add_what_no_form_may_set(parser: LocustArgumentParser) -> None:
-    """Paths, addresses and secrets: the web UI neither shows nor takes them (form.parse)."""
-    parser.add_argument(
-        "--target",
-        default="",
-        include_in_web_ui=False,
-        help="A file that says how another shop is bought from: docs/your-shop.md",
-    )
-    parser.add_argument(
-        FLAG,
-        default="",
-        metavar="HOST",
-        include_in_web_ui=False,
-        help="With --target: the name of the machine, not this one, that you may rush",
-    )
-    parser.add_argument(
-        "--nodes",
-        default="",
-        include_in_web_ui=False,
-        help="More addresses of the same shop, comma-separated: buyers alternate between them",
-    )
-    parser.add_argument(
-        "--web-allowed-hosts",
-        env_var="LOCUST_ALLOWED_HOSTS",
-        default="",
-        include_in_web_ui=False,
-        help="Names under which a browser may open the web UI, comma-separated and without ports, "
-        "beside this machine's own",
-    )
-    parser.add_argument(
-        "--restock-token",
-        env_var="SHOP_RESTOCK_TOKEN",
-        default="",
-        include_in_web_ui=False,
-        help="The shop's SHOP_RESTOCK_TOKEN",
-    )
-    parser.add_argument(
-        "--stay",
-        action="store_true",
-        include_in_web_ui=False,
-        help="Keep the buyers for another rush (POST /rush of the web UI)",
-    )
-    parser.add_argument(
-        "--history",
-        default="",
-        include_in_web_ui=False,
-        help="Append each buyer's requests and answers to this file, one JSON object a line",
-    )
-    parser.add_argument(
-        "--result", default="", include_in_web_ui=False, help="Write what it came to there, as JSON"
-    )
+    if not given.target:  # another shop knows nothing of these: with --target they are refused
+        add("--lock", "The strategy that guards the stock", "none", type=RUSH["lock"],
+            env_var="LOCUST_LOCK", choices=_strategies(given.host))  # fmt: skip
+        add("--hold-ms", "Milliseconds between check and decrement", 0, type=RUSH["hold_ms"])
+        add("--product", "What they buy", "apple", type=RUSH["product"])
+    add("--stock", "Units on the shelf", 100, type=RUSH["stock"])
+    add("--deadline", "Seconds after which buyers give up", 60.0, type=RUSH["deadline"])
+    add("--target", "A file that says how another shop is bought from: docs/your-shop.md")
+    add(FLAG, "With --target: the name of the machine, not this one, that you may rush",
+        metavar="HOST")  # fmt: skip
+    add("--nodes", "More addresses of the same shop, comma-separated: buyers alternate")
+    add("--restock-token", "The shop's SHOP_RESTOCK_TOKEN", env_var="SHOP_RESTOCK_TOKEN")
+    add("--history", "Append each buyer's requests and answers to this file, a JSON object a line")
+    add("--result", "Write the result to this file, as JSON")
 
 
 def _given_before() -> argparse.Namespace:
@@ -106,9 +53,42 @@ def _given_before() -> argparse.Namespace:
     return parser.parse_known_args(sys.argv[1:])[0]
 
 
-def strategy_names(host: str) -> list[str] | None:
+def _strategies(host: str) -> list[str] | None:
     """The shop's own list, for the drop-down; None (any name) while no shop answers."""
     try:
         return [strategy["name"] for strategy in Shop(host, timeout=2).strategies()]
     except ShopUnreachable:
         return None
+
+
+def hosts(environment: Environment) -> list[str]:
+    """The addresses that the buyers ask, in turn."""
+    nodes = str(vars(environment.parsed_options).get("nodes", ""))
+    given = [environment.host or "", *nodes.split(",")]
+    return [host.strip() for host in given if host.strip()]
+
+
+def target_of(environment: Environment, token: str = "") -> Target:
+    """The target that --target names; this project's shop without it. Raises TargetError.
+
+    token  the shop's SHOP_RESTOCK_TOKEN; a worker has none, it opens no sale
+    """
+    options: Any = environment.parsed_options
+    host = environment.host or ""
+    if options.target:
+        return load(options.target, host)
+    shop = Shop(host, token=token)
+    return OurShop(shop, lock=options.lock, product=options.product, hold_ms=int(options.hold_ms))
+
+
+def permissions(environment: Environment, buyers: int) -> list[str]:
+    """Raise TargetError unless all the addresses may be rushed. Returns warnings to print.
+
+    Without --target the shop asks for its own token, and opens no sale without it.
+    """
+    options: Any = environment.parsed_options
+    if not options.target:
+        return []
+    allowed = options.i_may_load
+    asked = [require_permission(host, allowed, buyers=buyers) for host in hosts(environment)]
+    return [warning for warning in asked if warning]

@@ -84,8 +84,6 @@ class Stack:
         self.zookeeper: zookeeper.ZooKeeper | None = None
         self._is_migrated = False
         self.nodes: list[Node] = []
-        #: What is started beside the nodes, once it is known where they will listen.
-        self.beside: Callable[[], object] = lambda: None
         self._count = nodes
         self._port = port
         self._until = 0.0
@@ -151,7 +149,6 @@ class Stack:
             node = self.node_class(name, environment=own, log=self.log, port=port)
             self.nodes.append(node)
             node.start()
-        self.beside()
         if not self._is_migrated:
             self.progress("migrating")
             database.migrate(environment, log=self.log)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from loadtest.commands.screenshots import ARGUMENTS, chromium
+from tools.screenshots import ARGUMENTS, chromium
 
 expect.set_options(timeout=20_000)  # milliseconds: a browser on a busy machine
 MISSING = "Chromium is not installed: apt-get install chromium"

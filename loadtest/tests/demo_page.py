@@ -15,7 +15,7 @@ from loadtest.tests.browser import Watched
 BUYERS, STOCK = 60, 30
 #: Milliseconds for a rush to begin and to end.
 RUSH_MS = 20_000
-PLACES = ("check", "pay", "decrement", "commit")
+PLACES = ("read", "pay", "write", "commit")
 RUNS, IDLE = "A rush is running", "Start the rush"
 #: Each text that the button has had. A look at it now and then misses a rush of ten buyers.
 RECORD = """addEventListener("DOMContentLoaded", () => {

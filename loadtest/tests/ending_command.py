@@ -40,7 +40,7 @@ class StubbornStack(stack.Stack):
         return "postgresql://nobody-asks"
 
 def run(setting, console):
-    from loadtest.commands.run import Progress
+    from loadtest.commands.output import Progress
     with (
         open(stack.ROOT / "run.log", "wb") as log,
         Progress(console, verbose=False) as progress,

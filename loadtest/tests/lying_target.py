@@ -6,9 +6,6 @@ import time
 from typing import Any
 
 from loadtest.judge.intervals import Request
-from loadtest.judge.verdict import Reply
-from loadtest.rush.crowd import Done
-from loadtest.rush.measure import Interval
 from loadtest.rush.rush import Rush
 from loadtest.target import Answer, Order, Target, error, sold, sold_out
 from loadtest.target.answer import NONE
@@ -44,8 +41,7 @@ def rushed(target: Target, answers: str, *, order: bool = False) -> dict[str, An
     """
     rush = Rush(target=target, buyers=len(answers), stock=STOCK, deadline_s=60, id="rush")
     rush.open_sale()
-    rush.arrived = len(answers)
-    rush.begin()
+    requests = []
     for number, letter in enumerate(answers):
         key = rush.key(number)
         said = (
@@ -56,8 +52,8 @@ def rushed(target: Target, answers: str, *, order: bool = False) -> dict[str, An
         request = Request(key, time.monotonic_ns())
         if letter != "-":
             answer(request, said)
-        reply = Reply(key, said.outcome, said.order)  # type: ignore[arg-type]
-        rush.leave(Done([request], reply, Interval(0.0, 0.1, 0.1)))
+        requests.append(request)
+    rush.take(len(answers), requests)
     return rush.result()
 
 

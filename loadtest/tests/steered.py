@@ -1,6 +1,6 @@
 """A target whose buyers wait where a test says, and Locust in several processes that rushes it.
 
-A buyer that waits goes on when the test writes the file of that place.
+A buyer that waits goes on when the test removes the file of that place.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
+from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
-from loadtest.rush.locust_process import new_token
 from loadtest.stack.environment import inherited
 from loadtest.stack.stack import ROOT
 from loadtest.target import ask
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 #: Every buyer whose number is odd has worker 1 where there are two.
@@ -49,25 +49,14 @@ class Steered(CartShop):
         self.opened_by = os.getpid()
 
     def prepare(self, buyer):
+        print("a target may print")
         assert self.opened_by  # what open() set is known in every process
         super().prepare(buyer)
         wait(buyer, "prepare")
 
     def buy(self, buyer):
-        # It is released where its connection is taken, and held between that and its bytes.
-        for client in buyer.client.client.clientpool.clients.values():
-            hold(client._connection_pool, buyer)
-        return super().buy(buyer)
-
-
-def hold(pool, buyer):
-    is_open = pool._is_socket_alive
-
-    def wait_and_look(socket):
         wait(buyer, "buy")
-        return is_open(socket)
-
-    pool._is_socket_alive = wait_and_look
+        return super().buy(buyer)
 """
 
 
@@ -96,30 +85,51 @@ def cart_shop(folder: Path) -> Iterator[str]:
             process.stop()
 
 
-class Steered:
-    """Locust on a target of which a test holds buyers. Use it as a context manager.
+class Places:
+    """Where the buyers of a target in this folder are, and whom a test holds there.
 
     hold  "prepare" or "buy", and which buyers wait there: "0" the even ones, "1" the odd ones
     """
 
-    def __init__(self, folder: Path, host: str, **hold: str) -> None:
+    def __init__(self, folder: Path, **hold: str) -> None:
         self.folder = folder
+        self.target = folder / "my_shop.py"
+        self.target.write_text(TARGET)
+        for place, parity in hold.items():
+            (folder / f"hold-{place}").write_text(parity)
+
+    def until_there(self, place: str, parity: int, count: int = 4) -> int:
+        """Wait until so many buyers came to this place. Returns the pid of their process."""
+
+        def there() -> list[Path]:
+            found = list(self.folder.glob(f"{place}-*"))
+            return [one for one in found if int(one.name.rpartition("-")[2]) % 2 == parity]
+
+        until(lambda: len([one for one in there() if one.read_text()]) >= count)
+        (pid,) = {int(one.read_text()) for one in there()}
+        return pid
+
+    def go_on(self, place: str) -> None:
+        """The buyers who wait there go on."""
+        (self.folder / f"hold-{place}").unlink()
+
+
+class Steered(Places):
+    """Locust's own command on a target of which a test holds buyers; a context manager."""
+
+    def __init__(self, folder: Path, host: str, **hold: str) -> None:
+        super().__init__(folder, **hold)
         self.host = host
         self.port, self.web = free_port(), free_port()
-        self.token = new_token()
         self.result = folder / "result.json"
         self.log = folder / "locust.log"
         self.started: list[subprocess.Popen[bytes]] = []
-        (folder / "my_shop.py").write_text(TARGET)
-        for place, parity in hold.items():
-            (folder / f"hold-{place}").write_text(parity)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # pytest shows what a failed test printed
-        print(self.get("/runs/state"), self.log.read_text(), sep="\n")
+        print(self.log.read_text())  # pytest shows what a failed test printed
         for process in self.started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -128,12 +138,12 @@ class Steered:
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Start one Locust, of whichever part."""
         ports = ("--master-port", str(self.port), "--master-bind-port", str(self.port))
-        target = ("--target", str(self.folder / "my_shop.py"), "--host", self.host)
+        target = ("--target", str(self.target), "--host", self.host)
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "locust", *target, *ports, "--only-summary", *options],
                 cwd=ROOT,
-                env={**inherited(), "LOCUST_TOKEN": self.token},
+                env=inherited(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -152,59 +162,40 @@ class Steered:
     def workers(self, count: int = 2) -> list[subprocess.Popen[bytes]]:
         return [self.start("--worker") for _ in range(count)]
 
-    def page(self, *options: str) -> subprocess.Popen[bytes]:
+    def page(self) -> subprocess.Popen[bytes]:
         """A master with the web UI."""
-        return self.start("--web-port", str(self.web), "--master", *options)
+        return self.start("--web-port", str(self.web), "--master", "--result", str(self.result))
 
-    def wait_for_workers(self, count: int) -> None:
-        until(lambda: self.get("/worker-count").get("worker_count") == count)
-
-    def get(self, path: str) -> dict[str, Any]:
-        try:
-            with urlopen(f"http://127.0.0.1:{self.web}{path}", timeout=10) as answer:
-                return dict(json.load(answer))
-        except OSError:
-            return {}
-
-    def post(self, path: str, **form: object) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        url = f"http://127.0.0.1:{self.web}{path}"
-        with urlopen(Request(url, urlencode(form).encode(), headers), timeout=30) as answer:
-            return dict(json.load(answer))
-
-    def swarm(self, buyers: int = 8, stock: int = 3) -> None:
-        said = self.post("/swarm", user_count=buyers, spawn_rate=100, stock=stock, deadline=40)
-        assert said["success"], said
-
-    def rush(self, number: int) -> dict[str, Any]:
-        """What the rush with this number came to."""
-        until(lambda: self.get("/rush").get("number") == number)
-        return self.get("/rush")
-
-    def until_state(self, **wanted: int) -> None:
-        """Wait until the rush has come so far: `arrived`, `answered`."""
+    def wait_for_workers(self, count: int, *states: str) -> None:
+        """Wait until the web UI shows so many workers, in one of these states."""
 
         def is_so() -> bool:
-            rush = self.get("/runs/state").get("rush") or {}
-            return {name: rush.get(name) for name in wanted} == wanted
+            try:
+                with urlopen(f"http://127.0.0.1:{self.web}/stats/requests", timeout=10) as answer:
+                    shown = json.load(answer)
+            except OSError:
+                return False
+            return len(shown["workers"]) == count and shown["state"] in states
 
         until(is_so)
 
-    def until_there(self, place: str, parity: int, count: int = 4) -> int:
-        """Wait until so many buyers came to this place. Returns the pid of their process."""
+    def swarm(self, **form: object) -> tuple[int, dict[str, Any]]:
+        """Start a rush in the web UI, as a program. Returns status and body of the answer."""
+        wanted = {"user_count": 8, "spawn_rate": 100, "stock": 3, "deadline": 40, **form}
+        url = f"http://127.0.0.1:{self.web}/swarm"
+        try:
+            with urlopen(url, urlencode(wanted).encode(), timeout=30) as answer:
+                return answer.status, dict(json.load(answer))
+        except HTTPError as error:
+            with error:
+                return error.code, dict(json.load(error))
 
-        def there() -> list[Path]:
-            found = list(self.folder.glob(f"{place}-*"))
-            return [one for one in found if int(one.name.rpartition("-")[2]) % 2 == parity]
-
-        until(lambda: len([one for one in there() if one.read_text()]) >= count)
-        (pid,) = {int(one.read_text()) for one in there()}
-        return pid
-
-    def go_on(self, place: str) -> None:
-        """The buyers who wait there go on."""
-        (self.folder / f"hold-{place}").unlink()
+    def until_logged(self, text: str) -> None:
+        until(lambda: text in self.log.read_text())
 
     def run(self) -> dict[str, Any]:
-        """What a headless rush wrote."""
-        return dict(json.loads(self.result.read_text()))
+        """The result of a rush, which is read once."""
+        until(lambda: self.result.exists() and self.result.read_text().endswith("}"))
+        run = dict(json.loads(self.result.read_text()))
+        self.result.unlink()
+        return run

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import psycopg
 import pytest
 from playwright.sync_api import Browser
 
-from loadtest.commands.run import Setting
+from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
-from loadtest.rush.locust_process import Buyers
 from loadtest.stack.stack import Stack
 from loadtest.tests.attacker import ARGUMENTS, ORIGINS, WAYS, Attacker, Elsewhere, attacking
 from loadtest.tests.browser import launched
@@ -38,7 +38,6 @@ TO_LOCUST = {
     "the buyers sent elsewhere": ("/swarm", {"nodes": "SINK", "user_count": "2"}),
     "another token": ("/swarm", {"restock_token": "guessed"}),
     "buyers that stay": ("/swarm", {"stay": "true"}),
-    "another rush": ("/rush", {"result": "FILE"}),
     "a stop": ("/stop", {}),
     "figures wiped out": ("/stats/reset", {}),
     "another class of users": ("/user", {'{"user_class_name": "Buyer", "host": "': '"}'}),
@@ -53,7 +52,7 @@ TO_THE_SHOP = {
     "a step": ("/steps/step", {"round": "1", "buyer": "A"}),
 }
 LOCUST_TELLS = (
-    *("/", "/rush", "/runs", "/runs/state", "/verdicts/csv", "/logs", "/tasks", "/exceptions"),
+    *("/", "/logs", "/tasks", "/exceptions"),
     *("/exceptions/csv", "/stats/requests", "/stats/requests/csv", "/stats/failures/csv"),
     *("/stats/requests_full_history/csv", "/stats/report", "/stats/report?download=1"),
     *("/worker-count", "/login", "/stop", "/stats/reset", "/no-such-page"),
@@ -66,12 +65,17 @@ TAGS = ("img", "script", "link", "iframe", "object")
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Stack, Buyers]]:
+def served() -> Iterator[tuple[Stack, str]]:
     """After one rush, so that there is something to read, to wipe out and to buy."""
     setting = Setting(buyers=10, nodes=1, workers=1)
-    with tempfile.TemporaryFile() as log, serving(setting, log=log) as (stack, buyers):
-        buyers.rush(lock="redis", buyers=2, stock=50, hold_ms=0, product="apple", deadline=60)
-        yield stack, buyers
+    with tempfile.TemporaryFile() as log, serving(setting, log=log) as (stack, locust):
+        form = {"user_count": 2, "spawn_rate": 100, "lock": "redis", "stock": 50}
+        urlopen(f"{locust}/swarm", urlencode(form).encode(), timeout=30).close()
+        deadline = time.monotonic() + RUSH
+        while "EXACT [redis]" not in asked(f"{locust}/logs"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield stack, locust
 
 
 @pytest.fixture(scope="module")
@@ -118,13 +122,13 @@ class World:
     orders: int
     stock: tuple[Any, ...]
     round: Any
-    rushes: dict[str, Any]
+    rushes: int
     figures: str
     asked_of_the_sink: list[str]
 
 
-def world(served: tuple[Stack, Buyers], sink: Elsewhere, folder: Path) -> World:
-    stack, buyers = served
+def world(served: tuple[Stack, str], sink: Elsewhere, folder: Path) -> World:
+    stack, locust = served
     with psycopg.connect(stack.database_url) as database:
         (orders,) = database.execute("SELECT count(*) FROM purchase_history").fetchone() or (0,)
         sales = tuple(database.execute("SELECT id, initial_stock FROM shop_sale ORDER BY id"))
@@ -135,10 +139,14 @@ def world(served: tuple[Stack, Buyers], sink: Elsewhere, folder: Path) -> World:
         orders=orders,
         stock=stock,
         round=json.loads(asked(f"{stack.nodes[0].url}/state?product=apple"))["steps"],
-        rushes=json.loads(asked(f"{buyers.url}/runs/state")),
-        figures=asked(f"{buyers.url}/stats/requests/csv").splitlines()[-1].split(",")[2],
+        rushes=asked(f"{locust}/logs").count(" orders for "),
+        figures=asked(f"{locust}/stats/requests/csv").splitlines()[-1].split(",")[2],
         asked_of_the_sink=list(sink.asked),
     )
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def asked(url: str) -> str:
@@ -147,11 +155,11 @@ def asked(url: str) -> str:
         return str(answer.read().decode())
 
 
-def let_a_rush_end(served: tuple[Stack, Buyers], before: World) -> None:
+def let_a_rush_end(served: tuple[Stack, str], before: World) -> None:
     """Where an attack succeeded, wait for what it comes to, so that the failure shows it."""
     deadline = time.monotonic() + RUSH
     while time.monotonic() < deadline:
-        if json.loads(asked(f"{served[1].url}/runs/state"))["number"] > before.rushes["number"]:
+        if asked(f"{served[1]}/logs").count(" orders for ") > before.rushes:
             return
         time.sleep(0.1)
 
@@ -159,7 +167,7 @@ def let_a_rush_end(served: tuple[Stack, Buyers], before: World) -> None:
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("attack", TO_LOCUST)
 def test_a_foreign_page_changes_nothing_through_locust(
-    served: tuple[Stack, Buyers],
+    served: tuple[Stack, str],
     attacker: Callable[[str, int], Attacker],
     sink: Elsewhere,
     tmp_path: Path,
@@ -172,7 +180,7 @@ def test_a_foreign_page_changes_nothing_through_locust(
     fields = {**(CROWD if path == "/swarm" else {}), **options}
     fields = {name: meant.get(value, value) for name, value in fields.items()}
     before = world(served, sink, tmp_path)
-    page = attacker(origin, served[1].port)
+    page = attacker(origin, _port(served[1]))
     for way in WAYS:
         page.post(way, path, fields)
     if path == "/swarm" and any(status == 200 for status in page.statuses):
@@ -184,7 +192,7 @@ def test_a_foreign_page_changes_nothing_through_locust(
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("attack", TO_THE_SHOP)
 def test_a_foreign_page_changes_nothing_in_the_shop(
-    served: tuple[Stack, Buyers],
+    served: tuple[Stack, str],
     attacker: Callable[[str, int], Attacker],
     sink: Elsewhere,
     tmp_path: Path,
@@ -202,13 +210,13 @@ def test_a_foreign_page_changes_nothing_in_the_shop(
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("target", ["locust", "shop"])
 def test_a_foreign_page_reads_nothing(
-    served: tuple[Stack, Buyers],
+    served: tuple[Stack, str],
     attacker: Callable[[str, int], Attacker],
     target: str,
     origin: str,
 ) -> None:
-    stack, buyers = served
-    port = buyers.port if target == "locust" else stack.nodes[0].port
+    stack, locust = served
+    port = _port(locust) if target == "locust" else stack.nodes[0].port
     page = attacker(origin, port)
     for path in LOCUST_TELLS if target == "locust" else THE_SHOP_TELLS:
         page.get(path)
@@ -221,7 +229,7 @@ def test_a_foreign_page_reads_nothing(
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_a_foreign_page_embeds_nothing_of_locust(
-    served: tuple[Stack, Buyers],
+    served: tuple[Stack, str],
     attacker: Callable[[str, int], Attacker],
     sink: Elsewhere,
     tmp_path: Path,
@@ -229,8 +237,8 @@ def test_a_foreign_page_embeds_nothing_of_locust(
 ) -> None:
     """Not in a frame either, where it could make the teacher press Start."""
     before = world(served, sink, tmp_path)
-    page = attacker(origin, served[1].port)
-    for path in ("/", "/runs", "/stop", "/stats/reset"):
+    page = attacker(origin, _port(served[1]))
+    for path in ("/", "/stats/requests", "/stop", "/stats/reset"):
         for tag in TAGS:
             page.embed(tag, path)
     assert_refused(page)

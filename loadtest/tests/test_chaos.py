@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from loadtest.commands import chaos
-from loadtest.commands import run as commands
+from loadtest.commands import output as commands
 from loadtest.commands.chaos import CANARIES, Found
 from loadtest.commands.faults import EXTERNAL
 from loadtest.faults import chaos_rush

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from loadtest.commands import faults as command
-from loadtest.commands import run as commands
+from loadtest.commands import output as commands
 from loadtest.expected import EXPECTED, STOPS, SURVIVABLE
 from loadtest.faults import fault_report
 from loadtest.faults.db_failover import DbFailover

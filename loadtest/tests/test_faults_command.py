@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from loadtest.commands import faults as command
-from loadtest.commands import run as commands
+from loadtest.commands import output as commands
 from loadtest.faults.runner import unknown
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES

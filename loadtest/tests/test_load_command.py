@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from loadtest.commands import load, readme
+from loadtest.commands import load
 from loadtest.commands.arguments import parse
 from loadtest.load import plan as plans
 from loadtest.load import process
@@ -21,6 +21,7 @@ from loadtest.load.plan import Plan
 from loadtest.report import load_page, load_table
 from loadtest.stack.stack import ROOT, StackError
 from loadtest.tests.loaded import run_of, summary_of, usual
+from tools import readme
 
 
 def chosen(*words: str) -> Chosen:
@@ -64,7 +65,7 @@ def test_what_is_beyond_the_bounds_is_refused(
 def test_the_options_of_load_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["demo", "--clients", "5"], "")
-    assert "--clients is for load; demo does not use it" in capsys.readouterr().err
+    assert "unrecognized arguments: --clients 5" in capsys.readouterr().err
 
 
 def test_an_empty_shop_and_processes_without_clients_are_refused() -> None:

@@ -13,9 +13,8 @@ import pytest
 import redis
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from loadtest.commands.run import Setting
+from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
-from loadtest.rush.locust_process import Buyers
 from loadtest.stack.stack import Stack
 from loadtest.tests.browser import Watched
 from loadtest.tests.demo_page import (
@@ -31,7 +30,7 @@ from loadtest.tests.demo_page import (
     start,
 )
 
-Served = tuple[Stack, Buyers]
+Served = tuple[Stack, str]
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) 
     begin(page, "none")
     for step in PLACES:
         for buyer in "AB":
-            if (buyer, step) == ("B", "decrement"):  # PostgreSQL makes it wait for A's commit
+            if (buyer, step) == ("B", "write"):  # PostgreSQL makes it wait for A's commit
                 press(page, buyer, step)
                 expect(column(page, "B")).to_contain_text("BLOCKED")
             else:
@@ -86,8 +86,8 @@ def test_under_a_lock_the_second_buyer_is_seen_to_be_blocked(
     stack: Stack, page: Page, lock: str
 ) -> None:
     begin(page, lock)
-    takes(page, "A", "check")
-    press(page, "B", "check")
+    takes(page, "A", "read")
+    press(page, "B", "read")
     expect(column(page, "B")).to_contain_text("BLOCKED")
     for step in PLACES[1:]:
         takes(page, "A", step)
@@ -118,7 +118,7 @@ def test_what_arrives_while_a_button_is_pressed_does_not_move_it_away(
         page.evaluate(DRAWN)
         assert button.bounding_box() == box
         page.mouse.up()
-        expect(column(page, "A").locator(".passed", has_text="check")).to_be_visible()
+        expect(column(page, "A").locator(".passed", has_text="read")).to_be_visible()
         expect(page.locator("#code-marked pre").first).to_be_visible()
 
 
@@ -134,14 +134,14 @@ def test_what_was_asked_before_a_press_is_not_shown_after_it(page: Page) -> None
     (route,) = late
     old = route.fetch()
     with page.expect_response("**/steps/step") as answer:
-        press(page, "A", "check")
+        press(page, "A", "read")
     answer.value.finished()
     page.evaluate(DRAWN)
     route.fulfill(response=old)
-    expect(column(page, "A").locator(".passed", has_text="check")).to_be_visible()
+    expect(column(page, "A").locator(".passed", has_text="read")).to_be_visible()
     seen = page.evaluate("window.seen")
     assert seen[-1] == "false A: pay"
-    assert "false A: check" not in seen
+    assert "false A: read" not in seen
 
 
 def test_no_step_is_taken_in_the_round_that_a_new_one_is_about_to_replace(page: Page) -> None:
@@ -160,7 +160,7 @@ def test_no_step_is_taken_in_the_round_that_a_new_one_is_about_to_replace(page: 
     expect(column(page, "A")).to_contain_text("Has not come yet.")
     expect(button).to_have_attribute("aria-disabled", "true", timeout=1)
     late.pop().continue_()
-    takes(page, "A", "check")
+    takes(page, "A", "read")
 
 
 @pytest.mark.parametrize("status", [503, 409])
@@ -171,17 +171,17 @@ def test_a_step_that_the_shop_refuses_is_seen_to_be_refused(
     begin(page, "none")
     body = json.dumps({"outcome": "unavailable", "error": "Redis does not answer"})
     page.route("**/steps/step", lambda route: route.fulfill(status=status, body=body))
-    press(page, "A", "check")
+    press(page, "A", "read")
     expect(column(page, "A")).to_contain_text("Not done: Redis does not answer")
     page.unroute("**/steps/step")
-    takes(page, "A", "check")
+    takes(page, "A", "read")
     expect(column(page, "A")).not_to_contain_text("Not done")
 
 
 def test_axe_finds_nothing_serious(page: Page) -> None:
     begin(page, "redis")
-    takes(page, "A", "check")
-    press(page, "B", "check")
+    takes(page, "A", "read")
+    press(page, "B", "read")
     expect(column(page, "B")).to_contain_text("BLOCKED")
     page.locator("#code summary").click()
     expect(page.locator("#code-rest pre").first).to_be_visible()
@@ -228,9 +228,9 @@ def test_no_text_of_the_chart_is_printed_over_another(
 
 def test_how_long_a_buyer_may_stand_is_counted_down(page: Page) -> None:
     begin(page, "row-lock")
-    takes(page, "A", "check")
+    takes(page, "A", "read")
     expect(column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
-    press(page, "B", "check")
+    press(page, "B", "read")
     blocked = column(page, "B")
     expect(blocked).to_contain_text("BLOCKED waits for the product's row in the database")
     expect(blocked.locator(".left")).to_contain_text("s left")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from loadtest.commands.run import Setting
+from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
 from loadtest.stack.stack import ROOT, Stack
 from loadtest.tests.browser import Watched, launched
@@ -23,7 +23,7 @@ from loadtest.tests.demo_page import (
     takes,
 )
 
-MINE = ROOT / "workshop" / "solutions" / "ex05_late_delete.py"
+MINE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +90,10 @@ def test_a_file_of_ones_own_is_stepped_through_and_rushed(
 ) -> None:
     with opened(context, at(stack, "/?lock=mine&buyers=10&stock=5"), Watched()) as page:
         begin(page, "mine")
-        takes(page, "A", "check")
-        press(page, "B", "check")
+        takes(page, "A", "read")
+        press(page, "B", "read")
         expect(column(page, "B")).to_contain_text("waits until the other gives the lock back")
-        for step in ("pay", "decrement", "commit"):
+        for step in ("pay", "write", "commit"):
             takes(page, "A", step) if step != "commit" else press(page, "A", step)
         expect(column(page, "B")).to_contain_text("found nothing left")
         rushed(page)

@@ -8,11 +8,8 @@ import pytest
 
 from loadtest.judge.intervals import Request
 from loadtest.judge.run import no_answer
-from loadtest.judge.verdict import Reply
-from loadtest.rush.crowd import Done
-from loadtest.rush.measure import Interval
 from loadtest.rush.rush import Rush
-from loadtest.stack.client import Shop
+from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.ours import OurShop
 
 
@@ -41,30 +38,19 @@ class SoldBoth(Shop):
 def rush_of(buyers: int, orders: int = 2) -> Rush:
     shop = SoldBoth()
     shop.sold = orders
-    rush = Rush(
-        target=OurShop(shop, lock="none", product="apple"), buyers=buyers, stock=2,
-        deadline_s=60, id="rush",
-    )  # fmt: skip
-    rush.gathering.announce(rush, before={})
+    target = OurShop(shop, lock="none", product="apple")
+    rush = Rush(target=target, buyers=buyers, stock=2, deadline_s=60, id="rush")
+    rush.count.opened = 2
     return rush
 
 
-def rush_of_three() -> Rush:
+def rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
     """Of three buyers two asked, and one of these was answered."""
-    rush = rush_of(3)
-    rush.count.opened = 2
-    rush.arrived = 3
-    rush.begin()
+    rush = rush_of(3, orders)
     first, second = (Request(f"rush/buyer-{number}", 1) for number in (0, 1))
     first.answer("sold", {"order": 0})
-    rush.leave(sold(first))
-    rush.rest([second])
+    rush.take(arrived, [first, second])
     return rush
-
-
-def sold(*requests: Request) -> Done:
-    """The first buyer got its order."""
-    return Done(list(requests), Reply("rush/buyer-0", "sold", 0), Interval(0.0, 0.1, 0.1))
 
 
 def test_who_never_asked_and_who_was_never_answered_are_counted_and_leave_no_verdict() -> None:
@@ -77,65 +63,38 @@ def test_who_never_asked_and_who_was_never_answered_are_counted_and_leave_no_ver
 
 
 def test_who_never_arrived_is_counted_and_leaves_no_verdict() -> None:
-    rush = rush_of_three()
-    rush.arrived = 2
-    run = rush.result()
+    run = rush_of_three(arrived=2).result()
     assert (run["verdict"], run["never_arrived"], run["never_asked"]) == ("unknown", 1, 0)
 
 
-def test_a_rush_begins_without_those_who_do_not_come_and_ends_with_those_who_did() -> None:
-    rush = rush_of(3)
-    rush.arrive()
-    assert not rush.gate.is_set()
-    rush.begin()
-    assert rush.gate.is_set()
-    rush.leave(sold())
-    assert rush.finished.is_set()
-
-
 @pytest.mark.parametrize(("orders", "verdict"), [(2, "unknown"), (3, "oversold")])
-def test_a_rush_that_was_stopped_says_nothing_of_its_lock_unless_it_had_oversold(
-    orders: int, verdict: str
+@pytest.mark.parametrize("why", ["the rush was stopped", "worker 1 is gone, 1 of its buyers had"])
+def test_a_rush_that_was_cut_short_says_nothing_of_its_lock_unless_it_had_oversold(
+    orders: int, verdict: str, why: str
 ) -> None:
-    rush = rush_of(3, orders)
-    rush.stop()
-    assert rush.gate.is_set(), "its watcher would wait for buyers who never come"
-    assert rush.finished.is_set()
+    rush = rush_of_three(orders=orders)
+    rush.released_at = 1.0
+    if "stopped" in why:
+        rush.stopped = True
+    else:
+        rush.lose("worker 1", 1)
     run = rush.result()
-    assert (run["verdict"], run["stopped"]) == (verdict, True)
+    assert run["verdict"] == verdict
+    assert run["why"].startswith(why)
 
 
-def test_a_rush_that_is_over_is_not_stopped_any_more() -> None:
-    rush = rush_of(1)
-    rush.leave(sold())
-    rush.stop()
-    assert not rush.stopped
-    assert "stopped" not in rush.result()
-
-
-def test_a_rush_counts_down_from_its_release_on() -> None:
-    rush = rush_of(2)
-    rush.arrive()
-    assert rush.progress() == {
-        "sale": 0, "lock": "none", "buyers": 2, "arrived": 1, "answered": 0, "left_s": None,
-    }  # fmt: skip
-    rush.arrive()
-    left = rush.progress()["left_s"]
-    assert 50 < left <= 60
-    rush.released_at -= 100
-    assert rush.progress()["left_s"] == 0.0
+def test_who_is_lost_before_the_release_ends_the_rush() -> None:
+    rush = rush_of(3)
+    rush.lose("worker 1", 1)
+    assert rush.over
+    with pytest.raises(ShopUnreachable, match="with it 1 of 3 buyers: nobody was released"):
+        rush.result()
 
 
 def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
     assert rush_of(2).failed("no answer") == {
         "lock": "none", "sale": 0, "verdict": "unknown", "error": "no answer",
     }  # fmt: skip
-
-
-def test_a_rush_that_was_stopped_says_so() -> None:
-    rush = rush_of_three()
-    rush.stop()
-    assert rush.result()["why"].startswith("the rush was stopped: ")
 
 
 def test_the_stock_that_was_asked_for_is_what_counts() -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from loadtest.commands import run as commands
+from loadtest.commands import output as commands
 from loadtest.commands.target import Chosen, run
 from loadtest.stack.stack import ROOT, StackError
 from loadtest.target import ask
 from servers.embedded import VAR
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 #: What a test adds to the target, below its class.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.rush.reading import read
+from loadtest.rush.visit import read
 from loadtest.target import Target, TargetError
 from loadtest.target.answer import NONE
 from loadtest.target.errors import call

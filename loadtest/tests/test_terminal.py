@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.commands.arguments import COMMANDS, TAKEN_BY, parse
+from loadtest.commands.arguments import COMMANDS, OPTIONS, parse
 from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
@@ -20,12 +20,10 @@ from loadtest.report import tables as report
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("--repeat 3", "--repeat is for matrix, bench, growth, target; demo does not use it"),
-        ("--fault pause", "--fault is for faults; demo does not use it"),
-        ("demo --minutes 1", "--minutes is for chaos; demo does not use it"),
-        ("demo --seed 1", "--seed is for faults, chaos, load; demo does not use it"),
-        ("chaos --lock redis", "faults, serve; chaos does not use it"),
-        ("faults --buyers 3", "faults does not use it"),
+        ("--repeat 3", "unrecognized arguments: --repeat 3"),
+        ("demo --minutes 1", "unrecognized arguments: --minutes 1"),
+        ("chaos --lock redis", "unrecognized arguments: --lock redis"),
+        ("target shop.py", "the following arguments are required: --host"),
         ("--nodes 9", "'9' is not a whole number from 1 to 8"),
         ("--lock ,", "',' names nothing: give names, or leave it out"),
         ("--hold-ms 10000000", "'10000000' is not a whole number from 0 to 5000"),
@@ -44,10 +42,11 @@ def test_what_a_command_does_not_use_is_refused_with_what_to_do(
     assert says in capsys.readouterr().err
 
 
-def test_every_argument_is_taken_by_commands_that_there_are() -> None:
-    assert {taker for takers in TAKEN_BY.values() for taker in takers} == set(COMMANDS)
+def test_every_option_is_taken_by_a_command_and_none_is_the_first_command() -> None:
+    assert {name for _, options in COMMANDS.values() for name in options} == set(OPTIONS)
     given = parse(["matrix", "--lock", "none, redis,", "--repeat", "2"], "")
     assert (given.lock, given.repeat, given.buyers) == (["none", "redis"], 2, None)
+    assert (parse([], "").command, parse(["--buyers", "5"], "").buyers) == ("demo", 5)
 
 
 @pytest.mark.parametrize(

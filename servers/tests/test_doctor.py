@@ -64,7 +64,7 @@ def test_servers_of_ones_own_that_do_not_answer_are_named(copy: Copy) -> None:
 def test_with_nothing_but_python_it_says_what_to_do_first(copy: Copy) -> None:
     asked = ask(copy, str(Path(sys.base_prefix) / "bin" / "python3"))
     assert (asked.returncode, asked.stderr) == (1, "")
-    assert "NO  packages         not installed yet: there is no .venv\n" in asked.stdout
+    assert "NO  packages         nothing is installed yet\n" in asked.stdout
     assert asked.stdout.endswith("NOT READY. Do this, then make doctor again:\n  1. make install\n")
 
 

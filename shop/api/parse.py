@@ -39,6 +39,7 @@ def parse_attempt(request: HttpRequest) -> Attempt:
     key = request.headers.get("Idempotency-Key")
     if key is not None and not KEY.match(key):
         raise BadInput("bad Idempotency-Key", allowed=["1 to 255 printable ASCII characters"])
+    request.META["shop.lock"] = lock  # for its line in the log
     return Attempt(
         product=parse_product(given),
         buyer=buyer,

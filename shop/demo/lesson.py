@@ -1,8 +1,10 @@
-"""A lesson of a workshop, for the page to project: `/?lesson=5`."""
+"""A lesson of a workshop, for the page to project: `/?lesson=5`, and `/?lesson=5&answer`."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -12,20 +14,32 @@ from shop.errors import BadInput
 LETTERS = "abcdefgh"
 
 
-def lesson(asked: str | None) -> dict[str, Any] | None:
-    """Number, title, question, options with their letters, and command; never the answer.
+def lesson(asked: Mapping[str, str]) -> dict[str, Any] | None:
+    """Number, title, question, options with their letters, and command. With `answer` the right
+    letter and why; with `lock`, which fills the form of the page in, no command.
 
     None where no lesson was asked for, or there are none. Raises BadInput for one that is not
     there.
     """
-    if not asked or not settings.SHOP_DEMO or not settings.SHOP_DEMO_LESSONS:
+    number = asked.get("lesson")
+    if not number or not settings.SHOP_DEMO or not settings.SHOP_DEMO_LESSONS:
         return None
-    with open(settings.SHOP_DEMO_LESSONS, "rb") as file:
-        listed = {str(one["number"]): one for one in tomllib.load(file)["lesson"]}
-    if asked not in listed:
+    file = Path(settings.SHOP_DEMO_LESSONS)
+    listed = {str(one["number"]): one for one in tomllib.loads(file.read_text("utf-8"))["lesson"]}
+    if number not in listed:
         raise BadInput("unknown lesson", allowed=listed)
-    one = listed[asked]
+    one = listed[number]
+    answered = "answer" in asked
     return {
-        **{name: one[name] for name in ("number", "title", "question", "command")},
+        **{name: one[name] for name in ("number", "title", "question")},
+        "command": "" if answered or "lock" in asked else one["command"],
         "options": list(zip(LETTERS, one["options"], strict=False)),
+        "answer": one["answer"] if answered else "",
+        "why": _section(file.parent / "lessons" / f"{one['slug']}.md") if answered else "",
     }
+
+
+def _section(text: Path, title: str = "Explain") -> str:
+    """One section of a lesson's text."""
+    after = text.read_text("utf-8").partition(f"\n## {title}\n")[2]
+    return after.partition("\n## ")[0].strip()

@@ -32,12 +32,12 @@ SHOWN = 12
 def index(request: HttpRequest) -> HttpResponse:
     shown = {
         "choices": choices(),
-        "locust": settings.LOCUST_URL,
+        "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
         "product": DEMO_PRODUCT,
         "buyers": steps.BUYERS,
         "deadline": rush.DEADLINE,
         "step_minutes": round(settings.SHOP_DEMO_STEP_TIMEOUT / 60, 1),
-        "lesson": lesson(request.GET.get("lesson")),
+        "lesson": lesson(request.GET),
     }
     return render(request, "shop/page.html", shown)
 

@@ -143,6 +143,8 @@ def at_point(name: str, facts: Mapping[str, object]) -> None:
         return
     if name == "acquire":
         buyer.publish("moving", waits_for="lock")
+    if name == "acquired":  # what it waits for from now on is the database
+        buyer.publish("moving", waits_for="database")
     if name == "after_read":
         amount = facts["amount"]
         assert isinstance(amount, int)

@@ -7,7 +7,6 @@ asks the database before or after it, runs in a thread. Every other strategy run
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,8 +18,7 @@ from django.conf import settings
 from django.db import connection
 
 from locks import AsyncLease, AsyncRedisLock
-from shop.ops.current import note
-from shop.ops.hooks import hooks_of
+from shop.ops.observe import hooks_of
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, on_sale
 from shop.sale.locked import redis_lock, sell_under
@@ -108,7 +106,6 @@ async def _under_lock(attempt: Attempt, selling: sell_under[Any], threads: Threa
             leaving(lease)
 
     await apoint("acquire")
-    note(asked=time.monotonic(), waited=None)
     lease = None
     try:
         async with async_redis_lock(attempt).hold(wait=settings.SHOP_LOCK_WAIT) as lease:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from locks import Lock, RedisLock
-from shop.ops.hooks import hooks_of
+from shop.ops.observe import hooks_of
 from shop.ops.redis import locks_client
 from shop.sale.points import Held, point, seen
 from shop.sale.purchase import Attempt, Receipt, sell_one

@@ -21,12 +21,9 @@ There is no probe unless somebody installs one, and then a point costs one compa
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
-
-from shop.ops.current import note
 
 #: Called with the name of the point and its facts, in the thread that is there.
 Probe = Callable[[str, Mapping[str, object]], None]
@@ -97,9 +94,8 @@ L = TypeVar("L", bound=Held)
 @contextmanager
 def seen(hold: AbstractContextManager[L]) -> Iterator[L]:
     """Enter `hold`, which takes a lock: a point before and after that, and before and after its
-    release, and the request's log line knows how long it waited for the lock and held it."""
+    release."""
     point("acquire")
-    note(asked=time.monotonic(), waited=None)
     lease = None
     try:
         with hold as lease:
@@ -122,13 +118,11 @@ def entered(lease: Held) -> None:
         fence=lease.fence,
         waited_ms=round(lease.waited_seconds * 1000, 3),
     )
-    note(waited=lease.waited_seconds)
 
 
 def leaving(lease: Held) -> None:
     """The lock is released next."""
     point("release", token=lease.token)
-    note(held=lease.held_seconds)
 
 
 def of_released(lease: Held) -> dict[str, object]:

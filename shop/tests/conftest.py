@@ -26,8 +26,8 @@ from shop.sale import on_sale
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests import servers
 from shop.tests.database import beside_django
-from shop.tests.locust import Locust, listening
 from shop.tests.outage import Outage
+from shop.tests.rushes import Rushes
 
 
 @pytest.fixture(autouse=True)
@@ -126,11 +126,10 @@ def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embe
 
 
 @pytest.fixture
-def locust(settings: Settings) -> Iterator[Locust]:
-    """A Locust that the page can ask."""
-    with listening() as there:
-        settings.LOCUST_URL = f"http://127.0.0.1:{there.server.server_port}"
-        yield there
+def rushes(settings: Settings, tmp_path: Path) -> Rushes:
+    """The folder in which the page asks for rushes."""
+    settings.SHOP_RUSH_FOLDER = str(tmp_path)
+    return Rushes(tmp_path)
 
 
 @pytest.fixture

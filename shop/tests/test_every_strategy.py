@@ -11,7 +11,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from servers.embedded import Valkey
-from servers.ports import free_port
+from servers.loopback import free_port
 from shop.demo.interleaving import Interleaving
 from shop.models import PurchaseHistory
 from shop.sale import stock

@@ -10,11 +10,9 @@ from pytest_django import DjangoAssertNumQueries
 
 from shop.demo.forms import MISSING
 from shop.strategies import STRATEGIES
-from shop.tests.locust import Locust
 from shop.tests.outage import Outage
+from shop.tests.rushes import Rushes
 from shop.tests.till import buy, committed, open_sale, rolled_back
-
-RUSH = {"lock": "none", "buyers": "20", "stock": "10", "hold_ms": "0"}
 
 
 def test_the_page_lists_every_lock_and_says_why_one_cannot_be_chosen(settings: Any) -> None:
@@ -51,21 +49,21 @@ def test_the_page_carries_no_script_or_style_of_its_own_and_nothing_from_another
 
 
 @rolled_back
-def test_the_state_has_the_sales_figures_and_whether_a_rush_is_on(locust: Locust) -> None:
+def test_the_state_has_the_sales_figures_and_whether_a_rush_is_on(rushes: Rushes) -> None:
     sale = open_sale(3)
-    locust.state = "running"
+    rushes.begin()
     answer = Client().get("/state").json()
     assert (answer["sale"]["sale"], answer["sale"]["stock_left"]) == (sale.pk, 3)
     assert answer["steps"] is None
-    now = {"on": True, "started": None, "number": 0, "rush": None, "last": None}
-    assert answer["rush"] == now
+    nothing = {"number": 0, "rush": None, "last": None}
+    assert answer["rush"] == {"on": True, "started": {"lock": "none"}, **nothing}
 
 
 @rolled_back
-def test_the_verdict_is_of_the_rush_of_this_sale_and_carries_its_lock(locust: Locust) -> None:
+def test_the_verdict_is_of_the_rush_of_this_sale_and_carries_its_lock(rushes: Rushes) -> None:
     """Not of the lock that is chosen in the form, and not of the last rush of another sale."""
     sale = open_sale(3)
-    locust.last = {"sale": sale.pk, "lock": "none", "verdict": "unknown"}
+    rushes.say(last={"sale": sale.pk, "lock": "none", "verdict": "unknown"})
     shown = Client().get("/state").json()["sale"]
     assert (shown["verdict"], shown["lock"]) == ("unknown", "none")
     open_sale(3)
@@ -74,17 +72,14 @@ def test_the_verdict_is_of_the_rush_of_this_sale_and_carries_its_lock(locust: Lo
 
 
 @rolled_back
-def test_while_a_rush_runs_the_state_says_how_far_it_is_and_counts_down(locust: Locust) -> None:
+def test_while_a_rush_runs_the_state_says_how_far_it_is(rushes: Rushes) -> None:
     sale = open_sale(3)
-    locust.state = "running"
     far = {"sale": sale.pk, "lock": "token", "buyers": 20, "arrived": 20, "answered": 4}
-    locust.rush = {**far, "left_s": 60.0}
-    first = Client().get("/state").json()
-    assert (first["sale"]["verdict"], first["sale"]["lock"]) == ("running", "token")
-    assert {**first["rush"]["rush"], "left_s": None} == {**far, "left_s": None}
-    assert 50 < first["rush"]["rush"]["left_s"] <= 60
-    again = Client().get("/state").json()["rush"]["rush"]["left_s"]
-    assert again <= first["rush"]["rush"]["left_s"], "counted on, though Locust is not asked again"
+    rushes.begin()
+    rushes.say(rush={**far, "left_s": 60.0})
+    answer = Client().get("/state").json()
+    assert (answer["sale"]["verdict"], answer["sale"]["lock"]) == ("running", "token")
+    assert answer["rush"]["rush"] == {**far, "left_s": 60.0}
 
 
 @committed
@@ -107,13 +102,11 @@ def test_a_look_is_one_query(django_assert_num_queries: DjangoAssertNumQueries) 
 
 
 @rolled_back
-def test_the_shelf_is_shown_while_redis_is_down(redis_outage: Outage, settings: Any) -> None:
-    settings.LOCUST_URL = "http://127.0.0.1:9"
+def test_the_shelf_is_shown_while_redis_is_down(redis_outage: Outage) -> None:
     open_sale(3)
     redis_outage.begin()
     answer = Client().get("/state").json()
-    assert (answer["sale"]["stock_left"], answer["rush"], answer["steps"]) == (3, None, None)
-    assert Client().post("/rush", RUSH).status_code == 503
+    assert (answer["sale"]["stock_left"], answer["steps"]) == (3, None)
 
 
 @rolled_back
@@ -124,13 +117,13 @@ def test_a_sale_that_nobody_came_to_is_not_in_the_history() -> None:
 
 
 @committed
-def test_the_history_shows_sales_side_by_side_with_lock_and_verdict(locust: Locust) -> None:
+def test_the_history_shows_sales_side_by_side_with_lock_and_verdict(rushes: Rushes) -> None:
     judged = open_sale(2)
     buy(lock="row-lock")
     sold = open_sale(1)
     buy(lock="redis")
     open_sale(1)
-    locust.runs = [{"sale": judged.pk, "verdict": "undersold", "lock": "row-lock", "buyers": 2}]
+    rushes.ran({"sale": judged.pk, "verdict": "undersold", "lock": "row-lock", "buyers": 2})
     shown = Client().get("/history").json()["sales"][:3]  # newest first
     assert [(sale["verdict"], sale["lock"], sale["run"]["buyers"]) for sale in shown] == [
         ("open", "", None),

@@ -10,7 +10,7 @@ import pytest
 from django.db import connections
 from django.test import Client
 
-from shop.tests.locust import Locust
+from shop.tests.rushes import Rushes
 from shop.tests.till import buy, open_sale
 
 
@@ -50,13 +50,13 @@ def test_the_page_shows_the_sale_while_the_buyers_have_every_connection(pooled: 
 
 
 def test_the_sale_is_closed_while_the_buyers_have_every_connection(
-    pooled: Any, locust: Locust
+    pooled: Any, rushes: Rushes
 ) -> None:
     sale = open_sale(10)
-    locust.state = "running"
+    rushes.begin()
     with buyers_have_it_all(pooled):
         assert Client().post("/rush/stop").status_code == 202
-    assert locust.stops == 1
+    assert rushes.is_to_stop
     sale.refresh_from_db()
     assert sale.closed_at is not None
 

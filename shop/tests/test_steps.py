@@ -57,6 +57,11 @@ class Round:
         eventually(lambda: to in self.place(buyer), what=f"{buyer} is {to}: {of(buyer)}")
         return of(buyer)
 
+    def blocked(self, buyer: str) -> dict[str, Any]:
+        """What is shown once this buyer counts as blocked."""
+        eventually(lambda: "blocked" in self.place(buyer), what=f"{buyer} is blocked")
+        return of(buyer)
+
     def place(self, buyer: str) -> tuple[Any, ...]:
         now = of(buyer)
         return now["status"], now.get("at"), now.get("outcome")
@@ -91,6 +96,19 @@ def test_the_same_steps_are_blocked_under_a_lock(lock: str) -> None:
     eventually(lambda: "sold_out" in buyers.place("B"), what="B is answered")
     assert of("B")["saw"] == 0
     assert books(steps.PRODUCT) == (1, 0)
+
+
+@committed
+def test_a_buyer_with_the_lock_who_waits_for_the_other_ones_row_says_so_and_for_how_long() -> None:
+    """A's lock has ended while A was discussed: B has the lock, and claims the row that A keeps."""
+    buyers = Round("redis")
+    buyers.step("A", "checked")
+    buyers.step("B", "blocked")
+    assert of("B")["waits_for"] == "lock"
+    locks = [key for key in locks_client().scan_iter() if not key.startswith(b"page:")]
+    locks_client().delete(*locks)
+    eventually(lambda: of("B").get("waits_for") == "database", what="B has the lock")
+    assert buyers.blocked("B")["left_s"] > settings.SHOP_LOCK_WAIT
 
 
 @committed

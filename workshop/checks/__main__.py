@@ -2,8 +2,8 @@
 
     python -m workshop.checks CHECK FILE
 
-CHECK is a module of this package with a function `refusal(module)`. The last line of stdout is
-JSON: {"refusal": null or {code, facts, story}}, or {"undecided": why}.
+CHECK is `module.function` of this package, or a module whose function is `refusal`. The last line
+of stdout is JSON: {"refusal": null or {code, facts, story}}, or {"undecided": why}.
 """
 
 from __future__ import annotations
@@ -11,43 +11,72 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import redis
 
-from workshop.checks.step import watch
+from workshop.checks.watch import watch
 from workshop.refusal import Refusal, Undecided
 
 
 def main(check: str, path: Path) -> Refusal | None:
-    """The refusal, or None."""
+    """The refusal, or None. Raises Undecided, or an error that is a mistake of ours."""
     import django
 
     django.setup()
     from shop.demo.mine import BrokenFile, OwnFile
 
-    watch()
+    watch(path, say)
     try:
         module = OwnFile("mine", path).module()
     except BrokenFile as error:
         return Refusal("broken", {"error": str(error)})
+    name, _, function = check.partition(".")
     try:
-        found: Refusal | None = import_module(f"workshop.checks.{check}").refusal(module)
+        found: Refusal | None = getattr(
+            import_module(f"workshop.checks.{name}"), function or "refusal"
+        )(module)
     except Undecided:
         raise
     except Exception as error:
-        line = _line(error, module)
-        if line is None:
-            raise  # a mistake of ours
-        if _server_is_gone(error):
-            raise Undecided(f"a server does not answer: {error}") from error
-        return Refusal("raises", {"error": f"{path.name}: {line} {type(error).__name__}: {error}"})
+        mistake = _mistake(error, module)
+        if mistake is None:
+            raise
+        return mistake
     return found
 
 
-def _server_is_gone(error: Exception) -> bool:
+def _mistake(error: Exception, module: ModuleType) -> Refusal | None:
+    """The refusal for code that broke off, or returned what it must not; None if the error did not
+    come from the participant's file. Raises Undecided where a server is gone."""
+    from shop.demo.mine import BrokenFile
+
+    chain = list(_causes(error))
+    for each in chain:
+        if isinstance(each, BrokenFile):
+            return Refusal("raises" if each.__cause__ else "no-receipt", {"error": str(each)})
+    lines = [line for each in chain if (line := _line(each, module))]
+    if not lines:
+        return None
+    last = chain[-1]
+    if any(map(_server_is_gone, chain)):
+        raise Undecided(f"a server does not answer: {last}") from error
+    name = Path(str(module.__file__)).name
+    return Refusal("raises", {"error": f"{name}: {lines[0]} {type(last).__name__}: {last}"})
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it, as far as the code that raised it says so."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _server_is_gone(error: BaseException) -> bool:
     """Whether a connection failed, which no code of the participant's can be blamed for."""
     from django.db import InterfaceError, OperationalError
 
@@ -67,11 +96,18 @@ def _line(error: BaseException, module: ModuleType) -> str | None:
     return line
 
 
+def say(found: Refusal | Undecided | None) -> None:
+    """Print what was found, and end this process: no thread of the participant's may keep it."""
+    if isinstance(found, Undecided):
+        said: dict[str, object] = {"undecided": str(found)}
+    else:
+        said = {"refusal": found and asdict(found)}
+    print(f"\n{json.dumps(said, default=str)}", flush=True)
+    os._exit(0)
+
+
 if __name__ == "__main__":
     try:
-        refused = main(sys.argv[1], Path(sys.argv[2]))
-        said: dict[str, object] = {"refusal": refused and refused.as_dict()}
+        say(main(sys.argv[1], Path(sys.argv[2])))
     except Undecided as error:
-        said = {"undecided": str(error)}
-    print(json.dumps(said), flush=True)
-    os._exit(0)  # a thread of the participant's must not keep the check waiting
+        say(error)

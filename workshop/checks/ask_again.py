@@ -21,10 +21,24 @@ LOCK = "row-lock"
 NextKey = Callable[[str, str], str | None]
 
 
+class NoKey(Exception):
+    """What the participant's function returned is neither a key nor None."""
+
+
 def refusal(module: ModuleType) -> Refusal | None:
     """What is wrong with what the buyer does; None if nothing is."""
-    next_key: NextKey = module.next_key
-    return _two_of_them(next_key) or _answer_lost(next_key) or _others(next_key)
+
+    def next_key(outcome: str, key: str) -> str | None:
+        said = module.next_key(outcome, key)
+        if said is not None and not (isinstance(said, str) and said):
+            raise NoKey(outcome, said)
+        return said or None
+
+    try:
+        return _two_of_them(next_key) or _answer_lost(next_key) or _others(next_key)
+    except NoKey as error:
+        outcome, said = error.args
+        return Refusal("not-a-key", {"outcome": outcome, "said": repr(said)})
 
 
 def _answer_lost(next_key: NextKey) -> Refusal | None:

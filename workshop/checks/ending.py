@@ -6,11 +6,14 @@ import time
 from functools import partial
 from types import ModuleType
 
-from workshop.checks.probe import RECOVERED_WITHIN, TTL, Probe, probed
+from workshop.checks.one_command import in_between, let_in_beside
+from workshop.checks.probe import LONG, RECOVERED_WITHIN, TTL, Probe, probed
 from workshop.refusal import Refusal
 
-#: Milliseconds.
-TTL_MS = round(TTL * 1000)
+#: Parts of the ttl within which a lock lives as long as it was asked to: Redis rounds.
+SHORTEST, LONGEST = 0.95, 1.05
+#: Part of the ttl below which its unit is wrong.
+ANOTHER_UNIT = 0.2
 
 
 def refusal(module: ModuleType) -> Refusal | None:
@@ -20,29 +23,33 @@ def refusal(module: ModuleType) -> Refusal | None:
 
 def _find(probe: Probe) -> Refusal | None:
     return (
-        probe.quickly(TTL / 2.5, lambda: _alone(probe))
+        _lives(probe)
+        or let_in_beside(probe)
+        or in_between(probe)
         or probe.quickly(TTL / 1.2, lambda: _waiters(probe))
         or _deaths(probe)
     )
 
 
-def _alone(probe: Probe) -> Refusal | None:
-    """One holder, nobody else: is the lock there, and how long will it live?"""
-    lock = probe.lock(probe.name())
+def _lives(probe: Probe) -> Refusal | None:
+    """One holder, nobody else: for how long will its lock live?"""
+    lock = probe.lock(probe.name(), ttl=LONG)
+    ttl = round(LONG * 1000)
     if not lock.try_lock("a"):
         return probe.refuse("never-acquires")
-    left = int(probe.plain.pttl(lock.key))
-    probe.says(f"A has the lock; PTTL says {left}")
+    left = max(int(probe.plain.pttl(lock.key)), -1)
+    probe.says(f"A has the lock for {ttl} ms; PTTL says {left}")
     if left == -1:
-        return probe.refuse("no-end")
-    if left < TTL_MS / 2:  # it took less time until it was asked: see quickly()
-        return probe.refuse("wrong-unit", left=max(left, 0), ttl=TTL_MS)
-    if left > 3 * TTL_MS:
-        return probe.refuse("too-long", left=left, ttl=TTL_MS)
-    if probe.lock(lock.name.removeprefix("probe-")).try_lock("b"):
-        probe.says("B asks, and has it too")
-        return probe.refuse("always-true")
-    return None
+        return probe.refuse("no-end" if probe.plain.exists(lock.key) else "wrong-unit", **_of(0))
+    if left < ANOTHER_UNIT * ttl:
+        return probe.refuse("wrong-unit", **_of(left))
+    if left < SHORTEST * ttl:
+        return probe.refuse("too-short", **_of(left))
+    return probe.refuse("too-long", **_of(left)) if left > LONGEST * ttl else None
+
+
+def _of(left: int) -> dict[str, int]:
+    return {"left": left, "ttl": round(LONG * 1000)}
 
 
 def _waiters(probe: Probe) -> Refusal | None:

@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from types import ModuleType
 
+from django.db import DatabaseError, connection
+
 from locks.lease import LossReason
-from shop.demo.interleaving import Actor, Interleaving
+from shop.demo.interleaving import TIMEOUT, Actor, Interleaving
+from shop.demo.mine import BrokenFile
+from shop.demo.schedules import gate_the_commit
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
+from shop.sale.points import point
 from shop.sale.reports import sale_report
 from workshop import kit
-from workshop.checks.purchases import books, buy, install, open_sale, outcome_of
+from workshop.checks.purchases import (
+    at_statement,
+    books,
+    buy,
+    install,
+    kill,
+    open_sale,
+    outcome_of,
+    second_of_one,
+)
+from workshop.checks.watch import alive
 from workshop.refusal import Refusal
 
-#: Seconds that a rival has to get on before it counts as blocked.
-GRACE = 0.4
+#: Seconds after which a buyer who goes on is looked at: is it blocked?
+GLANCE = 0.01
+#: What a late holder may be answered: its buyer asks again.
+LATE = ("lost", "busy")
+BLOCKED = """
+    SELECT coalesce(bool_or(pg_blocking_pids(pid) <> '{}'), false) FROM pg_stat_activity
+    WHERE datname = current_database()
+"""
+SAID = {"acquired": "has the lock", "paused": "is paused", "after_read": "reads"}
+SAID |= {"before_commit": "writes", "at_commit": "is about to commit", "after_commit": "commits"}
 
 
 def refusal(module: ModuleType) -> Refusal | None:
     """What a stale holder can still do; None if nothing."""
     install(module)
-    return _alone() or _before_it_reads() or _between_read_and_write() or _both_have_read()
+    return _alone() or _paused_anywhere() or _both_have_read() or second_of_one()
 
 
 def _alone() -> Refusal | None:
@@ -33,36 +57,58 @@ def _alone() -> Refusal | None:
     return Refusal("refuses-everybody", {"first": outcomes[0], "second": outcomes[1]})
 
 
-def _before_it_reads() -> Refusal | None:
-    """A has the lock and is paused; the lock ends, B sells; A goes on."""
-    sale = open_sale(10)
-    with Interleaving() as run:
-        a = run.enter("A", partial(outcome_of, partial(buy, "A"))).runs_to("acquired")
-        _loses_its_lock()
-        run.enter("B", partial(outcome_of, partial(buy, "B"))).finishes()
-        outcome = a.finishes()
-    story = tuple(run.log)
-    if outcome != "sold":
-        return None
-    order = PurchaseHistory.objects.get(sale_id=sale, purchaser="A")
-    granted = kit.leases[-2].fence if len(kit.leases) > 1 else None
-    code = "trusts-the-lock" if order.fence is None else "clock-as-fence"
-    return Refusal(code, {"fence": order.fence, "granted": granted}, story)
+def _paused_anywhere() -> Refusal | None:
+    """A is paused between any two of its steps; its lock ends, B sells if it can; A goes on."""
+    open_sale(10)
+    with at_statement(0, kill) as sent:
+        buy("A")
+    places = ["acquired", *["paused"] * len(sent), "at_commit"]
+    return next(filter(None, (_late(number, place) for number, place in enumerate(places))), None)
 
 
-def _between_read_and_write() -> Refusal | None:
-    """A has read and is paused; the lock ends, B sells if it can; A goes on."""
-    sale = open_sale(10)
+def _late(number: int, place: str) -> Refusal | None:
+    """A is paused at this place, which for `paused` is before its n-th statement."""
+    sale, sent = open_sale(10), list[str]()
+
+    def late() -> str:
+        gate_the_commit()
+        with at_statement(number, partial(point, "paused")) as statements:
+            try:
+                return outcome_of(partial(buy, "A"))
+            finally:
+                sent.extend(statements)
+
     with Interleaving() as run:
-        a = run.enter("A", partial(outcome_of, partial(buy, "A"))).runs_to("after_read")
+        a = run.enter("A", late)
+        if not _comes_to(a, place):
+            return None  # this purchase sent fewer statements than the one before
         _loses_its_lock()
         b = run.enter("B", partial(outcome_of, partial(buy, "B")))
-        _as_far_as_it_comes(b)
-        a.finishes()
+        overtaken = _goes_on(b) and b.result == "sold"
+        try:
+            said = a.finishes()
+        except (BrokenFile, DatabaseError) as error:
+            said = str(error).splitlines()[0]
         b.finishes()
+    story = _story(run.log)
     if sale_report(sale).lost_updates:
-        return Refusal("checks-then-writes", {}, tuple(run.log))
-    return None
+        compares = any("fence" in text.partition(" WHERE ")[2] for text in sent)
+        late_write = overtaken or not compares
+        return Refusal("checks-then-writes" if late_write else "fence-at-write", {}, story)
+    if overtaken and said == "sold":
+        return _sold_late(sale, sent[: number - 1] if number else None, story)
+    return Refusal("not-lost", {"said": said}, story) if said not in (*LATE, "sold") else None
+
+
+def _sold_late(sale: int, sent: Sequence[str] | None, story: Sequence[str]) -> Refusal:
+    """Why A sold after B: by what it had asked the database before it was paused."""
+    if sent is None:
+        fence = PurchaseHistory.objects.get(sale_id=sale, purchaser="A").fence
+        granted = fence in [lease.fence for lease in kit.leases]
+        code = "fence-not-compared" if granted else "clock-as-fence"
+        return Refusal(code if fence is not None else "trusts-the-lock", {"fence": fence}, story)
+    asked = any("fence" in statement for statement in sent)
+    return Refusal("compared-in-python" if asked else "checks-then-writes", {}, story)
 
 
 def _both_have_read() -> Refusal | None:
@@ -72,12 +118,11 @@ def _both_have_read() -> Refusal | None:
         a = run.enter("A", partial(outcome_of, partial(buy, "A"))).runs_to("after_read")
         _loses_its_lock()
         b = run.enter("B", partial(outcome_of, partial(buy, "B")))
-        while b.place != "after_read" and b.starts().stops_within(GRACE) and b.place is not None:
-            pass
+        _goes_on(b, to="after_read")
         a.finishes()
         b.finishes()
     if sale_report(sale).lost_updates:
-        return Refusal("fence-at-write", {}, tuple(run.log))
+        return Refusal("fence-at-write", {}, _story(run.log))
     return None
 
 
@@ -87,6 +132,31 @@ def _loses_its_lock() -> None:
     kit.leases[-1].mark_lost(LossReason.EXPIRED)
 
 
-def _as_far_as_it_comes(actor: Actor) -> None:
-    while actor.starts().stops_within(GRACE) and actor.place is not None:
+def _comes_to(actor: Actor, place: str) -> bool:
+    """Let it go on up to a place; False if it ends before."""
+    while actor.starts().stops_within(TIMEOUT) and actor.place not in (place, None):
         pass
+    return actor.place == place
+
+
+def _goes_on(actor: Actor, to: str = "") -> bool:
+    """Let it go on to its end, or to a place. False: it waits for somebody in the database."""
+    alive()
+    while True:
+        actor.starts()
+        while not actor.stops_within(GLANCE):
+            with connection.cursor() as cursor:
+                cursor.execute(BLOCKED)
+                if cursor.fetchone()[0]:
+                    return False
+        if actor.place in (to, None):
+            return True
+
+
+def _story(log: Sequence[str]) -> tuple[str, ...]:
+    """Who came to what, in the words of the lessons."""
+    told = []
+    for entry in log:
+        buyer, _, place = entry.partition(" ")
+        told.append(f"{buyer} {SAID.get(place, place)}")
+    return (", ".join(told),)

@@ -1,24 +1,21 @@
-"""Lesson 11: the database alone."""
+"""Lessons 11 and 12: the database alone; and what any purchase must do, in a moment."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import ModuleType
 
 from django.db import IntegrityError, OperationalError
 
-from shop.demo.schedules import Run, Scheduler
 from shop.ops.redis import locks_client
-from shop.sale.points import installed
 from workshop.checks.purchases import (
-    MINE,
-    books,
-    buy,
+    alone,
+    broken,
+    every_run,
     install,
-    killed_between_writes,
-    open_sale,
-    outcome_of,
+    killed,
+    second_of_one,
     statements,
+    told,
 )
 from workshop.refusal import Refusal
 
@@ -26,48 +23,35 @@ from workshop.refusal import Refusal
 def refusal(module: ModuleType) -> Refusal | None:
     """What is wrong with how the database is asked; None if nothing is."""
     install(module)
-    return _alone() or _killed() or _schedules()
+    return _without_a_lock() or killed() or _schedules() or second_of_one()
 
 
-def _alone() -> Refusal | None:
-    sale = open_sale(1)
+def any_purchase(module: ModuleType) -> Refusal | None:
+    """What is wrong with a purchase whose buyers come one after the other; None if nothing is."""
+    install(module)
+    return alone() or killed() or second_of_one()
+
+
+def _without_a_lock() -> Refusal | None:
+    """The first buyer gets the unit, and Redis holds nothing meanwhile."""
     locked: list[int] = []
-
-    def look(name: str, facts: Mapping[str, object]) -> None:
-        if name == "after_read":
-            locked.append(int(locks_client().dbsize()))
-
-    with installed(look):
-        outcome = outcome_of(lambda: buy("A"))
-    if books(sale) != (1, 0):
-        return Refusal("never-sells", {"outcome": outcome})
-    return Refusal("uses-a-lock", {"keys": locked[0]}) if any(locked) else None
-
-
-def _killed() -> Refusal | None:
-    sale = open_sale(1)
-    killed_between_writes("A")
-    orders, left = books(sale)
-    if (orders, left) == (0, 1):
-        return None
-    return Refusal("not-in-a-transaction", {"orders": orders, "left": left})
+    found = alone(lambda: locked.append(int(locks_client().dbsize())))
+    return found or (Refusal("uses-a-lock", {"keys": locked[0]}) if any(locked) else None)
 
 
 def _schedules() -> Refusal | None:
-    """Every interleaving of two buyers, for one unit and for two."""
-    open_sale(1)
-    runs: list[Run] = []
+    """No sequence of two buyers' moves sells a unit twice, or gives up or breaks off."""
     with statements() as sent:
         try:
-            with Scheduler(MINE) as scheduler:
-                for units in (1, 2):
-                    for run in scheduler.every_run(units):
-                        runs.append(run)
-                        if run.violates:
-                            return Refusal(_how(sent), {"schedule": run.schedule}, (str(run),))
-                        if run.report.undersold:
-                            return Refusal("gave-up", {"schedule": run.schedule}, (str(run),))
-                        sent.clear()
+            for run in every_run():
+                facts, story = {"schedule": run.schedule}, (told(run),)
+                if run.violates:
+                    return Refusal(_how(sent), facts, story)
+                if broken:
+                    return Refusal("sold-out-not-said", {"said": broken[0]}, story)
+                if run.report.undersold:
+                    return Refusal("gave-up", facts, story)
+                sent.clear()
         except AssertionError as error:
             cause = error.__cause__
             if isinstance(cause, IntegrityError):

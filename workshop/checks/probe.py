@@ -15,10 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from workshop.checks.step import alive
+from workshop.checks.watch import alive
 from workshop.refusal import Refusal, Undecided
 
-#: Seconds that the locks of a probe live, and how long nobody may be kept out after a death.
+#: Seconds that a lock lives where nothing shall end by itself; where it shall; and how long nobody
+#: may be kept out after a death.
+LONG = 60.0
 TTL = 0.3
 RECOVERED_WITHIN = 3 * TTL
 #: How often something that must be quicker than the ttl is tried on a busy machine.
@@ -43,7 +45,7 @@ class Probe:
 
     def lock(self, name: str, *, ttl: float = TTL) -> Any:
         """A new lock object under this name, as a purchase makes one."""
-        from workshop.commands import Commands
+        from workshop.checks.commands import Commands
 
         return self.kind(Commands(self.plain, name), f"probe-{name}", ttl=ttl)
 

@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from django.db import connection
+from django.db import DatabaseError, DataError, ProgrammingError, connection
 from django.db.backends.signals import connection_created
 
-from shop.demo.mine import strategy_of
+from shop.demo.mine import BrokenFile, strategy_of
+from shop.demo.schedules import Run, Scheduler
 from shop.errors import ShopError
 from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale import stock
 from shop.sale.checkout import check_out
+from shop.sale.points import installed
 from shop.sale.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
-from workshop.checks.step import alive
+from workshop.checks.watch import alive
+from workshop.refusal import Refusal
 
 MINE = "mine"
+#: What the purchases of the present sale broke off with.
+broken: list[str] = []
+#: Places of a schedule, in the words of the lessons.
+SAID = {
+    "after_read": "reads",
+    "at_commit": "writes",
+    "unlocked_before_commit": "gives its lock back",
+}
 PRODUCT = "apple"
+#: Another product, of which nobody buys, and its stock.
+OTHER, MANY = "pear", 5
 
 
 class Killed(BaseException):
@@ -31,14 +46,23 @@ class Killed(BaseException):
 
 
 def install(module: ModuleType) -> None:
-    """Make this file the strategy `mine`."""
-    path = Path(str(module.__file__))
-    STRATEGIES[MINE] = strategy_of(MINE, path)
+    """Make this file the strategy `mine`; `broken` notes what its purchases broke off with."""
+    strategy = strategy_of(MINE, Path(str(module.__file__)))
+
+    def noting(attempt: Attempt) -> Receipt:
+        try:
+            return strategy.buy(attempt)
+        except BrokenFile as error:
+            broken.append(str(error))
+            raise
+
+    STRATEGIES[MINE] = replace(strategy, buy=noting)
 
 
 def open_sale(units: int) -> int:
     """A new sale, and no lock of an older one; its number."""
     alive()
+    broken.clear()
     locks_client().flushdb()
     Product.objects.filter(name=PRODUCT).update(fence=0)  # a wrong try may have left a high one
     return stock.restock(product=PRODUCT, amount=units).pk
@@ -50,45 +74,105 @@ def buy(buyer: str, *, key: str | None = None) -> Receipt:
 
 
 def outcome_of(call: Callable[[], Any]) -> str:
-    """`sold`, or the outcome of the refusal."""
+    """`sold`, or the outcome of the refusal. Raises what is a mistake in the participant's file."""
     try:
         call()
+    except BrokenFile:
+        raise
     except ShopError as error:
+        if isinstance(error.__cause__, (ProgrammingError, DataError)):
+            raise  # the shop names it unavailable; it is what the file has sent
         return error.outcome
     return "sold"
+
+
+@contextmanager
+def at_statement(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
+    """`happens` before the n-th statement that this thread sends inside the block; 0: never. Gives
+    the statements, that one included."""
+    sent: list[str] = []
+
+    def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        sent.append(" ".join(sql.split()))
+        if len(sent) == number:
+            happens()
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(before):
+        yield sent
+
+
+def kill() -> None:
+    """End a purchase as if its process were gone."""
+    raise Killed
+
+
+def alone(look: Callable[[], None] = lambda: None) -> Refusal | None:
+    """One buyer, one unit, nobody else: the buyer gets it, and of no other product. `look` is
+    called once the stock was read."""
+    stock.restock(product=OTHER, amount=MANY)
+    sale = open_sale(1)
+    with installed(lambda name, facts: look() if name == "after_read" else None):
+        outcome = outcome_of(lambda: buy("A"))
+    if books(sale) != (1, 0):
+        return Refusal("never-sells", {"outcome": outcome})
+    left = Product.objects.get(name=OTHER).amount
+    return None if left == MANY else Refusal("other-products", {"left": left, "stock": MANY})
+
+
+def killed() -> Refusal | None:
+    """Killed before any of its statements, a purchase leaves nothing behind: no order, and no unit
+    that is gone."""
+    for number in count(2):
+        sale = open_sale(1)
+        with suppress(Killed), at_statement(number, kill) as sent:
+            buy("A")
+        connection.close()  # as when the process is gone: the database rolls back
+        if len(sent) < number:  # it went on to its end
+            return None
+        orders, left = books(sale)
+        if (orders, left) != (0, 1):
+            return Refusal("no-transaction", {"orders": orders, "left": left})
+    return None
+
+
+def second_of_one() -> Refusal | None:
+    """One unit, two buyers one after the other: the second one is told that it is sold out."""
+    open_sale(1)
+    outcome_of(lambda: buy("A"))
+    try:
+        said = outcome_of(lambda: buy("B"))
+    except (BrokenFile, DatabaseError) as error:
+        said = str(error).splitlines()[0]
+    return None if said == "sold_out" else Refusal("sold-out-not-said", {"said": said})
+
+
+def every_run() -> Iterator[Run]:
+    """Every schedule of two buyers, for one unit and for two."""
+    open_sale(1)  # and with it no lock of the purchase before
+    with Scheduler(MINE) as scheduler:
+        for units in (1, 2):
+            for run in scheduler.every_run(units):
+                alive()
+                yield run
+
+
+def told(run: Run) -> str:
+    """A run of a schedule in the words of the lessons: A reads, B reads, A writes, A commits."""
+    words = []
+    for number, entry in enumerate(run.log):
+        buyer, _, place = entry.partition(" ")
+        if place == "end":
+            place = "commits" if f"{buyer} at_commit" in run.log[:number] else "buys nothing"
+        words.append(f"{buyer} {SAID.get(place, place)}")
+    sold = f"{run.report.orders} of {run.report.initial_stock} sold, {run.report.stock_left} left"
+    return f"{run.schedule}: {', '.join(words)}; {sold}"
 
 
 def books(sale: int) -> tuple[int, int]:
     """Orders of this sale, and stock left."""
     orders = PurchaseHistory.objects.filter(sale_id=sale).count()
     return orders, Product.objects.get(name=PRODUCT).amount
-
-
-def killed_between_writes(buyer: str) -> list[str]:
-    """A purchase that is killed before its second write. The statements that it had sent."""
-    sent: list[str] = []
-
-    def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-        if is_write(sql):
-            if sent:
-                raise Killed
-            sent.append(sql)
-        return execute(sql, *rest)
-
-    try:
-        with connection.execute_wrapper(before):
-            buy(buyer)
-    except Killed:
-        pass
-    finally:
-        connection.close()  # as when the process is gone: the database rolls back
-    return sent
-
-
-def is_write(sql: str) -> bool:
-    """Whether the statement changes stock or orders: claims of a fence alone do not count."""
-    text = " ".join(sql.split()).upper().replace('"', "")
-    return text.startswith("INSERT") or (text.startswith("UPDATE") and "AMOUNT" in text)
 
 
 @contextmanager

@@ -6,11 +6,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from workshop.checks.probe import Probe, at_command, hook, probed
+from workshop.checks.probe import LONG, Probe, at_command, hook, probed
 from workshop.refusal import Refusal
-
-#: Seconds; nothing ends by itself here.
-LONG = 60.0
 
 
 def refusal(module: ModuleType) -> Refusal | None:
@@ -31,7 +28,10 @@ def _own(probe: Probe) -> Refusal | None:
     probe.says(f"A has the lock and gives it back: unlock() says {said}")
     if probe.plain.exists(lock.key):
         probe.says("its key is still there")
-        return probe.refuse("never-released" if said else "bytes-and-str")
+        if said:
+            return probe.refuse("never-released")
+        by_script = any(text.startswith("EVAL") for text in lock.client.texts)
+        return probe.refuse("script-arguments" if by_script else "bytes-and-str")
     return None if said else probe.refuse("denies")
 
 

@@ -3,58 +3,93 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from numbers import Real
 from types import ModuleType
 
 import redis
 
-from workshop.checks.probe import Probe, probed
+from workshop.checks.probe import LONG, Probe, at_command, hook, probed
 from workshop.refusal import Refusal, Undecided
 
+#: Milliseconds that a lock still has where nothing shall end by itself, and of a whole ttl.
+BEFORE, WHOLE = 15_000, round(LONG * 1000)
+#: Milliseconds by which a machine may be late.
+SLOW = 5_000
 #: Seconds. Long enough for a busy laptop: a third of it is the slack of a right answer.
 TTL = 1.2
-TTL_MS = round(TTL * 1000)
 #: Part of the ttl by which a renewal may be late before nothing can be said.
 LATE = 0.2
+#: Renewals in one ttl above which Redis does little else.
+MOST = 100
 
 
 def refusal(module: ModuleType) -> Refusal | None:
     """What is wrong with the renewal; None if nothing is."""
-    return probed(
-        module,
-        lambda probe: probe.quickly(TTL / 4, lambda: _of_others(probe)) or _while_it_works(probe),
-    )
+    return probed(module, lambda probe: _alone(probe) or _in_between(probe) or _at_work(probe))
 
 
-def _of_others(probe: Probe) -> Refusal | None:
-    """A renewal that comes when the lock is somebody else's, or nobody's."""
-    lock = probe.lock(probe.name(), ttl=TTL)
-    probe.plain.set(lock.key, "b", px=TTL_MS // 4)
+def _alone(probe: Probe) -> Refusal | None:
+    """A renewal that comes when the lock is somebody else's, nobody's, or its own."""
+    lock = probe.lock(probe.name(), ttl=LONG)
+    probe.plain.set(lock.key, "b", px=BEFORE)
     said = bool(lock.renew("a"))
     left = int(probe.plain.pttl(lock.key))
-    probe.says(f"B has the lock for {TTL_MS // 4} ms; A renews: renew() says {said}, PTTL {left}")
-    if left > TTL_MS // 4:
+    probe.says(f"B has the lock for {BEFORE} ms; A renews: renew() says {said}, PTTL {left}")
+    if not _as_it_was(probe, lock.key):
         return probe.refuse("renews-anybody", left=left)
     probe.plain.delete(lock.key)
     said = bool(lock.renew("a")) or said
     probe.says(f"nobody has it; A renews: renew() says {said}")
     if probe.plain.exists(lock.key):
         return probe.refuse("resurrects")
-    probe.plain.set(lock.key, "a", px=TTL_MS // 4)
+    probe.plain.set(lock.key, "a", px=BEFORE)
     still = bool(lock.renew("a"))
     left = int(probe.plain.pttl(lock.key))
-    probe.says(f"A has it for {TTL_MS // 4} ms and renews: renew() says {still}, PTTL {left}")
-    if left <= TTL_MS // 4:
-        return probe.refuse("expires", left=left, ttl=TTL_MS)
-    if left > 3 * TTL_MS:
-        return probe.refuse("just-longer", left=left, ttl=TTL_MS)
+    probe.says(f"A has it for {BEFORE} ms and renews: renew() says {still}, PTTL {left}")
+    facts = {"before": BEFORE, "left": left, "ttl": WHOLE}
+    if left == -1 or left > WHOLE * 1.05:
+        return probe.refuse("just-longer", **facts)
+    if left <= BEFORE:
+        return probe.refuse("expires" if left > BEFORE - SLOW else "wrong-unit", **facts)
     if said or not still:
         return probe.refuse("says-the-wrong-thing")
     return None
 
 
-def _while_it_works(probe: Probe) -> Refusal | None:
+def _in_between(probe: Probe) -> Refusal | None:
+    """The lock changes hands after each command of a renewal but the last."""
+    lock = probe.lock(probe.name(), ttl=LONG)
+    probe.plain.set(lock.key, "a", px=BEFORE)
+    commands = probe.commands_of(partial(lock.renew, "a"))
+    for number in range(1, commands):
+        lock = probe.lock(probe.name(), ttl=LONG)
+        probe.plain.set(lock.key, "a", px=BEFORE)
+        probe.says("A has the lock")
+
+        def change(key: str = lock.key, number: int = number) -> None:
+            probe.plain.set(key, "b", px=BEFORE)
+            probe.says(f"A stops after command {number} of its renewal; its lock ends, B takes it")
+
+        with hook(at_command(number, change)):
+            lock.renew("a")
+        if not _as_it_was(probe, lock.key):
+            left = int(probe.plain.pttl(lock.key))
+            probe.says(f"A goes on, and so renews the lock of B: PTTL {left}")
+            return probe.refuse("not-atomic-renewal", command=number, left=left)
+    return None
+
+
+def _as_it_was(probe: Probe, key: str) -> bool:
+    """Whether B still has the lock, and for as long as it had it."""
+    return probe.plain.get(key) == b"b" and BEFORE - SLOW < int(probe.plain.pttl(key)) <= BEFORE
+
+
+def _at_work(probe: Probe) -> Refusal | None:
     """The first renewal is lost on its way; the next one must come before the end of the lock."""
     lock = probe.lock(probe.name(), ttl=TTL)
+    if not isinstance(lock.PERIOD, Real):
+        return probe.refuse("raises", error=f"PERIOD is {lock.PERIOD!r}, and no number")
     began = time.monotonic()
     came: list[float] = []
     renew = lock.renew
@@ -63,13 +98,15 @@ def _while_it_works(probe: Probe) -> Refusal | None:
         came.append(time.monotonic() - began)
         if len(came) == 1:
             raise redis.ConnectionError("this renewal is lost on its way")
-        return bool(renew(token))
+        return len(came) <= 2 * MOST and bool(renew(token))
 
     lock.renew = unreliable
     lease = lock.acquire(0)
     time.sleep(1.6 * TTL)
     kept = probe.plain.get(lock.key) is not None
     lease.release()
+    if len(came) > MOST:
+        return probe.refuse("spins", times=len(came), period=lock.PERIOD)
     times = ", ".join(f"{at:.2f}" for at in came) or "never"
     probe.says(
         f"A works for {1.6 * TTL:.1f} s, ttl {TTL:g} s; renewals at {times}, the first is lost"

@@ -1,7 +1,8 @@
 """Exercise 3. A lock that every process sees.
 
 threading.Lock is seen in one process. The shop has two nodes. Goal: try_lock() asks Redis, where
-one command decides who has the lock; unlock() gives it back.
+one command decides who has the lock; unlock() gives it back. self.client is the connection, a
+command its method: self.client.get(self.key). More: type help redis.
 """
 
 from __future__ import annotations

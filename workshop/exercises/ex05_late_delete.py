@@ -2,6 +2,7 @@
 
 A is late: its lock has ended and B holds it now. A's DEL frees B's lock, and C comes in beside B.
 Goal: unlock() frees the lock only if it is still ours, with nothing in between.
+What a script looks like: type help lua.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Exercise 7. Slower than its ttl.
 
-The lock ends while its holder works. A thread calls renew(token) every PERIOD ttl. Goal: the lock
-lives as long as its holder works, even if one renewal is lost; nobody else's lock is touched.
+The lock ends while its holder works. A thread calls renew(token) every PERIOD x ttl seconds (1/3:
+three times per ttl). Goal: the lock lives as long as its holder works, even if one renewal is lost;
+nobody else's lock is touched.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exercise 11. No lock at all.
 
 Goal: sell right with the database alone: no lock, no Redis. sell_one(attempt, read=..., write=...)
-takes functions like read_stock and write_stock; SoldOut is the refusal.
+takes functions like read_stock and write_stock; SoldOut is the refusal. More: help sell_one.
 """
 
 from __future__ import annotations

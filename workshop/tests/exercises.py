@@ -1,4 +1,4 @@
-"""Every exercise, solution, right and wrong variant against the real checks on real servers.
+"""Every exercise, solution, right and wrong body against the real checks on real servers.
 
 Not in `make test`: make test-workshop. A worker of xdist checks whole lessons, on its own servers.
 """
@@ -6,7 +6,6 @@ Not in `make test`: make test-workshop. A worker of xdist checks whole lessons, 
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,33 +13,23 @@ from pathlib import Path
 import pytest
 
 from workshop.bench import Bench
-from workshop.checker import Result, check
-from workshop.lessons import HERE, Lesson, lessons
-from workshop.shop_faults import ROW
-from workshop.tests.test_lessons import lesson_shipped_code, wrong
+from workshop.checker import check
+from workshop.checks.answers import BELIEFS
+from workshop.checks.faults import ROW
+from workshop.lessons import MARKED, Lesson, lessons
+from workshop.refusal import Result
+from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG, Body
 
-RIGHT = [
-    (lesson, path)
-    for lesson in lessons().values()
-    for path in (
-        lesson.solution,
-        *sorted((HERE / "right" / lesson.shipped.stem).glob("*.py")),
+#: Every exercise as it is shipped, with the code that it is refused with.
+SHIPPED = [
+    Body(
+        lesson,
+        "shipped",
+        next(iter(lesson.refusals)),
+        MARKED.findall(lesson.shipped.read_text(encoding="utf-8"))[0][1],
     )
-]
-WRONG = [
-    (lesson, path, code)
     for lesson in lessons().values()
-    for path, code in ({lesson.shipped: lesson_shipped_code(lesson)} | wrong(lesson)).items()
 ]
-
-
-def group(lesson: Lesson) -> pytest.MarkDecorator:
-    """For xdist: groups that take about as long, each with servers of its own. The whole row of
-    faults is one, for it takes a minute for each solution."""
-    name = "row" if "boss" in lesson.checks else str(lesson.number % 3)
-    return pytest.mark.xdist_group(f"exercises-{name}")
-
-
 #: Files that are wrong in a way that any exercise can be wrong.
 BROKEN = {
     "def buy(:\n": "broken",
@@ -48,6 +37,18 @@ BROKEN = {
     "buy = None\n": "not-guarded",
     "def buy(attempt): pass\n": "not-guarded",
 }
+
+
+def each(bodies: list[Body]) -> pytest.MarkDecorator:
+    """For xdist: groups that take about as long, each with servers of its own. The whole row of
+    faults is one, for it takes a minute for each solution."""
+
+    def group(lesson: Lesson) -> pytest.MarkDecorator:
+        name = "row" if "boss" in lesson.checks else str(lesson.number % 3)
+        return pytest.mark.xdist_group(f"exercises-{name}")
+
+    cases = [pytest.param(body, marks=group(body.lesson), id=str(body)) for body in bodies]
+    return pytest.mark.parametrize("body", cases)
 
 
 @pytest.fixture(scope="module")
@@ -62,77 +63,64 @@ def bench() -> Iterator[Bench]:
     os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
-def result_of(lesson: Lesson, path: Path, bench: Bench) -> Result:
-    """What a check says of this file; what is undecided is tried once more."""
-    for _ in range(2):
-        shutil.copyfile(path, bench.file)
-        result = check(lesson, bench.file, bench)
-        if not result.undecided:
-            break
-        bench.renew_if_hung()
-        print(f"UNDECIDED {path.parent.name}/{path.name}: {result.undecided}")  # pytest -rP counts
-    return result
+def result_of(lesson: Lesson, text: str, bench: Bench) -> Result:
+    """What a check says of this file."""
+    bench.file.write_text(text, encoding="utf-8")
+    return check(lesson, bench.file, bench)
 
 
-@pytest.mark.parametrize(
-    ("lesson", "path"),
-    [pytest.param(*each, marks=group(each[0])) for each in RIGHT],
-    ids=[f"{path.parent.name}/{path.stem}" for _, path in RIGHT],
-)
-def test_what_is_right_passes_however_it_is_written(
-    lesson: Lesson, path: Path, bench: Bench
-) -> None:
-    result = result_of(lesson, path, bench)
+@each([*SOLUTIONS, *RIGHT])
+def test_what_is_right_passes_however_it_is_written(body: Body, bench: Bench) -> None:
+    result = result_of(body.lesson, body.file, bench)
     assert (result.undecided, result.refusal) == ("", None)
-    if path == lesson.solution and "boss" in lesson.checks:  # no column may drop out unnoticed
+    if body in SOLUTIONS and "boss" in body.lesson.checks:  # no column may drop out unnoticed
         assert [cell["fault"] for cell in result.cells] == list(ROW)
 
 
-@pytest.mark.parametrize(
-    ("lesson", "path", "code"),
-    [pytest.param(*each, marks=group(each[0])) for each in WRONG],
-    ids=[f"{path.parent.name}/{path.stem}" for _, path, _ in WRONG],
-)
-def test_what_is_wrong_is_refused_with_its_own_code(
-    lesson: Lesson, path: Path, code: str, bench: Bench
-) -> None:
-    result = result_of(lesson, path, bench)
+@each([*SHIPPED, *WRONG])
+def test_what_is_wrong_is_refused_with_its_own_code(body: Body, bench: Bench) -> None:
+    result = result_of(body.lesson, body.file, bench)
     assert result.refusal is not None, result.undecided
-    assert result.refusal.code == code
-    lesson.words(code)["headline"].format_map(dict(result.refusal.facts))  # each place has a fact
+    assert result.refusal.code == body.code
+    words = body.lesson.words(body.code)
+    words["headline"].format_map(dict(result.refusal.facts))  # each place has a fact
+
+
+@pytest.mark.parametrize("cell", BELIEFS, ids="-".join)
+def test_a_wrong_cell_of_lesson_10_names_what_one_believes_who_fills_it_in(
+    cell: tuple[str, str], bench: Bench
+) -> None:
+    lesson = lessons()[10]
+    wrong = f"{lesson.solved()}\nANSWERS[{cell}] = 'deadlock'\n"
+    refusal = result_of(lesson, wrong, bench).refusal
+    assert refusal is not None
+    assert refusal.code == BELIEFS[cell]
 
 
 @pytest.mark.parametrize("text", BROKEN)
 def test_a_file_that_is_broken_is_refused_with_its_line_and_the_next_check_works(
-    text: str, bench: Bench, tmp_path: Path
+    text: str, bench: Bench
 ) -> None:
     lesson = lessons()[5]
-    broken = tmp_path / "broken.py"
-    broken.write_text(text)
-    refusal = result_of(lesson, broken, bench).refusal
+    refusal = result_of(lesson, text, bench).refusal
     assert refusal is not None
     assert refusal.code == BROKEN[text]
-    assert result_of(lesson, lesson.solution, bench).exit_code == 0
+    assert result_of(lesson, lesson.solved(), bench).exit_code == 0
 
 
-def test_an_endless_loop_is_given_up_and_the_next_check_works(bench: Bench, tmp_path: Path) -> None:
+def test_an_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None:
     lesson = lessons()[5]
-    loop = tmp_path / "loop.py"
-    text = lesson.shipped.read_text(encoding="utf-8")
-    loop.write_text(text.replace("return bool(self.client.delete(self.key))", "while True: pass"))
-    refusal = result_of(lesson, loop, bench).refusal
+    loop = lesson.shipped.read_text().replace("return bool(self.client.del", "while True: bool(")
+    refusal = result_of(lesson, loop.replace("bool(ete(self.key))", "pass"), bench).refusal
     assert refusal is not None
-    assert (refusal.code, "line" in refusal.facts["where"]) == ("endless", True)
-    assert result_of(lesson, lesson.solution, bench).exit_code == 0
+    assert (refusal.code, "while True" in refusal.facts["where"]) == ("endless", True)
+    assert result_of(lesson, lesson.solved(), bench).exit_code == 0
 
 
-def test_what_the_code_prints_is_shown_and_disturbs_nothing(bench: Bench, tmp_path: Path) -> None:
+def test_what_the_code_prints_is_shown_and_disturbs_nothing(bench: Bench) -> None:
     lesson = lessons()[5]
-    talkative = tmp_path / "talkative.py"
-    text = lesson.solution.read_text(encoding="utf-8")
-    talkative.write_text(
-        text.replace("        script =", "        print('here')\n        script =")
-    )
+    text = lesson.solved()
+    talkative = text.replace("        script =", "        print('here', end='')\n        script =")
     result = result_of(lesson, talkative, bench)
     assert (result.exit_code, "here" in result.printed) == (0, True)
 

@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from workshop import render
-from workshop.lessons import COMMON, HERE, Lesson, lessons
+from workshop.checks.answers import BELIEFS
+from workshop.lessons import Lesson, common, lessons
+from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG
 
 SECTIONS = ["Question", "Run", "Observe", "Explain", "Exercise", "What if"]
-#: Codes that any exercise can have; theirs are the files in wrong/any.
 EACH = pytest.mark.parametrize("lesson", lessons().values(), ids=lambda lesson: lesson.slug)
-
-
-def wrong(lesson: Lesson) -> dict[Path, str]:
-    """The named wrong solutions, each with the code that it is refused with."""
-    return {
-        path: code_of(path) for path in sorted((HERE / "wrong" / lesson.shipped.stem).glob("*.py"))
-    }
-
-
-def code_of(path: Path) -> str:
-    first = path.read_text(encoding="utf-8").splitlines()[0]
-    found = re.fullmatch(r"# REFUSED ([a-z-]+)", first)
-    assert found, f"{path}: its first line is not # REFUSED <code>"
-    return found[1]
 
 
 @EACH
@@ -51,23 +37,9 @@ def test_the_exercise_is_marked_short_and_unsolved(lesson: Lesson) -> None:
 
 
 @EACH
-def test_the_solution_differs_between_the_marks_alone(lesson: Lesson) -> None:
-    shipped, solution = (
-        re.split(r"(# TODO.*?\n|# END\n)", path.read_text(encoding="utf-8"))
-        for path in (lesson.shipped, lesson.solution)
-    )
-    assert len(shipped) == len(solution) == 5
-    assert shipped[2] != solution[2]
-    assert [shipped[n] for n in (0, 1, 3, 4)] == [solution[n] for n in (0, 1, 3, 4)]
-
-
-@EACH
 def test_three_right_solutions_look_different(lesson: Lesson) -> None:
-    right = [lesson.solution, *(HERE / "right" / lesson.shipped.stem).glob("*.py")]
-    texts = [path.read_text(encoding="utf-8") for path in right]
-    outside = {tuple(re.split(r"# TODO.*?\n|# END\n", text)[::2]) for text in texts}
-    assert len({ast.dump(ast.parse(text)) for text in texts}) >= 3
-    assert len(outside) == 1
+    right = [each for each in (*SOLUTIONS, *RIGHT) if each.lesson is lesson]
+    assert len({ast.dump(ast.parse(each.file)) for each in right}) >= 3
 
 
 @EACH
@@ -86,19 +58,15 @@ def test_the_text_before_a_prediction_gives_no_answer(lesson: Lesson) -> None:
 def test_every_refusal_has_a_wrong_solution_and_every_wrong_solution_a_refusal(
     lesson: Lesson,
 ) -> None:
-    codes = set(wrong(lesson).values()) | {lesson_shipped_code(lesson)}
-    assert set(lesson.refusals) <= codes, "a code without a file that is refused with it"
-    assert codes <= set(lesson.refusals) | set(COMMON), "a file whose code has no words"
-
-
-def lesson_shipped_code(lesson: Lesson) -> str:
-    """The code with which the exercise is refused as it is shipped: the first one listed."""
-    return next(iter(lesson.refusals))
+    codes = {each.code for each in WRONG if each.lesson is lesson} | {next(iter(lesson.refusals))}
+    codes |= set(BELIEFS.values()) & set(lesson.refusals)
+    assert set(lesson.refusals) <= codes, "a code without a body that is refused with it"
+    assert codes <= set(lesson.refusals) | set(common()), "a body whose code has no words"
 
 
 @EACH
 def test_words_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesson) -> None:
-    for words in (*lesson.refusals.values(), *COMMON.values()):
+    for words in (*lesson.refusals.values(), *common().values()):
         assert set(words) == {"headline", "why", "question"}
         assert words["question"].endswith(("?", "."))
         assert "solution" not in words["question"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workshop.saves import Saves
+from workshop.session import Saves
 
 
 def test_a_file_is_saved_when_two_looks_find_it_changed_and_the_same(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from locks import Lease, LockBackendError, LockLost, LockTimeout, Release
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.zookeeper import ZooKeeper
 from shop.sale import points
 from shop.strategies.zookeeper import ZookeeperLock, connect

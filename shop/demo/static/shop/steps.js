@@ -4,7 +4,7 @@ import { $, badge, element } from "../assets/dom.js";
 import { allow, allowed, ask, besideTheFields, left, say } from "./ask.js";
 
 const ORDER = ["checked", "paid", "written", "done"];
-const NEXT = { checked: "pay", paid: "decrement", written: "commit" };
+const NEXT = { checked: "pay", paid: "write", written: "commit" };
 // what a blocked buyer waits for -> its icon, and in words
 const WAITS = {
   lock: ["lock", " waits until the other gives the lock back."],
@@ -75,7 +75,7 @@ function showBuyer(column, buyer, steps) {
   column.dataset.status = status;
   button.disabled = !steps;
   allow(button, !beginning && !pressed.has(name) && (status === "ready" || status === "stopped"));
-  const next = status === "ready" ? "check" : NEXT[at] || "check";
+  const next = status === "ready" ? "read" : NEXT[at] || "read";
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${next}`;
   column.querySelector(".left").textContent = buyer ? left(buyer.left_s) : "";
   say(column.querySelector(".place"), JSON.stringify([steps && steps.round, buyer && [status, at, buyer.outcome, buyer.saw]]), ...place(buyer, steps));

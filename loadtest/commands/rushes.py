@@ -1,0 +1,137 @@
+"""The rushes of a command: their setting, the stack and the buyers, one rush and its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import ceil
+from typing import cast
+
+from loadtest.commands.judged import judged_with_history
+from loadtest.commands.output import Output
+from loadtest.expected import EXPECTED
+from loadtest.judge.run import Run
+from loadtest.rush.buyers import BUYERS, Buyers
+from loadtest.rush.cut_short import cut_short, reasons_of
+from loadtest.rush.files import TooFewFiles, allow
+from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack, StackError
+
+#: Without a lock, with A1's, with the one to copy.
+CONTRAST = ("none", "token", "redis")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds; `mine` is a file
+    of one's own that serve adds as the strategy `mine`; `server`
+    as in Stack; `locust_workers` are the processes that the buyers are in."""
+
+    locks: Sequence[str] = CONTRAST
+    buyers: int = 200
+    stock: int = 100
+    hold_ms: int = 0
+    nodes: int = 2
+    workers: int = 2
+    product: str = "apple"
+    deadline: float = 60.0
+    verbose: bool = False
+    repeat: int = 1
+    mine: str = ""
+    server: str = SERVERS[0]
+    locust_workers: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Of each worker: enough for all buyers of its node, for accepts do not split evenly, and
+        some for the page and the reports."""
+        return ceil(self.buyers / self.nodes) + SPARE_THREADS
+
+
+def allow_files(setting: Setting) -> None:
+    """Let the processes that are started after this open as many files as a rush needs. Raises
+    StackError where this machine allows fewer."""
+    try:
+        allow(
+            ceil(setting.buyers / setting.locust_workers),
+            what=f"Locust with {setting.buyers} buyers in {setting.locust_workers} processes",
+            otherwise=f"take more with --locust-workers {2 * setting.locust_workers}",
+        )
+        allow(
+            setting.threads,
+            what=f"a node with {setting.threads} buyers",
+            otherwise="take more nodes with --nodes",
+        )
+    except TooFewFiles as error:
+        raise StackError(str(error)) from error
+
+
+def stack_for(setting: Setting, output: Output, *, extras: bool, record: bool = False) -> Stack:
+    """The stack for a setting, not yet started; `extras` and `record` as in Stack."""
+    return Stack(
+        nodes=setting.nodes,
+        workers=setting.workers,
+        threads=setting.threads,
+        log=output.folder.log,
+        progress=output.progress,
+        extras=extras,
+        record=record,
+        server=setting.server,
+    )
+
+
+@contextmanager
+def stack_and_buyers(
+    setting: Setting, output: Output, *, extras: bool, record: bool = False
+) -> Iterator[tuple[Stack, Buyers]]:
+    """The stack for a setting, and a Locust that starts beside it. Raises StackError when a part
+    does not start."""
+    allow_files(setting)
+    with ExitStack() as everything:
+        buyers = Buyers(output.folder.log, workers=setting.locust_workers)
+        everything.enter_context(buyers)
+        stack = stack_for(setting, output, extras=extras, record=record)
+        everything.enter_context(stack)
+        everything.push(buyers)  # stopped first: then no connection keeps a node
+        yield stack, buyers
+
+
+def rush(
+    stack: Stack, buyers: Buyers, setting: Setting, lock: str, fault: str = "rush", report: str = ""
+) -> Run:
+    """One rush under one lock, compared with the verdict expected of it. Raises StackError.
+
+    If the nodes record, the judge decides from their records instead of Locust's.
+
+    report  where Locust's own report goes, without the ending of its name
+    """
+    stack.settle_for(lock)
+    before = stack.keys_on_lock_servers() if stack.record else set()
+    run = buyers.rush(
+        [node.url for node in stack.nodes],
+        buyers=setting.buyers,
+        stock=setting.stock,
+        deadline=setting.deadline,
+        lock=lock,
+        hold_ms=setting.hold_ms,
+        product=setting.product,
+        restock_token=stack.token,
+        history=str(stack.records / BUYERS) if stack.record else "",
+        report=report,
+    )
+    if stack.record:
+        judgement = judged_with_history(
+            stack, run, buyers=setting.buyers, stock=setting.stock, lock=lock,
+            product=setting.product, keys_before=before,
+        )  # fmt: skip
+        run |= judgement.as_run()
+        if reasons := reasons_of(run):
+            cut_short(run, reasons)
+    expected = EXPECTED[lock][fault]
+    as_expected = run["verdict"] == expected
+    if not as_expected and expected == "oversold" and setting.buyers <= setting.stock:
+        run["why"] = (
+            f"{setting.buyers} buyers for {setting.stock} units are too few to oversell: "
+            "let more buyers come than there are units"
+        )
+    return cast(Run, {**run, "fault": fault, "expected": expected, "as_expected": as_expected})

@@ -1,0 +1,127 @@
+"""The buyers of a command: Locust in one child process, for all rushes of the command.
+
+Never imported here: `import locust` patches threading for the whole process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import IO, Any, Self
+
+from loadtest.stack.environment import inherited
+from loadtest.stack.node import StackError
+from servers.embedded import ROOT
+from servers.signals import uninterrupted
+
+#: The file of the buyers' events, beside those of the nodes.
+BUYERS = "buyers.jsonl"
+#: Seconds for Locust to end by itself: it keeps nothing that would be lost.
+STOP_TIMEOUT = 1.0
+
+
+class NotSold(StackError):
+    """The shop, or its target, was wrong; the message says all there is to know."""
+
+
+class Buyers:
+    """A Locust that waits for rushes to run. Use it as a context manager.
+
+    log      where Locust's own log goes
+    workers  processes that the buyers are in; with one, the child itself has them
+    """
+
+    def __init__(self, log: IO[bytes], *, workers: int = 1) -> None:
+        self.log = log
+        self.workers = workers
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of Locust; None while it does not run."""
+        return None if self._child is None else self._child.pid
+
+    def __enter__(self) -> Self:
+        """Start Locust, without waiting for it. In a session of its own: Ctrl-C in the terminal
+        does not reach it."""
+        with uninterrupted():
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "loadtest.child", str(self.workers)],
+                cwd=ROOT,
+                env={**inherited(), "PYTHONUTF8": "1"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.log,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End Locust, with its workers."""
+        with uninterrupted():
+            child, self._child = self._child, None
+            if child is None:
+                return
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # there is nothing in it to be lost
+            child.communicate()
+
+    def rush(
+        self,
+        hosts: Sequence[str],
+        *,
+        buyers: int,
+        stock: int,
+        deadline: float = 60.0,
+        heard: Callable[[dict[str, Any]], object] = lambda progress: None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Run one rush on the shop at these addresses. Returns the run as in `summary.json`. Raises
+        StackError where there is none.
+
+        heard    called some times a second with how far it is; what it returns says whether to stop
+        options  other options of the locustfile: lock, hold_ms, product, target, restock_token ...
+        """
+        first, *others = hosts
+        self._tell(
+            rush={
+                "target": "",
+                "history": "",
+                "result": "",
+                **options,
+                "host": first,
+                "nodes": ",".join(others),
+                "num_users": buyers,
+                "stock": stock,
+                "deadline": deadline,
+            }
+        )
+        while True:
+            told = self._hear()
+            if "run" in told:
+                break
+            if heard(told["progress"]):
+                self._tell(stop=True)
+        if "error" in told["run"]:
+            raise NotSold(told["run"]["error"])
+        return dict(told["run"])
+
+    def _tell(self, **line: Any) -> None:
+        assert self._child is not None
+        assert self._child.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: _hear() says so
+            self._child.stdin.write(json.dumps(line, default=str).encode() + b"\n")
+            self._child.stdin.flush()
+
+    def _hear(self) -> dict[str, Any]:
+        assert self._child is not None
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            raise StackError(f"Locust ended in a rush; see {self.log.name}")
+        return dict(json.loads(line))

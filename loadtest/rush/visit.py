@@ -1,0 +1,163 @@
+"""The steps of a buyer as a target's file has them, in place of the locustfile's own.
+
+Locust counts each request by what the target reads in its answer: sold out is no failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+from loadtest.judge.verdict import OUTCOMES
+from loadtest.target.answer import CORRECT, NONE, Answer
+from loadtest.target.errors import TargetError, call, excerpt, file_of, wrong
+from loadtest.target.hosts import name_of
+from loadtest.target.target import Buyer as Person
+from loadtest.target.target import Target
+
+
+class Visit:
+    """One buyer of another shop, at these addresses.
+
+    give_up  called where the target is wrong: the rush ends without a verdict
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        nodes: Iterable[str],
+        client: Any,
+        give_up: Callable[[TargetError], NoReturn],
+    ) -> None:
+        self.target = target
+        self.give_up = give_up
+        stay_at_home(client, {name_of(node) for node in nodes})
+        self.responses = keep_open(client)
+
+    def connect(self, me: Person) -> None:
+        """All that comes before the barrier: login, cart."""
+        try:
+            try:
+                call(self.target, self.target.prepare, me)
+            finally:
+                self._require_good()  # an answer that is an error says more than what follows
+        except TargetError as error:
+            self.give_up(error)
+
+    def buy(self, me: Person) -> Answer:
+        """Send the purchase once, and read its answer."""
+        try:
+            response = call(self.target, self.target.buy, me)
+            if not self.responses:
+                raise TargetError(
+                    f"{file_of(self.target)}: buy() sent nothing with buyer.client: send the "
+                    "purchase with it"
+                )
+            answer = read(self.target, response)
+        except TargetError as error:
+            self.give_up(error)
+        me.tries += 1
+        for one, _ in self.responses:
+            wrong = one is response and answer.outcome not in CORRECT
+            report(one, f"{one.status_code} {answer.outcome}" if wrong else "")
+        self.responses.clear()
+        return answer
+
+    def _require_good(self) -> None:
+        """Report what prepare() sent. Raises TargetError for the first answer that is an error,
+        unless it was sent with catch_response=True."""
+        sent = self.responses[:]
+        self.responses.clear()
+        for response, expects_errors in sent:
+            bad = not expects_errors and not 0 < response.status_code < 400
+            if not response._entered:
+                report(response, f"{response.status_code}" if bad else "")
+            if bad:
+                asked = f"{response.request_meta['request_type']} {response.request_meta['url']}"
+                said = excerpt(response) if response.status_code else response.error
+                raise TargetError(
+                    f"prepare(): {asked} was answered {said}. Repair that request, or send it with "
+                    "catch_response=True if it may fail"
+                )
+
+
+def stay_at_home(client: Any, hosts: set[str]) -> None:
+    """Let this client ask no machine but these, neither by a full address nor after a redirect."""
+    agent = client.client
+    send = agent._urlopen  # it is called for each request and for each redirect
+
+    def send_there(request: Any) -> Any:
+        host = str(request.url_split.host).strip("[]")
+        if host not in hosts:
+            raise TargetError(
+                f"a request or a redirect leads to {host}, and only {', '.join(sorted(hosts))} "
+                "may be asked: pass allow_redirects=False, or another --host"
+            )
+        return send(request)
+
+    agent._urlopen = send_there
+
+
+def keep_open(client: Any) -> list[Any]:
+    """From now on every response of the client is added to the list returned, with whether it was
+    asked for with catch_response, and Locust counts it when it is reported."""
+    responses: list[Any] = []
+    send: Callable[..., Any] = client.request
+
+    def request(*arguments: Any, **options: Any) -> Any:
+        expects_errors = bool(options.get("catch_response"))
+        options["catch_response"] = True
+        response = send(*arguments, **options)
+        responses.append((response, expects_errors))
+        return response
+
+    client.request = request
+    return responses
+
+
+def report(response: Any, failure: str = "") -> None:
+    """Report a response to Locust as a success, or as this failure."""
+    with response:
+        if failure:
+            response.failure(failure)
+        else:
+            response.success()
+
+
+def read(target: Target, response: Any) -> Answer:
+    """What a response to buy() means. Nothing is known where none came.
+
+    Raises TargetError when buy() returned no response, or when the target cannot read it; a 5xx
+    that it cannot read is an answer that leaves open what happened.
+    """
+    status = getattr(response, "status_code", None)
+    if not isinstance(status, int):
+        raise TargetError(
+            f"{file_of(target)}: buy() returned {response!r:.60}; return the response of the "
+            "request that buys, as buyer.client.post() returns it"
+        )
+    if status == 0:
+        return NONE
+    try:
+        answer = target.read(response)
+    except Exception as error:  # any: the code is not ours
+        if status >= 500:
+            return Answer("error", why=excerpt(response), open=True)
+        note = f"It was to read {excerpt(response)}. {_hint(response)}"
+        raise wrong(target, "read", error, note) from error
+    if not isinstance(answer, Answer) or answer.outcome not in OUTCOMES:
+        raise TargetError(
+            f"{file_of(target)}: read() returned {answer!r:.60} for {excerpt(response)}; return "
+            'sold(), sold_out(), again() or error("why")'
+        )
+    return answer
+
+
+def _hint(response: Any) -> str:
+    """What an answer in HTML often means."""
+    if "html" not in str((response.headers or {}).get("Content-Type", "")):
+        return ""
+    return (
+        "An HTML page is often a login or an error: does prepare() log in and send the CSRF "
+        "token? Where the shop answers with pages, read response.text or response.url. "
+    )

@@ -1,0 +1,39 @@
+"""The folder in which the page asks for rushes, without anybody who runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+class Rushes:
+    """What the page asked for, and what it is to be told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def wanted(self) -> dict[str, Any] | None:
+        path = self.folder / "wanted"
+        return dict(json.loads(path.read_text())) if path.exists() else None
+
+    @property
+    def is_to_stop(self) -> bool:
+        return (self.folder / "stop").exists()
+
+    def begin(self) -> None:
+        """A rush is on."""
+        self._write("wanted", {"lock": "none"})
+
+    def end(self) -> None:
+        (self.folder / "wanted").unlink()
+
+    def say(self, *, rush: object = None, last: object = None) -> None:
+        self._write("state", {"number": 1, "rush": rush, "last": last})
+
+    def ran(self, run: dict[str, Any]) -> None:
+        self._write("runs", {run["sale"]: run})
+
+    def _write(self, name: str, value: object) -> None:
+        (self.folder / name).write_text(json.dumps(value))

@@ -1,0 +1,210 @@
+"""Rushes of more and more buyers: what each takes in seconds, memory, threads and processors.
+
+Each is a sale of its own, against nodes of its own that have just started. growth.md is the table
+that `make readme` puts into docs/scale.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from loadtest.commands.output import Output, output
+from loadtest.commands.rushes import Setting, rush, stack_and_buyers
+from loadtest.commands.terminal import console as console_on_stdout
+from loadtest.expected import EXPECTED
+from loadtest.judge.run import Grown, Run, Summary
+from loadtest.report import tables as report
+from loadtest.rush.buyers import Buyers
+from loadtest.stack.stack import SERVERS, Stack, StackError
+from servers import embedded
+from servers.signals import end_on, end_on_hangup_and_sigterm
+from tools.usage import MACHINE, MB, Usage, look, parts
+
+#: Hand-over in Redis, and the database's own queue.
+LOCKS = ("redis", "row-lock")
+SIZES = (200, 1000, 2000, 5000)
+#: Buyers of the small rush after which the memory of nodes without buyers is measured: what is
+#: imported and opened by the first purchases is no buyer's.
+FEW = 20
+#: Buyers of a large rush give up after a second for each so many of them, so that the rush has a
+#: verdict on a slow machine too.
+A_SECOND_FOR = 20
+
+LEGEND = """
+KB/buyer: memory of all nodes from a few threads and no buyer to the peak of the rush, per buyer
+request p99: of each single request; buyer p99: until the buyer's last answer
+CPU ms/buyer: processor time of the nodes, PostgreSQL, Valkey, Locust, divided by the buyers
+busiest %, machine %: of one processor, the nodes' busiest process and all that ran there"""
+#: Of which CPU ms/buyer is shown, in this order.
+PARTS = ("nodes", "PostgreSQL", "Valkey", "Locust")
+#: The columns after lock and verdict.
+COLUMNS: Mapping[str, Callable[[Run], str]] = {
+    "buyers": lambda run: str(run["buyers"]),
+    "nodes": lambda run: str(run["grown"]["nodes"]),
+    "s": lambda run: f"{run['duration_s']:.2f}",
+    "ms/buyer": lambda run: f"{run['duration_s'] * 1000 / run['buyers']:.2f}",
+    "request p99 ms": lambda run: f"{run['requests']['p99']:.0f}",
+    "buyer p99 ms": lambda run: f"{run['buy_ms']['p99']:.0f}",
+    "spread ms": lambda run: f"{run['arrival_spread_ms']:.0f}",
+    "nodes MB": lambda run: f"{run['grown']['peak_mb']:.0f}",
+    "KB/buyer": lambda run: f"{run['grown']['kb_per_buyer']:.0f}",
+    "threads": lambda run: str(run["grown"]["threads"]),
+    "CPU ms/buyer": lambda run: ", ".join(_per_buyer(run, part) for part in PARTS),
+    "busiest %": lambda run: f"{run['grown']['cpu'].get('nodes (one)', 0):.0f}",
+    "machine %": lambda run: f"{run['grown']['cpu'][MACHINE]:.0f}",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run them all, print a table, write summary.json and growth.md.
+
+    Returns 0 if every verdict was the expected one, 1 if not, 2 when nothing started.
+    """
+    parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
+    parser.add_argument("--buyers", type=int, nargs="+", default=SIZES, metavar="N")
+    parser.add_argument("--nodes", type=int, nargs="+", default=(2,), metavar="N")
+    parser.add_argument("--lock", nargs="+", choices=list(EXPECTED), default=LOCKS, metavar="LOCK")
+    parser.add_argument("--server", choices=SERVERS, default=SERVERS[0])
+    parser.add_argument("--locust-workers", type=int, default=1, metavar="N")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N")
+    given = parser.parse_args(arguments)
+    end_on(signal.SIGINT)
+    end_on_hangup_and_sigterm()
+    console = console_on_stdout()
+    try:
+        return _run(given, console)
+    except (StackError, embedded.EmbeddedError) as error:
+        console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        embedded.detach()
+
+
+def _run(given: argparse.Namespace, console: Console) -> int:
+    usual = Setting(locks=given.lock, server=given.server, locust_workers=given.locust_workers)
+    runs: list[Run] = []
+    with output(console, verbose=False) as out:
+        for nodes in given.nodes:
+            base = _base(replace(usual, nodes=nodes), out)
+            for _, buyers, lock in product(range(given.repeat), given.buyers, given.lock):
+                deadline = max(usual.deadline, buyers / A_SECOND_FOR)
+                setting = replace(usual, buyers=buyers, nodes=nodes, deadline=deadline)
+                out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}")
+                with stack_and_buyers(setting, out, extras=False) as (stack, crowd):
+                    runs.append(_one(stack, crowd, setting, lock, base))
+                    summary = out.summary(stack, runs)
+                report.write_summary(out.folder.path, summary)  # a later rush may fail
+                (out.folder.path / "growth.md").write_text(markdown(summary))
+        out.finish()
+    console.print(_table(runs))
+    for line in repeated(runs):
+        console.print(line, highlight=False, soft_wrap=True)
+    report.print_reasons(console, report.reasons(runs))
+    console.print(LEGEND, style="dim", highlight=False)
+    out.print_files("summary.json", "growth.md")
+    return 0 if all(one["as_expected"] for one in runs) else 1
+
+
+def _base(setting: Setting, out: Output) -> float:
+    """MB of the nodes with one thread in each process, after a few purchases under each lock."""
+    few = replace(setting, buyers=1)
+    with stack_and_buyers(few, out, extras=False) as (stack, buyers):
+        for lock in setting.locks:
+            rush(stack, buyers, replace(setting, buyers=FEW), lock)
+        return look(parts(stack)).memory / MB
+
+
+def _one(stack: Stack, buyers: Buyers, setting: Setting, lock: str, base: float) -> Run:
+    """One rush, with what it took. Raises StackError."""
+    with Usage(parts(stack, buyers=buyers.pid)) as usage:
+        done = rush(stack, buyers, setting, lock)
+    grown: Grown = {
+        "server": setting.server,
+        "nodes": setting.nodes,
+        "workers": setting.workers,
+        "locust_workers": setting.locust_workers,
+        "base_mb": round(base, 1),
+        "idle_mb": round(usage.samples[0].memory / MB, 1),
+        "peak_mb": usage.peak_mb,
+        "kb_per_buyer": round((usage.peak_mb - base) * 1024 / setting.buyers, 1),
+        "threads": usage.threads,
+        "cpu": usage.cpu(done["began_s"], done["duration_s"]),
+    }
+    return {**done, "grown": grown}
+
+
+def _per_buyer(run: Run, part: str) -> str:
+    """Milliseconds of processor that a part took for a buyer. Other work on the machine makes a
+    rush longer, and this hardly."""
+    percent = run["grown"]["cpu"].get(part)
+    if percent is None:
+        return "-"
+    return f"{percent / 100 * run['duration_s'] * 1000 / run['buyers']:.1f}"
+
+
+def repeated(runs: Sequence[Run]) -> list[str]:
+    """Of rushes that were made more than once: verdicts and spread, a line for each kind."""
+    kinds: dict[tuple[str, int, int], list[Run]] = {}
+    for run in runs:
+        key = (report.named(run), run["buyers"], run["grown"]["nodes"])
+        kinds.setdefault(key, []).append(run)
+    lines = []
+    for (name, buyers, nodes), found in kinds.items():
+        if len(found) > 1:
+            spread = [run["arrival_spread_ms"] for run in found]
+            held = sum(run["as_expected"] for run in found)
+            lines.append(
+                f"{name}, {buyers} buyers, {nodes} nodes: {held} of {len(found)} as expected; "
+                f"spread {min(spread):.0f} to {max(spread):.0f} ms, median {median(spread):.0f}"
+            )
+    return lines
+
+
+def _cells(run: Run) -> list[str]:
+    return [figure(run) for figure in COLUMNS.values()]
+
+
+def _table(runs: Sequence[Run]) -> Table:
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    for name in ("lock", "verdict"):
+        shown.add_column(name, no_wrap=True)
+    for name in COLUMNS:
+        shown.add_column(name.replace(" ", "\n", 1), justify="right")
+    for one in runs:
+        shown.add_row(report.named(one), report.verdict_cell(one), *_cells(one))
+    return shown
+
+
+def markdown(summary: Summary) -> str:
+    """The table, and where and when it was measured."""
+    lines = [f"| lock | verdict | {' | '.join(COLUMNS)} |", f"|---|---|{'--:|' * len(COLUMNS)}"]
+    for run in summary["runs"]:
+        first = [report.named(run, code="`"), f"**{run['verdict'].upper()}**"]
+        lines.append(f"| {' | '.join([*first, *_cells(run)])} |")
+    machine = summary["machine"]
+    first_made = summary["runs"][0]
+    grown = first_made["grown"]
+    waits = "a thread for each buyer" if grown["server"] == SERVERS[0] else "no thread for a buyer"
+    where = (
+        f"{first_made['initial_stock']} units; {grown['server']}, {waits}, {grown['workers']} "
+        f"processes a node, {grown['locust_workers']} of Locust; {machine['cpus']} CPUs, Python "
+        f"{machine['python']}, PostgreSQL {machine['postgres']}, {machine['redis']}; "
+        f"{summary['started'][:10]}; `make growth`."
+    )
+    again = [part for line in repeated(summary["runs"]) for part in (f"- {line}", "")]
+    return "\n".join([*lines, "", *again, where]) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

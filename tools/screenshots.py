@@ -1,0 +1,116 @@
+"""The pictures of the README, from real runs in a real browser: make screenshots.
+
+The page after three rushes, two buyers stepped into RedisLock, and the report of a pause.
+Needs Debian's Chromium (apt-get install chromium) and tools/requirements/dev.txt.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from rich.console import Console
+
+from loadtest.commands import faults as command
+from loadtest.commands.rushes import Setting
+from loadtest.commands.serve import serving
+from loadtest.stack.results import RESULTS
+from loadtest.stack.stack import StackError
+from servers.embedded import EmbeddedError
+
+PICTURES = RESULTS.parent / "docs" / "pictures"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+#: No sandbox, which root cannot have; no requests of Chromium's own.
+ARGUMENTS = (
+    *("--no-sandbox", "--disable-gpu", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+SIZE = (1280, 800)
+#: Milliseconds for a rush of 200 to begin and end.
+RUSH_MS = 60_000
+
+
+def chromium() -> str | None:
+    """The path of Chromium, None if it is not installed."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def main() -> int:
+    console = Console()
+    path = chromium()
+    if path is None:
+        console.print("Chromium is not installed: apt-get install chromium")
+        return 2
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+            _page(browser, console)
+            _report(browser, console)
+            browser.close()
+    except (StackError, EmbeddedError) as error:
+        console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
+        return 2
+    return 0
+
+
+def _page(browser: Browser, console: Console) -> None:
+    """The shop's page: the contrast, and the two buyers."""
+    with tempfile.TemporaryFile() as log, serving(Setting(), log=log) as (stack, _):
+        page = _open(browser, f"{stack.nodes[0].url}/")
+        for lock in ("token", "redis", "none"):
+            _rush(page, lock)
+        _take(page, "page.png", console)
+        page.locator("#step-lock").select_option("redis")
+        page.get_by_role("button", name="New round").click()
+        page.get_by_role("button", name="A: check", exact=True).click()
+        expect(page.locator("[data-buyer=A] .passed")).to_be_visible()
+        page.get_by_role("button", name="B: check", exact=True).click()
+        expect(page.locator("[data-buyer=B]")).to_contain_text("BLOCKED")
+        _take(page, "steps.png", console, at="section:has(#step-lock)")
+        page.close()
+
+
+def _rush(page: Page, lock: str) -> None:
+    page.get_by_label("Lock").first.select_option(lock)
+    page.locator("#start").click()
+    expect(page.locator("#start")).to_have_text("A rush is running", timeout=RUSH_MS)
+    expect(page.locator("#start")).to_have_text("Start the rush", timeout=RUSH_MS)
+
+
+def _report(browser: Browser, console: Console) -> None:
+    """The report of a pause, opened at the cell of `token`."""
+    chosen = command.Chosen(faults=["pause"], locks=["token", "redis"])
+    if command.run(chosen, Console(quiet=True)):
+        raise StackError("a verdict of the pause was not the expected one: make faults says why")
+    report = (RESULTS / "latest" / "report.html").resolve()
+    page = _open(browser, report.as_uri())
+    page.get_by_role("button", name="token").first.click()
+    expect(page.get_by_text("two holders").first).to_be_visible()
+    _take(page, "report.png", console, at="#detail")
+    page.close()
+
+
+def _open(browser: Browser, url: str) -> Page:
+    width, height = SIZE
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.goto(url)
+    return page
+
+
+def _take(page: Page, name: str, console: Console, at: str = "") -> None:
+    if at:
+        page.locator(at).screenshot(path=PICTURES / name)
+    else:
+        page.screenshot(path=PICTURES / name)
+    console.print(Path("docs/pictures") / name, highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""What `growth` makes of its samples and its rushes, without a server."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tools import growth, readme
+from tools.usage import MACHINE, NODES, Sample, Usage, look
+
+
+def sample(t: float, **cpu: dict[int, float]) -> Sample:
+    return Sample(t, memory=0, threads=0, cpu=cpu)
+
+
+def test_a_share_is_of_the_time_around_the_rush_and_of_no_other() -> None:
+    usage = Usage({})
+    usage.samples = [
+        sample(0.0, nodes={1: 0.0}),
+        sample(1.0, nodes={1: 1.0}),
+        sample(2.0, nodes={1: 1.5, 2: 0.1}),
+        sample(9.0, nodes={1: 9.0, 2: 9.0}),
+    ]
+    assert usage.cpu(1.0, 1.0) == {"nodes": 60.0, "nodes (one)": 50.0}
+
+
+def test_a_look_at_this_process_finds_its_memory_its_threads_and_its_time() -> None:
+    found = look({NODES: [psutil.Process()], "Locust": []})
+    assert found.memory > 10 * 1024 * 1024
+    assert found.threads >= 1
+    assert found.cpu[NODES][os.getpid()] > 0
+    assert found.cpu["Locust"] == {}
+    assert found.cpu[MACHINE][0] > 0
+
+
+def test_usage_looks_at_the_beginning_and_at_the_end_of_a_short_block_too() -> None:
+    with Usage({NODES: [psutil.Process()]}) as usage:
+        pass
+    assert len(usage.samples) >= 2
+    assert usage.peak_mb > 10
+    assert usage.threads >= 1
+
+
+def grown(buyers: int, server: str = "gthread") -> dict[str, Any]:
+    cpu = {"nodes": 160.4, "nodes (one)": 88.0, "Valkey": 3.0, "Locust": 61.0, "machine": 199.0}
+    return {
+        "lock": "redis",
+        "fault": "rush",
+        "verdict": "exact",
+        "expected": "exact",
+        "as_expected": True,
+        "buyers": buyers,
+        "initial_stock": 100,
+        "duration_s": 2.0,
+        "arrival_spread_ms": 20.4,
+        "buy_ms": {"p50": 1.0, "p95": 2.0, "p99": 1990.0, "max": 2000.0},
+        "requests": {"asked": 300, "full": 40, "p50": 1.0, "p99": 900.0, "max": 950.0},
+        "grown": {
+            "server": server,
+            "nodes": 2,
+            "workers": 2,
+            "locust_workers": 1,
+            "base_mb": 200.0,
+            "idle_mb": 210.0,
+            "peak_mb": 240.0,
+            "kb_per_buyer": 40.96,
+            "threads": 440,
+            "cpu": cpu,
+        },
+    }
+
+
+def summary(*runs: dict[str, Any]) -> Any:
+    return {
+        "started": "2026-01-02T03:04:05",
+        "machine": {"cpus": 2, "python": "3.13.1", "postgres": "18.1", "redis": "Valkey 9"},
+        "nodes": 2,
+        "workers": 2,
+        "threads": 100,
+        "runs": list(runs),
+    }
+
+
+def test_a_line_has_every_figure() -> None:
+    lines = growth.markdown(summary(grown(1000))).splitlines()
+    assert lines[2] == (
+        "| `redis` | **EXACT** | 1000 | 2 | 2.00 | 2.00 | 900 | 1990 | 20 | 240 | 41 | 440 "
+        "| 3.2, -, 0.1, 1.2 | 88 | 199 |"
+    )
+    assert {line.count("|") for line in lines[:3]} == {len(growth.COLUMNS) + 3}
+    assert "2 CPUs, Python 3.13.1, PostgreSQL 18.1, Valkey 9; 2026-01-02" in lines[-1]
+
+
+def test_rushes_that_were_repeated_have_a_line_with_their_spread() -> None:
+    runs = [{**grown(2000), "arrival_spread_ms": spread} for spread in (60.0, 90.0, 140.0)]
+    runs[1] |= {"verdict": "unknown", "as_expected": False}
+    page = growth.markdown(summary(*runs, grown(200)))
+    assert [line for line in page.splitlines() if line.startswith("- ")] == [
+        "- redis, 2000 buyers, 2 nodes: 2 of 3 as expected; spread 60 to 140 ms, median 90"
+    ]
+
+
+def test_the_page_takes_each_of_its_tables_from_the_newest_run_that_is_whole(
+    tmp_path: Path,
+) -> None:
+    page = tmp_path / "docs" / "scale.md"
+    page.parent.mkdir()
+    tables = ("growth", "growth-asgi")
+    page.write_text("\n".join(f"{readme.begin(name)}\n{readme.end(name)}" for name in tables))
+    (tmp_path / "README.md").write_text("")
+    sizes = [grown(size) for size in growth.SIZES]
+    for number, runs in enumerate(
+        [
+            sizes,
+            [grown(size, server="asgi") for size in (*growth.SIZES, 20_000)],
+            [grown(1000)],  # of one size: neither table's
+            [*sizes, {**grown(5000), "verdict": "unknown", "as_expected": False}],
+            [*sizes, *sizes],  # repeated: a measurement of the spread
+        ]
+    ):
+        folder = tmp_path / "results" / f"2026-01-02T03-04-0{number}"
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps(summary(*runs)))
+        (folder / "growth.md").write_text(growth.markdown(summary(*runs)))
+    readme.main(tmp_path / "results", tmp_path)
+    threads, asgi = page.read_text().split(readme.begin("growth-asgi"))
+    assert threads.count("**EXACT**") == len(growth.SIZES)
+    assert "a thread for each buyer" in threads
+    assert asgi.count("**EXACT**") == len(growth.SIZES) + 1
+    assert "no thread for a buyer" in asgi

@@ -1,0 +1,177 @@
+"""The README is true: its commands run, its table is a result, it is short."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.expected import EXPECTED
+from loadtest.faults import FAULTS
+from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_environment
+from tools import readme
+
+TEXT = (ROOT / "README.md").read_text()
+STRATEGIES = (ROOT / "docs" / "strategies.md").read_text()
+COMMANDS = [
+    shlex.split(line, comments=True)
+    for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+    for line in block.splitlines()
+]
+#: Run by .ci/run itself; a test cannot run the test suite.
+IN_CI = [["make", "test"]]
+#: Runs until Ctrl-C: test_serve.py.
+UNTIL_CTRL_C = [["make", "serve"]]
+
+
+def test_the_commands_that_ci_runs_are_those_of_the_readme() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    for command in IN_CI:
+        assert command in COMMANDS
+        assert re.search(rf"^{' '.join(command)}($| \|\| )", script, re.MULTILINE)
+    assert "\nmake lint\n" in script
+    assert "\nmake lint " in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) -> None:
+    venv = Path(sys.executable).parent.parent  # installed already; CI's first step installs it
+    (clone / ".venv").symlink_to(venv)
+    (venv / ".installed").touch()
+    commands = [command for command in COMMANDS if command not in IN_CI + UNTIL_CTRL_C]
+    assert len(commands) >= 6
+    for command in commands:
+        done = subprocess.run(
+            command,
+            cwd=clone,
+            env=fresh_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",  # it prints in whatever encoding the environment names
+            timeout=120,
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    assert readme.begin("demo") + "\n| what guards the stock |" in (clone / "README.md").read_text()
+    assert_nothing_is_left(clone)
+
+
+def table(name: str, text: str = TEXT) -> str:
+    return text.partition(readme.begin(name))[2].partition(readme.end(name))[0]
+
+
+def test_the_table_of_the_demo_is_one_that_a_demo_wrote() -> None:
+    assert re.search(r"\| `none`: nothing \| \*\*OVERSOLD\*\* \| 200 \|", table("demo"))
+    for lock in ("token", "redis"):
+        assert re.search(rf"\| `{lock}`: .+ \| \*\*EXACT\*\* \| 100 \| 0 \| 0 \|", table("demo"))
+    assert re.search(r"\d+ CPUs, Python 3\.\d+\.\d+, PostgreSQL \d+", table("demo"))
+
+
+def test_the_table_of_locks_names_every_strategy_that_there_is() -> None:
+    named = re.findall(r"^\| `([a-z-]+)` \|", table("locks", STRATEGIES), re.MULTILINE)
+    files = {path.stem for path in (ROOT / "shop" / "strategies").glob("*.py")}
+    assert {name.replace("-", "_") for name in named} <= files
+    assert len(named) == 28
+
+
+def test_the_readme_says_how_many_stayed_exact_as_the_table_of_all_does() -> None:
+    nothing = re.findall(r"^\| `([a-z-]+)` .* nothing here \|$", table("locks", STRATEGIES), re.M)
+    listed = ", ".join(f"`{name}`" for name in nothing)
+    assert f"{len(nothing)} of 28 stayed exact throughout: {listed}." in table("faults")
+
+
+@pytest.mark.parametrize("name", ["demo", "faults", "locks"])
+def test_a_readme_without_its_markers_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"lacks the lines '<!-- {name}: begin"):
+        readme.with_table("# no markers", name, "| table |\n")
+
+
+def test_it_is_short() -> None:
+    assert len(TEXT.splitlines()) <= 130
+
+
+def test_its_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", TEXT):
+        assert (ROOT / target).exists(), target
+
+
+def run_of(lock: str, fault: str, verdict: str, **more: object) -> Any:
+    return {"lock": lock, "fault": fault, "verdict": verdict, "as_expected": True, **more}
+
+
+def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
+    where: dict[str, Any] = {
+        "nodes": 2,
+        "workers": 2,
+        "threads": 100,
+        "started": "2026-01-02T03:04",
+        "machine": {"cpus": 2, "python": "3.11", "postgres": "18", "redis": "Valkey 9"},
+    }
+    rush = {"buyers": 200, "initial_stock": 100, "hold_ms": 0}
+    matrix: Any = {
+        **where,
+        "runs": [
+            run_of("none", "rush", "oversold", duration_s=2.0, **rush),
+            run_of("setnx", "rush", "exact", duration_s=3.0, **rush),
+            run_of("row-lock", "rush", "exact", duration_s=1.0, **rush),
+        ],
+    }
+    faults: Any = {
+        **where,
+        "runs": [
+            run_of("setnx", "crash", "deadlock"),
+            run_of("setnx", "slow", "exact"),
+            run_of("setnx", "restart", "oversold"),
+            run_of("row-lock", "crash", "exact"),
+            run_of("row-lock", "db-failover", "oversold"),  # no lock's matter
+        ],
+    }
+    assert readme.locks_table(matrix, faults).splitlines()[2:5] == [
+        "| `none` | **OVERSOLD** | 2.00 | 2.00 | any rush |",
+        "| `setnx` | **EXACT** | 3.00 | 3.00 | restart; deadlock: crash |",
+        "| `row-lock` | **EXACT** | 1.00 | 1.00 | nothing here |",
+    ]
+    short = readme.faults_table(matrix, faults).splitlines()
+    assert short[2] == "| `setnx`: SETNX, DEL | **EXACT** | restart; deadlock: crash |"
+    assert short[-1].startswith("1 of 3 stayed exact throughout: `row-lock`. 5 cells, 2026-01-02;")
+
+
+def test_the_readme_is_not_written_from_a_run_of_some_strategies_or_faults(tmp_path: Path) -> None:
+    folder = tmp_path / "2026-01-02T03-04-05"
+    folder.mkdir()
+    part = {"runs": [{"lock": "redis", "fault": "pause", "verdict": "exact"}]}
+    (folder / "summary.json").write_text(json.dumps(part))
+    for name in ("matrix.md", "faults.md"):
+        (folder / name).touch()
+    assert readme.newest(tmp_path, "matrix.md", readme.is_every_strategy) is None
+    assert readme.newest(tmp_path, "faults.md", readme.is_every_fault) is None
+    assert readme.newest(tmp_path, "faults.md", bool) == folder / "faults.md"
+
+
+def test_the_page_of_faults_is_not_written_from_a_run_that_shows_nothing_in_part() -> None:
+    runs: list[Any] = [
+        {"lock": f"lock-{number}", "fault": fault, "verdict": "exact"}
+        for number in range(readme.SOME + 1)
+        for fault in FAULTS
+    ]
+    assert readme.is_every_fault(runs)
+    runs[3]["verdict"] = "unknown"
+    assert not readme.is_every_fault(runs)
+
+
+def test_the_page_of_faults_names_no_process_and_no_port() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text()
+    assert not re.search(r"\bpids?\b|(localhost|127\.0\.0\.1):", page)
+
+
+def test_many_runs_of_few_strategies_are_no_whole_matrix() -> None:
+    whole: Any = [{"lock": lock, "buyers": 200} for lock in EXPECTED]
+    assert readme.is_every_strategy(whole)
+    assert not readme.is_every_strategy([run for run in whole if run["lock"] == "redis"] * 30)
+    large: Any = [{**run, "buyers": 2000} for run in whole]
+    assert not readme.is_every_strategy(large)

@@ -1,0 +1,124 @@
+"""What the parts of a stack take while something runs: memory, threads, processors."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self
+
+import psutil
+import psycopg
+import redis
+
+from loadtest.stack.processes import family, seconds_of, seconds_of_machine
+from loadtest.stack.stack import Stack
+
+#: Seconds between two looks. A look at a process of thousands of threads takes some 10 ms.
+INTERVAL = 0.2
+NODES, MACHINE = "nodes", "machine"
+MB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look.
+
+    t        monotonic seconds
+    memory   bytes of the nodes, proportional set size where the system has it
+    threads  of the nodes
+    cpu      part -> pid -> seconds of processor since the process began
+    """
+
+    t: float
+    memory: int
+    threads: int
+    cpu: Mapping[str, Mapping[int, float]]
+
+
+def parts(stack: Stack, *, buyers: int | None = None) -> dict[str, list[psutil.Process]]:
+    """The processes of each part of a stack that runs on this machine.
+
+    buyers  the pid of Locust; it may have workers of its own
+    """
+    masters = [node.process.pid for node in stack.nodes if node.process is not None]
+    found = {NODES: [process for pid in masters for process in family(pid)]}
+    if not os.environ.get("DATABASE_URL"):
+        query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+        with psycopg.connect(stack.database_url) as connection:
+            pids = [pid for (pid,) in connection.execute(query)]
+        found["PostgreSQL"] = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    if stack.valkeys:
+        with redis.Redis(port=stack.valkeys[0].port) as client:
+            found["Valkey"] = family(int(client.info("server")["process_id"]))
+    if buyers is not None:
+        found["Locust"] = family(buyers)
+    return found
+
+
+class Usage:
+    """Looks at the parts of a stack every INTERVAL seconds, from a thread, until the block ends."""
+
+    def __init__(self, watched: Mapping[str, Sequence[psutil.Process]]) -> None:
+        self.watched = watched
+        self.samples: list[Sample] = []
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.samples.append(look(self.watched))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join()
+        self.samples.append(look(self.watched))
+
+    def _watch(self) -> None:
+        while not self._enough.wait(INTERVAL):
+            self.samples.append(look(self.watched))
+
+    @property
+    def peak_mb(self) -> float:
+        """The most memory that the nodes had, in MB."""
+        return round(max(sample.memory for sample in self.samples) / MB, 1)
+
+    @property
+    def threads(self) -> int:
+        """The most threads that the nodes had."""
+        return max(sample.threads for sample in self.samples)
+
+    def cpu(self, began: float, seconds: float) -> dict[str, float]:
+        """Shares of one processor, in percent, of each part and of the busiest process of it:
+        between the looks around these seconds, divided by the seconds.
+
+        began    monotonic seconds
+        """
+        before = [one for one in self.samples if one.t <= began][-1]
+        after = next((one for one in self.samples if one.t >= began + seconds), self.samples[-1])
+        found = {}
+        for part, spent in after.cpu.items():
+            used = [now - before.cpu[part].get(pid, 0.0) for pid, now in spent.items()]
+            found[part] = round(100 * sum(used) / seconds, 1)
+            found[f"{part} (one)"] = round(100 * max(used, default=0.0) / seconds, 1)
+        return found
+
+
+def look(watched: Mapping[str, Sequence[psutil.Process]]) -> Sample:
+    """One sample of the parts. A process that has ended counts as nothing."""
+    memory = threads = 0
+    cpu: dict[str, dict[int, float]] = {part: {} for part in watched}
+    for part, processes in watched.items():
+        for process in processes:
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                cpu[part][process.pid] = seconds_of(process)
+                if part == NODES:
+                    threads += process.num_threads()
+                    full = process.memory_full_info()
+                    memory += int(getattr(full, "pss", 0) or full.uss)
+    cpu[MACHINE] = {0: seconds_of_machine()}
+    return Sample(time.monotonic(), memory, threads, cpu)

@@ -1,0 +1,109 @@
+"""Lessons 1, 2 and 10, whose exercises are answers and not code that sells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+from loadtest.expected import EXPECTED
+from workshop.checks.purchases import told
+from workshop.refusal import Refusal
+
+MOVES = 3
+#: Of a sale: initial stock, orders, stock left; then how many were oversold, and how many updates
+#: were lost.
+SALES = [
+    ((100, 100, 0), (0, 0)),
+    ((100, 200, 97), (100, 197)),
+    ((100, 101, 0), (1, 1)),
+    ((100, 101, -1), (1, 0)),
+    ((10, 9, 1), (0, 0)),
+    ((10, 12, 3), (2, 5)),
+    ((10, 10, 1), (0, 1)),
+    ((10, 5, 5), (0, 0)),
+]
+#: Cell -> what somebody believes who answers it wrong.
+BELIEFS = {
+    ("token", "failover"): "replication-keeps-it",
+    ("token-watchdog", "restart"): "a-restart-keeps-it",
+    ("redlock", "pause"): "majority-is-a-fence",
+    ("redlock", "restart"): "majority-remembers",
+    ("zookeeper", "pause"): "consensus-is-a-fence",
+    ("redis", "failover"): "fence-needs-redis",
+    ("setnx", "eviction"): "eviction-takes-all",
+    ("row-lock", "redis-down"): "row-lock-needs-redis",
+}
+WORDS = ("exact", "oversold", "deadlock")
+
+
+def schedules(module: ModuleType) -> Refusal | None:
+    """Two schedules without a lock, one that sells twice and one that does not."""
+    asked = [getattr(module, name, "") for name in ("SELLS_TWICE", "DOES_NOT")]
+    if not any(asked):
+        return Refusal("todo")
+    twice, once = (_letters(given) for given in asked)
+    for given, letters in zip(asked, (twice, once), strict=True):
+        if sorted(letters) != sorted("AB" * MOVES):
+            return Refusal("not-a-schedule", {"given": given})
+    from shop.demo.schedules import Scheduler
+
+    with Scheduler("none") as scheduler:
+        runs = [scheduler.run(schedule, units=1) for schedule in (twice, once)]
+    first, second = (run.violates for run in runs)
+    story = tuple(told(run) for run in runs)
+    if not first and second:
+        return Refusal("swapped", {}, story)
+    if not first:
+        return Refusal("serial", {"given": twice}, story[:1])
+    return Refusal("sells-twice", {"given": once}, story[1:]) if second else None
+
+
+def _letters(given: object) -> str:
+    """A text or a list of letters, however it is spaced, as one word in capitals."""
+    text = "".join(map(str, given)) if isinstance(given, (list, tuple)) else str(given)
+    return text.translate({ord(each): None for each in " ,-"}).upper()
+
+
+def tally(module: ModuleType) -> Refusal | None:
+    """The first sale that is counted wrong, and how; None if none is."""
+    counted = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
+    said = {name: [count(*sale) for sale, _ in SALES] for name, count in counted.items()}
+    silent = [name for name, answers in said.items() if set(answers) == {None}]
+    if silent:
+        missing = Refusal("no-return", {"function": silent[0]})
+        return missing if len(silent) == 1 else Refusal("todo")
+    over, lost = (list(right) for right in zip(*(right for _, right in SALES), strict=True))
+    if (said["oversold"], said["lost_updates"]) == (lost, over):
+        return Refusal("swapped")
+    for number, (sale, _) in enumerate(SALES):
+        facts = dict(zip(("initial", "orders", "left"), sale, strict=True))
+        got, right = said["oversold"][number], over[number]
+        if got != right:
+            return _oversold_wrong(counted["oversold"], facts | {"got": got, "right": right})
+        got, right = said["lost_updates"][number], lost[number]
+        if got != right:
+            return Refusal("misses-lost-updates", {**facts, "got": got, "right": right})
+    return None
+
+
+def _oversold_wrong(oversold: Callable[..., object], facts: dict[str, object]) -> Refusal:
+    got = facts["got"]
+    if isinstance(got, int) and got < 0:
+        return Refusal("negative-oversell", facts)
+    alone = {oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)}
+    return Refusal("looks-at-stock" if len(alone) > 1 else "counts-wrong", facts)
+
+
+def table(module: ModuleType) -> Refusal | None:
+    """Which locks keep their promise under which fault: the first answer that is wrong, or none."""
+    answers = dict(getattr(module, "ANSWERS", {}))
+    if not any(answers.values()):
+        return Refusal("todo")
+    for (lock, fault), belief in BELIEFS.items():
+        said = answers.get((lock, fault))
+        word = said.strip().lower() if isinstance(said, str) else said
+        if word not in WORDS:
+            return Refusal("not-a-verdict", {"lock": lock, "fault": fault, "said": said})
+        if word != EXPECTED[lock][fault]:
+            return Refusal(belief, {"said": said})
+    return None
