@@ -7,11 +7,10 @@ from abc import abstractmethod
 
 import redis
 
-from ..base_lease import new_token
-from ..clock import now
 from ..errors import LockBackendError, LockTimeout
-from ..lease import Lease, Release
+from ..lease import Lease, Release, new_token
 from ..lock import Lock
+from ..support import now
 
 
 class Polling(Lock):

@@ -15,11 +15,10 @@ import math
 import os
 import threading
 
-from ..base_lease import new_token
-from ..clock import now
 from ..errors import LockTimeout
-from ..lease import Lease, Release
+from ..lease import Lease, Release, new_token
 from ..lock import Lock
+from ..support import now
 
 #: One per name that was ever asked for; a shop has as many as it has products.
 _locks: dict[str, threading.Lock] = {}

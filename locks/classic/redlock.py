@@ -22,8 +22,8 @@ from typing import Any
 
 import redis
 
-from ..clock import now
 from ..errors import LockBackendError
+from ..support import now
 from .points import point
 from .polling import Polling
 from .scripts import script

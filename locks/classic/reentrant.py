@@ -25,10 +25,10 @@ from functools import partial
 
 import redis
 
-from ..clock import now
 from ..errors import LockBackendError, LockNotHeld, LockTimeout
 from ..lease import Lease, Release
 from ..lock import Lock
+from ..support import now
 from .points import point
 from .renewal import Renewal
 from .scripts import script

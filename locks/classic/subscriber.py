@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 
-from ..command import has_moved
+from ..connection import has_moved
 
 logger = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import redis
 
-from ..clock import now
 from ..lease import Lease, Release
+from ..support import now
 from .renewal import Renewal
 from .scripts import script
 from .token import TokenLock

@@ -26,11 +26,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from ..base_lease import new_token
-from ..clock import now
 from ..errors import LockBackendError, LockTimeout
-from ..lease import Lease, LossReason, Release
+from ..lease import Lease, LossReason, Release, new_token
 from ..lock import Lock
+from ..support import now
 from .points import point
 
 
