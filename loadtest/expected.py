@@ -62,6 +62,7 @@ reentrant             x . x x x O . . O O O . x x x x x O x x x O O x x x . . O 
 redlock               x . x O x O . . O . . x x x . . . . x x x . . O . x . . O x
 zookeeper             x . x x x O . . . . . . . x . . . . x x x . . x . x . . O x
 redis                 x . x x x x x x x x x . x x x x x x x x x x x x x x D x O x
+one-file              x . x x x x x x x x x . x x x x x x x x x x x x x x D x O x
 fence-at-write        x . x x x O O x O O O . x x x x x O x x x O O x x x D x O x
 redis-in-transaction  O . . . . . . . . . . . . . . . . . . . . . . . . . . . . .
 advisory              x . x x . x . . . . . . . x . x . . x x x . . x . x . . O x
@@ -76,20 +77,21 @@ counter               x . U . . x . . x x x . x x x x x x x x U x x x x x . . U 
 reserve               x . x . . x . . O O O . x . x O x x . x x x O . x . . . U x
 """
 
+#: Where a fence shows: the lock is held, and the fence is not claimed yet.
+BEFORE_THE_CLAIM = dict.fromkeys(
+    (
+        *("restart", "failover", "failover@sentinel", "partition", "partition-db", "split-brain"),
+        "eviction",
+    ),
+    "acquired",
+)
 #: Lock -> fault -> the point at which the victim stops, where that is not the fault's own.
 STOPS: Mapping[str, Mapping[str, str]] = {
     "setnx-expire": {"crash": "setnx:before_expire"},
     "setnx-expire-repair": {"crash": "setnx:before_expire"},
     "token-get-del": {"late-release": "token-get-del:before_del"},
-    "redis": {
-        "restart": "acquired",
-        "failover": "acquired",
-        "failover@sentinel": "acquired",
-        "partition": "acquired",
-        "partition-db": "acquired",
-        "split-brain": "acquired",
-        "eviction": "acquired",
-    },
+    "redis": BEFORE_THE_CLAIM,
+    "one-file": BEFORE_THE_CLAIM,
     "buckets": {"crash": "before_commit", "db-kill": "before_commit"},
     "counter": {"crash": "reserved", "db-kill": "before_commit"},
     "reserve": dict.fromkeys(

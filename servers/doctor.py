@@ -211,12 +211,12 @@ def servers() -> Iterator[Finding]:
         return
     began = time.monotonic()
     try:
-        from servers import embedded, versions
+        from servers import embedded, postgres, valkey
 
         embedded.provide_urls()
         asked: dict[str, Callable[[], str]] = {
-            "PostgreSQL": versions.postgres,
-            "Valkey or Redis": versions.redis_or_valkey,
+            "PostgreSQL": postgres.version,
+            "Valkey or Redis": valkey.version,
         }
     except Exception as error:
         yield Finding("PostgreSQL", *_refused(error))

@@ -15,6 +15,12 @@ class NotReady(EmbeddedError):
     """A process ended or did not answer in time. The message has the end of its log."""
 
 
+def with_reason(log: str) -> str:
+    """The end of a server's log; with what to do as its last line, where the disk was full."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return f"{log}\n{explain(full)}" if str(full.strerror) in log else log
+
+
 def explain(error: OSError) -> str:
     """What to do about a file that could not be written or read, in one sentence."""
     where = str(error.filename or "the disk")

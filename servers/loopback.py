@@ -1,8 +1,9 @@
-"""Servers on this machine are asked directly, whatever proxy the environment names."""
+"""This machine's own address: its free ports, and no proxy on the way to it."""
 
 from __future__ import annotations
 
 import os
+import socket
 
 LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -17,3 +18,16 @@ def ask_loopback_directly() -> None:
     if "*" not in names:
         names += [name for name in LOOPBACK if name not in names]
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)
+
+
+def free_port(wanted: int = 0) -> int:
+    """The port `wanted` if nobody listens there, else any free one."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            if not wanted:
+                raise
+            return free_port()
+        return int(probe.getsockname()[1])

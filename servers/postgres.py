@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import psycopg
 
-from servers.errors import EmbeddedError, explain
+from servers.errors import EmbeddedError, explain, with_reason
 from servers.initdb import InitdbFailed, Installed, initialise, open_to_all, plain_environment
 from servers.process import ServerProcess
 from servers.registry import wait_for_end
@@ -54,7 +55,8 @@ class Postgres:
                 self._configure()
                 self._run(installed)
         except InitdbFailed as error:
-            raise EmbeddedError(f"PostgreSQL did not start: {OTHERWISE}\n{error}") from error
+            said = with_reason(str(error))
+            raise EmbeddedError(f"PostgreSQL did not start: {OTHERWISE}\n{said}") from error
         except OSError as error:
             raise EmbeddedError(f"PostgreSQL did not start: {explain(error)}") from error
 
@@ -159,3 +161,10 @@ class Postgres:
             with main.open("a") as file:
                 file.write(include)
         (self.data / "oversold.conf").chmod(0o644)
+
+
+def version() -> str:
+    """The version of the PostgreSQL of DATABASE_URL. Raises psycopg.Error."""
+    with psycopg.connect(os.environ["DATABASE_URL"], connect_timeout=5) as connection:
+        number = connection.info.server_version
+    return f"{number // 10000}.{number % 10000}"

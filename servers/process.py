@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from servers.errors import NotReady
+from servers.errors import NotReady, with_reason
 from servers.signals import uninterrupted
 
 #: Seconds between SIGTERM and SIGKILL.
@@ -141,4 +141,4 @@ class ServerProcess:
         lines = [f"{self.name} did not start: {happened}{reason}; see {self.log_name}"]
         if otherwise:
             lines[0] += f", or {otherwise}"
-        return "\n".join([*lines, self.tail()]).rstrip()
+        return "\n".join([*lines, with_reason(self.tail())]).rstrip()

@@ -22,7 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from servers.errors import NotReady
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 T = TypeVar("T")

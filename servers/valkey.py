@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 #: Seconds for a server to answer after its start.
@@ -92,3 +94,12 @@ class Valkey:
                 every=0.01,
                 otherwise="set REDIS_URL to use a server of your own",
             )
+
+
+def version() -> str:
+    """Name and version of the Redis or Valkey of REDIS_URL. Raises redis.RedisError."""
+    url = os.environ["REDIS_URL"]
+    with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
+        said: Any = client.info("server")
+    name = said.get("server_name", "redis")
+    return f"{name} {said.get(f'{name}_version', said['redis_version'])}"

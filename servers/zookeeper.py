@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import IO
 
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 #: Installed by Debian's package.

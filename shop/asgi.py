@@ -16,7 +16,7 @@ import django
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.exception import response_for_exception
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import resolve
 from django.utils.deprecation import MiddlewareMixin
@@ -26,10 +26,10 @@ from django.utils.module_loading import import_string
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
 django.setup(set_prefix=False)
 
-from shop.api.answers import REFUSED, refused  # noqa: E402  (after the settings)
+from shop.api.answers import REFUSED, Answer, refused  # noqa: E402  (after the settings)
 from shop.api.parse import parse_attempt  # noqa: E402
 from shop.checks import refuse_to_start  # noqa: E402
-from shop.ops.current import current, note  # noqa: E402
+from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
 from shop.ops.throttle import address_of  # noqa: E402
 from shop.sale.async_checkout import Threads, check_out, wait_out  # noqa: E402
 from shop.sale.points import apoint  # noqa: E402
@@ -91,11 +91,11 @@ class Purchases:
     async def answer(self, request: HttpRequest) -> HttpResponseBase:
         """The answer to a purchase. Raises only CancelledError, where the client is gone."""
         passed: list[Hook] = []
-        answer: HttpResponseBase = JsonResponse({"error": "the client is gone"}, status=GONE)
+        answer: HttpResponseBase = Answer({"error": "the client is gone"}, status=GONE)
         try:
             answer = await self._answer(request, passed)
         except asyncio.CancelledError:
-            note(outcome="gone")
+            answer.facts = {"outcome": "gone"}  # type: ignore[attr-defined]
             raise
         finally:
             for process_response in reversed(passed):
@@ -103,7 +103,7 @@ class Purchases:
             if answer.status_code >= 500:  # as Django does; of the others it writes no line here
                 said = "%s: %s", answer.reason_phrase, request.path
                 log_response(*said, response=answer, request=request)  # type: ignore[arg-type]
-            current.set(None)
+            request_id.set(NO_REQUEST)
         return answer
 
     async def _answer(self, request: HttpRequest, passed: list[Hook]) -> HttpResponseBase:
@@ -134,7 +134,7 @@ def _not_called(request: HttpRequest) -> HttpResponse:
 
 
 def _nothing(*_: object) -> None:
-    """Of a middleware without this hook."""
+    """Stands in for a hook that a middleware does not have."""
 
 
 class Application:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import environ
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.utils import get_random_secret_key
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -27,12 +26,11 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.FileAwareEnv()
 environ.Env.read_env(BASE_DIR / ".env")
 
-#: What production must set; `check --deploy` names those that were left out. For the two URLs,
-#: manage.py brings servers of its own (servers.embedded), which are not production's.
-REQUIRED = ["SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL"]
+#: What production must set and was left out; `check --deploy` names it. For the two URLs, manage.py
+#: brings servers of its own (servers.embedded), which are not production's.
 MISSING: list[str] = [
     name
-    for name in REQUIRED
+    for name in ("SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL")
     if not env.str(name, default="") or name in env.list("SHOP_EMBEDDED", default=[])
 ]
 
@@ -42,14 +40,12 @@ MISSING: list[str] = [
 SHOP_DEMO: bool = env.bool("SHOP_DEMO", default=False)
 #: For a demo: milliseconds to pause at named points, as in acquired=30,after_read=5.
 SHOP_DEMO_PAUSES: dict[str, str] = env.dict("SHOP_DEMO_PAUSES", default={})
-#: For a demo: the folder into which every purchase with a key is recorded
-#: (shop/demo/hooks.py), and what this node is called there.
+#: For a demo: the folder that each purchase with a key is recorded in, and this node's name there.
 SHOP_DEMO_HISTORY: str = env.str("SHOP_DEMO_HISTORY", default="")
 SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
 #: For a demo: strategies from files of one's own, as in mine=workshop/mine/ex05.py.
 SHOP_DEMO_STRATEGIES: dict[str, str] = env.dict("SHOP_DEMO_STRATEGIES", default={})
-#: For a demo: seconds that a buyer who is stepped through waits for its next step. A class that
-#: discusses a step needs more (make serve: 600).
+#: For a demo: seconds that a buyer who is stepped through waits for a step (make serve: 600).
 SHOP_DEMO_STEP_TIMEOUT: float = env.float("SHOP_DEMO_STEP_TIMEOUT", default=60.0)
 #: For a demo: a TOML file of lessons, whose questions the page shows at /?lesson=5.
 SHOP_DEMO_LESSONS: str = env.str("SHOP_DEMO_LESSONS", default="")
@@ -88,7 +84,6 @@ SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
 #: read and not settled.
 SHOP_MOST_UNSETTLED: int = env.int("SHOP_MOST_UNSETTLED", default=2_000)
 SHOP_LONGEST_UNSETTLED: float = env.float("SHOP_LONGEST_UNSETTLED", default=1.5)
-SHOP_SETTLE_IDLE: float = env.float("SHOP_SETTLE_IDLE", default=2.0)
 #: Longest hold that a demo may ask for, milliseconds. Shorter than the database's timeouts.
 SHOP_LONGEST_HOLD_MS = 5_000
 
@@ -102,7 +97,7 @@ BUY_RATE_LIMIT: tuple[int, float] | None = parse_rate(env.str("BUY_RATE_LIMIT", 
 # --- Django -------------------------------------------------------------------------------------
 
 DEBUG: bool = env.bool("DEBUG", default=False)
-#: Unset, every process makes up its own: good enough for one, not for several workers with logins.
+#: Unset, every process makes up its own: good enough for one without logins.
 SECRET_KEY: str = env.str("SECRET_KEY", default="") or get_random_secret_key()
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
@@ -119,14 +114,8 @@ SECURE_HSTS_SECONDS: int = env.int("HSTS_SECONDS", default=3600) if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS: bool = env.bool("HSTS_INCLUDE_SUBDOMAINS", default=False)
 SECURE_HSTS_PRELOAD: bool = env.bool("HSTS_PRELOAD", default=False)
 #: A 0 that somebody wrote down is a decision, and no reason for a warning.
-SILENCED_SYSTEM_CHECKS = [
-    check
-    for check, name in [
-        ("security.W005", "HSTS_INCLUDE_SUBDOMAINS"),
-        ("security.W021", "HSTS_PRELOAD"),
-    ]
-    if env.str(name, default="")
-]
+_decided = {"security.W005": "HSTS_INCLUDE_SUBDOMAINS", "security.W021": "HSTS_PRELOAD"}
+SILENCED_SYSTEM_CHECKS = [check for check, name in _decided.items() if env.str(name, default="")]
 
 CSRF_FAILURE_VIEW = "shop.views.without_csrf_token"
 ROOT_URLCONF = "shop.urls"
@@ -171,8 +160,6 @@ TEMPLATES: list[dict[str, Any]] = [
     },
 ]
 STATIC_URL = "static/"
-#: What the page and the report of a run share: palette, small scripts, the charting library.
-STATICFILES_DIRS = [("assets", BASE_DIR / "assets")]
 #: Where collectstatic puts the files; unset, they are served from where they are.
 STATIC_ROOT: str | None = env.str("STATIC_ROOT", default="") or None
 WHITENOISE_USE_FINDERS = STATIC_ROOT is None
@@ -225,9 +212,9 @@ CACHES: dict[str, Any] = {
         "OPTIONS": {"CONNECTION_POOL_KWARGS": LOCKS_POOL},
     },
 }
-#: Who knows the master, where there are Sentinels: then the hosts in the URLs are not used.
+#: Who knows the master, where there are Sentinels, and what they call it: then the hosts in the
+#: URLs are not used.
 REDIS_SENTINELS: list[tuple[str, int]] = parse_sentinels(env.str("REDIS_SENTINELS", default=""))
-#: What they call it.
 REDIS_SENTINEL_MASTER: str = env.str("REDIS_SENTINEL_MASTER", default="shop")
 if REDIS_SENTINELS:
     CACHES = {
@@ -250,11 +237,8 @@ ZOOKEEPER_HOSTS: str = env.str("ZOOKEEPER_HOSTS", default="")
 METRICS_TOKEN: str = env.str("METRICS_TOKEN", default="")
 #: One line for each request. Off in a demo: 200 lines for 200 buyers at once.
 ACCESS_LOG: bool = env.bool("ACCESS_LOG", default=not SHOP_DEMO)
-try:
-    LOGGING: dict[str, Any] = logging_config(
-        kind=env.str("LOG_FORMAT", default="text"),
-        level=env.str("LOG_LEVEL", default="WARNING"),
-        access=ACCESS_LOG,
-    )
-except ValueError as error:
-    raise ImproperlyConfigured(str(error)) from error
+LOGGING: dict[str, Any] = logging_config(
+    kind=env.str("LOG_FORMAT", default="text"),
+    level=env.str("LOG_LEVEL", default="WARNING"),
+    access=ACCESS_LOG,
+)

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from shop.api.answers import endpoint, has_token, require_token
+from shop.api.answers import Answer, endpoint, has_token, require_token
 from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_product, parse_restock
 from shop.ops import health
 from shop.ops.connections import beside_the_pool
@@ -28,7 +28,7 @@ def buy(request: HttpRequest) -> HttpResponse:
 
 
 def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
-    """The answer to a purchase that has its unit."""
+    """The answer to a purchase that has its unit, and what the log and the metrics say of it."""
     body = {
         "outcome": "sold",
         "order": receipt.order_id,
@@ -37,7 +37,15 @@ def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
         "replayed": receipt.replayed,
         "lock": {"name": attempt.lock, **receipt.lock},
     }
-    return JsonResponse(body, status=200 if receipt.replayed else 201)
+    answer = Answer(body, status=200 if receipt.replayed else 201)
+    answer.facts = {
+        "outcome": "replayed" if receipt.replayed else "sold",
+        "order": receipt.order_id,
+        "sale": receipt.sale_id,
+        "waited_ms": receipt.lock.get("waited_ms"),
+        "held_ms": receipt.lock.get("held_ms"),
+    }
+    return answer
 
 
 @csrf_exempt

@@ -1,7 +1,7 @@
 """make sbom: completes the bill of materials, and writes the table of docs/licences.md from it.
 
 cyclonedx-py has described an installation of the lock in var/sbom.cdx.json. What it cannot see is
-what the repository brings along in assets/vendor.
+what the repository brings along in shop/demo/static/assets/vendor.
 """
 
 from __future__ import annotations

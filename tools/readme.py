@@ -157,9 +157,9 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
         print("the table of locks needs make matrix and make faults, both whole; the old one stays")
     else:
         text = with_table(text, "faults", faults_table(_summary(matrix), _summary(faults)))
-        page = root / "docs" / "strategies.md"
-        table = locks_table(_summary(matrix), _summary(faults))
-        page.write_text(with_table(page.read_text(), "locks", table))
+        every = root / "docs" / "strategies.md"
+        locks = locks_table(_summary(matrix), _summary(faults))
+        every.write_text(with_table(every.read_text(), "locks", locks))
         (root / "docs" / "faults.md").write_text(faults.read_text())
     readme.write_text(text)
     write_load_tables(results, root / "docs" / "scale.md")

@@ -60,7 +60,7 @@ def announced(lesson: Lesson) -> str:
 
 def _rush(bench: Bench) -> Refusal | None:
     judgement, error = bench.rush()
-    facts = {"buyers": BUYERS, "error": error, **outcomes(judgement)}
+    facts = {"buyers": BUYERS, "error": error, **outcomes(judgement.as_run())}
     if judgement.oversold or judgement.lost_updates > 0:
         return Refusal("rush-oversold", facts)
     if error:
@@ -70,7 +70,7 @@ def _rush(bench: Bench) -> Refusal | None:
         gave_up = judgement.outcomes.get("sold_out", 0) + judgement.orders == BUYERS
         return Refusal("rush-gave-up" if gave_up else "rush-stuck", facts)
     if judgement.verdict != "exact":
-        raise Undecided(f"the rush came to {judgement.verdict}: run it again")
+        raise Undecided(f"a rush was {judgement.verdict}: {judgement.why or 'run it again'}")
     return None
 
 

@@ -11,9 +11,6 @@ from django.db import transaction
 from django.db.models import F
 
 from locks import Lease
-from locks.classic.polling import PollingLock
-from locks.classic.renewal import Renewal
-from locks.classic.token import TokenLock
 from locks.lease import Release
 from locks.lock import Lock
 from shop.errors import Busy, Lost, SoldOut
@@ -21,31 +18,10 @@ from shop.models import Product
 from shop.ops.redis import locks_client
 from shop.sale.locked import held, redis_lock, sell_under
 from shop.sale.points import point
+from shop.sale.polling import PollingLock, Renewal
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
+from shop.strategies.token import TokenLock
 from workshop.commands import Commands
-
-__all__ = [
-    "Attempt",
-    "Busy",
-    "F",
-    "Lease",
-    "Lost",
-    "PollingLock",
-    "Product",
-    "Receipt",
-    "RenewedLock",
-    "SoldOut",
-    "Stock",
-    "TokenLock",
-    "acquire",
-    "fenced",
-    "guarded",
-    "hold",
-    "read_stock",
-    "sell_one",
-    "transaction",
-    "write_stock",
-]
 
 #: Products of a rush begin with this. Their locks live long: else a slow laptop would make a right
 #: lock, which does not renew yet, oversell.
@@ -68,7 +44,7 @@ class Guarded:
 
     def _lock_for(self, attempt: Attempt) -> Lock:
         ttl = RUSH_TTL if attempt.product.startswith(RUSH) else settings.SHOP_LOCK_TTL
-        return self.kind(Commands(locks_client(), attempt.key or ""), attempt.lock_name, ttl=ttl)
+        return self.kind(Commands(locks_client()), attempt.lock_name, ttl=ttl)
 
 
 def guarded(kind: Callable[..., Lock]) -> Guarded:
@@ -90,8 +66,7 @@ class RenewedLock(TokenLock):
 
     def acquire(self, wait: float | None) -> Lease:
         lease = super().acquire(wait)
-        period = self.ttl * self.PERIOD
-        self._renewal = Renewal(lambda: self.renew(lease.token), first=period, every=period)
+        self._renewal = Renewal(lambda: self.renew(lease.token), every=self.ttl * self.PERIOD)
         return lease
 
     def _release(self, lease: Lease) -> Release:

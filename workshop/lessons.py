@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+#: An exercise: its first mark, what is to be changed, its second mark.
+MARKED = re.compile(r"(# TODO[^\n]*\n)(.*?)([ ]*# END\n)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Lesson:
     checks: list[str]
     expect: str
     hints: list[str]
+    solution: str
     say: str
     late: str
     fast: str
@@ -48,9 +52,10 @@ class Lesson:
         """The exercise as it begins."""
         return HERE / "exercises" / self.file
 
-    @property
-    def solution(self) -> Path:
-        return HERE / "solutions" / self.file
+    def solved(self, solution: str = "") -> str:
+        """The exercise with this between its marks; without one, our solution."""
+        text = self.shipped.read_text(encoding="utf-8")
+        return MARKED.sub(lambda found: found[1] + (solution or self.solution) + found[3], text)
 
     def option(self, letter: str) -> str:
         """The text of an answer."""

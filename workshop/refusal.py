@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loadtest.judge.run import Cell
@@ -29,14 +29,6 @@ class Refusal:
     code: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     story: Sequence[str] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Refusal:
-        """From `as_dict`, as it comes from another process."""
-        return cls(str(found["code"]), dict(found["facts"]), list(found["story"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,7 @@ def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
 
 def show_solution(out: Console, lesson: Lesson, mine: str) -> None:
     """Ours, as a change of the participant's."""
-    ours = lesson.solution.read_text(encoding="utf-8")
+    ours = lesson.solved()
     diff = difflib.unified_diff(
         mine.splitlines(), ours.splitlines(), "yours", "ours", lineterm="", n=2
     )

@@ -147,6 +147,7 @@ class Teaching:
             self.out.print(render.hanging("    ask: ", words["question"], WIDTH), markup=False)
         for number, hint in enumerate(lesson.hints, 1):
             self.out.print(render.hanging(f"hint {number}: ", hint, WIDTH), markup=False)
+        self.out.print(f"solution of {lesson.file}:\n{lesson.solution}", markup=False)
         return 0
 
     def _answers(self) -> int:
@@ -157,8 +158,7 @@ class Teaching:
 
     def _answer(self, lesson: Lesson) -> str:
         begins = f"lesson {lesson.number:2}  {lesson.answer}: "
-        said = f"{lesson.option(lesson.answer)}. Solution: workshop/solutions/{lesson.file}"
-        return render.hanging(begins, said, WIDTH)
+        return render.hanging(begins, lesson.option(lesson.answer), WIDTH)
 
     def do_quiz(self, rest: list[str]) -> int:
         """Ask the eight questions; the first time counts as before, every later one as after."""

@@ -25,7 +25,7 @@ from loadtest.stack.stack import ROOT, Stack, StackError, inherited
 from servers import embedded
 from servers.embedded import VAR
 from servers.errors import NotReady
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 from servers.runtime import runtime_folder
 

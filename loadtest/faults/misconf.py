@@ -11,7 +11,7 @@ from loadtest.faults.fault import Fault
 from loadtest.faults.parallel import each
 from loadtest.faults.testbed import Testbed
 from loadtest.faults.trial import Trial
-from servers.ports import free_port
+from servers.loopback import free_port
 
 #: Error -> the commands after which Redis answers writes with it, and those that end it.
 REFUSALS = {

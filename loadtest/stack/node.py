@@ -13,7 +13,7 @@ from loadtest.stack.client import Shop
 from servers import embedded
 from servers.embedded import ROOT
 from servers.errors import NotReady
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import STOP_TIMEOUT, ServerProcess
 
 #: Seconds for a node to answer after its start.

@@ -15,10 +15,10 @@ import psutil
 from loadtest.tests.raw_clients import HEALTH, whole_answer
 from servers import embedded
 from servers.embedded import ROOT
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
-FOLDER = ROOT / "docker"
+FOLDER = ROOT / "deploy" / "docker"
 #: Directives that nginx knows only since 1.27: to ask for names again, and a milder reload.
 NEW = re.compile(r" resolve\b|^ *keepalive_min_timeout .*\n", re.MULTILINE)
 

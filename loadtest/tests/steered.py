@@ -22,7 +22,7 @@ from urllib.request import urlopen
 from loadtest.stack.environment import inherited
 from loadtest.stack.stack import ROOT
 from loadtest.target import ask
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 #: Every buyer whose number is odd has worker 1 where there are two.

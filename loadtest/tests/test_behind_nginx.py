@@ -13,7 +13,16 @@ import pytest
 
 from loadtest.stack.stack import SERVERS, Stack
 from loadtest.tests.nginx import Nginx, program
-from loadtest.tests.raw_clients import CROWDS, HEALTH, PAGES, Customers, longest_wait, post_buy
+from loadtest.tests.raw_clients import (
+    CROWDS,
+    HEALTH,
+    PAGES,
+    Customers,
+    get,
+    longest_wait,
+    post_buy,
+    whole_answer,
+)
 
 #: Seconds.
 SOON = 0.5
@@ -101,6 +110,17 @@ def test_unannounced_restarts_answer_every_purchase_and_its_key_says_what_became
             restart(stack, number)
             customers.buy_more(SOLD)
     assert_books_are_exact(stack, sale, customers)
+
+
+def test_of_guesses_at_the_admins_password_five_pass_and_the_next_is_429(nginx: Nginx) -> None:
+    form = get("/admin/login/?next=/admin/")
+    guess = form.replace(b"GET", b"POST").replace(b"Host:", b"Content-Length: 0\r\nHost:")
+
+    def status(asked: bytes) -> bytes:
+        return whole_answer(nginx.port, asked).split(b" ", 2)[1]
+
+    assert [status(guess) for _ in range(7)] == [b"403"] * 5 + [b"429"] * 2
+    assert status(form) == b"200"  # the form itself is no guess
 
 
 @pytest.mark.parametrize("crowd", CROWDS)

@@ -32,8 +32,16 @@ from servers import embedded
 
 #: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock.
 REPAIRED = """\
-from locks.classic import setpx_del, token
-setpx_del.SetpxDelLock.unlock = token.TokenLock.unlock
+import django
+
+setup = django.setup
+
+def repaired(**given):
+    setup(**given)
+    from shop.strategies import setpx_del, token
+    setpx_del.SetpxDelLock.unlock = token.TokenLock.unlock
+
+django.setup = repaired
 """
 
 

@@ -23,7 +23,7 @@ from loadtest.tests.demo_page import (
     takes,
 )
 
-MINE = ROOT / "workshop" / "solutions" / "ex05_late_delete.py"
+MINE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,8 @@ from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from .. import LockBackendError, RedisLock, Release, wakeups
-from ..classic import subscriber
-from ..classic.reentrant import ReentrantLock
-from ..classic.subscriber import Subscriber
-from ..classic.token import TokenLock
 from ..testing.server import Server, eventually
-from .waiting import held, in_thread, waiter
+from .waiting import held, waiter
 
 names = (f"master-{number}" for number in itertools.count())
 
@@ -140,42 +136,3 @@ def test_waiters_listen_to_the_new_master(
         lease.release()
         other.result(5).release()
     assert servers[1].client().pubsub_numsub(lock._wakeups.channel)[0][1] == 1
-
-
-@with_redis_py_8
-def test_waiters_of_the_reentrant_lock_listen_to_the_new_master(
-    client: redis.Redis,
-    servers: tuple[Server, Server],
-    sentinels: Sentinels,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(subscriber, "LOOK_UP", 0.2)
-    lock = ReentrantLock(client, "followed", ttl=30)
-    with Subscriber.of(client).listen(lock.channel) as channel:
-        assert channel.subscribed.wait(5)
-        eventually(lambda: _subscribers(servers[0], lock.channel) == 1)
-        sentinels.master = servers[1]
-        look_up(client)
-        eventually(lambda: _subscribers(servers[1], lock.channel) == 1)
-        lease = lock.acquire(1)
-        other = in_thread(lambda: lock.acquire(5).release())
-        eventually(lambda: Subscriber.of(client)._channels[lock.channel].waiters == 2)
-        lease.release()
-        assert other.result(5) is Release.RELEASED
-
-
-def _subscribers(server: Server, channel: str) -> int:
-    return int(server.client().pubsub_numsub(channel)[0][1])
-
-
-@with_redis_py_8
-def test_a_classic_lock_leaves_a_demoted_master_too(
-    client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
-) -> None:
-    lock = TokenLock(client, "classic", ttl=10)
-    lock.acquire(1).release()
-    demote(*servers, sentinels)
-    with pytest.raises(LockBackendError):
-        lock.acquire(0)
-    with held(lock):  # type: ignore[arg-type]
-        assert servers[1].client().exists(lock.key)

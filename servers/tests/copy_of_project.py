@@ -46,7 +46,7 @@ for line in sys.stdin:
 
 
 class Copy:
-    """manage.py, assets, shop, locks and servers, copied. `prefix` is put before every command."""
+    """manage.py, shop, locks and servers, copied. `prefix` is put before every command."""
 
     def __init__(self, root: Path, *, temporary: Path, prefix: list[str] | None = None) -> None:
         self.root = root
@@ -60,7 +60,7 @@ class Copy:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         leave_out = shutil.ignore_patterns("__pycache__", "tests")
-        for folder in ("assets", "shop", "locks", "servers"):
+        for folder in ("shop", "locks", "servers"):
             shutil.copytree(ROOT / folder, root / folder, ignore=leave_out)
         shutil.copy(ROOT / "manage.py", root)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from urllib.request import getproxies, proxy_bypass
@@ -12,13 +13,15 @@ from urllib.request import getproxies, proxy_bypass
 import psutil
 import pytest
 
-from servers.errors import NotReady, explain
+from servers.errors import EmbeddedError, NotReady, explain
 from servers.loopback import ask_loopback_directly
+from servers.postgres import Postgres
 from servers.process import ServerProcess
 from servers.runtime import runtime_folder
 from servers.signals import uninterrupted
 from servers.tests.proxied import eventually
 
+FULL = "no space is left for the disk: make room there and start again"
 STUBBORN = "import signal, subprocess, sys, time; signal.signal(15, signal.SIG_IGN);"
 
 
@@ -49,6 +52,28 @@ def test_one_that_ends_at_once_is_reported_with_the_end_of_its_log(tmp_path: Pat
         f"a server did not start: it ended; see {tmp_path / 'log'}, or use another\nno such option"
     )
     server.stop()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
+def test_a_full_disk_is_said_in_the_last_line(tmp_path: Path) -> None:
+    server = started(tmp_path, "open('/dev/full', 'wb', 0).write(b'x')")
+    with pytest.raises(NotReady) as refused:
+        server.wait_until(lambda: False, timeout=20)
+    assert str(refused.value).splitlines()[-1] == FULL
+    server.stop()
+
+
+@pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
+def test_so_it_is_where_initdb_finds_no_space(tmp_path: Path) -> None:
+    small = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(tmp_path)]
+    if subprocess.run(small, capture_output=True).returncode:
+        pytest.skip("may not mount")
+    try:
+        with pytest.raises(EmbeddedError) as refused:
+            Postgres(tmp_path / "data", runtime=runtime_folder()).start()
+        assert str(refused.value).splitlines()[-1] == FULL
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 def test_one_that_does_not_answer_is_reported_with_what_was_seen_last(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -15,7 +15,6 @@ from django.views.decorators.csrf import csrf_exempt
 
 from shop.errors import Forbidden, ShopError, Unavailable
 from shop.ops.connections import discard_dead
-from shop.ops.current import note
 
 logger = logging.getLogger("shop.api")
 
@@ -23,6 +22,12 @@ logger = logging.getLogger("shop.api")
 REFUSED = (ShopError, OperationalError, InterfaceError)
 
 View = Callable[..., HttpResponse]
+
+
+class Answer(JsonResponse):
+    """JSON, and what the access line and the metrics say of a purchase that it answers."""
+
+    facts: Mapping[str, Any] = {}
 
 
 def endpoint(method: str, *, shown: bool = False) -> Callable[[View], View]:
@@ -61,14 +66,15 @@ def refused(request: HttpRequest, error: Exception) -> HttpResponse:
     return refusal(Unavailable("the database does not answer; nothing was changed"))
 
 
-def refusal(error: ShopError) -> JsonResponse:
+def refusal(error: ShopError) -> Answer:
     """The one place where an error becomes a status code."""
-    note(outcome=error.outcome)
     body: dict[str, Any] = {"outcome": error.outcome, "error": str(error)}
     if error.allowed is not None:
         body["allowed"] = error.allowed
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return JsonResponse(body, status=error.status, headers=headers)
+    answer = Answer(body, status=error.status, headers=headers)
+    answer.facts = {"outcome": error.outcome}
+    return answer
 
 
 def has_token(request: HttpRequest) -> bool:

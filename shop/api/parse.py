@@ -19,7 +19,7 @@ from shop.api.parameters import (
 )
 from shop.errors import BadInput
 from shop.sale.purchase import Attempt
-from shop.strategies import STRATEGIES
+from shop.sale.strategy import STRATEGIES
 
 #: The product that a request means when it names none: A1's own.
 DEMO_PRODUCT = "apple"
@@ -39,6 +39,7 @@ def parse_attempt(request: HttpRequest) -> Attempt:
     key = request.headers.get("Idempotency-Key")
     if key is not None and not KEY.match(key):
         raise BadInput("bad Idempotency-Key", allowed=["1 to 255 printable ASCII characters"])
+    request.META["shop.lock"] = lock  # for its line in the log
     return Attempt(
         product=parse_product(given),
         buyer=buyer,

@@ -28,7 +28,6 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
-from locks.classic import points as lock_points
 from shop.demo import stepper
 from shop.sale import points
 
@@ -72,7 +71,6 @@ def install() -> None:
             each(name, facts)
 
     points.install(at_point, stops=stops_at)
-    lock_points.install(lambda name: at_point(name, {}))
 
 
 def handler() -> int:

@@ -1,208 +1,98 @@
-"""The code of a strategy, as the page shows it: what a reader needs, its decisive lines marked.
-
-Left out: imports, docstrings of functions, types of arguments, the entry in the registry, what only
-records and stops purchases for the demo (`point`, `note`), and guards against misuse.
-"""
+"""The code of a strategy, as it stands in its file and in what it shares with others."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 from django.conf import settings
 
-from shop.strategies import Strategy
+from shop.reserve import promises
+from shop.sale import fences, locked, purchase
+from shop.sale.strategy import Strategy
 
-PURCHASE, LOCKED, PROMISES = (
-    "shop/sale/purchase.py",
-    "shop/sale/locked.py",
-    "shop/reserve/promises.py",
+#: What a strategy may run through outside its own file, in the order in which it is shown.
+SHARED: tuple[Callable[..., Any], ...] = (
+    locked.held,
+    purchase.sell_one,
+    fences.claim,
+    purchase.read_stock,
+    purchase.write_stock,
+    purchase.write_relative,
+    promises._ask,
 )
-#: The functions of those files that a strategy may run through.
-SHARED = {
-    PURCHASE: {"sell_one", "read_stock", "write_stock", "write_relative"},
-    LOCKED: {"held"},
-    PROMISES: {"_ask"},
-}
-#: Strategy -> what its decisive lines contain; of several such lines the first one is meant.
-MARKS: dict[str, tuple[str, ...]] = {
-    "none": ("stock = read(attempt)", "[stock.amount - 1, "),
-    "process": ("setdefault(self.name, threading.Lock())", "lock.acquire("),
-    "setnx": ("setnx(self.key", "delete(self.key)"),
-    "setnx-expire": ("setnx(self.key", "pexpire(self.key"),
-    "setnx-expire-repair": ("pttl(self.key)", "pexpire(self.key"),
-    "setnx-expire-lua": ('script("setnx_expire")', 'script("compare_and_delete")'),
-    "setnx-timestamp": ("setnx(self.key, expires)", "getset(self.key"),
-    "setnx-timestamp-del": ("delete(self.key)", "setnx(self.key"),
-    "setpx-del": ("nx=True", "delete(self.key)"),
-    "token-get-del": ("self.client.get(self.key)", "delete(self.key)"),
-    "token": ("nx=True", 'script("compare_and_delete")'),
-    "token-watchdog": ("= Renewal(", 'script("compare_and_expire")'),
-    "reentrant": ('script("reentrant_acquire")', "self._watch(taken)"),
-    "redlock": ('"SET", self.key', ">= self.quorum and validity"),
-    "zookeeper": ("self._queue(node", "create_async("),
-    "redis": ("lock.hold(wait=", "UPDATE product SET fence"),
-    "fence-at-write": ("lock.hold(wait=", "fence__lt=lease.fence"),
-    "redis-in-transaction": ("transaction.atomic(", "with held("),
-    "advisory": ("pg_advisory_xact_lock",),
-    "row-lock": ("for_update=True)", "select_for_update()"),
-    "version": ("version=stock.version", "raise Conflict"),
-    "rollback": ('update(amount=F("amount") - 1)', "raise SoldOut from error"),
-    "conditional": ("filter(amount__gt=0)",),
-    "serializable": ("@until_it_fits", "ISOLATION LEVEL SERIALIZABLE"),
-    "buckets": ("random.choice(", "SET amount = amount - 1 "),
-    "skip-locked": ("FOR UPDATE SKIP LOCKED", "wait_for_a_unit(attempt)"),
-    "counter": ("= reserve(", "write=write_relative"),
-    "reserve": ("promises.promise(attempt)", 'script("promise"'),
-}
-#: Calls, a decorator, and the guard of held() against a lock inside a transaction.
-NOISE = {"point", "note", "entered", "leaving", "contextmanager"}
-GUARD = "LockInsideTransaction"
-
-
-@dataclass(slots=True)
-class Block:
-    """A function, a method or an assignment: its file, its lines, and which of them are marked."""
-
-    file: str
-    name: str
-    lines: list[str]
-    marked: set[int]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"file": self.file, "lines": self.lines, "marked": sorted(self.marked)}
+#: Lines of a class that is shown whole.
+ONE_SCREEN = 30
 
 
 def critical_section(strategy: Strategy) -> list[dict[str, Any]]:
-    """The blocks of a strategy as file, lines and the places of those that are marked: first what
-    has a mark, in the order of MARKS, then the rest of its own file and of its lock's, sell_one()
-    included. A strategy from a file of one's own has no marks. Raises LookupError where MARKS names
-    a line that is not there any more."""
-    lock = f"locks/classic/{Path(strategy.file).name}"
-    own = [file for file in (strategy.file, lock) if (settings.BASE_DIR / file).is_file()]
-    blocks = [block for file in own for block in _blocks(file)]
-    for file, names in SHARED.items():
-        blocks += [block for block in _blocks(file) if block.name in names]
-    shown: list[Block] = []
-    for fragment in MARKS.get(strategy.name, ()):
-        block = _mark(blocks, fragment)
-        if block not in shown:
-            shown.append(block)
-    rest = [
-        block
-        for block in blocks
-        if block.file in own or (block.name == "sell_one" and not strategy.deferred)
-    ]
-    return [block.as_dict() for block in (*shown, *(one for one in rest if not one.marked))]
+    """What stands in the strategy's own file but for docstring, imports and facts; then sell_one()
+    and what else has one of its decisive lines. Each with file, lines and which are marked.
+
+    A mark is the first line that contains it. Raises LookupError where no line does.
+    """
+    own, shared = _own(strategy), [_shared(function) for function in SHARED]
+    for mark in strategy.marks:
+        block, number = _find([*own, *shared], mark)
+        block["marked"] = sorted({*block["marked"], number})
+    return own + [one for one in shared if one["marked"] or (_sells(one) and not strategy.deferred)]
 
 
-def _mark(blocks: list[Block], fragment: str) -> Block:
-    """Mark the first line that contains it. Returns its block."""
-    for block in blocks:
-        for number, line in enumerate(block.lines):
-            if fragment in line:
-                block.marked.add(number)
-                return block
-    raise LookupError(f"no line contains {fragment!r}: correct MARKS in shop/demo/source.py")
-
-
-def _blocks(file: str) -> Iterator[Block]:
-    text = (settings.BASE_DIR / file).read_text(encoding="utf-8")
-    lines = text.splitlines()
+def _own(strategy: Strategy) -> list[dict[str, Any]]:
+    text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
     try:
         body = ast.parse(text).body
     except SyntaxError:  # a file of one's own that is being written
-        yield Block(file, "", lines, set())
-        return
+        return [_block(strategy.file, text.splitlines())]
+    lines = text.splitlines()
+    return [
+        _block(strategy.file, dedent("\n".join(lines[first - 1 : node.end_lineno])).splitlines())
+        for node in _parts(body)
+        for first in [min((one.lineno for one in _decorators(node)), default=node.lineno)]
+    ]
+
+
+def _parts(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Functions, constants and classes; of a long class its methods."""
     for node in body:
-        if isinstance(node, ast.ClassDef):
-            for inner in node.body:
-                if isinstance(inner, ast.FunctionDef):
-                    yield _block(file, inner, lines)
-        elif isinstance(node, ast.FunctionDef) or (
-            isinstance(node, ast.Assign | ast.AnnAssign) and not _is_entry(node)
-        ):
-            yield _block(file, node, lines)
+        if isinstance(node, ast.ClassDef) and (node.end_lineno or 0) - node.lineno > ONE_SCREEN:
+            yield from (one for one in node.body if isinstance(one, ast.FunctionDef))
+        elif not _is_around(node):
+            yield node
 
 
-def _block(file: str, node: ast.stmt, lines: list[str]) -> Block:
-    """The lines of a statement that the page shows, unindented."""
-    decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-    shown = [it.lineno for it in decorators if ast.unparse(it) not in NOISE]
-    first = min([node.lineno, *shown])
-    kept = {number: lines[number - 1] for number in range(first, (node.end_lineno or 0) + 1)}
-    if isinstance(node, ast.FunctionDef):
-        _clean(node, kept)
-    text = dedent("\n".join(kept[number] for number in sorted(kept)))
-    return Block(file, getattr(node, "name", ""), text.split("\n"), set())
+def _is_around(node: ast.stmt) -> bool:
+    """Whether it is the docstring, an import or the entry in the registry."""
+    named = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "STRATEGY"
+    docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return named or docstring or isinstance(node, ast.Import | ast.ImportFrom)
 
 
-def _clean(function: ast.FunctionDef, kept: dict[int, str]) -> None:
-    """Remove what the page leaves out, and the types of the signature. A `try` whose `finally`
-    would be empty is removed too, and its body moves to the left."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.FunctionDef):
-            _shorten(node, kept)
-        elif isinstance(node, ast.stmt) and _is_noise(node):
-            _drop(node, kept)
-        elif isinstance(node, ast.Try) and _only_records(node):
-            _unwrap(node, kept)
+def _decorators(node: ast.stmt) -> list[ast.expr]:
+    return getattr(node, "decorator_list", [])
 
 
-def _only_records(node: ast.Try) -> bool:
-    return not node.handlers and all(map(_is_noise, node.finalbody))
+def _shared(function: Callable[..., Any]) -> dict[str, Any]:
+    function = inspect.unwrap(function)
+    file = Path(inspect.getfile(function)).relative_to(settings.BASE_DIR)
+    return _block(str(file), inspect.getsource(function).splitlines())
 
 
-def _unwrap(node: ast.Try, kept: dict[int, str]) -> None:
-    """Leave the body of a `try` without its `finally`."""
-    body_ends = node.body[-1].end_lineno or 0
-    for number in (node.lineno, *range(body_ends + 1, (node.end_lineno or 0) + 1)):
-        kept.pop(number, None)
-    for number in range(node.lineno, body_ends + 1):
-        if number in kept:
-            kept[number] = kept[number].removeprefix("    ")
+def _block(file: str, lines: list[str]) -> dict[str, Any]:
+    return {"file": file, "lines": lines, "marked": []}
 
 
-def _shorten(function: ast.FunctionDef, kept: dict[int, str]) -> None:
-    """The signature on one line, by its names alone; no docstring."""
-    indent = " " * function.col_offset
-    has_docstring = ast.get_docstring(function, clean=False) is not None
-    if has_docstring:
-        _drop(function.body[0], kept)
-    for number in range(function.lineno + 1, function.body[0].lineno):
-        kept.pop(number, None)
-    given = function.args
-    names = [it.arg for it in given.args]
-    names += [f"*{given.vararg.arg}"] if given.vararg else ["*"] if given.kwonlyargs else []
-    names += [it.arg for it in given.kwonlyargs]
-    kept[function.lineno] = f"{indent}def {function.name}({', '.join(names)}):"
+def _sells(block: dict[str, Any]) -> bool:
+    return any(line.startswith("def sell_one(") for line in block["lines"])
 
 
-def _drop(node: ast.stmt, kept: dict[int, str]) -> None:
-    for number in range(node.lineno, (node.end_lineno or 0) + 1):
-        kept.pop(number, None)
-
-
-def _is_noise(node: ast.stmt) -> bool:
-    """Whether a statement records, or guards against misuse, and is no part of the idea."""
-    match node:
-        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
-            return name in NOISE
-        case (
-            ast.Assign(targets=[ast.Attribute(attr="committing") | ast.Name(id="blocks")])
-            | ast.Assign(targets=[ast.Name(id="lease")], value=ast.Constant(value=None))
-        ):
-            return True
-        case ast.If(body=body, orelse=[]) if all(map(_is_noise, body)):
-            return True
-        case ast.If(body=[ast.Raise(exc=ast.Name(id=name))]):
-            return name == GUARD
-    return False
-
-
-def _is_entry(node: ast.Assign | ast.AnnAssign) -> bool:
-    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "STRATEGY"
+def _find(blocks: list[dict[str, Any]], mark: str) -> tuple[dict[str, Any], int]:
+    for block in blocks:
+        for number, line in enumerate(block["lines"]):
+            if mark in line:
+                return block, number
+    raise LookupError(f"no line contains {mark!r}: correct `marks` of the strategy")

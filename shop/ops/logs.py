@@ -1,28 +1,41 @@
-"""How log lines look: text for people, one JSON object a line for machines."""
+"""Log lines: text for people, one JSON object a line for machines, each with its request's id."""
 
 from __future__ import annotations
 
 import logging
 import re
+import secrets
 from collections.abc import Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
-from django.core.exceptions import SuspiciousOperation
-
-from shop.ops.current import request_id
+from django.core.exceptions import ImproperlyConfigured, SuspiciousOperation
 
 FORMATS = ("text", "json")
+#: What is taken over from a client or a proxy. Anything else could forge a log line, or fill it.
+REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+#: In a log line that belongs to no request.
+NO_REQUEST = "-"
+#: The id of the request that this thread or task answers.
+request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
 #: What could end a line, or move a terminal's cursor.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 JSON_FIELDS = {"asctime": "time", "levelname": "level", "name": "logger"}
+
+
+def request_id_of(given: str | None) -> str:
+    """The id that came with a request if it is well formed, else a new one."""
+    if given is not None and REQUEST_ID.match(given):
+        return given
+    return secrets.token_hex(16)
 
 
 class RequestIdFilter(logging.Filter):
     """Gives every record the id of the request that it belongs to."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.request_id = request_id()
+        record.request_id = request_id.get()
         return True
 
 
@@ -46,7 +59,7 @@ class TextFormatter(logging.Formatter):
 
 
 def formatter(kind: str) -> dict[str, Any]:
-    """For `formatters` of logging.config. Raises ValueError for an unknown kind."""
+    """For `formatters` of logging.config. Raises ImproperlyConfigured for an unknown kind."""
     if kind == "json":
         return {
             "()": "pythonjsonlogger.json.JsonFormatter",
@@ -58,7 +71,7 @@ def formatter(kind: str) -> dict[str, Any]:
             "()": f"{__name__}.TextFormatter",
             "format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s",
         }
-    raise ValueError(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATS)}")
+    raise ImproperlyConfigured(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATS)}")
 
 
 def _to_stderr(kind: str) -> dict[str, Any]:
@@ -79,7 +92,7 @@ def _to_stderr(kind: str) -> dict[str, Any]:
 def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
     """Django's LOGGING, all of it to stderr.
 
-    kind    `text` or `json`; ValueError for another one
+    kind    `text` or `json`; ImproperlyConfigured for another one
     level   of everything but the access lines
     access  one line for each request (middleware.py)
     """

@@ -1,10 +1,10 @@
-"""Around every request: its id, its access line, its metrics."""
+"""Around every request its id, its access line, its metrics; around a lock its hooks."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -14,7 +14,8 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
-from shop.ops.current import Facts, current, request_id_of
+from locks import Metrics
+from shop.ops.logs import NO_REQUEST, request_id, request_id_of
 
 access = logging.getLogger("shop.access")
 logger = logging.getLogger("shop.ops")
@@ -29,8 +30,9 @@ PURCHASE = "/buy"
 class ObserveMiddleware(MiddlewareMixin):
     """Gives a request its id, which the answer and every log line bear, then logs and counts it.
 
-    Answers GET /metrics itself, where METRICS_TOKEN is set: before the check of the Host and the
-    redirect to HTTPS, because Prometheus asks each node by an address of its own.
+    What a purchase came to is in the `facts` of its answer. Answers GET /metrics itself, where
+    METRICS_TOKEN is set: before the check of the Host and the redirect to HTTPS, because Prometheus
+    asks each node by an address of its own.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -43,36 +45,25 @@ class ObserveMiddleware(MiddlewareMixin):
             self.count, self.expose = metrics.count, metrics.expose
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        current.set(Facts(request_id_of(request.headers.get("X-Request-ID"))))
-        if self._is_scrape(request):
-            assert self.expose is not None
+        request.META["shop.began"] = time.monotonic()
+        request_id.set(request_id_of(request.headers.get("X-Request-ID")))
+        if self.expose is not None and request.path_info == "/metrics":
             return self.expose(request)
         return None
 
     def process_response(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
-        facts = current.get()
-        if facts is not None and not self._is_scrape(request):
-            answer.headers["X-Request-ID"] = facts.request_id
-            self._observe(request, answer, facts)
-        return answer
-
-    def _is_scrape(self, request: HttpRequest) -> bool:
-        return self.expose is not None and request.path_info == "/metrics"
-
-    def _observe(self, request: HttpRequest, answer: HttpResponseBase, facts: Facts) -> None:
-        now = time.monotonic()
-        route = _route_of(request)
-        if route == PURCHASE and not facts.outcome:
-            facts.outcome = "error"
-        if facts.asked is not None and facts.waited is None:
-            waited = now - facts.asked  # to the end: it was not acquired
-        else:
-            waited = facts.waited or 0.0
+        if self.expose is not None and request.path_info == "/metrics":
+            return answer
+        answer.headers["X-Request-ID"] = request_id.get()
+        seconds = time.monotonic() - request.META["shop.began"]
+        match = request.resolver_match
+        route = NO_ROUTE if match is None else f"/{match.route}"  # of these there are few
+        facts: Mapping[str, Any] = getattr(answer, "facts", {})
+        if route == PURCHASE:
+            facts = {"outcome": "error", "lock": request.META.get("shop.lock"), **facts}
         if self.count is not None:
             try:
-                self.count(
-                    route=route, status=answer.status_code, seconds=now - facts.started, facts=facts
-                )
+                self.count(route=route, status=answer.status_code, seconds=seconds, facts=facts)
             except Exception:
                 logger.exception("not counted")  # what was sold stays sold
         if access.isEnabledFor(logging.INFO):
@@ -80,29 +71,24 @@ class ObserveMiddleware(MiddlewareMixin):
                 "method": request.method,
                 "path": request.path[:LONGEST_PATH],
                 "status": answer.status_code,
-                "ms": _ms(now - facts.started),
-                "outcome": facts.outcome or None,
-                "lock": facts.lock or None,
-                "order": facts.order,
-                "sale": facts.sale,
-                "waited_ms": None if facts.asked is None else _ms(waited),
-                "held_ms": None if facts.held is None else _ms(facts.held),
+                "ms": round(seconds * 1000, 1),
+                **facts,
             }
             said = " ".join(f"{name}={value}" for name, value in line.items() if value is not None)
             access.info("%s", said, extra=line)
+        return answer
 
 
 @receiver(request_finished)
 def forget(**kwargs: Any) -> None:
     """Django logs a refusal after every middleware, so the request is over only here."""
-    current.set(None)
+    request_id.set(NO_REQUEST)
 
 
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 1)
+def hooks_of(lock: str) -> Metrics | None:
+    """The hooks of a strategy's locks; None without METRICS_TOKEN, so that no lock is slower."""
+    if not settings.METRICS_TOKEN:
+        return None
+    from shop.ops.metrics import lock_metrics  # prometheus-client is not loaded before
 
-
-def _route_of(request: HttpRequest) -> str:
-    """The pattern that matched, as `/sales/<int:sale_id>`: of these there are few."""
-    match = request.resolver_match
-    return NO_ROUTE if match is None else f"/{match.route}"
+    return lock_metrics(lock)

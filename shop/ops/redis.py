@@ -1,4 +1,4 @@
-"""The locks' Redis."""
+"""The locks' Redis: a client for threads, and one for event loops."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ asks the database before or after it, runs in a thread. Every other strategy run
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,12 +18,11 @@ from django.conf import settings
 from django.db import connection
 
 from locks import AsyncLease, AsyncRedisLock
-from shop.ops.current import note
-from shop.ops.hooks import hooks_of
+from shop.ops.observe import hooks_of
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, on_sale
-from shop.sale.locked import entered, leaving, of_released, redis_lock, sell_under
-from shop.sale.points import apoint
+from shop.sale.locked import redis_lock, sell_under
+from shop.sale.points import apoint, entered, leaving, of_released
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
 from shop.sale.waiting_room import admitted
@@ -83,16 +81,13 @@ async def check_out(attempt: Attempt, *, address: str, threads: Threads) -> Rece
     if not (isinstance(selling, sell_under) and selling.lock_for is redis_lock):
         call = partial(checkout.check_out, attempt, address=address)
         return await in_thread(threads.whole, call)
-    note(lock=attempt.lock)
     with checkout.named_errors(attempt), admitted(attempt.product):
         if settings.BUY_RATE_LIMIT is not None or not on_sale.is_known(attempt.product):
             await _named(threads, attempt, partial(checkout.admit_attempt, attempt, address))
-        receipt = await _buy(attempt, selling, threads)
-    checkout.note_receipt(receipt)
-    return receipt
+        return await _buy(attempt, selling, threads)
 
 
-async def _buy(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
+async def _buy(attempt: Attempt, selling: sell_under[Any], threads: Threads) -> Receipt:
     await apoint("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
     try:
         return await _under_lock(attempt, selling, threads)
@@ -102,7 +97,7 @@ async def _buy(attempt: Attempt, selling: sell_under, threads: Threads) -> Recei
         return await _named(threads, attempt, partial(checkout.order_again, attempt, refusal))
 
 
-async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
+async def _under_lock(attempt: Attempt, selling: sell_under[Any], threads: Threads) -> Receipt:
     def section(lease: AsyncLease) -> Receipt:
         entered(lease)
         try:
@@ -111,7 +106,6 @@ async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -
             leaving(lease)
 
     await apoint("acquire")
-    note(asked=time.monotonic(), waited=None)
     lease = None
     try:
         async with async_redis_lock(attempt).hold(wait=settings.SHOP_LOCK_WAIT) as lease:

@@ -24,7 +24,6 @@ from shop.errors import (
     Unavailable,
 )
 from shop.ops.connections import discard_dead, is_gone
-from shop.ops.current import note
 from shop.ops.throttle import admit
 from shop.sale.on_sale import require_on_sale
 from shop.sale.points import point
@@ -51,18 +50,9 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
     A key that has bought gets its order again. Raises a ShopError; after any of them but
     CommitUnknown nothing was sold.
     """
-    note(lock=attempt.lock)
     with named_errors(attempt), admitted(attempt.product):  # a repeat too
         admit_attempt(attempt, address)
-        receipt = _buy(attempt)
-    note_receipt(receipt)
-    return receipt
-
-
-def note_receipt(receipt: Receipt) -> None:
-    """What the log and the metrics say of a purchase that was answered with an order."""
-    outcome = "replayed" if receipt.replayed else "sold"
-    note(outcome=outcome, order=receipt.order_id, sale=receipt.sale_id)
+        return _buy(attempt)
 
 
 def admit_attempt(attempt: Attempt, address: str) -> None:

@@ -1,4 +1,5 @@
-"""Why the database refused a fence, and how to sell again when it refuses every fence.
+"""The fence claimed at the read, why the database refused one, and how to sell again when it
+refuses every fence.
 
 A fence is the microsecond of the locks' Redis at which its lock was acquired, or one more than the
 one before. After a move to a Redis that is empty and whose clock is behind, new fences are lower
@@ -9,16 +10,17 @@ stale ones. Nothing is sold until the clock has caught up, or raise_fence has ru
 from __future__ import annotations
 
 import logging
+from functools import partial
 
-from django.conf import settings
+from django.db import connection
 
-from locks import Lease
 from locks.protocol import FENCE_TTL, keys_of
-from locks.scripts import script
 from shop.errors import FenceAhead, Lost, SaleClosed, UnknownProduct
+from shop.lua import lua
 from shop.models import Product
 from shop.ops.redis import locks_client
-from shop.sale.purchase import Attempt
+from shop.sale.points import Held
+from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +31,29 @@ MARGIN = 60_000_000
 LARGEST = 2**53 - 2 * MARGIN
 
 
-def refusal(attempt: Attempt, lease: Lease) -> Lost:
+def sell_fenced(attempt: Attempt, lease: Held) -> Receipt:
+    """Sell under a lock with a fence, which the first statement of the transaction claims."""
+    return sell_one(attempt, read=partial(claim, lease), fence=lease.fence)
+
+
+def claim(lease: Held, attempt: Attempt) -> Stock:
+    """Read the stock, and refuse whoever comes with an older fence from then on.
+
+    Raises Lost, UnknownProduct.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE product SET fence = %s WHERE name = %s AND fence < %s AND sale_id IS NOT NULL "
+            "RETURNING id, sale_id, amount",
+            [lease.fence, attempt.product, lease.fence],
+        )
+        row = cursor.fetchone()
+    if row is None:
+        raise refusal(attempt, lease)
+    return Stock(*row)
+
+
+def refusal(attempt: Attempt, lease: Held) -> Lost:
     """Why the database refused this lease's fence. Raises UnknownProduct if the product is unknown.
 
     A newer holder came after this one, so its fence is higher by at most the time since. One that
@@ -82,7 +106,7 @@ def raise_fence(lock: str, product: Product) -> bool:
     memory = max(FENCE_TTL, ahead + FENCE_TTL)
     new: list[str | int] = [product.fence, product.fence + MARGIN, round(memory * 1000)]
     keys = [_key(lock, product.name)]
-    return bool(script("raise_fence", settings.SHOP_LUA)(client, keys, new))
+    return bool(lua("raise_fence")(client, keys, new))
 
 
 def _key(lock: str, product: str) -> str:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 from django.conf import settings
 from django.db import connection, transaction
 
-from locks import AsyncLease, Lease, Lock, RedisLock
-from shop.ops.current import note
-from shop.ops.hooks import hooks_of
+from locks import Lock, RedisLock
+from shop.ops.observe import hooks_of
 from shop.ops.redis import locks_client
-from shop.sale.points import point
+from shop.sale.points import Held, point, seen
 from shop.sale.purchase import Attempt, Receipt, sell_one
 
 
@@ -57,64 +55,39 @@ class LockInsideTransaction(RuntimeError):
         )
 
 
+L = TypeVar("L", bound=Held)
+L_co = TypeVar("L_co", bound=Held, covariant=True)
+
+
+class Lockable(Protocol[L_co]):
+    """Any lock that can be held for a block."""
+
+    def hold(self, wait: float | None) -> AbstractContextManager[L_co]: ...
+
+
 @contextmanager
-def held(lock: Lock, *, even_inside_a_transaction: bool = False) -> Iterator[Lease]:
-    """Hold the lock; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction before that.
+def held(lock: Lockable[L], *, even_inside_a_transaction: bool = False) -> Iterator[L]:
+    """Hold the lock; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction before that."""
+    if not even_inside_a_transaction:
+        require_no_transaction()
+    with seen(lock.hold(wait=settings.SHOP_LOCK_WAIT)) as lease:
+        yield lease
 
-    The transaction that a TestCase wraps around its test is not counted, nor is it by `durable`.
-    """
-    blocks = [b for b in connection.atomic_blocks if not getattr(b, "_from_testcase", False)]
-    if blocks and not even_inside_a_transaction:
+
+def require_no_transaction() -> None:
+    """Raises LockInsideTransaction. The transaction that a TestCase wraps around its test is not
+    counted, nor is it by `durable`."""
+    if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
         raise LockInsideTransaction
-    point("acquire")
-    note(asked=time.monotonic(), waited=None)
-    lease = None
-    try:
-        with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
-            entered(lease)
-            try:
-                yield lease
-            finally:
-                leaving(lease)
-    finally:
-        if lease is not None:  # released also after a purchase that sold nothing
-            point("released", **of_released(lease))
 
 
-def entered(lease: Lease | AsyncLease) -> None:
-    """Record, in the thread that sells, that the lock is held, and how long it was waited for."""
-    point(
-        "acquired",
-        lock_name=lease.name,
-        token=lease.token,
-        fence=lease.fence,
-        waited_ms=round(lease.waited_seconds * 1000, 3),
-    )
-    note(waited=lease.waited_seconds)
-
-
-def leaving(lease: Lease | AsyncLease) -> None:
-    """Record, in the thread that sold, that the lock is released next, and how long it was held."""
-    point("release", token=lease.token)
-    note(held=lease.held_seconds)
-
-
-def of_released(lease: Lease | AsyncLease) -> dict[str, object]:
-    """The facts of the point `released`."""
-    return {
-        "token": lease.token,
-        "outcome": lease.outcome,
-        "held_ms": round(lease.held_seconds * 1000, 3),
-    }
-
-
-def sell_plainly(attempt: Attempt, lease: Lease) -> Receipt:
+def sell_plainly(attempt: Attempt, lease: Held) -> Receipt:
     """Rely on the lock alone: the database gets no fence."""
     return sell_one(attempt)
 
 
 @dataclass(frozen=True, slots=True)
-class sell_under:
+class sell_under(Generic[L]):
     """A `buy` that sells under the lock.
 
     The lock encloses the commit: released before it, the next buyer would read the old stock.
@@ -122,18 +95,17 @@ class sell_under:
     buyer waits.
     """
 
-    lock_for: Callable[[Attempt], Lock]
-    sell: Callable[[Attempt, Lease], Receipt] = sell_plainly
+    lock_for: Callable[[Attempt], Lockable[L]]
+    sell: Callable[[Attempt, L], Receipt] = sell_plainly
 
     def __call__(self, attempt: Attempt) -> Receipt:
         with held(self.lock_for(attempt)) as lease:
             receipt = self.section(attempt, lease)
         return receipt.under(lease)
 
-    def section(self, attempt: Attempt, lease: Lease | AsyncLease) -> Receipt:
+    def section(self, attempt: Attempt, lease: L) -> Receipt:
         """What runs under the lock, in one thread: the transaction, up to its commit."""
         with transaction.atomic(durable=True):
-            # It reads of its lease what both kinds have: fence, name, times.
-            receipt = self.sell(attempt, cast(Lease, lease))
+            receipt = self.sell(attempt, lease)
         point("after_commit")
         return receipt

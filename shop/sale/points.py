@@ -1,17 +1,29 @@
 """Named points in a purchase, where a demo or a test records what was found or stops the thread.
 
-arrives, begins, reserve, reserved, acquire, acquired, after_read, before_commit, after_commit,
-release, released, unlocked_before_commit; of a consumer settling, settled
+    arrives, begins, acquire, acquired, after_read, before_commit, after_commit, release, released
+    unlocked_before_commit          the lock is free, the transaction is not committed
+    reserve, reserved               a unit is asked for, and is held, in Redis
+    settling, settled               orders of promises are written; and committed
 
-The locks of the articles have points of their own beside these (locks/classic/points.py). There is
-no probe unless somebody installs one, and then a point costs one comparison.
+In the locks of the articles:
+
+    setnx:before_expire             SETNX has the lock, EXPIRE has not been sent
+    setnx-timestamp:before_takeover an expired time was read, nothing was done about it yet
+    token-get-del:before_del        GET found our token, DEL has not been sent
+    watchdog:before_renew           the renewing thread is about to renew
+    reentrant:before_subscribe      the lock was found taken, the channel is not subscribed to yet
+    redlock:before_validity         the votes are in, the time they took has not been looked at
+    zookeeper:before_watch          the predecessor is known, it is not watched yet
+
+There is no probe unless somebody installs one, and then a point costs one comparison.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar
 
 #: Called with the name of the point and its facts, in the thread that is there.
 Probe = Callable[[str, Mapping[str, object]], None]
@@ -54,3 +66,69 @@ def installed(probe: Probe) -> Iterator[None]:
         yield
     finally:
         install(*before)
+
+
+# --- around a lock --------------------------------------------------------------------------------
+
+
+class Held(Protocol):
+    """What a sale needs to know of a lease, whatever lock it comes from."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    @property
+    def fence(self) -> int | None: ...
+    @property
+    def waited_seconds(self) -> float: ...
+    @property
+    def held_seconds(self) -> float: ...
+    @property
+    def outcome(self) -> str | None: ...
+
+
+L = TypeVar("L", bound=Held)
+
+
+@contextmanager
+def seen(hold: AbstractContextManager[L]) -> Iterator[L]:
+    """Enter `hold`, which takes a lock: a point before and after that, and before and after its
+    release."""
+    point("acquire")
+    lease = None
+    try:
+        with hold as lease:
+            entered(lease)
+            try:
+                yield lease
+            finally:
+                leaving(lease)
+    finally:
+        if lease is not None:  # released also after a purchase that sold nothing
+            point("released", **of_released(lease))
+
+
+def entered(lease: Held) -> None:
+    """This thread holds the lock."""
+    point(
+        "acquired",
+        lock_name=lease.name,
+        token=lease.token,
+        fence=lease.fence,
+        waited_ms=round(lease.waited_seconds * 1000, 3),
+    )
+
+
+def leaving(lease: Held) -> None:
+    """The lock is released next."""
+    point("release", token=lease.token)
+
+
+def of_released(lease: Held) -> dict[str, object]:
+    """The facts of the point `released`."""
+    return {
+        "token": lease.token,
+        "outcome": lease.outcome,
+        "held_ms": round(lease.held_seconds * 1000, 3),
+    }

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
+from uuid import uuid4
 
 from django.conf import settings
 from django.db import IntegrityError, connection
 from django.db.models import F
 from django.utils import timezone
 
-from locks import AsyncLease, Lease
 from shop.errors import SaleClosed, SaleOver, SoldOut, UnknownProduct
 from shop.models import Product
-from shop.sale.points import point
+from shop.sale.points import Held, point
 
 #: The constraint that PostgreSQL names when a key has bought already.
 KEY_CONSTRAINT = "idempotency_key"
@@ -61,6 +61,11 @@ class Attempt:
         return f"{self.lock}:{self.product}"
 
     @property
+    def holder(self) -> str:
+        """Who holds a unit in Redis: a repeated request is the same holder, if it has a key."""
+        return self.key or uuid4().hex
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the request, to distinguish a repeated one from another one. The lock is the
         buyer's choice in a demo alone: elsewhere the server may have another one by now."""
@@ -94,13 +99,13 @@ class Receipt:
     replayed: bool = False
     lock: dict[str, Any] = field(default_factory=dict)
 
-    def under(self, lease: Lease | AsyncLease) -> Receipt:
+    def under(self, lease: Held) -> Receipt:
         """This receipt with what became of the lease it was sold under. Times in milliseconds."""
         of_lease = {
             "waited_ms": round(lease.waited_seconds * 1000, 1),
             "held_ms": round(lease.held_seconds * 1000, 1),
             "fence": lease.fence,
-            "released": lease.outcome.value if lease.outcome else None,
+            "released": lease.outcome and str(lease.outcome),
         }
         return replace(self, lock={**self.lock, **of_lease})
 
@@ -174,13 +179,12 @@ def sell_one(
     if attempt.hold:
         time.sleep(attempt.hold)
     write(attempt, stock)
-    order = _record(attempt, stock, fence)
-    point("before_commit", order=order)
+    order = record(attempt, stock, fence)
     attempt.committing = True
     return Receipt(order_id=order, sale_id=stock.sale_id, stock_seen=stock.amount)
 
 
-def _record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
+def record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
     """Insert the order; its id. A second insert with the same key waits for the first and then
     fails."""
     values = (
@@ -196,4 +200,5 @@ def _record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
         if KEY_CONSTRAINT in (getattr(diagnosis, "constraint_name", None) or ""):
             raise KeyHasBought from error
         raise
+    point("before_commit", order=order)
     return int(order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from shop.sale.purchase import Attempt, Receipt, Stock
 
@@ -13,10 +14,13 @@ class Strategy:
     """One way to guard the check-and-decrement. What it comes to under each fault is in
     loadtest/expected.py.
 
+    place       where it stands among the others: the articles', the one to copy, those that only
+                look right, the database's own
     name        the value of `lock` in POST /buy
     title       a few words for a table or a drop-down
     article     where it comes from (A0 to A4), or `beyond`
     summary     one sentence: what it does, and what breaks it
+    marks       what its decisive lines contain, for the page that shows its code
     buy         sells one unit to one buyer, or raises a ShopError
     backend     what guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
                 `process` or `none`
@@ -31,13 +35,18 @@ class Strategy:
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to where this strategy sells
                 them from (shop/sale/shelves.py); None where it sells from the row
+    close       ends a sale where this strategy keeps units of it, by the sale's number; how many
+                were left there
+    settled     what became of the promises of a sale, by its number
     path        its file, where that is none of shop/strategies/
     """
 
+    place: int
     name: str
     title: str
     article: str
     summary: str
+    marks: tuple[str, ...]
     buy: Callable[[Attempt], Receipt]
     backend: str
     sound: bool = False
@@ -49,6 +58,8 @@ class Strategy:
     rush: str = "exact"
     needs: str = ""
     fill: Callable[[Stock], None] | None = None
+    close: Callable[[int], int] | None = None
+    settled: Callable[[int], Any] | None = None
     path: str = ""
 
     @property

@@ -22,10 +22,12 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
+    place=190,
     name="advisory",
     title="Advisory lock",
     article="A1 database lock",
     summary="A lock by name in PostgreSQL that ends with the transaction.",
+    marks=("pg_advisory_xact_lock",),
     buy=buy,
     backend="postgresql",
     sound=True,

@@ -13,15 +13,15 @@ The fault `pause` shows it. `redis` claims the fence at the read instead.
 
 from __future__ import annotations
 
-from locks import Lease
 from shop.models import Product
 from shop.sale.fences import refusal
 from shop.sale.locked import redis_lock, sell_under
+from shop.sale.points import Held
 from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
 from shop.sale.strategy import Strategy
 
 
-def sell(attempt: Attempt, lease: Lease) -> Receipt:
+def sell(attempt: Attempt, lease: Held) -> Receipt:
     def write_unless_fenced_off(attempt: Attempt, stock: Stock) -> None:
         not_fenced_off = Product.objects.filter(
             pk=stock.product_id, sale_id=stock.sale_id, fence__lt=lease.fence
@@ -33,10 +33,12 @@ def sell(attempt: Attempt, lease: Lease) -> Receipt:
 
 
 STRATEGY = Strategy(
+    place=170,
     name="fence-at-write",
     title="Fence checked at the write",
     article="beyond",
     summary="Looks right: a stale write is refused, but what was read before is not.",
+    marks=("lock.hold(wait=", "fence__lt=lease.fence"),
     buy=sell_under(redis_lock, sell),
     backend="redis",
     renewed=True,

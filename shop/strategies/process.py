@@ -1,16 +1,55 @@
-"""A lock inside one process: A1's `synchronized`.
+"""FLAW: it locks out the threads of one process, and nobody else.
 
-FLAW: it knows nothing of other processes (see locks/classic/process.py). With one node of
-one worker it is exact, as A1 says.
+A1's `synchronized`: right "if it is a single process", of no use to a shop that runs in two.
+
+    time 0.0   A, in one worker, takes the lock and reads a stock of 1
+    time 0.1   B, in another worker, takes its own lock of the same name and reads a stock of 1
+    time 0.2   both sell the unit
+
+The rush shows it as soon as there is more than one worker; with one node of one worker it is exact.
 """
 
 from __future__ import annotations
 
-from locks import Lock
-from locks.classic.process import ProcessLock
+import math
+import os
+import secrets
+import threading
+
+from locks import Lease, Lock, LockTimeout, Release
+from locks.support import now
 from shop.sale.locked import sell_under
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import Strategy
+
+#: One per name that was ever asked for; a shop has as many as it has products.
+_locks: dict[str, threading.Lock] = {}
+os.register_at_fork(after_in_child=_locks.clear)  # the holders stayed in the parent
+
+
+class ProcessLock(Lock):
+    """A threading.Lock per name. It ends with its process, so the `ttl` is not used."""
+
+    def __init__(self, name: str, *, ttl: float = 10.0) -> None:
+        super().__init__(name, ttl=ttl)
+
+    def acquire(self, wait: float | None) -> Lease:
+        lock = _locks.setdefault(self.name, threading.Lock())
+        started = now()
+        if not lock.acquire(timeout=-1 if wait is None else max(0.0, wait)):
+            raise LockTimeout(name=self.name)
+
+        def release(lease: Lease) -> Release:
+            lock.release()
+            return Release.RELEASED
+
+        return Lease(
+            name=self.name,
+            token=secrets.token_hex(16),
+            deadline=math.inf,
+            release=release,
+            waited_seconds=now() - started,
+        )
 
 
 def lock_for(attempt: Attempt) -> Lock:
@@ -18,10 +57,12 @@ def lock_for(attempt: Attempt) -> Lock:
 
 
 STRATEGY = Strategy(
+    place=20,
     name="process",
     title="Lock in one process",
     article="A1 synchronized",
     summary="Exact in a single process; a second one has a lock of its own.",
+    marks=("setdefault(self.name, threading.Lock())", "lock.acquire("),
     buy=sell_under(lock_for),
     backend="process",
     rush="oversold",

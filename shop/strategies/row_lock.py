@@ -22,10 +22,12 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
+    place=200,
     name="row-lock",
     title="SELECT FOR UPDATE",
     article="A1 pessimistic",
     summary="The database locks the row at the read and releases it at the commit.",
+    marks=("for_update=True)", "select_for_update()"),
     buy=buy,
     backend="postgresql",
     sound=True,

@@ -1,20 +1,44 @@
-"""SETNX, then EXPIRE, and DEL at the end.
+"""FLAW: a holder that dies between SETNX and EXPIRE locks everybody out forever.
 
-FLAW: a crash between the two leaves it locked forever; a late DEL frees the next one's
-(see locks/classic/setnx_expire.py).
+The lock that A2 and A4 warn of: SETNX cannot set a ttl, so a second command does.
+
+    time 0.00   A sends SETNX and has the lock
+    time 0.01   A's process is killed before it sends EXPIRE
+    ...         the key has no ttl: as with `setnx`, nobody gets in any more
+
+The fault `crash`, with the kill at the point setnx:before_expire, shows it. `late-release` shows
+its second flaw, the plain DEL, for which see setpx_del.py. A4's EXPIRE counts whole seconds;
+PEXPIRE, as in A0, takes the milliseconds of a short ttl.
 """
 
 from __future__ import annotations
 
-from locks.classic.setnx_expire import SetnxExpireLock
 from shop.sale.locked import on_redis, sell_under
+from shop.sale.points import point
+from shop.sale.polling import PollingLock
 from shop.sale.strategy import Strategy
 
+
+class SetnxExpireLock(PollingLock):
+    """SETNX, then EXPIRE; DEL."""
+
+    def try_lock(self, token: str) -> bool:
+        if not self.client.setnx(self.key, token):
+            return False
+        point("setnx:before_expire")
+        return bool(self.client.pexpire(self.key, self.ttl_ms))
+
+    def unlock(self, token: str) -> bool:
+        return bool(self.client.delete(self.key))
+
+
 STRATEGY = Strategy(
+    place=40,
     name="setnx-expire",
     title="SETNX, then EXPIRE",
     article="A2 A4",
     summary="Two steps: a crash between them locks it forever, a late DEL frees another's.",
+    marks=("setnx(self.key", "pexpire(self.key"),
     buy=sell_under(on_redis(SetnxExpireLock)),
     backend="redis",
 )

@@ -1,22 +1,59 @@
-"""The value is the time at which it ends, by the client's clock; GETSET takes it over.
+"""FLAW: the clients' clocks decide when the lock is free, and it has no owner.
 
-FLAW: a contender whose clock is ahead steals it; it has no owner
-(see locks/classic/setnx_timestamp.py).
+A1's lock that is "not recommended" (A4 shows it as a way around the missing ttl): the value is the
+time at which the lock ends, by the clock of whoever took it. Who finds a time that has passed
+sends GETSET, and has the lock if what comes back is what it had read.
+
+    time 0.0   A takes the lock until 3.0
+    time 0.1   B, whose clock is 5 s ahead, reads 3.0, believes it past and takes the lock over
+    time 0.2   both are in
+
+A1's own list: every client's clock must be right; of many that take over at once one has the
+lock, but the last one's time stands; and anyone's DEL unlocks. A fourth follows from its code: a
+GETSET that comes after the holder's DEL gets nothing back, so that nobody has the lock, and
+nobody gets it until the time just written has passed.
+
+A4's version takes the old value that is still past, not only the one that it read, for success;
+counts in seconds, plus one; and asks the holder to look at the time before DEL, which would end
+the third flaw where clocks agree. The faults `clock` and `late-release` show this one.
 """
 
 from __future__ import annotations
 
-from locks.classic.setnx_timestamp import SetnxTimestampLock
+from typing import Any
+
 from shop.clock import now
 from shop.sale.locked import on_redis, sell_under
+from shop.sale.points import point
+from shop.sale.polling import PollingLock
 from shop.sale.strategy import Strategy
 
+
+class SetnxTimestampLock(PollingLock):
+    """SETNX of the time at which it ends; GETSET when that has passed; DEL."""
+
+    def try_lock(self, token: str) -> bool:
+        expires = round(now() * 1000) + self.ttl_ms
+        if self.client.setnx(self.key, expires):
+            return True
+        current: Any = self.client.get(self.key)
+        if current is None or int(current) >= now() * 1000:
+            return False
+        point("setnx-timestamp:before_takeover")
+        return bool(self.client.getset(self.key, expires) == current)
+
+    def unlock(self, token: str) -> bool:
+        return bool(self.client.delete(self.key))
+
+
 STRATEGY = Strategy(
+    place=70,
     name="setnx-timestamp",
     title="SETNX with a timestamp",
     article="A1 A4",
     summary="Its end is a time by the client's clock: one that is ahead steals a live lock.",
-    buy=sell_under(on_redis(SetnxTimestampLock, clock=now)),
+    marks=("setnx(self.key, expires)", "getset(self.key"),
+    buy=sell_under(on_redis(SetnxTimestampLock)),
     backend="redis",
     takes_over=True,
 )

@@ -1,22 +1,53 @@
-"""The value is the time at which it ends; expired, it is deleted and taken with SETNX.
+"""FLAW: two that find the lock expired both get it.
 
-FLAW: two contenders who both saw it expired both have it
-(see locks/classic/setnx_timestamp_del.py).
+A4's example of how not to take over from a dead holder: DEL, then SETNX.
+
+    time 0.0   A dies with the lock, which ends at 3.0
+    time 3.1   B and C both read 3.0 and find it past
+    time 3.2   B sends DEL and SETNX, and has the lock
+    time 3.3   C sends DEL, which deletes B's lock, and SETNX, and has the lock too
+
+Two contenders held at the point setnx-timestamp:before_takeover show it. setnx_timestamp.py
+differs in the take-over alone: GETSET lets only the first of them win.
 """
 
 from __future__ import annotations
 
-from locks.classic.setnx_timestamp_del import SetnxTimestampDelLock
+from typing import Any
+
 from shop.clock import now
 from shop.sale.locked import on_redis, sell_under
+from shop.sale.points import point
+from shop.sale.polling import PollingLock
 from shop.sale.strategy import Strategy
 
+
+class SetnxTimestampDelLock(PollingLock):
+    """SETNX of the time at which it ends; DEL and SETNX when that has passed; DEL."""
+
+    def try_lock(self, token: str) -> bool:
+        expires = round(now() * 1000) + self.ttl_ms
+        if self.client.setnx(self.key, expires):
+            return True
+        current: Any = self.client.get(self.key)
+        if current is None or int(current) >= now() * 1000:
+            return False
+        point("setnx-timestamp:before_takeover")
+        self.client.delete(self.key)
+        return bool(self.client.setnx(self.key, expires))
+
+    def unlock(self, token: str) -> bool:
+        return bool(self.client.delete(self.key))
+
+
 STRATEGY = Strategy(
+    place=80,
     name="setnx-timestamp-del",
     title="Timestamp, DEL then SETNX",
     article="A4",
     summary="Expired, it is deleted and taken: two contenders at once both have it.",
-    buy=sell_under(on_redis(SetnxTimestampDelLock, clock=now)),
+    marks=("delete(self.key)", "setnx(self.key"),
+    buy=sell_under(on_redis(SetnxTimestampDelLock)),
     backend="redis",
     takes_over=True,
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from django.db import connection, transaction
 
 from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
-from shop.sale.shelves import fill_units, refilled, wait_for_a_unit
+from shop.sale.shelves import fill_units, gather_units, refilled, wait_for_a_unit
 from shop.sale.strategy import Strategy
 
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
@@ -49,12 +49,15 @@ def buy(attempt: Attempt) -> Receipt:
 
 
 STRATEGY = Strategy(
+    place=260,
     name="skip-locked",
     title="SKIP LOCKED",
     article="beyond",
     summary="One row a unit: each buyer takes one that nobody has, and waits only where all are.",
+    marks=("FOR UPDATE SKIP LOCKED", "wait_for_a_unit(attempt)"),
     buy=buy,
     backend="postgresql",
     sound=True,
     fill=fill_units,
+    close=gather_units,
 )

@@ -1,19 +1,42 @@
-"""A1's own lock: SET NX PX with a token for 3 s, asked for again every 100 ms.
+"""FLAW: a holder slower than the ttl loses the lock and is not told.
 
-FLAW: a holder slower than the ttl loses it (see locks/classic/token.py).
+A1's own lock (also A0, A4): SET NX PX with a value that only the owner knows, and a script that
+deletes the key only if it still has that value.
+
+    time 0.0   A takes the lock for 3 s and reads a stock of 1
+    time 3.0   A is still at it; the key expires
+    time 3.1   B takes the lock and reads a stock of 1 too
+    time 3.2   B sells the unit
+    time 3.5   A sells the same unit; its release finds B's token and, rightly, deletes nothing
+
+The faults `slow` and `pause` show it. `locks.RedisLock` renews, and gives the storage a fence.
 """
 
 from __future__ import annotations
 
-from locks.classic.token import TokenLock
+from shop.lua import lua
 from shop.sale.locked import on_redis, sell_under
+from shop.sale.polling import PollingLock
 from shop.sale.strategy import Strategy
 
+
+class TokenLock(PollingLock):
+    """SET NX PX, compare-and-delete."""
+
+    def try_lock(self, token: str) -> bool:
+        return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
+
+    def unlock(self, token: str) -> bool:
+        return bool(lua("compare_and_delete")(self.client, [self.key], [token]))
+
+
 STRATEGY = Strategy(
+    place=110,
     name="token",
     title="SET NX PX with a token",
     article="A0 A1 A4",
     summary="The lock has an owner and an end; a holder slower than its ttl loses it unawares.",
+    marks=("nx=True", 'lua("compare_and_delete"'),
     buy=sell_under(on_redis(TokenLock, ttl="SHOP_TOKEN_TTL")),
     backend="redis",
 )

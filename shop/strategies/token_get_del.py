@@ -1,19 +1,46 @@
-"""SET NX PX with a token; GET, compare in the client, DEL.
+"""FLAW: the lock may change hands between the check and the delete.
 
-FLAW: it may expire between GET and DEL (see locks/classic/token_get_del.py).
+A0's unlock, which A1 (3.2) and A2 warn of: the client GETs the value, compares it with its own
+and then sends DEL, two commands with a gap between them.
+
+    time 2.99   A is done and sends GET: the token is its own
+    time 3.00   the key expires
+    time 3.01   B takes the lock
+    time 3.02   A's DEL arrives: B's lock is gone
+    time 3.03   C takes the lock beside B, and both sell the last unit
+
+The fault `late-release`, with the delay at the point token-get-del:before_del, shows it. token.py
+does both in one script.
 """
 
 from __future__ import annotations
 
-from locks.classic.token_get_del import TokenGetDelLock
 from shop.sale.locked import on_redis, sell_under
+from shop.sale.points import point
+from shop.sale.polling import PollingLock
 from shop.sale.strategy import Strategy
 
+
+class TokenGetDelLock(PollingLock):
+    """SET NX PX; GET, compare here, DEL."""
+
+    def try_lock(self, token: str) -> bool:
+        return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
+
+    def unlock(self, token: str) -> bool:
+        if self.client.get(self.key) not in (token, token.encode()):
+            return False
+        point("token-get-del:before_del")
+        return bool(self.client.delete(self.key))
+
+
 STRATEGY = Strategy(
+    place=100,
     name="token-get-del",
     title="Token, GET then DEL",
     article="A0 A1 A2",
     summary="Compares in the client: expired between GET and DEL, it deletes another's.",
+    marks=("self.client.get(self.key)", "delete(self.key)"),
     buy=sell_under(on_redis(TokenGetDelLock)),
     backend="redis",
 )

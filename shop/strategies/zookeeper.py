@@ -1,22 +1,208 @@
-"""ZooKeeper: an ephemeral sequential node, and a watch on the one before.
+"""FLAW: a holder that is paused for longer than the session timeout loses the lock; it is told,
+but maybe too late.
 
-FLAW: a process that is paused past its session timeout (see locks/classic/zookeeper.py).
+A1's alternative to Redis: every contender makes an ephemeral sequential node; the lowest number
+has the lock, and each of the others watches the one before it, so that a release wakes one. The
+node goes when its session ends.
+
+    time 0.0   A has the lowest node, reads a stock of 1, and its whole process is stopped
+    time 1.0   the server, without a sign of life for the session timeout, ends A's session
+    time 1.1   B is next, reads a stock of 1 too and sells it
+    time 9.0   A's process goes on, and sells the same unit before its client has heard the news
+
+The fault `pause` shows it. The node's czxid rises with every acquisition: it is offered as
+`lease.fence`, and a storage that checked it would refuse A's write; A1 does without, and so does
+this strategy. A1 says that the lock is free "as long as the client hangs up": only a client that
+says goodbye is gone at once. For one that was killed the session timeout has to pass.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import math
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
 from threading import Lock as Mutex
 from typing import Any
+from urllib.parse import quote
 
 from django.conf import settings
 
-from locks import Lock
-from locks.classic.zookeeper import ZookeeperLock, connect
+from locks import Lease, Lock, LockBackendError, LockTimeout, LossReason, Release
+from locks.support import now
 from shop.errors import Unavailable
 from shop.sale.locked import sell_under
+from shop.sale.points import point
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import Strategy
+
+
+def connect(hosts: str, *, ttl: float, wait: float = 5.0) -> Any:
+    """A started KazooClient with `ttl` seconds of session timeout; one per process, after fork.
+
+    Raises LockBackendError when kazoo is not installed or no server answers within `wait` seconds.
+    The server keeps the session timeout between 2 and 20 of its ticks.
+    """
+    try:
+        from kazoo.client import KazooClient
+    except ImportError as error:
+        raise LockBackendError("kazoo is not installed; pip install kazoo") from error
+    client = KazooClient(hosts=hosts, timeout=ttl)
+    try:
+        client.start(timeout=wait)
+    except client.handler.timeout_exception as error:
+        client.close()
+        raise LockBackendError(f"no ZooKeeper answers at {hosts}; start it") from error
+    return client
+
+
+class ZookeeperLock(Lock):
+    """Ephemeral sequential node, watch on the predecessor. First come, first served.
+
+    client  from connect(); its session carries the locks of the whole process
+    ttl     the session timeout that `client` was started with; also the longest that one request
+            may take
+
+    `lease.check()` raises while the connection is down, for the session may have ended, and for
+    good once it has: `lease.lost` is then set.
+    """
+
+    def __init__(self, client: Any, name: str, *, ttl: float) -> None:
+        super().__init__(name, ttl=ttl)
+        self.client = client
+        self.path = f"/locks/lock:{quote(name, safe='')}"
+
+    def acquire(self, wait: float | None) -> Lease:
+        token = secrets.token_hex(16)
+        started = now()
+        try:
+            node, stat = self._enter(token)
+            self._queue(node, math.inf if wait is None else started + wait)
+        except BaseException as error:
+            self._withdraw(token)
+            if isinstance(error, self._errors()):
+                raise LockBackendError(name=self.name) from error
+            raise
+        return self._lease(node, stat, now() - started)
+
+    def _lease(self, node: str, stat: Any, waited: float) -> Lease:
+        def changed(state: str) -> bool:
+            """Called in kazoo's thread with the session's state; True: do not call again."""
+            lease.deadline = math.inf if state == "CONNECTED" else 0.0
+            if state == "LOST":
+                lease.mark_lost(LossReason.GONE)
+            return state == "LOST"
+
+        lease = Lease(
+            name=self.name,
+            token=node,
+            fence=stat.czxid,
+            deadline=math.inf,
+            release=partial(self._release, changed),
+            waited_seconds=waited,
+        )
+        self.client.add_listener(changed)
+        session = self.client.client_id  # None while the connection is down
+        if session is None:
+            lease.deadline = 0.0
+        elif session[0] != stat.ephemeralOwner:
+            lease.mark_lost(LossReason.GONE)
+        return lease
+
+    def _enter(self, token: str) -> tuple[str, Any]:
+        """Make our node. If the connection is lost on the way it may be there: find it."""
+        from kazoo.exceptions import ConnectionLoss
+
+        how = {"ephemeral": True, "sequence": True, "makepath": True, "include_data": True}
+        try:
+            made = self.client.create_async(f"{self.path}/{token}-", **how)
+            node, stat = made.get(timeout=self.ttl)
+        except ConnectionLoss:
+            ours = [child for child in self._children(self.ttl) if child.startswith(token)]
+            if not ours:
+                raise
+            node = f"{self.path}/{ours[0]}"
+            stat = self._ask(lambda: self.client.exists_async(node), self.ttl)
+        return node, stat
+
+    def _queue(self, node: str, until: float) -> None:
+        """Until `node` is the first. Raises LockTimeout."""
+        while predecessor := self._predecessor(node):
+            point("zookeeper:before_watch")
+            gone = threading.Event()
+            watch = partial(self.client.exists_async, predecessor, lambda event, e=gone: e.set())
+            if self._ask(watch, self.ttl) is None:
+                continue  # it went before we watched it
+            left = until - now()
+            if left <= 0 or not gone.wait(None if left == math.inf else left):
+                raise LockTimeout(name=self.name)
+
+    def _predecessor(self, node: str) -> str | None:
+        """The node before ours; None when ours is the first."""
+        nodes = sorted(self._children(self.ttl), key=lambda child: child[-10:])
+        ours = node.rpartition("/")[2]
+        if ours not in nodes:
+            raise LockBackendError("our node is gone with its session; ask again", name=self.name)
+        place = nodes.index(ours)
+        return f"{self.path}/{nodes[place - 1]}" if place else None
+
+    def _release(self, listener: Callable[[str], bool], lease: Lease) -> Release:
+        from kazoo.exceptions import NoNodeError, SessionExpiredError
+
+        self.client.remove_listener(listener)
+        try:
+            self.client.delete_async(lease.token).get(timeout=self.ttl)
+        except (NoNodeError, SessionExpiredError):
+            return Release.EXPIRED
+        except self._errors():
+            self._withdraw(lease.token.rpartition("/")[2])
+            return Release.UNKNOWN
+        return Release.RELEASED
+
+    def _withdraw(self, prefix: str) -> None:
+        """Take our node out of the queue: now or, if the server is away, when it is back.
+
+        The session lives on with the process; a node left behind would stop the queue for as long.
+        """
+
+        def delete(within: float | None) -> None:
+            for child in self._children(within):
+                if child.startswith(prefix):
+                    self._ask(partial(self.client.delete_async, f"{self.path}/{child}"), within)
+
+        def persist() -> None:
+            with suppress(Exception):  # closed, or the session has ended and the node with it
+                delete(None)
+
+        try:
+            delete(self.ttl)
+        except self._errors():
+            self.client.handler.spawn(persist)
+
+    def _children(self, within: float | None) -> list[str]:
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            return list(self._ask(partial(self.client.get_children_async, self.path), within))
+        except NoNodeError:
+            return []
+
+    def _ask(self, request: Callable[[], Any], within: float | None) -> Any:
+        """The reply; asked again when the connection is lost on the way and the session is not."""
+        from kazoo.retry import KazooRetry
+
+        retry = KazooRetry(
+            max_tries=-1, delay=0.05, max_delay=1.0, deadline=within, ignore_expire=False
+        )
+        return retry(lambda: request().get(timeout=within))
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        from kazoo.exceptions import KazooException
+
+        return KazooException, self.client.handler.timeout_exception
+
 
 #: Seconds to establish a session; also how long others wait for the thread that does.
 CONNECT_TIMEOUT = 5.0
@@ -45,10 +231,12 @@ def lock_for(attempt: Attempt) -> Lock:
 
 
 STRATEGY = Strategy(
+    place=150,
     name="zookeeper",
     title="ZooKeeper",
     article="A1",
     summary="First come, first served, and gone with its session; a paused process loses that.",
+    marks=("self._queue(node", "create_async("),
     buy=sell_under(lock_for),
     needs="ZOOKEEPER_HOSTS",
     backend="zookeeper",

@@ -20,7 +20,7 @@ from redis.retry import Retry
 
 from servers import embedded
 
-DOCKER = settings.BASE_DIR / "docker"
+DOCKER = settings.BASE_DIR / "deploy" / "docker"
 
 
 def make_secrets(folder: Path, *, acl: str = "demo", given: Path | None = None) -> None:
@@ -48,7 +48,7 @@ class Roles:
 
 @contextmanager
 def roles_of_compose(folder: Path) -> Iterator[Roles]:
-    """docker/roles.sql run by psql in a new database, under names of this test alone."""
+    """deploy/docker/roles.sql run by psql in a new database, under names of this test alone."""
     make_secrets(folder)
     name = f"oversold_{secrets.token_hex(4)}"
     roles = Roles(name, owner=f"{name}_migrate", app=f"{name}_app")
@@ -85,7 +85,7 @@ def psql() -> Path:
 
 
 class GuardedValkey(embedded.Valkey):
-    """A Valkey under the users of docker/redis.<acl>.acl; `url` is that of the shop's."""
+    """A Valkey under the users of deploy/docker/redis.<acl>.acl; `url` is that of the shop's."""
 
     def __init__(self, folder: Path, *, acl: str) -> None:
         make_secrets(folder, acl=acl)

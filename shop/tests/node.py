@@ -19,7 +19,7 @@ import psutil
 from django.conf import settings
 
 from servers import embedded
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.postgres import Postgres
 from servers.process import ServerProcess
 from servers.valkey import Valkey

@@ -11,7 +11,7 @@ from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 from servers import embedded
-from servers.ports import free_port
+from servers.loopback import free_port
 from servers.process import ServerProcess
 
 #: Seconds for it to listen.

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from locks.classic import points as lock_points
 from shop.demo import hooks
 from shop.sale import points
 from shop.tests.loop import Loop, in_a_loop
@@ -28,7 +27,6 @@ def folder(tmp_path: Path, settings: Settings) -> Iterator[Path]:
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "shop.demo.hooks.TraceMiddleware"]
     hooks.install()
     yield tmp_path
-    lock_points.install(None)
     points.install(None)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from shop.ops.current import Facts, current, note
+from shop.ops.logs import request_id
 from shop.sale.async_checkout import in_thread
 
 
@@ -59,15 +59,16 @@ def test_a_job_cancelled_before_it_begins_is_never_made_and_later_it_is_waited_f
 
 
 def test_an_error_of_a_job_is_the_callers_and_its_request_is_known_in_the_thread() -> None:
+    found = []
+
     def fail() -> None:
-        note(outcome="noted")
+        found.append(request_id.get())
         raise KeyError("the job's own")
 
     async def test() -> None:
-        facts = Facts("id")
-        current.set(facts)
+        request_id.set("id")
         with pytest.raises(KeyError, match="the job's own"):
             await in_thread(ThreadPoolExecutor(1), fail)
-        assert facts.outcome == "noted"
+        assert found == ["id"]
 
     asyncio.run(test())

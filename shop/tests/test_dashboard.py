@@ -14,7 +14,7 @@ from django.conf import settings
 
 from shop.tests.metered import asked, metered_node, rush, samples
 
-DOCKER = settings.BASE_DIR / "docker"
+DOCKER = settings.BASE_DIR / "deploy" / "docker"
 #: What Prometheus adds to every series.
 ADDED = {"instance", "job"}
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
@@ -83,30 +83,3 @@ def test_every_metric_is_shown_somewhere(exposed: Series) -> None:
     shown = " ".join(queries().values())
     families = {re.sub(r"_(bucket|count|sum|total|created)$", "", name) for name in exposed}
     assert {family for family in families if family not in shown} == set()
-
-
-def test_the_dashboard_can_be_imported() -> None:
-    """A unique id for each panel, none above another, one data source that is chosen there."""
-    panels = dashboard()["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    places = [tuple(panel["gridPos"][side] for side in "xywh") for panel in panels]
-    cells = [
-        (column, row)
-        for x, y, width, height in places
-        for column in range(x, x + width)
-        for row in range(y, y + height)
-    ]
-    assert len(set(cells)) == len(cells)
-    assert all(column < 24 for column, _ in cells)
-    assert {panel["datasource"]["uid"] for panel in panels} == {"${datasource}"}
-
-
-def test_prometheus_asks_each_node_by_itself() -> None:
-    """Through nginx it would get the figures of the one or of the other."""
-    scrapes = yaml.safe_load((DOCKER / "prometheus.yml").read_text())
-    (job,) = scrapes["scrape_configs"]
-    (targets,) = job["static_configs"]
-    compose = yaml.safe_load((settings.BASE_DIR / "docker-compose.yml").read_text())
-    nodes = {f"{name}:8000" for name in compose["services"] if name.startswith("web-")}
-    assert set(targets["targets"]) == nodes
-    assert scrapes["rule_files"] == ["alerts.yml"]

@@ -14,7 +14,6 @@ from django.conf import settings
 from django.db import connection
 from django.test import Client
 
-from locks.classic import points as lock_points
 from shop.clock import now
 from shop.demo import hooks as demo
 from shop.sale import points
@@ -31,7 +30,6 @@ def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "shop.demo.hooks.TraceMiddleware"]
     demo.install()
     yield tmp_path
-    lock_points.install(None)
     points.install(None)
 
 
@@ -150,7 +148,6 @@ def test_outside_a_demo_there_are_no_hooks_and_the_clock_is_right(
     settings.SHOP_DEMO_PAUSES = {"released": "10"}
     settings.SHOP_DEMO_CLOCK_AHEAD = 3600.0
     installed: list[object] = []
-    monkeypatch.setattr(lock_points, "install", installed.append)
     monkeypatch.setattr(points, "install", installed.append)
     demo.install()
     assert installed == []

@@ -11,7 +11,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from servers.embedded import Valkey
-from servers.ports import free_port
+from servers.loopback import free_port
 from shop.demo.interleaving import Interleaving
 from shop.models import PurchaseHistory
 from shop.sale import stock
@@ -38,7 +38,7 @@ NEED_NO_REDIS = {
     *("buckets", "skip-locked"),
 }
 #: Those that hold the product's row, or a unit's, from the read on: a restock waits for the buyer.
-KEEP_THE_ROW = {"redis", "row-lock", "skip-locked"}
+KEEP_THE_ROW = {"redis", "one-file", "row-lock", "skip-locked"}
 #: Those under which two buyers do not wait for each other while there are units for both.
 SIDE_BY_SIDE = {"buckets", "skip-locked"}
 #: Those that notice the restock and read again: the unit is sold out of the new sale.

@@ -15,11 +15,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from locks.classic import process
 from servers.valkey import Valkey
 from shop.ops.redis import locks_client
 from shop.sale import on_sale
-from shop.strategies import zookeeper
+from shop.strategies import process, zookeeper
 from shop.tests.node import Node, node_at
 from shop.tests.outage import Outage
 from shop.tests.till import answer_of, assert_asks_to_come_back, buy, committed, open_sale

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from locks.classic.token import TokenLock
-from shop.demo.interleaving import PASSED, Actor, Interleaving
+from shop.demo.interleaving import Actor, Interleaving, is_passed
 from shop.errors import SoldOut
 from shop.ops.redis import locks_client
 from shop.sale.checkout import check_out
@@ -19,6 +18,7 @@ from shop.sale.locked import on_redis
 from shop.sale.on_sale import require_on_sale
 from shop.sale.points import installed, point
 from shop.sale.purchase import Attempt, Receipt, sell_one
+from shop.strategies.token import TokenLock
 from shop.tests.till import APPLE, LOCKED, books, buy, committed, eventually, open_sale
 
 pytestmark = committed
@@ -142,7 +142,7 @@ def statements() -> Iterator[list[str]]:
         return execute(sql, *rest)
 
     def note(place: str, facts: Mapping[str, object]) -> None:
-        if place not in PASSED:
+        if not is_passed(place):
             seen.append(f"-- {place}")
 
     with connection.execute_wrapper(record), installed(note):

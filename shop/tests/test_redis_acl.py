@@ -1,4 +1,4 @@
-"""docker/redis.production.acl on a real Valkey: the lock, the limiter and /readyz work, and nothing
+"""redis.production.acl on a real Valkey: the lock, the limiter and /readyz work, and nothing
 else does."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docker/roles.sql and grant_role on a real PostgreSQL: what the shop's role may not do, and that
+"""roles.sql and grant_role on a real PostgreSQL: what the shop's role may not do, and that
 it sells under every strategy."""
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import pytest
 import redis
 
 from servers import embedded
-from servers.ports import free_port
+from servers.loopback import free_port
 from shop.tests.least_privilege import make_secrets
 from shop.tests.node import Node
 from shop.tests.pgbouncer import PgBouncer

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection
-from pathlib import Path
 
 import pytest
-import redis
 from django.db import connection
 from pytest_django import Settings
 
-from locks import RedisLock
-from servers.valkey import Valkey
-from shop.ops.environment import next_database
 from shop.sale import points
 from shop.sale.waiting_room import room
-from shop.tests.node import node_at
-from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale
+from shop.tests.till import Answer, books, buy, committed, eventually, open_sale
 
 WAITING = 2
 #: Each waits for something else: a hand-over, a key that it polls, a row, a lock of the database.
@@ -133,51 +124,3 @@ def test_a_key_that_has_bought_waits_like_any_other(settings: Settings) -> None:
         assert queue.ask(9, key="k1").status == 429
     again = buy(key="k1", buyer="b9")
     assert (again.status, again.body["order"]) == (200, bought.body["order"])
-
-
-# --- on a real node -----------------------------------------------------------------------------
-
-
-def test_a_buyer_who_hangs_up_keeps_no_place_and_the_refused_are_counted(
-    folder: Path, valkey: Valkey
-) -> None:
-    token = "a-token-of-this-test-alone"
-    log = folder / "full.log"
-    body = json.dumps({"buyer": "ada", "lock": "redis"}).encode()
-    head = f"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-    with (
-        node_at(log, valkey=valkey, SHOP_MAX_WAITING="1", METRICS_TOKEN=token) as node,
-        redis.Redis.from_url(next_database(valkey.url)) as locks,
-        ThreadPoolExecutor(4) as pool,
-    ):
-        node.restock(50)
-        others: list[Future[int]] = []
-
-        def ask() -> int:
-            return node.ask("POST", "/buy", body)[0]
-
-        def somebody_is_refused() -> bool:
-            if sum(not other.done() for other in others) < 4:
-                others.append(pool.submit(ask))  # one that is not refused waits for the lock
-            return any(other.done() and other.result() == 429 for other in others)
-
-        with RedisLock(locks, f"redis:{APPLE}", ttl=30).hold(wait=TIMEOUT):
-            for _ in range(2):  # both wait, and neither reads its answer
-                gone = socket.create_connection(("127.0.0.1", node.port), TIMEOUT)
-                gone.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
-                gone.close()
-            eventually(somebody_is_refused, what="somebody is refused", timeout=TIMEOUT)
-        eventually(lambda: ask() == 201, what="all who waited have left", timeout=TIMEOUT)
-        assert [ask() for _ in range(3)] == [201] * 3
-        refused = [other.result(TIMEOUT) for other in others].count(429)
-        assert counted(node.port, token) >= refused >= 1
-
-
-def counted(port: int, token: str) -> int:
-    """How many purchases a node says that it answered `full`."""
-    asked = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
-    asked.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
-    lines = asked.getresponse().read().decode().splitlines()
-    asked.close()
-    line = 'oversold_purchases_total{lock="redis",outcome="full"} '
-    return sum(int(float(one.removeprefix(line))) for one in lines if one.startswith(line))

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -97,8 +98,10 @@ def _line(error: BaseException, module: ModuleType) -> str | None:
 
 def say(found: Refusal | Undecided | None) -> None:
     """Print what was found, and end this process: no thread of the participant's may keep it."""
-    undecided = isinstance(found, Undecided)
-    said = {"undecided": str(found)} if undecided else {"refusal": found and found.as_dict()}  # type: ignore[union-attr]
+    if isinstance(found, Undecided):
+        said: dict[str, object] = {"undecided": str(found)}
+    else:
+        said = {"refusal": found and asdict(found)}
     print(f"\n{json.dumps(said, default=str)}", flush=True)
     os._exit(0)
 

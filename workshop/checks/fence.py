@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
 from types import ModuleType
-from typing import Any
 
 from django.db import DatabaseError, connection
 
@@ -19,7 +17,16 @@ from shop.ops.redis import locks_client
 from shop.sale.points import point
 from shop.sale.reports import sale_report
 from workshop import kit
-from workshop.checks.purchases import books, buy, install, open_sale, outcome_of, second_of_one
+from workshop.checks.purchases import (
+    at_statement,
+    books,
+    buy,
+    install,
+    kill,
+    open_sale,
+    outcome_of,
+    second_of_one,
+)
 from workshop.checks.watch import alive
 from workshop.refusal import Refusal
 
@@ -50,41 +57,27 @@ def _alone() -> Refusal | None:
     return Refusal("refuses-everybody", {"first": outcomes[0], "second": outcomes[1]})
 
 
-@dataclass
-class Paused:
-    """A purchase of A that is paused before its n-th statement.
-
-    statement  its number; 0 or less: none
-    sent       the statements that it has sent
-    """
-
-    statement: int = -1
-    sent: list[str] = field(default_factory=list)
-
-    def __call__(self) -> str:
-        gate_the_commit()
-        with connection.execute_wrapper(self.before):
-            return outcome_of(partial(buy, "A"))
-
-    def before(self, execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-        self.sent.append(" ".join(sql.split()))
-        if len(self.sent) == self.statement:
-            point("paused")
-        return execute(sql, *rest)
-
-
 def _paused_anywhere() -> Refusal | None:
     """A is paused between any two of its steps; its lock ends, B sells if it can; A goes on."""
     open_sale(10)
-    purchase = Paused()
-    with connection.execute_wrapper(purchase.before):
+    with at_statement(0, kill) as sent:
         buy("A")
-    places = ["acquired", *["paused"] * len(purchase.sent), "at_commit"]
+    places = ["acquired", *["paused"] * len(sent), "at_commit"]
     return next(filter(None, (_late(number, place) for number, place in enumerate(places))), None)
 
 
 def _late(number: int, place: str) -> Refusal | None:
-    sale, late = open_sale(10), Paused(number)
+    """A is paused at this place, which for `paused` is before its n-th statement."""
+    sale, sent = open_sale(10), list[str]()
+
+    def late() -> str:
+        gate_the_commit()
+        with at_statement(number, partial(point, "paused")) as statements:
+            try:
+                return outcome_of(partial(buy, "A"))
+            finally:
+                sent.extend(statements)
+
     with Interleaving() as run:
         a = run.enter("A", late)
         if not _comes_to(a, place):
@@ -99,11 +92,11 @@ def _late(number: int, place: str) -> Refusal | None:
         b.finishes()
     story = _story(run.log)
     if sale_report(sale).lost_updates:
-        compares = any("fence" in text.partition(" WHERE ")[2] for text in late.sent)
+        compares = any("fence" in text.partition(" WHERE ")[2] for text in sent)
         late_write = overtaken or not compares
         return Refusal("checks-then-writes" if late_write else "fence-at-write", {}, story)
     if overtaken and said == "sold":
-        return _sold_late(sale, late.sent[: number - 1] if number else None, story)
+        return _sold_late(sale, sent[: number - 1] if number else None, story)
     return Refusal("not-lost", {"said": said}, story) if said not in (*LATE, "sold") else None
 
 

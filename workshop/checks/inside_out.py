@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import ModuleType
 
 from shop.sale.locked import redis_lock
-from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from workshop.checks.purchases import (
     MINE,
@@ -33,13 +31,7 @@ def refusal(module: ModuleType) -> Refusal | None:
 def _alone() -> Refusal | None:
     """The first buyer gets the unit, holds the lock meanwhile, and leaves none behind."""
     free: list[bool] = []
-
-    def look(name: str, facts: Mapping[str, object]) -> None:
-        if name == "after_read":
-            free.append(_is_free())
-
-    with installed(look):
-        found = alone()
+    found = alone(lambda: free.append(_is_free()))
     if found is not None:
         return Refusal("waits-for-itself") if found.facts.get("outcome") == "busy" else found
     if any(free):

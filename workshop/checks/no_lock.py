@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import ModuleType
 
 from django.db import IntegrityError, OperationalError
 
 from shop.ops.redis import locks_client
-from shop.sale.points import installed
 from workshop.checks.purchases import (
     alone,
     broken,
@@ -37,13 +35,7 @@ def any_purchase(module: ModuleType) -> Refusal | None:
 def _without_a_lock() -> Refusal | None:
     """The first buyer gets the unit, and Redis holds nothing meanwhile."""
     locked: list[int] = []
-
-    def look(name: str, facts: Mapping[str, object]) -> None:
-        if name == "after_read":
-            locked.append(int(locks_client().dbsize()))
-
-    with installed(look):
-        found = alone()
+    found = alone(lambda: locked.append(int(locks_client().dbsize())))
     return found or (Refusal("uses-a-lock", {"keys": locked[0]}) if any(locked) else None)
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale import stock
 from shop.sale.checkout import check_out
+from shop.sale.points import installed
 from shop.sale.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
 from workshop.checks.watch import alive
@@ -84,11 +86,34 @@ def outcome_of(call: Callable[[], Any]) -> str:
     return "sold"
 
 
-def alone() -> Refusal | None:
-    """One buyer, one unit, nobody else: the buyer gets it, and of no other product."""
+@contextmanager
+def at_statement(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
+    """`happens` before the n-th statement that this thread sends inside the block; 0: never. Gives
+    the statements, that one included."""
+    sent: list[str] = []
+
+    def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        sent.append(" ".join(sql.split()))
+        if len(sent) == number:
+            happens()
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(before):
+        yield sent
+
+
+def kill() -> None:
+    """End a purchase as if its process were gone."""
+    raise Killed
+
+
+def alone(look: Callable[[], None] = lambda: None) -> Refusal | None:
+    """One buyer, one unit, nobody else: the buyer gets it, and of no other product. `look` is
+    called once the stock was read."""
     stock.restock(product=OTHER, amount=MANY)
     sale = open_sale(1)
-    outcome = outcome_of(lambda: buy("A"))
+    with installed(lambda name, facts: look() if name == "after_read" else None):
+        outcome = outcome_of(lambda: buy("A"))
     if books(sale) != (1, 0):
         return Refusal("never-sells", {"outcome": outcome})
     left = Product.objects.get(name=OTHER).amount
@@ -98,32 +123,17 @@ def alone() -> Refusal | None:
 def killed() -> Refusal | None:
     """Killed before any of its statements, a purchase leaves nothing behind: no order, and no unit
     that is gone."""
-    open_sale(1)
-    for number in range(2, _sent_before_killed("A", 0) + 1):
+    for number in count(2):
         sale = open_sale(1)
-        if _sent_before_killed("A", number) < number:
-            return None  # it sent fewer than the one before, and was not killed
+        with suppress(Killed), at_statement(number, kill) as sent:
+            buy("A")
+        connection.close()  # as when the process is gone: the database rolls back
+        if len(sent) < number:  # it went on to its end
+            return None
         orders, left = books(sale)
         if (orders, left) != (0, 1):
             return Refusal("no-transaction", {"orders": orders, "left": left})
     return None
-
-
-def _sent_before_killed(buyer: str, statement: int) -> int:
-    """A purchase that is killed before its n-th statement; how many it was about to send."""
-    sent = 0
-
-    def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-        nonlocal sent
-        sent += 1
-        if sent == statement:
-            raise Killed
-        return execute(sql, *rest)
-
-    with suppress(Killed), connection.execute_wrapper(before):
-        buy(buyer)
-    connection.close()  # as when the process is gone: the database rolls back
-    return sent
 
 
 def second_of_one() -> Refusal | None:

@@ -14,7 +14,6 @@ from workshop.lessons import Lesson, lessons
 
 FOLDER = Path(__file__).parent / "bodies"
 HEAD = re.compile(r"^=== (?:right (\w+)|wrong (\w+): ([a-z-]+))\n", re.MULTILINE)
-MARKED = re.compile(r"(# TODO[^\n]*\n)(.*?)([ ]*# END\n)", re.DOTALL)
 
 
 class Body(NamedTuple):
@@ -29,15 +28,7 @@ class Body(NamedTuple):
     @property
     def file(self) -> str:
         """The exercise with this between its marks."""
-        shipped = self.lesson.shipped.read_text(encoding="utf-8")
-        return MARKED.sub(lambda found: found[1] + self.text + found[3], shipped)
-
-    @classmethod
-    def of(cls, lesson: Lesson, path: Path, code: str = "") -> Body:
-        """What a whole file has between its marks."""
-        found = MARKED.search(path.read_text(encoding="utf-8"))
-        assert found, f"{path} has no marks"
-        return cls(lesson, path.parent.name, code, found[2])
+        return self.lesson.solved(self.text)
 
     def __str__(self) -> str:
         return f"{self.lesson.shipped.stem}/{self.name}"
@@ -55,5 +46,6 @@ def bodies(lesson: Lesson) -> list[Body]:
 
 
 ALL = [body for lesson in lessons().values() for body in bodies(lesson)]
+SOLUTIONS = [Body(lesson, "solution", "", lesson.solution) for lesson in lessons().values()]
 RIGHT = [body for body in ALL if not body.code]
 WRONG = [body for body in ALL if body.code]

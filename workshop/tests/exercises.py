@@ -15,14 +15,21 @@ import pytest
 from workshop.bench import Bench
 from workshop.checker import check
 from workshop.checks.answers import BELIEFS
-from workshop.lessons import Lesson, lessons
+from workshop.lessons import MARKED, Lesson, lessons
 from workshop.refusal import Result
 from workshop.shop_faults import ROW
-from workshop.tests.bodies import RIGHT, WRONG, Body
+from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG, Body
 
-LESSONS = lessons().values()
-SOLUTIONS = [Body.of(lesson, lesson.solution) for lesson in LESSONS]
-SHIPPED = [Body.of(lesson, lesson.shipped, next(iter(lesson.refusals))) for lesson in LESSONS]
+#: Every exercise as it is shipped, with the code that it is refused with.
+SHIPPED = [
+    Body(
+        lesson,
+        "shipped",
+        next(iter(lesson.refusals)),
+        MARKED.findall(lesson.shipped.read_text(encoding="utf-8"))[0][1],
+    )
+    for lesson in lessons().values()
+]
 #: Files that are wrong in a way that any exercise can be wrong.
 BROKEN = {
     "def buy(:\n": "broken",
@@ -84,8 +91,7 @@ def test_a_wrong_cell_of_lesson_10_names_what_one_believes_who_fills_it_in(
     cell: tuple[str, str], bench: Bench
 ) -> None:
     lesson = lessons()[10]
-    solution = lesson.solution.read_text(encoding="utf-8")
-    wrong = f"{solution}\nANSWERS[{cell}] = 'deadlock'\n"
+    wrong = f"{lesson.solved()}\nANSWERS[{cell}] = 'deadlock'\n"
     refusal = result_of(lesson, wrong, bench).refusal
     assert refusal is not None
     assert refusal.code == BELIEFS[cell]
@@ -99,7 +105,7 @@ def test_a_file_that_is_broken_is_refused_with_its_line_and_the_next_check_works
     refusal = result_of(lesson, text, bench).refusal
     assert refusal is not None
     assert refusal.code == BROKEN[text]
-    assert result_of(lesson, lesson.solution.read_text(), bench).exit_code == 0
+    assert result_of(lesson, lesson.solved(), bench).exit_code == 0
 
 
 def test_an_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> None:
@@ -108,12 +114,12 @@ def test_an_endless_loop_is_given_up_and_the_next_check_works(bench: Bench) -> N
     refusal = result_of(lesson, loop.replace("bool(ete(self.key))", "pass"), bench).refusal
     assert refusal is not None
     assert (refusal.code, "while True" in refusal.facts["where"]) == ("endless", True)
-    assert result_of(lesson, lesson.solution.read_text(), bench).exit_code == 0
+    assert result_of(lesson, lesson.solved(), bench).exit_code == 0
 
 
 def test_what_the_code_prints_is_shown_and_disturbs_nothing(bench: Bench) -> None:
     lesson = lessons()[5]
-    text = lesson.solution.read_text()
+    text = lesson.solved()
     talkative = text.replace("        script =", "        print('here', end='')\n        script =")
     result = result_of(lesson, talkative, bench)
     assert (result.exit_code, "here" in result.printed) == (0, True)

@@ -1,7 +1,7 @@
 """report.html of a run: one file that opens from disk, without a network.
 
-It is put together here from the files of this folder, those of assets/ and the data; its scripts
-draw the rest.
+It is put together here from the files of this folder, those of shop/demo/static/assets and the
+data; its scripts draw the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from servers.embedded import ROOT
 
 NAME = "report.html"
 HERE = Path(__file__).parent
-ASSETS = ROOT / "assets"
+ASSETS = ROOT / "shop" / "demo" / "static" / "assets"
 ECHARTS = ASSETS / "vendor" / "echarts"
 #: In this order, after the shared dom.js: each may use those before it.
 SCRIPTS = (

@@ -1,0 +1,238 @@
+"""Redisson's lock: what A0 and A3 promise of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from locks import Lease, Lock, LockBackendError, LockNotHeld, LockTimeout, Release
+from servers.embedded import Valkey
+from shop.ops.redis import locks_client
+from shop.sale import points, subscriber
+from shop.sale.polling import PollingLock
+from shop.strategies.reentrant import ReentrantLock
+from shop.strategies.token import TokenLock
+from shop.tests.till import eventually
+
+LONG = 30.0
+
+
+@pytest.fixture
+def other() -> Iterator[ThreadPoolExecutor]:
+    """One thread, another than the test's own."""
+    with ThreadPoolExecutor(1) as other:
+        yield other
+
+
+@pytest.fixture
+def lock() -> ReentrantLock:
+    return ReentrantLock(locks_client(), "apple")
+
+
+def holds(lock: ReentrantLock) -> list[int]:
+    return [int(count) for count in lock.client.hvals(lock.key)]
+
+
+@pytest.mark.parametrize(("kind", "passes"), [(ReentrantLock, True), (TokenLock, False)])
+def test_get_locks_and_calls_set_which_locks(
+    kind: type[ReentrantLock | PollingLock], passes: bool
+) -> None:
+    """A0: get() { lock.lock(); set(); lock.unlock(); }  set() { lock.lock(); lock.unlock(); }"""
+    ran = []
+
+    def get(lock: Lock) -> None:
+        with lock.hold(1):
+            set_(kind(locks_client(), "apple", ttl=LONG))
+
+    def set_(lock: Lock) -> None:
+        with lock.hold(0.2):
+            ran.append("set")
+
+    if passes:
+        get(kind(locks_client(), "apple", ttl=LONG))
+    else:
+        with pytest.raises(LockTimeout):
+            get(kind(locks_client(), "apple", ttl=LONG))
+    assert ran == (["set"] if passes else [])
+
+
+def test_the_lock_is_free_after_as_many_releases_as_holds(
+    lock: ReentrantLock, other: ThreadPoolExecutor
+) -> None:
+    leases = [lock.acquire(0) for _ in range(3)]
+    assert holds(lock) == [3]
+    for lease in leases:
+        assert other.submit(lock.try_acquire).result() is None
+        assert lease.release() is Release.RELEASED
+    assert holds(lock) == []
+    assert other.submit(lock.try_acquire).result() is not None
+
+
+def test_the_same_thread_through_another_client_is_another_owner(
+    lock: ReentrantLock,
+) -> None:
+    another = redis.Redis.from_url(settings.REDIS_LOCKS_URL)
+    with lock.hold(0), another:
+        assert ReentrantLock(another, "apple").try_acquire() is None
+
+
+def test_a_stranger_may_not_release(lock: ReentrantLock, other: ThreadPoolExecutor) -> None:
+    lease = lock.acquire(0)
+    with pytest.raises(LockNotHeld, match="another thread"):
+        other.submit(lease.release).result()
+    assert holds(lock) == [1]
+    assert lease.release() is Release.RELEASED
+
+
+def test_a_release_wakes_a_waiter_long_before_the_lease_would_have_ended(
+    lock: ReentrantLock, other: ThreadPoolExecutor
+) -> None:
+    lease = lock.acquire(0)
+    waiting = other.submit(lock.acquire, 20)
+    eventually(lambda: lock.client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
+    assert lock.client.pttl(lock.key) > 20_000
+    lease.release()
+    assert waiting.result(timeout=5).waited_seconds < 5
+
+
+def test_an_unlock_between_the_failed_attempt_and_the_subscription_is_not_missed(
+    lock: ReentrantLock, other: ThreadPoolExecutor
+) -> None:
+    found_taken, unlocked = threading.Event(), threading.Event()
+
+    def wait_for_the_unlock(name: str, facts: Mapping[str, object]) -> None:
+        assert name == "reentrant:before_subscribe"
+        found_taken.set()
+        assert unlocked.wait(5)
+
+    with points.installed(wait_for_the_unlock):
+        lease = lock.acquire(0)
+        waiting = other.submit(lock.acquire, 20)
+        assert found_taken.wait(5)
+        lease.release()
+        unlocked.set()
+        assert waiting.result(timeout=5).waited_seconds < 5
+
+
+def test_a_holder_that_dies_publishes_nothing_and_the_waiter_asks_when_its_lease_ends(
+    lock: ReentrantLock, other: ThreadPoolExecutor
+) -> None:
+    lock.client.hset(lock.key, "a client that died:1", "1")
+    lock.client.pexpire(lock.key, 300)
+    assert 0.2 < other.submit(lock.acquire, 20).result(timeout=5).waited_seconds < 5
+
+
+def test_one_connection_serves_all_waiters_of_a_process_and_no_channel_stays_behind() -> None:
+    client = locks_client()
+
+    def subscribers() -> int:
+        return len(client.client_list(_type="pubsub"))
+
+    locks = [ReentrantLock(client, f"product:{number}") for number in range(3)]
+    held = [lock.acquire(0) for lock in locks]
+    with ThreadPoolExecutor(12) as pool:
+        waiting = [pool.submit(use, lock) for lock in locks for _ in range(4)]
+        eventually(lambda: len(client.pubsub_channels()) == 3, what="so it is")
+        assert subscribers() == 1
+        for lease in held:
+            lease.release()
+        for waiter in waiting:
+            waiter.result(timeout=10)
+    eventually(lambda: client.pubsub_channels() == [], what="so it is")
+
+
+def use(lock: Lock) -> None:
+    with lock.hold(20):
+        pass
+
+
+def test_waiters_subscribe_again_when_their_connection_is_cut(
+    lock: ReentrantLock, other: ThreadPoolExecutor
+) -> None:
+    client = lock.client
+    lease = lock.acquire(0)
+    waiting = other.submit(lock.acquire, 20)
+    eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
+    assert client.client_kill_filter(_type="pubsub") == 1
+    eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
+    lease.release()
+    assert waiting.result(timeout=5).waited_seconds < 5
+
+
+def test_a_waiter_knows_at_once_when_the_server_dies(
+    tmp_path: Path, other: ThreadPoolExecutor
+) -> None:
+    server = Valkey(tmp_path)
+    try:
+        server.start()
+        with redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0)) as client:
+            lock = ReentrantLock(client, "apple")
+            lease = lock.acquire(0)
+            waiting = other.submit(lock.acquire, 20)
+            eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
+            server.stop(signal.SIGKILL)
+            with pytest.raises(LockBackendError):
+                waiting.result(timeout=5)
+            assert lease.release() is Release.UNKNOWN
+    finally:
+        server.stop(signal.SIGKILL)
+
+
+def test_without_a_lease_the_watchdog_renews_and_with_one_it_does_not(
+    other: ThreadPoolExecutor,
+) -> None:
+    renewed, given = (ReentrantLock(locks_client(), name, ttl=0.6) for name in ("renewed", "given"))
+    kept, lapsed = renewed.try_lock(0), given.try_lock(0, lease=0.6)
+    assert kept
+    assert lapsed
+    taken = other.submit(given.acquire, 5).result()  # at the end of the lease, no sooner
+    assert taken.waited_seconds > 0.3
+    eventually(lambda: kept.held_seconds > 1.2, what="so it is")
+    kept.check()
+    assert kept.release() is Release.RELEASED
+    assert lapsed.release() is Release.EXPIRED
+    assert other.submit(taken.release).result() is Release.RELEASED
+
+
+def test_an_inner_release_does_not_end_the_renewal_of_the_outer_hold() -> None:
+    lock = ReentrantLock(locks_client(), "apple", ttl=0.6)
+    with lock.hold(0) as outer:
+        with lock.hold(0):
+            pass
+        eventually(lambda: outer.held_seconds > 1.2, what="so it is")
+        outer.check()
+    assert outer.outcome is Release.RELEASED
+
+
+def test_all_holds_of_an_owner_share_one_watchdog_which_ends_with_the_last(
+    lock: ReentrantLock,
+) -> None:
+    before = set(threading.enumerate())
+    with lock.hold(0), lock.hold(0), lock.hold(0):
+        (watchdog,) = set(threading.enumerate()) - before
+    watchdog.join(5)
+    assert not watchdog.is_alive()
+
+
+def test_try_lock_gives_none_when_the_wait_is_over(
+    lock: ReentrantLock, other: ThreadPoolExecutor
+) -> None:
+    def wait() -> tuple[Lease | None, float]:
+        started = time.monotonic()
+        return lock.try_lock(0.2, 10), time.monotonic() - started
+
+    with lock.hold(0):
+        lease, took = other.submit(wait).result()
+    assert lease is None
+    assert 0.2 <= took < 1.0
+    assert subscriber.Subscriber.of(lock.client)._channels == {}

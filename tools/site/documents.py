@@ -1,0 +1,170 @@
+"""The documents of the repository as MkDocs wants them: staged, their links mended, in sections."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from html import escape
+from pathlib import Path
+
+from tools.site.sources import ROOT, about
+
+#: The sections, in the order of the navigation. A pattern stands for its files in their order.
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Start": ("README.md", "docs/your-shop.md", "docs/running.md"),
+    "Understand": (
+        *("docs/strategies.md", "docs/verdicts.md", "docs/scale.md", "docs/sources.md"),
+        *("docs/architecture.md", "docs/history.md", "docs/decisions.md"),
+    ),
+    "Copy": ("locks/README.md", "testing/README.md", "docs/production.md", "docs/http-servers.md"),
+    "Workshop": ("workshop/*.md", "workshop/lessons/*.md"),
+    "Project": ("CONTRIBUTING.md", "CHANGELOG.md", "docs/licences.md"),
+}
+#: The pages of our own, which the navigation names first.
+OWN = {
+    "Step through": "index.html",
+    "All 20 orders": "schedules.html",
+    "Every fault": "faults.html",
+    "Contents": "contents.html",
+}
+LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
+#: Characters of a linked file that are shown.
+LONG = 12_000
+FENCE = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
+
+#: Renders a page of our own: title, body, and how deep below the site's root it is.
+Render = Callable[[str, str, int], str]
+
+
+def documents() -> dict[str, list[Path]]:
+    """Section -> its documents, of those that there are."""
+    found = {}
+    for section, patterns in SECTIONS.items():
+        paths = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+        found[section] = list(dict.fromkeys(paths))
+    return found
+
+
+def staged(path: Path) -> Path:
+    """Its place on the site. MkDocs would make index.html of a README.md."""
+    place = path.relative_to(ROOT)
+    return place.with_name("overview.md") if place.name == "README.md" else place
+
+
+def title(path: Path) -> str:
+    heading = re.search(r"^# (.+)$", path.read_text(), re.MULTILINE)
+    return heading[1].replace("`", "") if heading else path.stem
+
+
+def stage(folder: Path, render: Render) -> None:
+    """Copy the documents into a folder, with the pictures and the code that they link to."""
+    known = {path for paths in documents().values() for path in paths}
+    wanted: set[Path] = set()
+    for path in known:
+        place = folder / staged(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(_mended(path, known, wanted))
+    for path in sorted(wanted):
+        _stage_linked(path, folder, render)
+
+
+def config(folder: Path, site: Path) -> str:
+    """mkdocs.yml, as JSON, which is YAML."""
+    nav: list[object] = [{"See it": [{name: page} for name, page in OWN.items()]}]
+    for section, paths in documents().items():
+        pages = [{title(path): staged(path).as_posix()} for path in paths]
+        nav.append({section: pages})
+    return json.dumps(
+        {
+            "site_name": "Oversold",
+            "docs_dir": str(folder),
+            "site_dir": str(site),
+            "use_directory_urls": False,
+            "nav": nav,
+            "plugins": [],
+            "extra": {"generator": False, "homepage": "index.html"},
+            "extra_css": ["assets/documents.css"],
+            "markdown_extensions": ["tables", "sane_lists", {"toc": {"permalink": False}}],
+            "validation": {"anchors": "warn", "omitted_files": "ignore"},
+            "theme": {
+                "name": "material",
+                "font": False,
+                "features": ["navigation.tabs", "navigation.sections", "navigation.prune"],
+                "palette": [
+                    {
+                        "media": f"(prefers-color-scheme: {look})",
+                        "scheme": scheme,
+                        "primary": "custom",
+                        "toggle": {"icon": "material/theme-light-dark", "name": f"Leave {look}"},
+                    }
+                    for look, scheme in (("light", "default"), ("dark", "slate"))
+                ],
+            },
+        }
+    )
+
+
+def _mended(page: Path, known: set[Path], wanted: set[Path]) -> str:
+    """The text of a page with links to code as links to the site's copy; what it links to is added
+    to `wanted`."""
+
+    def mend(link: re.Match[str]) -> str:
+        label, target = link.groups()
+        path, sign, anchor = target.partition("#")
+        there = (page.parent / path).resolve()
+        if re.match(r"[a-z]+:", target) or not path:
+            return link[0]
+        if there.is_dir() and there / "README.md" in known:
+            there /= "README.md"
+        if there == ROOT / "docs/faults.md":  # the same cells, with their timelines drawn
+            return f"{label}({os.path.relpath(ROOT / 'faults.html', page.parent)})"
+        if there in known:
+            return f"{label}({os.path.relpath(ROOT / staged(there), page.parent)}{sign}{anchor})"
+        wanted.add(there)
+        if there.suffix == ".png":
+            return link[0]
+        return f"{label}({os.path.relpath(ROOT / _copy_of(there), page.parent)})"
+
+    parts = FENCE.split(page.read_text())
+    return "".join(part if part.startswith("```") else LINK.sub(mend, part) for part in parts)
+
+
+def _stage_linked(path: Path, folder: Path, render: Render) -> None:
+    name = path.relative_to(ROOT).as_posix()
+    if path.suffix == ".png":
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder / name)
+        return
+    place = folder / _copy_of(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    body = "".join(_listing(path)) if path.is_dir() else _code(path.read_text())
+    depth = len(place.relative_to(folder).parts) - 1
+    place.write_text(render(name, f'<section class="card"><h1>{name}</h1>{body}</section>', depth))
+
+
+def _copy_of(path: Path) -> str:
+    """Where the site has a file or a folder. MkDocs leaves out what begins with a dot."""
+    name = path.relative_to(ROOT).as_posix().lstrip(".")
+    return f"source/{name}/index.html" if path.is_dir() else f"source/{name}.html"
+
+
+def _code(text: str) -> str:
+    text = text if len(text) < LONG else f"{text[:LONG]}\n..."
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Its text">'
+        f"<pre>{escape(text)}</pre></div>"
+    )
+
+
+def _listing(folder: Path) -> Iterator[str]:
+    """The files of a folder, each with the first line of what it says of itself."""
+    yield "<dl>"
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "__")) or path.suffix == ".pyc":
+            continue
+        said = about(path / "__init__.py" if (path / "__init__.py").exists() else path)
+        yield f"<dt><code>{escape(path.name)}</code></dt><dd>{escape(said)}</dd>"
+    yield "</dl>"

@@ -1,0 +1,242 @@
+"""Two buyers and one unit in every order of their moves: each move of the real shop, written down.
+
+A purchase is three moves: it reads; it writes, and records its order; it commits. With a lock the
+read waits for the lock, and the commit releases it. This file alone knows the shop's names.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from django.db import connection, connections
+
+from shop.errors import ShopError
+from shop.sale.checkout import check_out
+from shop.sale.points import installed
+from shop.sale.purchase import Attempt
+from shop.sale.reports import sale_report
+from shop.sale.stock import restock
+from testing import interleave, step
+from tools.site.orders import MOVES
+
+PRODUCT = "apple"
+#: Seconds for a buyer who is let go on to come to its next stop.
+SOON = 0.15
+#: A person may look at a move for as long as they like, and so may a busy machine.
+PATIENCE = (
+    "SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0; SET statement_timeout = 0"
+)
+#: Points of a purchase that become a line of their own.
+SHOWN = ("acquired", "after_read", "released", "unlocked_before_commit", "reserved")
+
+
+@dataclass(slots=True)
+class Trace:
+    """One order as it happened: a list of turns, each of its events.
+
+    An event is [buyer, what, facts..., state]: `begins` a move, `sends` a statement, comes to a
+    point of SHOWN, or `ends` with an outcome. State is what everybody can see after it: stock
+    left, orders, and whose lock it is.
+    """
+
+    events: list[list[Any]] = field(default_factory=list)
+    holders: list[str] = field(default_factory=list)
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, buyer: str, what: str, *facts: object) -> None:
+        with self.guard:
+            self.events.append([buyer, what, *facts])
+
+    def has_begun(self, buyer: str) -> bool:
+        return [buyer, "begins"] in self.events
+
+    def is_let_go(self, buyer: str) -> bool:
+        """Whether it waited for a lock that is free, or its own, by now and has not stopped."""
+        last = [what for who, what, *_ in list(self.events) if who == buyer]
+        free = self.holders in ([], [buyer])
+        given_back = any(what == "released" and who != buyer for who, what, *_ in self.events)
+        return free and given_back and bool(last) and last[-1] not in ("stops", "ends")
+
+
+class Recorder:
+    """Runs the orders of one strategy."""
+
+    def __init__(self, lock: str) -> None:
+        self.lock = lock
+        self.trace = Trace()
+        self.sale = 0
+        self._of_thread: dict[threading.Thread, str] = {}
+        self._looker = ThreadPoolExecutor(1)
+
+    def traces(self) -> Iterator[list[list[Any]]]:
+        """The events of each order that testing's driver finds worth a run."""
+        found: list[Trace] = []
+
+        def before() -> None:
+            self.sale = restock(product=PRODUCT, amount=1, lock=self.lock).pk
+            self.trace = Trace()
+
+        def check(_: object) -> None:
+            found.append(self.trace)
+
+        before()
+        check_out(Attempt(PRODUCT, "first", self.lock))  # what a process asks once, it has asked
+        with installed(self._at_point):
+            interleave(self._buyer("A"), self._buyer("B"), before=before, check=check, at=())
+        self._looker.submit(connections.close_all).result()
+        self._looker.shutdown()
+        for trace in found:
+            yield trace.events
+
+    def _buyer(self, name: str) -> Callable[[], None]:
+        def buy() -> None:
+            self._of_thread[threading.current_thread()] = name
+            with connection.cursor() as cursor:  # connected now: later it would look like a wait
+                cursor.execute(PATIENCE)
+            self._move()
+            with connection.execute_wrapper(self._sends), self._commit_is_a_move():
+                try:
+                    check_out(Attempt(PRODUCT, name, self.lock))
+                    outcome = "sold"
+                except ShopError as error:
+                    outcome = error.outcome
+            self.trace.add(name, "ends", outcome, self._look())
+
+        return buy
+
+    def _move(self) -> None:
+        """End of a move: what can be seen now. Then it stops, until its next turn."""
+        name = self._of_thread[threading.current_thread()]
+        if self.trace.has_begun(name):
+            self._let_the_other_come("B" if name == "A" else "A")
+            self.trace.add(name, "stops", self._look())
+        step("move")
+        self.trace.add(name, "begins")
+
+    def _let_the_other_come(self, other: str) -> None:
+        """Where the lock is free before its holder's move ends, its next holder comes first."""
+        until = time.monotonic() + SOON
+        while self.trace.is_let_go(other) and time.monotonic() < until:
+            time.sleep(0.002)
+
+    def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
+        name = self._of_thread.get(threading.current_thread())
+        if name is None:
+            return
+        if place == "acquired":
+            self.trace.holders.append(name)
+        if place in ("released", "unlocked_before_commit") and name in self.trace.holders:
+            self.trace.holders.remove(name)
+        if place in SHOWN:
+            amount = facts.get("amount") if place == "after_read" else None
+            self.trace.add(name, place, *([] if amount is None else [amount]))
+        if place == "after_read":
+            self._move()
+
+    def _sends(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)", sql):
+            name = self._of_thread[threading.current_thread()]
+            self.trace.add(name, "sends", plain(sql, params))
+        return execute(sql, params, many, context)
+
+    @contextmanager
+    def _commit_is_a_move(self) -> Iterator[None]:
+        wrapper = connections["default"]
+        commit, rollback = wrapper.commit, wrapper.rollback
+        name = self._of_thread[threading.current_thread()]
+
+        def stopping() -> None:
+            self._move()
+            self.trace.add(name, "sends", "COMMIT")
+            commit()
+
+        def undoing() -> None:
+            self.trace.add(name, "sends", "ROLLBACK")
+            rollback()
+
+        vars(wrapper).update(commit=stopping, rollback=undoing)
+        try:
+            yield
+        finally:
+            vars(wrapper).update(commit=commit, rollback=rollback)
+
+    def _look(self) -> list[Any]:
+        """[stock left, orders, whose lock it is] as a third one sees it."""
+        report = self._looker.submit(sale_report, self.sale).result()
+        return [report.stock_left, report.orders, "".join(self.trace.holders)]
+
+
+def plain(sql: str, params: Any) -> str:
+    """A statement with its values in it, and without what differs from one run to the next or says
+    nothing here: columns, numbers of rows and sales, the order's values."""
+    parts = " ".join(sql.replace('"', "").split()).split("%s")
+    values = [repr(int(v)) if isinstance(v, int) else repr(v) for v in params or ()]
+    text = "".join(a + b for a, b in zip_longest(parts, values, fillvalue=""))
+    text = re.sub(r"^(INSERT INTO \w+) .*", r"\1 ...", text)
+    text = re.sub(r"^SELECT .*? FROM (product|purchase_history)", r"SELECT ... FROM \1", text)
+    text = re.sub(r" (ORDER BY|LIMIT|RETURNING) .*?(?= FOR UPDATE|$)", "", text)
+    text = re.sub(r"\b(product|purchase_history|bucket|unit)\.(?=\w)", "", text)
+    text = re.sub(r"[( ]*\bAND \(?sale_id (= \d+|IS NOT NULL)\)?", "", text)
+    text = re.sub(r"(?<=id = )\d+", "1", text)
+    text = re.sub(r"WHERE \((.*?)\)?(?= FOR|$)", r"WHERE \1", text)
+    text = re.sub(r"(?<=version = )\d+", "as read", text)
+    return re.sub(r"\d{9,}", "mine", text)
+
+
+def turns(events: list[list[Any]]) -> dict[str, dict[str, Any]]:
+    """Who moved, in order -> what the last move `did`, and the state that it left.
+
+    What a buyer does who had waited belongs to the turn that let it go on, after what the mover
+    did: at the end of a turn both run. A buyer whose turn has neither stop nor end `waits`.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    so_far, state = "", [1, 0, ""]
+    waiting, let_go = set(), dict[str, str]()  # buyers, and the turns that let them go on
+    for buyer, what, *facts in events:
+        if what == "begins":
+            so_far += buyer
+            found[so_far] = {"did": [], "state": state}
+            waiting.add(buyer)
+            let_go.pop(buyer, None)
+            continue
+        turn = found[let_go.get(buyer, so_far)]
+        if what in ("stops", "ends"):
+            turn["state"] = state = facts.pop()
+            waiting.discard(buyer)
+        if what == "released":
+            let_go |= dict.fromkeys(waiting - {buyer}, so_far)
+        turn["did"].append([buyer, what, *facts])
+    for so_far, turn in found.items():
+        if [so_far[-1], "stops"] not in turn["did"] and not _ends(so_far[-1], turn):
+            turn["did"].append([so_far[-1], "waits"])
+        turn["did"].sort(key=lambda event: (event[0] != so_far[-1], event[1] == "stops"))
+    return found
+
+
+def _ends(buyer: str, turn: dict[str, Any]) -> bool:
+    return any(event[:2] == [buyer, "ends"] for event in turn["did"])
+
+
+def record(lock: str) -> dict[str, dict[str, Any]]:
+    """Every move of every order: who has moved so far -> what the last move did.
+
+    Raises AssertionError where two orders that begin alike differ in what they share.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for events in Recorder(lock).traces():
+        for so_far, did in turns(events).items():
+            assert found.setdefault(so_far, did) == did, (lock, so_far, found[so_far], did)
+    return dict(sorted(found.items(), key=lambda one: (len(one[0]), one[0])))
+
+
+def has_three_moves(moves: dict[str, dict[str, Any]]) -> bool:
+    """Whether a buyer who is alone reads, writes and commits."""
+    return ["A", "ends", "sold"] in moves.get("A" * MOVES, {"did": []})["did"]

@@ -1,0 +1,169 @@
+// Two buyers, one move at a time, from what was recorded: a key says who has moved so far, and its
+// turn what the last move did. Nothing is computed here that the shop did not do.
+
+const data = JSON.parse($("data").textContent);
+const BUYERS = ["A", "B"];
+const OUTCOMES = { sold: "has an order", sold_out: "is told: sold out", busy: "is told: try again", lost: "lost the lock: nothing sold" };
+let lock = "none";
+let so_far = "A";
+
+const moves = () => data.moves[lock];
+const turn = (key) => moves()[key] || { did: [], state: [1, 0, ""] };
+const other = (buyer) => (buyer === "A" ? "B" : "A");
+
+// Every event up to here, oldest first.
+function events(key = so_far) {
+  const all = [];
+  for (let n = 1; n <= key.length; n++) all.push(...turn(key.slice(0, n)).did);
+  return all;
+}
+
+// Where a buyer is: "new", "read" (and what it read), "written", "waits" or "ended".
+function place(buyer) {
+  const its = events().filter(([who, what]) => who === buyer);
+  const found = { status: "new", read: null, outcome: null };
+  for (const [, what, fact] of its) {
+    if (what === "after_read") Object.assign(found, { status: "read", read: fact });
+    if (what === "sends" && /^(UPDATE|INSERT|DELETE)/.test(fact) && found.read !== null) found.status = "written";
+    if (what === "waits") found.before = found.status === "waits" ? found.before : found.status, (found.status = "waits");
+    if (what === "stops" && found.status === "waits") found.status = found.before;
+    if (what === "ends") Object.assign(found, { status: "ended", outcome: fact });
+  }
+  return found;
+}
+
+function label(buyer) {
+  const { status, read } = place(buyer);
+  if (status === "ended") return `${buyer} is done`;
+  if (status === "waits") return `${buyer} waits`;
+  if (status === "new") return `${buyer}: read the stock`;
+  if (status === "read") return read === 0 ? `${buyer}: leave` : `${buyer}: write`;
+  return `${buyer}: commit`;
+}
+
+function sentence([buyer, what, fact], before) {
+  if (what === "acquired") return "has the lock";
+  if (what === "after_read") return fact === 0 ? "reads 0: nothing left" : `reads ${fact}: there is one`;
+  if (what === "released") return "gives the lock back";
+  if (what === "unlocked_before_commit") return "gives the lock back before it has committed";
+  if (what === "reserved") return "has reserved a unit in Redis";
+  if (what === "ends") return OUTCOMES[fact] || `is told: ${words(fact)}`;
+  if (what === "waits") return before[2] === other(buyer) ? `waits: the lock is ${other(buyer)}'s` : `waits: PostgreSQL keeps what ${other(buyer)} has not committed`;
+  return null;
+}
+
+function line(event, before) {
+  const [, what, fact] = event;
+  if (what === "sends") return element("li", { class: "sql" }, element("code", {}, fact));
+  const text = sentence(event, before);
+  return text && element("li", { class: what === "ends" ? `end ${fact}` : "" }, text);
+}
+
+function show(saying = true) {
+  const [stock, orders, holder] = so_far ? turn(so_far).state : [1, 0, ""];
+  $("stock").textContent = stock;
+  $("orders").textContent = orders;
+  $("holder").textContent = holder ? `${[...holder].join(" and ")}'s` : "free";
+  $("lock-box").hidden = !Object.values(moves()).some(({ state }) => state[2]);
+  for (const track of document.querySelectorAll(".track")) fillTrack(track, track.dataset.buyer);
+  $("order").textContent = so_far ? `So far: ${so_far}` : "Nobody has moved";
+  $("back").disabled = $("again").disabled = !so_far;
+  $("finish").disabled = isOver();
+  showVerdict(orders);
+  if (saying) say(orders, stock);
+  history.replaceState(null, "", `#${lock}/${so_far}`);
+}
+
+function fillTrack(track, buyer) {
+  const { status } = place(buyer);
+  const button = track.querySelector(".move");
+  button.textContent = label(buyer);
+  const can = Boolean(moves()[so_far + buyer]);
+  button.setAttribute("aria-disabled", String(!can));
+  track.dataset.status = status;
+  const lines = [];
+  for (let n = 1; n <= so_far.length; n++) {
+    const before = n > 1 ? turn(so_far.slice(0, n - 1)).state : [1, 0, ""];
+    const its = turn(so_far.slice(0, n)).did.filter(([who]) => who === buyer);
+    for (const event of its) lines.push(line(event, before), ...(event === its[its.length - 1] ? [] : []));
+    if (its.length && n === so_far.length) lines.slice(-its.length).forEach((one) => one && one.classList.add("new"));
+  }
+  track.querySelector(".did").replaceChildren(...lines.filter(Boolean));
+}
+
+const isOver = () => BUYERS.every((buyer) => place(buyer).status === "ended");
+
+function showVerdict(orders) {
+  const where = $("verdict");
+  const read = BUYERS.map((buyer) => place(buyer));
+  if (orders > 1) where.replaceChildren(badge("oversold"), " Two orders, one unit.");
+  else if (isOver()) where.replaceChildren(badge("exact"), orders ? " One order, one unit; the other is told: sold out." : " Nobody bought.");
+  else if (lock === "none" && read.every((one) => one.read === 1)) where.replaceChildren(" Both have read 1. Now let them go on: Finish both.");
+  else where.replaceChildren(" ");
+}
+
+// One sentence for who hears the page: the last move, and what is left.
+function say(orders, stock) {
+  if (!so_far) return ($("said").textContent = "Nobody has moved.");
+  const before = so_far.length > 1 ? turn(so_far.slice(0, -1)).state : [1, 0, ""];
+  const told = turn(so_far).did.map((event) => (event[1] === "sends" ? `${event[0]} sends ${event[2]}` : sentence(event, before) && `${event[0]} ${sentence(event, before)}`));
+  const sum = orders > 1 ? "Oversold: two orders, one unit." : isOver() ? "Exact: one order, one unit." : `Stock ${stock}, ${count(orders, "order")}.`;
+  $("said").textContent = `${told.filter(Boolean).join(", ")}. ${sum}`;
+}
+
+function move(buyer) {
+  if (!moves()[so_far + buyer]) return;
+  so_far += buyer;
+  show();
+}
+
+function finish() {
+  while (!isOver()) {
+    const next = BUYERS.find((buyer) => moves()[so_far + buyer] && place(buyer).status !== "waits");
+    if (!next) break;
+    so_far += next;
+  }
+  show();
+}
+
+// An order of the table, with its moves of buyers who wait or have ended passed over.
+function play(order) {
+  so_far = "";
+  for (const buyer of order) if (moves()[so_far + buyer]) so_far += buyer;
+  show();
+}
+
+function choose(name) {
+  lock = name;
+  $("lock").value = name;
+  const { summary, file, code } = data.strategies[name];
+  $("summary").textContent = summary;
+  $("file").textContent = file;
+  $("code").textContent = code;
+}
+
+function fromAddress() {
+  const [name, order] = decodeURIComponent(location.hash.slice(1)).split("/");
+  choose(data.moves[name] ? name : "none");
+  play(data.moves[name] && order !== undefined ? order : "A");
+}
+
+const KEYS = { a: () => move("A"), b: () => move("B"), f: finish, r: () => play(""), Backspace: () => play(so_far.slice(0, -1)) };
+
+$("lock").append(...Object.entries(data.strategies).filter(([name]) => data.moves[name]).map(([name, { title }]) => element("option", { value: name }, `${name}: ${title}`)));
+$("lock").addEventListener("change", () => {
+  choose($("lock").value);
+  play("A");
+});
+for (const button of document.querySelectorAll(".move")) button.addEventListener("click", () => move(button.dataset.buyer));
+$("finish").addEventListener("click", finish);
+$("back").addEventListener("click", () => play(so_far.slice(0, -1)));
+$("again").addEventListener("click", () => play(""));
+document.addEventListener("keydown", (event) => {
+  const act = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  if (!act || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, input, textarea")) return;
+  event.preventDefault();
+  act();
+});
+addEventListener("hashchange", fromAddress);
+fromAddress();

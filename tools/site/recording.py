@@ -1,0 +1,160 @@
+"""Writes recorded/: the moves of two buyers from a live shop, and the cells of `make faults`.
+
+python -m tools.site.recording schedules [LOCK ...]  runs every order, some ten seconds a strategy
+python -m tools.site.recording compare [LOCK ...]    runs them, and compares with what is recorded
+python -m tools.site.recording faults FAULTS MATRIX  of these two folders of results/
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from servers import embedded
+from servers.zookeeper import ZooKeeper, is_installed
+from tools.site.sources import strategies
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RECORDED = Path(__file__).parent / "recorded"
+SCHEDULES, FAULTS = RECORDED / "schedules.json", RECORDED / "faults.json.gz"
+REDLOCK_SERVERS = 5
+
+
+@contextmanager
+def servers() -> Iterator[None]:
+    """Whatever a strategy may need, and Django set up on it with a database of its own."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oversold-site-")))
+        embedded.attach()
+        valkeys = []
+        for number in range(1 + REDLOCK_SERVERS):
+            (folder / str(number)).mkdir()
+            valkeys.append(embedded.Valkey(folder / str(number)))
+            embedded.adopt(valkeys[-1].start())
+            stack.callback(valkeys[-1].stop)
+        os.environ.update(
+            DJANGO_SETTINGS_MODULE="shop.settings",
+            DATABASE_URL=embedded.create_database(f"site_{os.getpid()}"),
+            REDIS_URL=valkeys[0].url,
+            REDLOCK_URLS=",".join(valkey.url for valkey in valkeys[1:]),
+            SHOP_DB_POOL="0",
+            SHOP_DEMO="1",
+            SHOP_LOCK_TTL="60",  # no lock ends while a busy machine takes its time
+            SHOP_TOKEN_TTL="60",
+        )
+        if is_installed():
+            log = stack.enter_context((folder / "zookeeper.log").open("wb"))
+            zookeeper = ZooKeeper(folder, log=log)
+            embedded.adopt(zookeeper.start())
+            stack.callback(zookeeper.stop)
+            zookeeper.wait_until_ready()
+            os.environ["ZOOKEEPER_HOSTS"] = zookeeper.hosts
+        import django
+        from django.core.management import call_command
+
+        django.setup()
+        call_command("migrate", verbosity=0)
+        yield
+
+
+def schedules(locks: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and moves of every strategy that has three of them, or of those that are named."""
+    with servers():
+        from shop.strategies import STRATEGIES
+        from tools.site import live
+
+        for lock in locks or STRATEGIES:
+            moves = live.record(lock)
+            print(f"{lock}: {len(moves)} moves", file=sys.stderr, flush=True)
+            if live.has_three_moves(moves):
+                yield lock, moves
+
+
+def kept() -> dict[str, dict[str, Any]]:
+    """The moves that are recorded, by strategy."""
+    found: dict[str, dict[str, Any]] = {}
+    if SCHEDULES.exists():
+        found = json.loads(SCHEDULES.read_text())["moves"]
+    return found
+
+
+def keep(lock: str, moves: dict[str, Any]) -> None:
+    """Write the moves of a strategy among the others, in the order of the registry."""
+    found = kept() | {lock: moves}
+    in_order = {name: found[name] for name in strategies() if name in found}
+    data = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
+    text = json.dumps(data, separators=(",", ":")).replace('},"', '},\n"')
+    SCHEDULES.write_text(text + "\n")
+
+
+def differences(locks: Sequence[str] = ()) -> list[str]:
+    """The strategies that move otherwise now than was recorded."""
+    before = kept()
+    return [lock for lock, moves in schedules(locks) if before.get(lock) != moves]
+
+
+def faults(results: Path, matrix: Path) -> dict[str, Any]:
+    """The data of report.html of whole runs of `make matrix` and `make faults`, with times in whole
+    milliseconds. The rushes come without timelines, which have 200 lanes."""
+    from loadtest.faults import FAULTS as KNOWN
+    from loadtest.judge import history
+    from loadtest.report import tables
+    from loadtest.report.html.data import report_data
+
+    runs: list[dict[str, Any]] = []
+    for folder in (matrix, results):
+        summary = json.loads((folder / "summary.json").read_text())
+        runs += report_data(summary, history.read([folder / "history.jsonl"]))["runs"]
+    for run in runs:
+        run.pop("buy_ms", None)  # with it the page would be a table of rushes
+        if run["fault"] == "rush":
+            run["timeline"] = None
+    title = {"rush": "200 buyers for 100 units, and no fault"}
+    return {
+        "runs": [rounded(run) for run in runs if run["fault"] != "rush-one-process"],
+        "latency": [],
+        "title": f"the rush and every fault, {summary['started'][:10]}",
+        "where": tables.where(summary),
+        "faults": title | {name: fault.title for name, fault in KNOWN.items()},
+    }
+
+
+def rounded(value: Any) -> Any:
+    """The same with numbers of milliseconds as integers."""
+    if isinstance(value, float):
+        return round(value)
+    if isinstance(value, dict):
+        kept = {"recovery_s"}
+        return {name: v if name in kept else rounded(v) for name, v in value.items()}
+    return [rounded(one) for one in value] if isinstance(value, list) else value
+
+
+def main(asked: Sequence[str]) -> int:
+    what, *more = asked or [""]
+    if what == "schedules":
+        for lock, moves in schedules(more):
+            keep(lock, moves)
+    elif what == "compare":
+        differ = differences(more)
+        print(f"otherwise than recorded: {', '.join(differ) or 'none'}")
+        return 1 if differ else 0
+    elif what == "faults":
+        data = faults(*map(Path, more))
+        text = json.dumps(data, separators=(",", ":")).encode()
+        FAULTS.write_bytes(gzip.compress(text, 9, mtime=0))
+    else:
+        print(__doc__, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,15 @@
+"""Every move of every strategy again, from the live shop, beside what is recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.site import sources
+from tools.site.tests.test_recorded import SOME, test_what_is_recorded_is_what_the_shop_does
+
+
+@pytest.mark.parametrize(
+    "lock", [name for name in sources.strategies() if name not in (*SOME, "reserve")]
+)
+def test_the_shop_does_what_is_recorded(lock: str) -> None:
+    test_what_is_recorded_is_what_the_shop_does((lock,))

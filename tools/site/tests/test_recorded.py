@@ -1,0 +1,104 @@
+"""What is recorded is whole, and what the shop does when it is asked again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadtest.expected import EXPECTED
+from shop.models import Product
+from testing import Run, interleave
+from tools.site import recording, sources
+from tools.site.orders import ORDERS, outcome, reached
+
+README = (sources.ROOT / "README.md").read_text()
+#: Without a lock, and with one: the others are in test_live.py.
+SOME = ("none", "redis")
+
+
+def test_without_a_lock_18_of_20_orders_sell_the_unit_twice() -> None:
+    moves = recording.kept()["none"]
+    twice = [order for order in ORDERS if outcome(moves, order)[0] == "bad"]
+    assert sorted(set(ORDERS) - set(twice)) == ["AAABBB", "BBBAAA"]
+
+
+def test_every_order_of_every_strategy_comes_to_an_end() -> None:
+    recorded = recording.kept()
+    assert set(sources.strategies()) - set(recorded) == {"reserve"}, "it has no order of its own"
+    for lock, moves in recorded.items():
+        for order in ORDERS:
+            key = reached(moves, order)
+            ended = {
+                e[0] for n in range(len(key)) for e in moves[key[: n + 1]]["did"] if e[1] == "ends"
+            }
+            assert ended == {"A", "B"}, (lock, order)
+
+
+def test_only_what_any_rush_breaks_sells_twice() -> None:
+    bad = {
+        lock
+        for lock, moves in recording.kept().items()
+        if any(outcome(moves, order)[0] == "bad" for order in ORDERS)
+    }
+    assert bad == {"none", "redis-in-transaction"}, "process is right in one process"
+
+
+def test_every_cell_that_is_expected_is_recorded_and_was_as_expected() -> None:
+    data = json.loads(gzip.decompress(recording.FAULTS.read_bytes()))
+    cells = {(run["lock"], run["fault"]) for run in data["runs"] if run["as_expected"]}
+    expected = {(lock, fault) for lock, row in EXPECTED.items() for fault in row}
+    assert {cell for cell in expected - cells if cell[1] != "rush-one-process"} == set()
+
+
+def test_the_code_of_a_strategy_is_its_file_without_its_frame() -> None:
+    code = sources.strategies()["none"]["code"]
+    assert code.startswith('"""FLAW: two buyers read the same stock')
+    assert "def buy(attempt: Attempt) -> Receipt:" in code
+    assert "import" not in code
+    assert "STRATEGY" not in code
+
+
+@pytest.mark.parametrize("locks", [SOME])
+def test_what_is_recorded_is_what_the_shop_does(locks: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "tools.site.recording", "compare", *locks]
+    done = subprocess.run(command, cwd=sources.ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "otherwise than recorded: none\n", done.stderr[-2000:]
+
+
+def test_a_move_that_differs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = recording.kept()
+    monkeypatch.setattr(recording, "schedules", lambda locks: [("none", changed["none"])])
+    assert recording.differences(["none"]) == []
+    other = json.loads(json.dumps(changed["none"]))
+    other["AB"]["did"].pop()
+    monkeypatch.setattr(recording, "schedules", lambda locks: [("none", other)])
+    assert recording.differences(["none"]) == ["none"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_code_of_most_tutorials_loses_an_update_as_the_readme_says() -> None:
+    (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+    class SoldOut(Exception):
+        pass
+
+    def buy() -> None:
+        exec(snippet, {"Product": Product, "SoldOut": SoldOut})
+
+    def before() -> None:
+        Product.objects.update_or_create(name="apple", defaults={"amount": 100})
+
+    left: dict[str, int] = {}
+
+    def check(run: Run) -> None:
+        left[run.schedule] = Product.objects.get(name="apple").amount
+
+    interleave(buy, buy, before=before, check=check)
+    assert 99 in left.values()
+    assert 98 in left.values()

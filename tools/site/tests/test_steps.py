@@ -1,0 +1,121 @@
+"""The step-through and the pages around it in a browser: by key, by touch, in every size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tools.site.orders import ORDERS
+from tools.site.recording import kept
+
+SIZES = (390, 1280, 1920)
+Scheme = Literal["light", "dark"]
+PAGES = (
+    *("index.html", "index.html#redis/ABAABB", "schedules.html", "faults.html", "contents.html"),
+    *("overview.html", "docs/verdicts.html", "workshop/lessons/01-two-buyers.html"),
+    "source/shop/strategies/index.html",
+)
+
+
+def shows(page: Page, text: str) -> None:
+    expect(page.locator("#verdict")).to_contain_text(text)
+
+
+def test_the_first_view_is_no_lock_with_the_first_move_made(site: Path, page: Page) -> None:
+    page.goto((site / "index.html").as_uri())
+    expect(page.locator("#lock")).to_have_value("none")
+    expect(page.locator(".track[data-buyer=A] .did")).to_contain_text("reads 1")
+    expect(page.locator("#stock")).to_have_text("1")
+
+
+def test_two_keys_sell_the_last_unit_twice(site: Path, page: Page) -> None:
+    page.goto((site / "index.html").as_uri())
+    page.keyboard.press("b")
+    shows(page, "Both have read 1")
+    page.keyboard.press("f")
+    shows(page, "Two orders, one unit")
+    expect(page.locator("#orders")).to_have_text("2")
+    expect(page.locator("[role=status]")).to_contain_text("Oversold: two orders, one unit")
+    page.keyboard.press("Backspace")
+    expect(page.locator("#orders")).to_have_text("1")
+
+
+def test_every_move_can_be_made_with_tab_and_enter(site: Path, page: Page) -> None:
+    page.goto(f"{site.as_uri()}/index.html#none/")
+    for buyer in "ABAABB":
+        page.locator(f"button.move[data-buyer={buyer}]").focus()
+        page.keyboard.press("Enter")
+    shows(page, "Two orders, one unit")
+    assert page.evaluate("document.activeElement.dataset.buyer") == "B", "the focus stays"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", SIZES)
+def test_taps_sell_the_last_unit_twice(
+    site: Path, browser: Browser, width: int, scheme: Scheme
+) -> None:
+    context = browser.new_context(
+        viewport={"width": width, "height": 844}, has_touch=True, color_scheme=scheme
+    )
+    page = context.new_page()
+    page.goto((site / "index.html").as_uri())
+    for buyer in "BAABB":
+        page.locator(f"button.move[data-buyer={buyer}]").tap()
+    shows(page, "Two orders, one unit")
+    page.locator("#again").tap()
+    page.locator("#lock").select_option("row-lock")
+    page.locator("button.move[data-buyer=B]").tap()
+    expect(page.locator("button.move[data-buyer=B]")).to_have_text("B waits")
+    page.locator("#finish").tap()
+    shows(page, "One order, one unit")
+    context.close()
+
+
+def test_a_cell_of_the_table_opens_its_order(site: Path, page: Page) -> None:
+    page.goto((site / "schedules.html").as_uri())
+    cells = page.locator("table.orders tbody a")
+    assert cells.count() == len(kept()) * len(ORDERS)
+    page.get_by_label("redis-in-transaction, ABAABB").click()
+    expect(page.locator("#lock")).to_have_value("redis-in-transaction")
+    shows(page, "Two orders, one unit")
+
+
+def test_a_cell_of_a_fault_opens_its_timeline_and_the_code_that_decides(
+    site: Path, page: Page
+) -> None:
+    page.goto((site / "faults.html").as_uri())
+    page.get_by_title("token under pause: oversold", exact=False).click()
+    expect(page.locator("#detail-title")).to_contain_text("token under pause")
+    expect(page.locator("#lanes canvas").first).to_be_visible()
+    expect(page.locator("#facts")).to_contain_text("Seen")
+    expect(page.locator("#story-lines li").first).to_be_visible()
+    expect(page.locator("#source-file")).to_have_text("shop/strategies/token.py")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", SIZES)
+def test_axe_finds_nothing_and_nothing_runs_off_the_screen(
+    site: Path, browser: Browser, width: int, scheme: Scheme
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    for name in PAGES:
+        page.goto("about:blank")
+        page.goto(f"{site.as_uri()}/{name}")
+        expect(page.locator("h1").first).to_be_visible()
+        found = Axe().run(page).response["violations"]
+        complaints += [
+            f"{name}: {one['id']}: {node['html'][:120]}"
+            for one in found
+            for node in one["nodes"][:3]
+        ]
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            complaints.append(f"{name} is wider than {width}")
+    assert complaints == []
+    context.close()
