@@ -104,8 +104,8 @@ def differences(locks: Sequence[str] = ()) -> list[str]:
 def faults(folders: Sequence[Path]) -> dict[str, Any]:
     """The data of report.html of runs of `make matrix` and `make faults`, times in milliseconds.
 
-    Cells of later folders take the place of earlier ones. Rushes come without their timelines, which
-    have 200 lanes.
+    Cells of later folders take the place of earlier ones. Rushes come without their timelines: of
+    200 lanes each.
     """
     from loadtest.faults import FAULTS as KNOWN
     from loadtest.judge import history
