@@ -20,7 +20,7 @@ from loadtest.faults.trial import STOCK, Trial
 from loadtest.judge.history import Event, by_product
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell
-from loadtest.report.timeline import timeline
+from loadtest.report.story import timeline
 from loadtest.stack.client import Strategy
 
 #: Seconds to wait for the buyers' threads after a step of their fault failed.
@@ -65,7 +65,7 @@ def _play(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> list[Cell]
         events = by_product(new, earlier=testbed.events())
         evidence = "; ".join(filter(None, (evidence, fault.observed(trials))))
         left = sorted(key.split("/", 2)[2] for key in testbed.keys_on_lock_servers())
-        return [_cell(fault, trial, events, evidence, left) for trial in trials]
+        return [cell(fault, trial, events, evidence, left) for trial in trials]
 
 
 def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
@@ -162,7 +162,7 @@ def _resume_everybody(trials: Sequence[Trial]) -> None:
                 trial.testbed.resume(buyer.attempt, buyer.stop)
 
 
-def _cell(
+def cell(
     fault: Fault,
     trial: Trial,
     events: Mapping[str, list[Event]],
@@ -183,7 +183,7 @@ def _cell(
     if judgement.verdict == "exact" and recovery is not None and recovery > bound:
         trial.wrong.append(f"nobody bought for {recovery:.1f} s, and the bound is {bound:g} s")
     as_expected = judgement.verdict == trial.expected and not (trial.wrong or trial.missing)
-    cell = {
+    found = {
         "lock": trial.lock,
         "fault": fault.name,
         "sale": trial.sale,
@@ -198,7 +198,7 @@ def _cell(
         "recovery_s": recovery,
         "story": timeline(history, judgement) if judgement.verdict != "exact" else [],
     }
-    return cast(Cell, cell)
+    return cast(Cell, found)
 
 
 def unknown(fault: str, strategies: Sequence[Strategy], why: str) -> list[Cell]:

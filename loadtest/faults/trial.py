@@ -55,7 +55,7 @@ class Trial:
         self.fault = fault
         self.lock = str(strategy["name"])
         self.strategy = strategy
-        self.expected = expected_of(strategy)[fault.name]
+        self.expected = expected_of(strategy).get(fault.name, "exact")
         self.stop = STOPS.get(self.lock, {}).get(fault.name, fault.stop)
         # With the run at its end, so that no product's name is the beginning of another's.
         self.product = f"{self.lock}-{fault.name.replace('@', '_')}-{run}"
@@ -79,7 +79,9 @@ class Trial:
         shop = self.testbed.shop(RIVALS)
         self.sale = int(shop.restock(product=self.product, stock=STOCK)["sale"])
 
-    def buyer(self, name: str, *, stop: str = "", asks_again: bool = True) -> Buyer:
+    def buyer(
+        self, name: str, *, stop: str = "", asks_again: bool = True, hold_ms: int = 0
+    ) -> Buyer:
         """A new buyer, not started yet."""
         buyer = Buyer(
             self.testbed.history,
@@ -89,6 +91,7 @@ class Trial:
             sale=self.sale,
             stop=stop,
             asks_again=asks_again,
+            hold_ms=hold_ms,
         )
         self.buyers.append(buyer)
         return buyer

@@ -92,7 +92,7 @@ def test_whatever_step_breaks_the_cells_are_unknown_and_the_testbed_is_repaired(
     monkeypatch.setattr(runner, "drain", lambda trial: None)
     monkeypatch.setattr(Trial, "open", lambda trial: None)
     monkeypatch.setattr(Trial, "orphans", lambda trial: [])
-    monkeypatch.setattr(runner, "_cell", lambda *_: None)  # judged before anything is cleaned up
+    monkeypatch.setattr(runner, "cell", lambda *_: None)  # judged before anything is cleaned up
     testbed, fault = Quiet(), Breaks(step, error)
     found = runner.play(cast(Testbed, testbed), fault, [strategy(name) for name in LOCKS], "run")
     why = "crash: not so" if isinstance(error, NotFired) else "OSError: no such process"

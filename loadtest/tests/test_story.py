@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loadtest.judge.intervals import ProductHistory
-from loadtest.report.timeline import LENGTH, timeline
+from loadtest.report.story import LENGTH, timeline
 from loadtest.tests.happenings import Happenings, one_after_the_other
 
 RUN = "9d1f/pause/token"

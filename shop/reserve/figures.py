@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any, cast
 
 import redis
 
 from shop.ops.redis import locks_client
-from shop.promised import STREAM, books_key, in_use, unsettled
+from shop.reserve.promises import STREAM, books_key, in_use, unsettled
+from shop.sale.reports import NONE, UNKNOWN, Settled
 
-logger = logging.getLogger("shop.settled")
+logger = logging.getLogger("shop.reserve.figures")
 
 LAG = "lag:"
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The promises of a sale. None where Redis was not asked or did not answer.
-
-    settled            whose order is written
-    unsettled          whose order is not written yet
-    broken_promises    that nobody could write: no unit was left, the key has another order, ...
-    settlement_lag_ms  p50, p99 and max of the milliseconds from the promise to after its order's
-                       commit, both by Redis's clock; p50 and p99 rounded up, to a step of 1 below
-                       100 ms, of 10 below 1 s, of 100 above, 60 s at most; None before the first
-    """
-
-    settled: int | None
-    unsettled: int | None
-    broken_promises: int | None
-    settlement_lag_ms: dict[str, int] | None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-UNKNOWN = Settled(None, None, None, None)
-#: Of a shop that promises nothing.
-NONE = Settled(0, 0, 0, None)
 
 
 def settled_of(sale: int) -> Settled:

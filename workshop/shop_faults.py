@@ -9,7 +9,7 @@ from loadtest.faults.runner import play
 from loadtest.faults.testbed import RIVALS
 from loadtest.judge.run import Cell
 from loadtest.stack.client import Strategy
-from workshop.bench import MINE, Bench
+from workshop.bench import MINE, Bench, outcomes
 from workshop.refusal import Refusal, Undecided
 
 #: Fault -> a strategy that stays exact under it. It is judged beside the participant's, at the same
@@ -82,12 +82,6 @@ def _beside_another(bench: Bench, fault: str) -> Refusal:
 
 
 def facts(cell: Cell) -> dict[str, object]:
-    """What a headline may say of a judged sale under a fault."""
-    return {
-        "fault": cell["fault"],
-        "orders": cell["orders"],
-        "stock": cell["initial_stock"],
-        "left": cell["stock_left"],
-        "verdict": cell["verdict"],
-        "missing": cell["missing"] or cell.get("why") or "nothing was to be seen",
-    }
+    """What a headline may say of a sale under a fault."""
+    missing = cell["missing"] or cell["why"] or "nothing was to be seen"
+    return {**outcomes(cell), "fault": cell["fault"], "missing": missing}

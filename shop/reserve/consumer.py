@@ -1,8 +1,8 @@
 """The consumer that settles promises: reads the stream in batches, has their orders written, and
 takes them off the stream after the commit.
 
-Any number may run. What one has read and not settled within SHOP_SETTLE_IDLE another takes over
-(XAUTOCLAIM), also when the first still lives: settling twice does nothing.
+Any number may run: the rows of the products are locked first, and settling twice does nothing. One
+that ends in the middle of a batch leaves the batch on the stream, for whoever looks next.
 """
 
 from __future__ import annotations
@@ -15,59 +15,45 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
 from shop.lua import lua
 from shop.models import PurchaseHistory
 from shop.ops.connections import discard_dead
 from shop.ops.redis import locks_client
-from shop.promised import BROKEN, STREAM, Promise, books_key, count_key
-from shop.reserve.promises import remember
-from shop.reserve.reservations import KEEP
+from shop.reserve.promises import BROKEN, KEEP, STREAM, Promise, books_key, count_key, remember
 from shop.reserve.settle import Ending, settle_each
 from shop.sale.points import point
 
-logger = logging.getLogger("shop.reserve.settler")
+logger = logging.getLogger("shop.reserve.consumer")
 
-GROUP = "settlers"
 #: Promises in one transaction at most.
 BATCH = 500
 #: Seconds from one batch to the next at least: what comes meanwhile shares a commit.
 EVERY = 0.05
 #: Broken promises that are kept to be made good.
 MOST_BROKEN = 10_000
-#: Milliseconds to wait for a promise. Shorter than the client's timeout.
-BLOCK = 500
 #: Seconds before trying again after an error.
 PAUSE = 0.2
 
 
 class Settler:
-    """One consumer of the group.
+    """One consumer.
 
-    name   of the consumer: no two that run may have the same
     stop   set: it ends after its batch
     alive  a file that is touched after each look at the stream that met no error
     """
 
-    def __init__(
-        self, name: str, stop: threading.Event | None = None, *, alive: Path | None = None
-    ) -> None:
-        self.name = name
+    def __init__(self, stop: threading.Event | None = None, *, alive: Path | None = None) -> None:
         self.alive = alive
         self.stop = stop or threading.Event()
-        self._client = locks_client()
-        self._claimed_at = 0.0
-        self._claims_from: Any = "0-0"
-        self._failed = False
 
     def run(self) -> None:
         """Settle until `stop` is set. An error of a server is logged and tried again."""
         while not self.stop.is_set():
             began = time.monotonic()
             try:
-                self.step(block=BLOCK)
+                self.step()
                 if self.alive is not None:
                     self.alive.touch()
             except redis.RedisError as error:
@@ -77,63 +63,14 @@ class Settler:
                 connection.close()
                 self._try_later("PostgreSQL", error)
             self.stop.wait(max(0.0, began + EVERY - time.monotonic()))
-        self._leave()
 
-    def step(self, *, block: int | None = None) -> int:
-        """Settle one batch, waiting for it for `block` milliseconds. Returns how many promises it
-        had. Raises redis.RedisError, DatabaseError: what was read is taken over later."""
-        try:
-            entries = self._own() or self._claim() or self._read(block)
-        except redis.ResponseError as error:
-            if "NOGROUP" not in str(error):
-                raise
-            self._begin()  # a new Redis, or one that lost its data
-            return 0
+    def step(self) -> int:
+        """Settle the oldest batch. Returns how many promises it had. Raises redis.RedisError,
+        DatabaseError: then the batch is still there."""
+        entries: Any = locks_client().xrange(STREAM, count=BATCH)
         if entries:
-            self._failed = True
             self._settle(entries)
-            self._failed = False
         return len(entries)
-
-    def _begin(self) -> None:
-        try:
-            self._client.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
-        except redis.ResponseError as error:
-            if "BUSYGROUP" not in str(error):  # another consumer was first
-                raise
-
-    def _own(self) -> Sequence[Any]:
-        """What this consumer read and failed to settle: nobody has to wait until it is idle."""
-        if not self._failed:
-            return []
-        found: Any = self._client.xreadgroup(GROUP, self.name, {STREAM: "0"}, count=BATCH)
-        return self._there(found[0][1]) if found else []
-
-    def _claim(self) -> Sequence[Any]:
-        """What was read by a consumer that did not settle it."""
-        now = time.monotonic()
-        if self._claims_from == b"0-0" and now < self._claimed_at + settings.SHOP_SETTLE_IDLE / 4:
-            return []
-        self._claimed_at = now
-        idle = round(settings.SHOP_SETTLE_IDLE * 1000)
-        found: Any = self._client.xautoclaim(
-            STREAM, GROUP, self.name, idle, start_id=self._claims_from, count=BATCH
-        )
-        self._claims_from = found[0]
-        return self._there(found[1])
-
-    def _there(self, entries: Sequence[Any]) -> Sequence[Any]:
-        """Those that are on the stream still: one that was deleted meanwhile has no fields, and
-        would be pending forever."""
-        if gone := [entry for entry, fields in entries if not fields]:
-            self._client.xack(STREAM, GROUP, *gone)
-        return [one for one in entries if one[1]]
-
-    def _read(self, block: int | None) -> Sequence[Any]:
-        found: Any = self._client.xreadgroup(
-            GROUP, self.name, {STREAM: ">"}, count=BATCH, block=block
-        )
-        return found[0][1] if found else []
 
     def _settle(self, entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]]) -> None:
         promises, ended = [], []
@@ -151,19 +88,7 @@ class Settler:
 
     def _try_later(self, server: str, error: Exception) -> None:
         logger.warning("%s: %s", server, error)
-        self._claimed_at = 0.0
         self.stop.wait(PAUSE)
-
-    def _leave(self) -> None:
-        """Forget this consumer, unless something that it read is not settled."""
-        try:
-            pending: Any = self._client.xpending_range(
-                STREAM, GROUP, min="-", max="+", count=1, consumername=self.name
-            )
-            if not pending:
-                self._client.xgroup_delconsumer(STREAM, GROUP, self.name)
-        except redis.RedisError as error:
-            logger.warning("this consumer's name stays: %s", error)
 
 
 #: The id of an entry, its sale (0: nobody knows) and what became of it.
@@ -182,7 +107,7 @@ def acknowledge(ended: Sequence[Ended]) -> int:
     redis.RedisError, and then they are settled once more, which does nothing."""
     sales = list(dict.fromkeys(sale for _, sale, _ in ended))
     keys = [key for sale in sales for key in (count_key(sale), books_key(sale))]
-    args: list[str | int] = [GROUP, KEEP, MOST_BROKEN]
+    args: list[str | int] = [KEEP, MOST_BROKEN]
     for entry, sale, ending in ended:
         args += [entry, sales.index(sale) + 1, ending.value]
     taken: int = lua("settled")(locks_client(), [STREAM, BROKEN, *keys], args)
