@@ -30,13 +30,14 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
     IntegrityError for a key that bought something else, Product.DoesNotExist."""
     lock = RedisLock(client, f"product:{product}", ttl=TTL, max_hold=MAX_HOLD)
     try:
-        with lock.hold(wait=WAIT) as lease, transaction.atomic(durable=True):
-            return _sell(product, buyer, key, lease)
-    except (SoldOut, IntegrityError):
-        order = Order.objects.filter(key=key, product=product, buyer=buyer).first()
-        if order is None:
-            raise
-        return order
+        try:
+            with lock.hold(wait=WAIT) as lease, transaction.atomic(durable=True):
+                return _sell(product, buyer, key, lease)
+        except (SoldOut, IntegrityError):
+            order = Order.objects.filter(key=key, product=product, buyer=buyer).first()
+            if order is None:
+                raise
+            return order
     except (LockError, OperationalError, InterfaceError) as error:
         raise TryAgain from error
 

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 
 import examples
 from examples import checkout, no_lock
@@ -106,6 +107,21 @@ def test_a_redis_that_is_down_sells_nothing() -> None:
     with pytest.raises(checkout.TryAgain):
         checkout.buy(nobody, product=product, buyer="ann", key="k1")
     assert books() == (0, 1)
+
+
+def test_a_database_that_is_lost_after_the_sale_was_refused_is_a_reason_to_ask_again(
+    client: redis.Redis,
+) -> None:
+    """The query that looks for an earlier order fails as any other may."""
+
+    def lost(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith("SELECT") and "buyer" in sql:
+            raise OperationalError("server closed the connection unexpectedly")
+        return execute(sql, *rest)
+
+    product = on_sale(0)
+    with connection.execute_wrapper(lost), pytest.raises(checkout.TryAgain):
+        checkout.buy(client, product=product, buyer="ann", key="k1")
 
 
 def test_inside_another_transaction_it_refuses_to_sell(buy: Buy) -> None:
