@@ -105,12 +105,11 @@ test-workshop: install-dev
 	  workshop/tests/packs.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
-FAST = tests tools/tests $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
+FAST = tests tools/tests/test_growth.py $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
   database_proofs export fault_choice fault_proofs fault_steps faults_command \
-  history html_report judge_by_chance load_command load_conductor \
-  load_figures load_judging lock_rules many_rows measure neutered_faults open_answers \
-  open_model planted promises report rules rush target target_asking target_wrong terminal \
-  timeline verdict)))
+  history html_report judge_by_chance load_command lock_rules many_rows measure neutered_faults open_answers \
+  planted promises report rules rush target target_asking target_wrong terminal \
+  story verdict)))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

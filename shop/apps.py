@@ -8,13 +8,14 @@ class ShopConfig(AppConfig):
     verbose_name = "Shop"
 
     def ready(self) -> None:
-        from shop import checks, promised, settled, strategies  # noqa: F401  (registers)
+        from shop import checks, strategies  # noqa: F401  (registers)
         from shop.demo import hooks, mine
         from shop.ops import checks as of_servers  # noqa: F401
         from shop.ops import checks_production, health, logs  # noqa: F401
+        from shop.reserve import figures, promises
 
         logs.install()
-        if promised.in_use():
-            health.backlog = settled.backlog
+        if promises.in_use():
+            health.backlog = figures.backlog
         hooks.install()
         mine.install()

@@ -84,7 +84,6 @@ SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
 #: read and not settled.
 SHOP_MOST_UNSETTLED: int = env.int("SHOP_MOST_UNSETTLED", default=2_000)
 SHOP_LONGEST_UNSETTLED: float = env.float("SHOP_LONGEST_UNSETTLED", default=1.5)
-SHOP_SETTLE_IDLE: float = env.float("SHOP_SETTLE_IDLE", default=2.0)
 #: Longest hold that a demo may ask for, milliseconds. Shorter than the database's timeouts.
 SHOP_LONGEST_HOLD_MS = 5_000
 

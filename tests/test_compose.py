@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
+from servers.embedded import ROOT
 from shop import gunicorn_conf
-from tests.code import ROOT
 
 DOCKER = ROOT / "deploy" / "docker"
 FILES = ("docker-compose.yml", "deploy/docker/production.yml")

@@ -20,7 +20,7 @@ from loadtest.faults.trial import STOCK, Trial
 from loadtest.judge.history import Event, by_product
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell
-from loadtest.report.timeline import timeline
+from loadtest.report.story import timeline
 from loadtest.stack.client import Strategy
 
 #: Seconds to wait for the buyers' threads after a step of their fault failed.

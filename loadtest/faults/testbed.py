@@ -30,7 +30,6 @@ SETTINGS = {
     "SHOP_REDIS_TIMEOUT": "1",
     "SHOP_DB_POOL": "60",
     "SHOP_DEMO_PAUSES": "",
-    "SHOP_SETTLE_IDLE": "1",
     "SHOP_LONGEST_UNSETTLED": "60",
 }
 #: Seconds that a buyer waits for an answer.

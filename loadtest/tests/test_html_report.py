@@ -16,7 +16,7 @@ from loadtest.report.html.data import report_data
 from loadtest.report.html.timeline import OPEN, SOLD, STALE, timeline
 from loadtest.tests.happenings import Happenings
 from loadtest.tests.reported import HOSTILE, calm, crowd, run_of, summary_of, write_faults
-from loadtest.tests.test_timeline import RUN, paused
+from loadtest.tests.test_story import RUN, paused
 from servers.embedded import ROOT
 
 

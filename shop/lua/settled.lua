@@ -4,21 +4,19 @@
 -- KEYS[2]    the stream of those that are broken
 -- KEYS[2i+1] of a sale: units that nobody was promised
 -- KEYS[2i+2] of that sale: the books, a hash of what became of its promises
--- ARGV[1]    the consumer group
--- ARGV[2]    milliseconds for which the books are kept after their last use
--- ARGV[3]    how many that are broken are kept
--- ARGV[4..]  for each promise: its id, the number i of its sale, and `kept`, `broken` (its order
+-- ARGV[1]    milliseconds for which the books are kept after their last use
+-- ARGV[2]    how many that are broken are kept
+-- ARGV[3..]  for each promise: its id, the number i of its sale, and `kept`, `broken` (its order
 --            cannot be written) or `again` (its buyer has another order: the unit is free again)
 -- returns    how many were on the stream until now
 local clock = redis.call('time')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local taken = 0
-for at = 4, #ARGV, 3 do
+for at = 3, #ARGV, 3 do
     local id, count, books = ARGV[at], KEYS[2 * ARGV[at + 1] + 1], KEYS[2 * ARGV[at + 1] + 2]
-    redis.call('xack', KEYS[1], ARGV[1], id)
     local entry = ARGV[at + 2] == 'broken' and redis.call('xrange', KEYS[1], id, id)[1]
     if entry then
-        redis.call('xadd', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'entry', id, unpack(entry[2]))
+        redis.call('xadd', KEYS[2], 'MAXLEN', '~', ARGV[2], '*', 'entry', id, unpack(entry[2]))
     end
     if redis.call('xdel', KEYS[1], id) == 1 then
         taken = taken + 1
@@ -32,7 +30,7 @@ for at = 4, #ARGV, 3 do
         if ARGV[at + 2] == 'again' and redis.call('exists', count) == 1 then
             redis.call('incr', count)
         end
-        redis.call('pexpire', books, ARGV[2])
+        redis.call('pexpire', books, ARGV[1])
     end
 end
 return taken

@@ -1,4 +1,4 @@
-"""Compares what was promised with what is written, and puts right what Redis counts wrongly.
+"""Compares what was promised with what is written, and changes nothing.
 
 Redis knows what it has not lost. Who was answered `sold` stands in the nodes' access log: with it,
 what Redis has lost is found too.
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from shop.models import Product, PurchaseHistory, Sale
-from shop.ops.redis import locks_client
-from shop.promised import count_key, promised
+from shop.reserve.promises import promised
 
 #: An answer `sold` in a line of the access log, as text or as JSON.
 SOLD = re.compile(r"outcome(?:=|\"?: ?\")sold\b")
@@ -60,12 +59,11 @@ def answered(lines: Iterable[str], sale: int) -> set[int]:
 
 
 @transaction.atomic(durable=True)
-def reconcile(sale: Sale, *, answers: Iterable[str] = (), repair: bool = False) -> Balance:
+def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> Balance:
     """Compare one sale in Redis with PostgreSQL; while its product's row is locked nothing of it is
     settled. Returns what was found.
 
     answers  lines of the nodes' access logs
-    repair   have Redis sell what PostgreSQL has and nobody was promised, no more and no less
 
     Raises redis.RedisError.
     """
@@ -85,7 +83,4 @@ def reconcile(sale: Sale, *, answers: Iterable[str] = (), repair: bool = False) 
         unsettled=len(unsettled),
         not_kept=tuple(sorted(told - written - unsettled)),
     )
-    wrong = balance.undersold - balance.overpromised
-    if repair and wrong and sellable is not None:
-        locks_client().incrby(count_key(sale.pk), wrong)  # what is promised meanwhile counts too
     return balance

@@ -16,7 +16,7 @@ from typing import Any
 
 from django.db import DataError, IntegrityError, connection, transaction
 
-from shop.promised import LOCK, Promise
+from shop.reserve.promises import LOCK, Promise
 from shop.sale.points import point
 
 logger = logging.getLogger("shop.reserve.settle")

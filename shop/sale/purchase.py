@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
+from uuid import uuid4
 
 from django.conf import settings
 from django.db import IntegrityError, connection
@@ -58,6 +59,11 @@ class Attempt:
         """What its lock is called. Strategies do not share one: what one left behind does not
         block another."""
         return f"{self.lock}:{self.product}"
+
+    @property
+    def holder(self) -> str:
+        """Who holds a unit in Redis: a repeated request is the same holder, if it has a key."""
+        return self.key or uuid4().hex
 
     @property
     def fingerprint(self) -> str:

@@ -5,9 +5,9 @@
     shop_unit       `skip-locked`: one row for each unit that is not sold
 
 A unit lies in one of them and is moved in a transaction. So under every strategy the stock left is
-their sum (reports.py), and the end of a sale takes back what is left (`gather`). Within a sale only
-`fill_*` adds to a bucket or a unit, and nothing adds to the product's row: what was found empty in
-this order, the row and then the rest, stays empty.
+their sum (reports.py), and the end of a sale takes back what is left (`gather_*`). Within a sale
+only `fill_*` adds to a bucket or a unit, and nothing adds to the product's row: what was found
+empty in this order, the row and then the rest, stays empty.
 """
 
 from __future__ import annotations
@@ -138,17 +138,22 @@ def fill_units(stock: Stock) -> None:
     Product.objects.filter(pk=product.pk).update(amount=stay)
 
 
-def gather(sale_id: int) -> int:
-    """Remove the buckets and the units of a sale. Returns how many units were in them.
+def gather_buckets(sale_id: int) -> int:
+    """Remove the buckets of a sale. Returns how many units were in them.
 
     Waits for every purchase that has taken one. No purchase waits for anything while it has a
     bucket or a unit, but for an order with its own key: there is no deadlock.
     """
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM shop_bucket WHERE sale_id = %s RETURNING amount", [sale_id])
-        in_buckets = sum(int(amount) for (amount,) in cursor.fetchall())
+        return sum(int(amount) for (amount,) in cursor.fetchall())
+
+
+def gather_units(sale_id: int) -> int:
+    """The same, of the rows of single units."""
+    with connection.cursor() as cursor:
         cursor.execute("DELETE FROM shop_unit WHERE sale_id = %s", [sale_id])
-        return in_buckets + int(cursor.rowcount)
+        return int(cursor.rowcount)
 
 
 def _with_units(stock: Stock) -> Product | None:

@@ -9,9 +9,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from shop.models import Product, Sale
-from shop.promised import close_sale
 from shop.sale.purchase import Stock
-from shop.sale.shelves import gather
 from shop.sale.strategy import STRATEGIES
 
 #: Milliseconds for which the close of a sale waits for purchases that hold the product's row.
@@ -63,6 +61,6 @@ def close(*, product: str) -> None:
 
 def _close(article: Product, now: datetime) -> None:
     if article.sale_id is not None:
-        article.amount += gather(article.sale_id)
-        close_sale(article.sale_id)
+        ends = [strategy.close for strategy in STRATEGIES.values() if strategy.close]
+        article.amount += sum(end(article.sale_id) for end in ends)
     article.sales.filter(closed_at__isnull=True).update(closed_at=now, final_stock=article.amount)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from shop.sale.purchase import Attempt, Receipt, Stock
 
@@ -34,6 +35,9 @@ class Strategy:
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to where this strategy sells
                 them from (shop/sale/shelves.py); None where it sells from the row
+    close       ends a sale where this strategy keeps units of it, by the sale's number; how many
+                were left there
+    settled     what became of the promises of a sale, by its number
     path        its file, where that is none of shop/strategies/
     """
 
@@ -54,6 +58,8 @@ class Strategy:
     rush: str = "exact"
     needs: str = ""
     fill: Callable[[Stock], None] | None = None
+    close: Callable[[int], int] | None = None
+    settled: Callable[[int], Any] | None = None
     path: str = ""
 
     @property

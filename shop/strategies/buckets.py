@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
 from shop.sale.retrying import Conflict, until_it_fits
-from shop.sale.shelves import fill_buckets, refilled, units_and_buckets
+from shop.sale.shelves import fill_buckets, gather_buckets, refilled, units_and_buckets
 from shop.sale.strategy import Strategy
 
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
@@ -55,4 +55,5 @@ STRATEGY = Strategy(
     backend="postgresql",
     sound=True,
     fill=fill_buckets,
+    close=gather_buckets,
 )

@@ -12,12 +12,15 @@ PostgreSQL is relative, under its CHECK, so that a counter that forgot cannot ov
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
+import redis
 from django.db import transaction
 
 from shop.errors import SoldOut
-from shop.reserve.reservations import give_back, holder_of, reserve
+from shop.lua import lua
+from shop.ops.redis import locks_client
 from shop.sale.points import point
 from shop.sale.purchase import (
     Attempt,
@@ -29,11 +32,15 @@ from shop.sale.purchase import (
 )
 from shop.sale.strategy import Strategy
 
+#: Milliseconds that a sale's counter is kept after its last buyer. A restock has a new one.
+KEEP = 24 * 3600 * 1000
+logger = logging.getLogger("shop.strategies.counter")
+
 
 def buy(attempt: Attempt) -> Receipt:
     stock = read_stock(attempt)
     require_its_sale(attempt, stock)  # before a unit of another sale is reserved
-    holder = holder_of(attempt)
+    holder = attempt.holder
     reserved, left = reserve(sale_id=stock.sale_id, holder=holder, stock=stock.amount)
     if reserved < 0:
         raise SoldOut
@@ -46,6 +53,30 @@ def buy(attempt: Attempt) -> Receipt:
         if reserved and not attempt.committing:  # else the order may exist
             give_back(sale_id=stock.sale_id, holder=holder)
         raise
+
+
+def reserve(*, sale_id: int, holder: str, stock: int) -> tuple[int, int]:
+    """Hold one unit for `holder`; where the counter is not there (any more) it begins at `stock`.
+
+    (1, units left) reserved now, (0, units left) held already, (-1, 0) sold out. Raises
+    redis.RedisError.
+    """
+    point("reserve")
+    reserved, left = lua("reserve")(locks_client(), keys_of(sale_id), [holder, stock, KEEP])
+    return reserved, left
+
+
+def give_back(*, sale_id: int, holder: str) -> None:
+    """Hold it no longer. If Redis does not answer, the unit stays reserved until the restock."""
+    try:
+        lua("give_back")(locks_client(), keys_of(sale_id), [holder])
+    except redis.RedisError as error:
+        logger.warning("a unit stays reserved until the next restock: %s", error)
+
+
+def keys_of(sale_id: int) -> list[str]:
+    """Units that nobody holds, and the attempts that hold one: in one cluster slot."""
+    return [f"stock:{{{sale_id}}}", f"stock:{{{sale_id}}}:held"]
 
 
 STRATEGY = Strategy(

@@ -15,8 +15,8 @@ after a day is promised a second order, which is never written: the key has its 
 more orders than units: PostgreSQL refuses a promise without a unit, under the row's lock and its
 CHECK; it is logged and counted.
 Undersold: nothing by Redis, for a unit and its promise go in one script. Only a failover of
-PostgreSQL loses orders whose units Redis counts as sold, as many as it loses; `manage.py reconcile
---repair` puts these on sale again.
+PostgreSQL loses orders whose units Redis counts as sold, as many as it loses; `manage.py reconcile`
+says how many.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 import time
 
 from shop.reserve import promises
+from shop.reserve.figures import settled_of
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import Strategy
@@ -49,4 +50,6 @@ STRATEGY = Strategy(
     backend="redis",
     reserves=True,
     deferred=True,
+    close=promises.close_sale,
+    settled=settled_of,
 )

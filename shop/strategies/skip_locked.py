@@ -15,7 +15,7 @@ from __future__ import annotations
 from django.db import connection, transaction
 
 from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
-from shop.sale.shelves import fill_units, refilled, wait_for_a_unit
+from shop.sale.shelves import fill_units, gather_units, refilled, wait_for_a_unit
 from shop.sale.strategy import Strategy
 
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
@@ -59,4 +59,5 @@ STRATEGY = Strategy(
     backend="postgresql",
     sound=True,
     fill=fill_units,
+    close=gather_units,
 )

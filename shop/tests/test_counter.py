@@ -12,19 +12,17 @@ import redis
 from shop.demo.interleaving import Interleaving
 from shop.errors import Unavailable
 from shop.ops.redis import locks_client
-from shop.reserve import reservations
-from shop.reserve.reservations import give_back, keys_of, reserve
 from shop.sale.checkout import check_out
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
+from shop.strategies.counter import KEEP, give_back, keys_of, reserve
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.outage import Outage
 from shop.tests.till import APPLE, at, books, buy, committed, open_sale
 
 SALE = 7
 COUNT, HELD = keys_of(SALE)
-KEEP = reservations.KEEP
 
 buy_by_counter = partial(buy, lock="counter")
 

@@ -12,8 +12,8 @@ from servers.embedded import ROOT
 from shop import errors
 from shop.demo.interleaving import Interleaving
 from shop.ops.redis import locks_client
-from shop.reserve.reservations import keys_of
 from shop.strategies import STRATEGIES
+from shop.strategies.counter import keys_of
 from shop.tests.till import APPLE, books, buy, committed, eventually, open_sale
 
 #: Those that need no server beside PostgreSQL and Redis.

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from typing import Any
 
-import pytest
-import redis
 from pytest_django import Settings
 
 from shop.demo.interleaving import Interleaving
 from shop.models import Product, PurchaseHistory, Sale
 from shop.ops.redis import locks_client
-from shop.promised import STREAM, attempt_key, count_key, promised
 from shop.reserve import order_numbers, promises
-from shop.reserve.reservations import KEEP
-from shop.reserve.settler import GROUP, Settler
+from shop.reserve.consumer import Settler
+from shop.reserve.promises import KEEP, STREAM, attempt_key, count_key, promised
 from shop.sale.reports import sale_report
 from shop.tests.till import (
     APPLE,
@@ -189,7 +185,7 @@ def test_the_sums_are_exact_after_a_rush_that_is_settled_meanwhile() -> None:
 
     with Interleaving() as threads:  # gives each thread's connection back
         actors = [threads.enter(f"b{n}", partial(come, n)) for n in range(buyers)]
-        consumer = Settler("meanwhile")
+        consumer = Settler()
         for actor in actors:
             actor.starts()
         while not all(actor.stops_within(0) for actor in actors if actor.place is not None):
@@ -215,19 +211,3 @@ def test_what_waits_is_in_the_report_until_a_consumer_comes() -> None:
     assert sale_report(sale.pk).as_dict()["unsettled"] == 2
     settle_all()
     assert sale_report(sale.pk).as_dict()["unsettled"] == 0
-
-
-def test_a_consumer_that_has_settled_all_forgets_its_name_and_one_that_has_not_stays() -> None:
-    open_sale(5)
-    sell("a")
-    client: Any = locks_client()
-    stop = threading.Event()
-    stop.set()
-    idle = Settler("idle", stop)
-    idle.step()
-    client.xreadgroup(GROUP, "busy", {STREAM: ">"})
-    idle.run()
-    Settler("busy", stop).run()
-    assert [one["name"] for one in client.xinfo_consumers(STREAM, GROUP)] == [b"busy"]
-    with pytest.raises(redis.ResponseError):
-        client.xgroup_create(STREAM, GROUP, id="0")

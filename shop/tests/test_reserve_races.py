@@ -19,9 +19,9 @@ from pytest_django import Settings
 from servers.valkey import Valkey
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
-from shop.promised import STREAM, promised
+from shop.reserve.consumer import Settler
+from shop.reserve.promises import STREAM, promised
 from shop.reserve.reconcile import reconcile
-from shop.reserve.settler import Settler
 from shop.sale.reports import sale_report
 from shop.tests.node import new_database, node_at
 from shop.tests.till import books, buy, committed, open_sale, settle_all
@@ -37,7 +37,7 @@ def consumers(count: int) -> Iterator[None]:
 
     def run(number: int) -> None:
         try:
-            Settler(f"consumer-{number}", stop).run()
+            Settler(stop).run()
         finally:
             connection.close()
 
@@ -56,7 +56,6 @@ def test_reconciliation_finds_nothing_wrong_while_two_consumers_settle_and_buyer
     settings: Settings,
 ) -> None:
     """Some keys have an order already: their units come back while it looks."""
-    settings.SHOP_SETTLE_IDLE = 0  # both consumers settle the same promises
     sale = open_sale(200)
     buy_reserved(key="begins", buyer="begins")
     for number in range(0, 60, 6):

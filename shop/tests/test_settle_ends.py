@@ -13,7 +13,7 @@ import os, signal, time
 import django
 django.setup()
 from django.core.management import call_command
-from shop.reserve.settler import Settler
+from shop.reserve.consumer import Settler
 
 def run(self):
     with self.stop._cond:

@@ -9,20 +9,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from django.conf import settings as live
 from django.db import DatabaseError, InterfaceError, connection
-from pytest_django import Settings
 
 from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
-from shop.promised import STREAM, attempt_key, promised
+from shop.reserve.consumer import Settler, acknowledge
+from shop.reserve.promises import STREAM, attempt_key, promised
 from shop.reserve.settle import Ending, settle
-from shop.reserve.settler import GROUP, Settler, acknowledge
 from shop.sale.points import installed
 from shop.sale.reports import sale_report
 from shop.tests.database import (
@@ -49,11 +47,6 @@ def waiting() -> int:
 
 def crash() -> None:
     raise KeyboardInterrupt
-
-
-@pytest.fixture(autouse=True)
-def _takes_over_at_once(settings: Settings) -> None:
-    settings.SHOP_SETTLE_IDLE = 0
 
 
 def database_url() -> str:
@@ -83,49 +76,42 @@ def consumer() -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_a_consumer_that_crashes_between_commit_and_xack_leaves_no_order_twice() -> None:
+def test_a_consumer_that_crashes_between_commit_and_xdel_leaves_no_order_twice() -> None:
     open_sale(5)
     sell("a", "b", "c")
     with installed(at("settled", crash)), pytest.raises(KeyboardInterrupt):
         settle_all()
     assert (PurchaseHistory.objects.count(), waiting()) == (3, 3), "committed, not acknowledged"
-    Settler("another").step()
+    Settler().step()
     assert (books(), waiting()) == ((3, 2), 0)
 
 
 def test_a_consumer_that_is_killed_in_its_batch_is_followed_by_another_one() -> None:
     sale = open_sale(5)
     sell("a", "b", "c")
-    client: Any = locks_client()
     with psycopg.connect(database_url()) as holder, consumer() as first:
         holder.execute("SELECT 1 FROM product WHERE id = %s FOR UPDATE", [sale.product_id])
         eventually(somebody_waits_for_a_row, what="it is in its batch")
-        assert client.xpending(STREAM, GROUP)["pending"] == 3
         first.send_signal(signal.SIGKILL)
         first.wait()
         assert PurchaseHistory.objects.count() == 0
-    eventually(lambda: Settler("another").step() or not waiting(), what="another takes over")
+    eventually(lambda: Settler().step() or not waiting(), what="another takes over")
     assert (books(), waiting()) == ((3, 2), 0)
 
 
 def test_sigterm_ends_a_consumer_with_0_and_nothing_of_it_is_left() -> None:
     open_sale(2)
     sell("a")
-    client: Any = locks_client()
     with consumer() as process:
         eventually(lambda: not waiting(), what="it settles")
         process.terminate()
         assert process.wait(20) == 0
-    assert client.xinfo_consumers(STREAM, GROUP) == []
     assert books() == (1, 1)
 
 
 def test_settling_twice_and_acknowledging_twice_does_nothing() -> None:
     sale = open_sale(5)
     sell("a", "b")
-    settler = Settler("first")
-    settler._begin()
-    settler._read(None)
     entries = promised(sale.pk)[1]
     for taken in (2, 0):
         endings = settle(entries)
@@ -201,32 +187,3 @@ def test_a_number_that_is_another_buyers_is_a_broken_promise_and_not_taken_for_s
     settle_all()
     assert PurchaseHistory.objects.get(pk=number).purchaser == "b"
     assert sale_report(sale.pk).as_dict()["broken_promises"] == 1
-
-
-def test_a_consumer_that_failed_tries_its_own_batch_again_at_once(settings: Settings) -> None:
-    """And not when it counts as idle: the lag of a moment's error would be SHOP_SETTLE_IDLE."""
-    settings.SHOP_SETTLE_IDLE = 600
-    open_sale(3)
-    sell("a", "b")
-    settler = Settler("fails once")
-    settler.step()
-    with (
-        installed(at("settling", kill_this_threads_backend)),
-        pytest.raises((DatabaseError, InterfaceError)),
-    ):
-        settler.step()
-    connection.close()
-    assert settler.step() == 2
-    assert (books(), waiting()) == ((2, 1), 0)
-
-
-def test_a_new_redis_gets_its_group_and_is_settled() -> None:
-    open_sale(5)
-    sell("a")
-    settle_all()
-    locks_client().flushall()
-    settler = Settler("stays")
-    assert settler.step() == 0
-    sell("b")
-    assert settler.step() == 1
-    assert books() == (2, 3)

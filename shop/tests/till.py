@@ -14,8 +14,8 @@ from django.test import Client
 from servers.tests.polling import eventually as eventually
 from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
 from shop.ops.redis import locks_client
-from shop.promised import STREAM
-from shop.reserve.settler import Settler
+from shop.reserve.consumer import Settler
+from shop.reserve.promises import STREAM
 from shop.sale import stock
 from shop.sale.points import Probe
 
@@ -61,8 +61,7 @@ def answer_of(response: Any) -> Answer:
 
 def settle_all() -> None:
     """Write the orders of all that is promised: a consumer that ends when nothing is left."""
-    settler = Settler("test")
-    settler.step()  # the first one may have to make the group
+    settler = Settler()
     while settler.step():
         pass
 

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from shop.api.parse import DEMO_PRODUCT
 from shop.models import Sale
+from shop.reserve.promises import count_key
 from shop.reserve.reconcile import reconcile
 from shop.sale import reports
 
@@ -27,10 +28,6 @@ class Command(BaseCommand):
             "--answers", type=Path, nargs="+", default=[], metavar="FILE",
             help="access logs of the nodes (ACCESS_LOG=1): orders that were answered and are lost",
         )  # fmt: skip
-        parser.add_argument(
-            "--repair", action="store_true",
-            help="have Redis sell what PostgreSQL has left, no more and no less",
-        )  # fmt: skip
 
     def handle(
         self,
@@ -38,14 +35,13 @@ class Command(BaseCommand):
         sale: int | None,
         product: str,
         answers: list[Path],
-        repair: bool,
         **options: Any,
     ) -> None:
         try:
             number = reports.latest_sale_id(product=product) if sale is None else sale
             found = Sale.objects.get(pk=number)
             lines = [line for file in answers for line in file.read_text().splitlines()]
-            balance = reconcile(found, answers=lines, repair=repair)
+            balance = reconcile(found, answers=lines)
         except (reports.UnknownSale, Sale.DoesNotExist) as error:
             raise CommandError(f"{error} See manage.py sale_report.") from error
         except OSError as error:
@@ -65,10 +61,8 @@ class Command(BaseCommand):
             self.stdout.write(f"{name:14} {value}")
         for order in balance.not_kept:
             self.stdout.write(self.style.ERROR(f"order {order} was answered sold, and is lost"))
-        wrong = balance.undersold or balance.overpromised
-        if repair and wrong:
-            self.stdout.write(self.style.SUCCESS("Redis now sells what is left"))
-        if balance.not_kept or (wrong and not repair):
+        if balance.not_kept or balance.undersold or balance.overpromised:
             raise CommandError(
-                "promises and orders differ: refund what is lost; --repair puts Redis right"
+                "promises and orders differ: refund what is lost; where Redis counts wrongly, "
+                f"DEL {count_key(balance.sale)} there: the next buyer begins with what is left"
             )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import threading
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from shop.reserve.settler import Settler
+from shop.reserve.consumer import Settler
 
 
 class Command(BaseCommand):
@@ -22,16 +20,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--name",
-            default=f"{socket.gethostname()}-{os.getpid()}",
-            help="of this consumer; no two that run may have the same. Default: host and pid",
-        )
-
-        parser.add_argument(
             "--alive", type=Path, metavar="FILE", help="touched while it works, for a health check"
         )
 
-    def handle(self, *args: Any, name: str, alive: Path | None, **options: Any) -> None:
+    def handle(self, *args: Any, alive: Path | None, **options: Any) -> None:
         stop = threading.Event()
 
         def end(*_: object) -> None:
@@ -40,7 +32,7 @@ class Command(BaseCommand):
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
-        self.stdout.write(f"{name} settles promises; SIGTERM ends it")
+        self.stdout.write("settling promises; SIGTERM ends it")
         self.stdout.flush()
-        Settler(name, stop, alive=alive).run()
-        self.stdout.write(f"{name} has settled all that it read")
+        Settler(stop, alive=alive).run()
+        self.stdout.write("settled all that it read")
