@@ -138,19 +138,10 @@ def _outside_its_hold(commit: Commit, sold: bool) -> str:
 
 def expired_hold(record: Record) -> Finding | None:
     """Where nothing takes the lock from its holder, each release finds that it is still the
-    holder's. Under a fault that is so of a lock that is renewed and fenced, for all but the robbed.
-    """
-    asked, evidence = record.asked, record.evidence
-    if asked.recorded and asked.undisturbed and evidence.locked:
-        found = [hold for hold in record.holds if hold.outcome != "released"]
-    elif asked.recorded and asked.robbed is not None and evidence.fenced:
-        found = [
-            hold
-            for hold in record.holds
-            if hold.outcome == "expired" and hold.attempt not in asked.robbed
-        ]
-    else:
+    holder's."""
+    if not (record.asked.recorded and record.asked.undisturbed and record.evidence.locked):
         return None
+    found = [hold for hold in record.holds if hold.outcome != "released"]
     if not found:
         return None
     what = f"the release by {found[0].attempt} found its lock {found[0].outcome or 'not recorded'}"
