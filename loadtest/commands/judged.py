@@ -8,6 +8,7 @@ from typing import Any
 
 from loadtest.judge.evidence import STAYS
 from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.sale_record import Finding
 from loadtest.judge.verdict import Asked, Judgement, Reply, judge
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
@@ -87,8 +88,9 @@ def judge_closed(shop: Shop, runs: Sequence[Any]) -> None:
             if report["open"] or report["stock_left"] == left:
                 continue
             what = f"sale {sale} had {left} units left, and was closed with {report['stock_left']}"
-            run["findings"] = [*run.get("findings", ()), what]
-            run["violations"] = [*run["violations"], "lost_at_close"]
+            lost = Finding("lost_at_close", what)
+            run["findings"] = [*run.get("findings", ()), lost.what]
+            run["violations"] = [*run["violations"], lost.rule]
             run["as_expected"] = False
             if run["verdict"] == "exact":
                 run |= {"verdict": "unknown", "why": what}

@@ -240,3 +240,26 @@ def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
         page.keyboard.press("Enter")  # the focus stays where it is from step to step
         expect(column(page, "A").locator(".passed", has_text=done)).to_be_visible()
     expect(column(page, "A")).to_contain_text("SOLD")
+
+
+def test_the_table_of_sales_is_seen_whole_with_the_longest_names_on_a_laptop_and_a_phone(
+    page: Page,
+) -> None:
+    rows = [("redis-in-transaction", "oversold", 103), ("setnx-timestamp-del", "undersold", 97)]
+    run = {"buyers": 200, "hold_ms": 0, "duration_s": 12.4}
+    sales = [
+        {
+            **{"sale": sale, "lock": lock, "verdict": verdict, "orders": orders, "run": run},
+            **{"initial_stock": 100, "stock_left": 68, "lost_updates": 171, "oversold": 0},
+        }
+        for sale, (lock, verdict, orders) in enumerate([*rows, ("conditional", "closed", 2)])
+    ]
+    page.route("**/history?*", lambda route: route.fulfill(json={"sales": sales}))
+    for width, seen in ((1280, 6), (390, 5)):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.reload()
+        row = page.locator("#history tr", has_text="setnx-timestamp-del")
+        expect(row.locator("th:visible, td:visible")).to_have_count(seen)
+        table = page.locator(".history .scroll")
+        assert table.evaluate("e => e.scrollWidth <= e.clientWidth"), width
+    expect(page.locator(".history .hint")).to_contain_text("closed: sold without a rush")

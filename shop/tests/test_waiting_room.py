@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from django.db import connection
 from pytest_django import Settings
 
-from shop.sale import points
-from shop.sale.waiting_room import room
-from shop.tests.till import Answer, books, buy, committed, eventually, open_sale
+from shop.errors import Full
+from shop.sale import checkout, points
+from shop.sale.waiting_room import COME_BACK, LATEST, WaitingRoom, room
+from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale
 
 WAITING = 2
 #: Each waits for something else: a hand-over, a key that it polls, a row, a lock of the database.
@@ -124,3 +126,63 @@ def test_a_key_that_has_bought_waits_like_any_other(settings: Settings) -> None:
         assert queue.ask(9, key="k1").status == 429
     again = buy(key="k1", buyer="b9")
     assert (again.status, again.body["order"]) == (200, bought.body["order"])
+
+
+@committed
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_an_error_that_nobody_foresaw_leaves_its_place(
+    error: type[BaseException], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SystemExit: a worker that is ended in mid-purchase."""
+
+    def fail(attempt: Any) -> Any:
+        assert room.inside(APPLE) == 1
+        raise error
+
+    settings.SHOP_MAX_WAITING = 1
+    open_sale(5)
+    monkeypatch.setattr(checkout, "_buy", fail)
+    for _ in range(3):
+        with pytest.raises(error):
+            buy()
+    assert not room._inside
+
+
+def test_a_crowd_never_has_more_places_than_there_are_and_leaves_none_taken() -> None:
+    places, refused, seen = WaitingRoom(), [], []
+
+    def come_and_go(number: int) -> None:
+        for _ in range(200):
+            try:
+                with places.place("apple", waiting=WAITING):
+                    seen.append(places.inside("apple"))
+            except Full:
+                refused.append(number)
+
+    with ThreadPoolExecutor(8) as crowd:
+        list(crowd.map(come_and_go, range(8)))
+    assert len(seen) + len(refused) == 8 * 200
+    assert max(seen) <= WAITING + 1
+    assert places._inside == {}
+
+
+def test_1_000_who_are_refused_at_once_come_back_over_10_seconds() -> None:
+    """All after one second, they would take the process's time again and again."""
+    now = [50.0]
+    places = WaitingRoom(clock=lambda: now[0])
+    with places.place("apple", waiting=0):
+
+        def refused() -> int:
+            with pytest.raises(Full) as caught, places.place("apple", waiting=0):
+                pass
+            assert caught.value.retry_after is not None
+            return caught.value.retry_after
+
+        waits = [refused() for _ in range(1_000)]
+        assert waits == sorted(waits)
+        assert [waits.count(seconds) for seconds in range(1, 11)] == pytest.approx(
+            [COME_BACK] * 10, abs=1
+        )
+        assert max(refused() for _ in range(10_000)) == LATEST
+        now[0] += LATEST + 1
+        assert refused() == 1  # nobody is on the way any more

@@ -79,7 +79,7 @@ def test_a_cell_of_the_table_opens_its_order(site: Path, page: Page) -> None:
     page.goto((site / "schedules.html").as_uri())
     cells = page.locator("table.orders tbody a")
     assert cells.count() == len(kept()) * len(ORDERS)
-    page.get_by_label("redis-in-transaction, ABAABB").click()
+    page.locator('a[href="index.html#redis-in-transaction/ABAABB"]').click()
     expect(page.locator("#lock")).to_have_value("redis-in-transaction")
     shows(page, "Two orders, one unit")
 

@@ -15,9 +15,13 @@ export async function showCode(lock) {
 
 function blockOf({ file, lines, marked }) {
   const shown = element("pre", { tabindex: "0", role: "region", "aria-label": file });
+  let inDocstring = false;
   lines.forEach((text, number) => {
-    const line = marked.includes(number) ? element("mark", {}, text) : text;
-    shown.append(line, "\n");
+    const quotes = text.split('"""').length - 1;
+    const quiet = inDocstring || text.trim().startsWith('"""');
+    if (quiet && quotes === 1) inDocstring = !inDocstring;
+    const look = quiet ? element("span", { class: "docstring" }, text) : text;
+    shown.append(marked.includes(number) ? element("mark", {}, text) : look, "\n");
   });
   return element("div", { class: "block" }, element("p", { class: "file" }, file), shown);
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from .command import Address, Call, WireError
-from .renewals import Abandoned, Batch, Held, Renewal, Renewals
+from ..connection import Address
+from ..renewals import Abandoned, Batch, Held, Renewal, Renewals
+from ..scripts import Call, WireError
 from .slots import Place, Topology, is_passing, redirect, slot_of
 
 

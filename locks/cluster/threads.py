@@ -14,11 +14,12 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from .clock import now
-from .command import Address, Arg, Call, WireError
-from .lazily import lazily
+from ..connection import Address, Connections
+from ..scripts import Arg, Call, Script, WireError, script
+from ..support import lazily, now, run
+from ..wakeups import WakeUps
+from ..watchdog import Watchdog
 from .nodes import AtNode, Nodes
-from .scripts import Script, script
 from .slots import (
     OUTAGE,
     Hop,
@@ -29,10 +30,6 @@ from .slots import (
     slot_of,
     tag_of,
 )
-from .steps import run
-from .wakeups import WakeUps
-from .watchdog import Watchdog
-from .wire import Connections
 
 T = TypeVar("T")
 

@@ -15,15 +15,12 @@ import json
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from .base_lease import BaseLease
-from .clock import now
-from .command import Arg, WireError
-from .errors import LockBackendError, LockLost
-from .lease import Lease, LossReason, Release
-from .metrics import Metrics, emit
+from .errors import LockBackendError, LockLost, Metrics, emit
+from .lease import BaseLease, Lease, LossReason, Release
 from .protocol import ADD, LEAST, SET, Inspection, drift, renew_args
 from .renewals import Renewals
-from .steps import run
+from .scripts import Arg, WireError
+from .support import now, run
 
 T = TypeVar("T")
 #: A script's name and arguments. Its reply is sent in, or a WireError thrown.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from ..clock import now
-from ..errors import LockTimeout
-from ..outcomes import Release
-from ..several import Together, in_order, in_turn, name_of, to_release
-from .hold import AsyncHold
-from .lease import AsyncLease
-from .redis_lock import AsyncRedisLock
+from ..aio.hold import AsyncHold
+from ..aio.lease import AsyncLease
+from ..aio.redis_lock import AsyncRedisLock
+from ..errors import LockTimeout, Release
+from ..support import now
+from .together import Together, in_order, in_turn, name_of, to_release
 
 
 class AsyncMultiLock:

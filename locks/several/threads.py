@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .clock import now
-from .lease import Lease, Release
-from .lock import Hold, Lock
-from .several import Together, in_order, in_turn, name_of, to_release
+from ..errors import Release
+from ..lease import Lease
+from ..lock import Hold, Lock
+from ..support import now
+from .together import Together, in_order, in_turn, name_of, to_release
 
 
 class MultiLock(Lock):

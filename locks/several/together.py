@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakMethod
 
-from .base_lease import BaseLease
-from .clock import now
-from .errors import LockLost
-from .outcomes import Release
+from ..errors import LockLost, Release
+from ..lease import BaseLease
+from ..support import now
 
 #: Which outcome counts where several were found, first to last.
 WORST = Release.UNKNOWN, Release.EXPIRED, Release.RELEASED

@@ -9,26 +9,79 @@ threads that talk to the server at one moment.
 
 from __future__ import annotations
 
+import copy
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .command import (
-    Address,
+from .scripts import (
     Arg,
     Call,
+    Script,
     WireError,
     eval_,
     evalsha,
-    has_moved,
+    exceptions_of,
     is_a,
     is_of_the_client,
     is_refusal_of_replica,
     packed,
 )
-from .scripts import Script
+
+#: Seconds that a silent server is waited for where the client says nothing.
+TIMEOUT = 5.0
+
+#: What our connections do not take over from the client's ...
+NOT_OURS = {
+    "event_dispatcher",
+    "health_check_interval",
+    "himport_registry",
+    "maint_notifications_config",
+    "maint_notifications_pool_handler",
+    "oss_cluster_maint_notifications_handler",
+    "parser_class",
+    "retry_on_error",
+    "retry_on_timeout",
+    "socket_connect_timeout",
+    "socket_timeout",
+}
+#: ... and what they have instead (RESP2, in which a subscription's messages are plain replies).
+OURS = {"retry": None, "decode_responses": False, "protocol": 2}
+
+
+class Address:
+    """Where a client's commands go, as which user, with which TLS: its connections' options."""
+
+    def __init__(self, pool: Any, **instead: Any) -> None:
+        given = {**pool.connection_kwargs, **instead}
+        self._class = pool.connection_class
+        self.exceptions = exceptions_of(self._class)
+        self._options: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
+        if self._options.get("lib_name") == "redis-py":  # its default, of which redis-py 7 warns
+            del self._options["lib_name"]
+            self._options.pop("lib_version", None)
+        self.timeout: float = given.get("socket_timeout") or TIMEOUT
+
+    def at(self, host: str, port: int) -> Address:
+        """The same on another node."""
+        there = copy.copy(self)
+        there._options = self._options | {"host": host, "port": port}
+        return there
+
+    def connection(self, **more: Any) -> Any:
+        """A connection with these options and `more`, not yet open."""
+        return self._class(**self._options | more)
+
+
+def has_moved(connection: Any) -> bool:
+    """Whether it leads to a master that the Sentinels have replaced since it was opened.
+
+    A master that is cut off from its Sentinels closes nothing, and goes on granting locks.
+    """
+    found = getattr(getattr(connection, "connection_pool", None), "master_address", None)
+    return found is not None and found != (connection.host, connection.port)
 
 
 class Connections:
