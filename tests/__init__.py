@@ -1,3 +1,3 @@
-"""Tests of the repository itself: lock files, licences, documents, habits. None needs a server."""
+"""Tests of the repository itself: documents, compose, Kubernetes. None needs a server."""
 
 from __future__ import annotations

@@ -34,4 +34,5 @@ def test_the_page_has_every_verdict_with_its_exit_code_and_no_other() -> None:
 
 
 def test_the_page_has_every_finding_and_no_other() -> None:
-    assert rows(FINDINGS).keys() == findings()
+    at_close = {"lost_at_close"}  # no rule of the judge: loadtest/commands/judged.py adds it
+    assert rows(FINDINGS).keys() == findings() | at_close
