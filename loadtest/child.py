@@ -80,7 +80,8 @@ class Child:
         while rush is not None and not rush.has_result and not self.stop.is_set():
             if time.monotonic() > said + EVERY:
                 said = time.monotonic()
-                say({"progress": self.conductor.progress()})
+                if (far := self.conductor.progress()) is not None:
+                    say({"progress": far})
             gevent.sleep(0.01)
         start.join()
         if report:

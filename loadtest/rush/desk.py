@@ -66,7 +66,7 @@ class Desk:
         self._write("runs", self.runs)
         self._say(None, {name: run[name] for name in SHORT if name in run})
 
-    def _is_to_stop(self, progress: dict[str, Any] | None) -> bool:
+    def _is_to_stop(self, progress: dict[str, Any]) -> bool:
         self._say(progress, None)
         return (self.folder / "stop").exists()
 
