@@ -11,7 +11,7 @@
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
 # make fuzz   10,000 requests at random, to a node in a demo and to one that is none
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
-# make example-shop ARGS="fastapi --rush 3"  a shop that is not ours, installed and rushed
+# make example-shop ARGS="fastapi --rush"  a shop that is not ours, installed and rushed
 # make serve  the shop with a page to project, and Locust's web UI, left running
 # make test-fast  the tests that need no server, in seconds
 # make lint   ruff, mypy, import-linter, Django's checks
@@ -105,12 +105,11 @@ test-workshop: install-dev
 	  workshop/tests/packs.py $(ARGS)
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
-FAST = tests tools/tests $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
+FAST = tests tools/tests/test_growth.py $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
   database_proofs export fault_choice fault_proofs fault_steps faults_command \
-  history html_report judge_by_chance load_command load_conductor \
-  load_figures load_judging lock_rules many_rows measure neutered_faults open_answers \
-  open_model planted promises report rules rush target target_asking target_wrong terminal \
-  timeline verdict)))
+  history html_report judge_by_chance load_command lock_rules many_rows measure neutered_faults open_answers \
+  planted promises report rules rush target target_asking target_wrong terminal \
+  story verdict)))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

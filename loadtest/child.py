@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,14 @@ class Child:
         vars(self.environment.parsed_options).update(asked)
         before, self.conductor.last = self.conductor.rush, {}
         start = gevent.spawn(self.runner.start, asked["num_users"], SPAWN_RATE)
-        while self.conductor.rush in (before, None):
+        while (rush := self.conductor.rush) in (before, None):
             gevent.sleep(0.01)
-        while not (self.conductor.rush.has_result.wait(EVERY) or self.stop.is_set()):
-            say({"progress": self.conductor.progress()})
+        said = 0.0
+        while rush is not None and not rush.has_result and not self.stop.is_set():
+            if time.monotonic() > said + EVERY:
+                said = time.monotonic()
+                say({"progress": self.conductor.progress()})
+            gevent.sleep(0.01)
         start.join()
         if report:
             self._save(Path(report))

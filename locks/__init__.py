@@ -1,15 +1,32 @@
-"""RedisLock: a fair, fenced, renewed lock on one Redis or Valkey. Start with README.md."""
+"""RedisLock: a fair, fenced, renewed lock on one Redis or Valkey. Start with README.md.
+
+The doors (asyncio, several locks) are loaded when they are asked for.
+"""
 
 from __future__ import annotations
 
-from .aio import AsyncLease, AsyncMultiLease, AsyncMultiLock, AsyncRedisLock
-from .errors import LockBackendError, LockError, LockLost, LockNotHeld, LockTimeout
-from .lease import Lease, LossReason, Release
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    LockBackendError,
+    LockError,
+    LockLost,
+    LockNotHeld,
+    LockTimeout,
+    LossReason,
+    Metrics,
+    Release,
+)
+from .lease import Lease
 from .lock import Lock
-from .metrics import Metrics
-from .multi import MultiLease, MultiLock
 from .protocol import Inspection
 from .redis_lock import RedisLock
+
+if TYPE_CHECKING:
+    from .aio import AsyncLease, AsyncRedisLock
+    from .several.tasks import AsyncMultiLease, AsyncMultiLock
+    from .several.threads import MultiLease, MultiLock
 
 __all__ = [
     "AsyncLease",
@@ -31,3 +48,19 @@ __all__ = [
     "RedisLock",
     "Release",
 ]
+#: Where those names are that are loaded when they are asked for.
+DOORS = {
+    "AsyncLease": ".aio",
+    "AsyncRedisLock": ".aio",
+    "AsyncMultiLease": ".several.tasks",
+    "AsyncMultiLock": ".several.tasks",
+    "MultiLease": ".several.threads",
+    "MultiLock": ".several.threads",
+}
+
+if not TYPE_CHECKING:  # else any name would do
+
+    def __getattr__(name: str) -> Any:
+        if name not in DOORS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(DOORS[name], __name__), name)

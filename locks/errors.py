@@ -1,4 +1,4 @@
-"""What can go wrong with a lock.
+"""How a lock can fail, how a lease can end, and hooks that count both.
 
 LockError
 ├── LockTimeout       the wait was over before the lock was free
@@ -8,6 +8,12 @@ LockError
 """
 
 from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from typing import Any
+
+logger = logging.getLogger(__name__)
 
 
 class LockError(Exception):
@@ -44,3 +50,50 @@ class LockBackendError(LockError):
     """The lock server was not reached, or refused."""
 
     text = "The lock server did not answer. Nothing may be assumed about who holds the lock."
+
+
+class Release(StrEnum):
+    """What a release found."""
+
+    RELEASED = "released"  # the lock was ours, and is free now
+    EXPIRED = "expired"  # the lock was no longer ours; nothing was touched
+    UNKNOWN = "unknown"  # the server did not answer; the lock is free at the latest after its ttl
+    HANDED_OVER = "handed over"  # not released: another process may adopt the lease
+
+
+class LossReason(StrEnum):
+    """How a lease was lost."""
+
+    GONE = "gone"  # the server has no such lock any more: deleted, evicted, restarted empty
+    TAKEN = "taken"  # the server says that somebody else holds the lock
+    EXPIRED = "expired"  # the deadline passed: the server was not reached, or we were paused
+    MAX_HOLD = "max_hold"  # held for longer than allowed, and not renewed any more
+
+
+class Metrics:
+    """Called by RedisLock(metrics=...), in whichever thread it happens. Seconds throughout.
+
+    An exception that one of these raises is logged and goes no further.
+    """
+
+    def waited(self, name: str, seconds: float, acquired: bool) -> None:
+        """An acquire is over; not acquired: the wait was over first, or it failed."""
+
+    def held(self, name: str, seconds: float, outcome: Release) -> None:
+        """A lease was released, with this outcome."""
+
+    def renewed(self, name: str, seconds: float) -> None:
+        """A lease was renewed; the round trip took so long."""
+
+    def lost(self, name: str, loss: LossReason) -> None:
+        """A lease was lost."""
+
+
+def emit(metrics: Metrics | None, event: str, *values: Any) -> None:
+    """Call the hook named `event`, if there are hooks."""
+    if metrics is None:
+        return
+    try:
+        getattr(metrics, event)(*values)
+    except Exception:
+        logger.exception("the hook %s failed", event)

@@ -190,3 +190,40 @@ class Inspection:
             fence=int(fence) if fence else None,
             waiters=tuple(token.decode() for token in waiters),
         )
+
+
+# Whether a subscription is still where the commands go. Behind a name or a virtual address, and
+# after REPLICAOF or FAILOVER, the connections to a demoted master stay open, and its waiters would
+# wait for wake-ups from a server that grants nothing any more. A process that only waits sends no
+# command that is refused (READONLY): so now and then a new connection, which goes where commands
+# go, asks there.
+
+ROLE = ("ROLE",)
+
+
+def subscribers_of(channel: bytes) -> tuple[str | bytes, ...]:
+    """The command that asks how many listen on the channel at the server that is asked."""
+    return "PUBSUB", "NUMSUB", channel
+
+
+class IsReplica(ConnectionError):
+    """The client's address leads to a replica. Nothing can be locked until it leads to a master."""
+
+    def __init__(self) -> None:
+        super().__init__("this server is a replica; wait until the address leads to a master")
+
+
+def is_replica(role: Any) -> bool:
+    """Whether ROLE says replica. False if it was refused: without the right to ask, trust the
+    address."""
+    return isinstance(role, list) and bool(role) and role[0] != b"master"
+
+
+def is_elsewhere(role: Any, subscribers: Any) -> bool:
+    """Whether a subscription is at another server than the one that gave these two replies.
+
+    False as long as that one is a replica: the address may not have followed a failover yet, and
+    there is no better server to subscribe at.
+    """
+    known = isinstance(subscribers, list) and len(subscribers) == 2
+    return known and not is_replica(role) and subscribers[1] == 0

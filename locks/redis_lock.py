@@ -18,22 +18,18 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from . import blocking
-from .base_lease import new_token
-from .clock import now
-from .cluster import Slot, cluster_of
-from .command import Arg, WireError
-from .errors import LockTimeout
-from .keeper import Handed, Keeper
-from .lease import Lease, LossReason, Release
-from .lock import Lock
-from .metrics import Metrics, emit
+from . import shared
+from .errors import LockTimeout, LossReason, Metrics, Release, emit
+from .lease import Lease, new_token
+from .lock import Lock, Options
 from .protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
-from .scripts import script
-from .shared import shared_of
-from .terms import Terms
+from .scripts import Arg, WireError, script
+from .support import now
+
+if TYPE_CHECKING:
+    from .handover import Keeper
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +50,7 @@ class ClusterClient(Protocol):
 Client: TypeAlias = SingleClient | ClusterClient
 
 
-class RedisLock(Terms, Lock):
+class RedisLock(Options, Lock):
     """Mutual exclusion by name on one Redis, with a fence for the storage to check.
 
     client    a redis.Redis or redis.RedisCluster (or valkey-py's), which says where the server is
@@ -107,14 +103,15 @@ class RedisLock(Terms, Lock):
         self._server: Any = self._shared.connections
         self._wakeups = self._shared.wakeups
         self._watchdog = self._shared.watchdog
-        self._keeper = Keeper(self._call, self._keeping(self._watchdog))
 
-    def _parts(self, client: Any) -> blocking.Parts:
+    def _parts(self, client: Any) -> shared.Parts:
         pool = getattr(client, "connection_pool", None)
         kind = getattr(pool, "connection_class", None)
         if kind is not None and not inspect.iscoroutinefunction(kind.connect):
-            return shared_of(pool)
+            return shared.shared_of(pool)
         if hasattr(client, "nodes_manager") and not hasattr(client, "__await__"):
+            from .cluster.threads import Slot, cluster_of
+
             return Slot(cluster_of(client), self._keys[0])
         raise TypeError(
             f"client is {type(client).__module__}.{type(client).__name__}: RedisLock needs a "
@@ -137,12 +134,12 @@ class RedisLock(Terms, Lock):
         lease = None
         try:
             steps = acquisition.obtain(once=wait == 0)
-            lease = self._lease(token, blocking.run(self._shared, acquisition, steps), started)
+            lease = self._lease(token, shared.run(self._shared, acquisition, steps), started)
         except WireError as error:
-            blocking.undo(self._shared, acquisition)
+            shared.undo(self._shared, acquisition)
             raise self._unknown(error) from error.__cause__
         except BaseException:
-            blocking.undo(self._shared, acquisition)
+            shared.undo(self._shared, acquisition)
             raise
         finally:
             emit(self.metrics, "waited", self.name, now() - started, lease is not None)
@@ -185,10 +182,12 @@ class RedisLock(Terms, Lock):
         Raises ValueError for a text that is no lease of this lock, LockLost when the lease is over,
         or was adopted before, LockBackendError.
         """
+        from .handover import Handed
+
         before, mine, started = Handed.parse(handed, self.name), token or new_token(), now()
-        steps = self._keeper.keeping.adopt(before, mine, unique=token is None)
+        keeper = self._keeper()
         try:
-            deadline = self._keeper.run(steps)
+            deadline = keeper.run(keeper.keeping.adopt(before, mine, unique=token is None))
         except WireError as error:
             raise self._unknown(error) from error.__cause__
         lease = self._lease(mine, (before.fence, deadline), started)
@@ -213,6 +212,12 @@ class RedisLock(Terms, Lock):
         )
         self._watchdog.add(self._renewal(lease))
         return lease
+
+    def _keeper(self) -> Keeper:
+        """Extends, verifies and hands over; its file is loaded when that is first asked for."""
+        from .handover import Keeper
+
+        return Keeper(self._call, self._keeping(self._watchdog))
 
     def _lost(self, lease: Lease, reason: LossReason) -> None:
         self._count_loss(reason)

@@ -15,13 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from .base_lease import BaseLease
-from .clock import now
-from .command import Arg, Call
-from .lease import LossReason, Release
-from .metrics import Metrics, emit
+from .errors import Metrics, emit
+from .lease import BaseLease, LossReason, Release
 from .protocol import drift, milliseconds, renew_args
-from .scripts import script
+from .scripts import Arg, Call, script
+from .support import now
 
 logger = logging.getLogger(__name__)
 

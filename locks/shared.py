@@ -1,20 +1,119 @@
-"""What all locks of one client share in a process: connections, wake-ups, renewals.
+"""What all locks of one client share in a process, and how a thread acquires with it.
 
-By client, that is by its connection pool, and by nothing less: two clients of one address may have
-different users, or verify the server differently, and neither may act as the other.
+One per client, by its connection pool: two clients of one address may have different users, or
+verify the server differently, and neither may act as the other.
 """
 
 from __future__ import annotations
 
 import os
+import queue
+import threading
 import weakref
-from typing import Any
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from .command import Address
+from .acquisition import Acquisition, Ask, Listen, Step
+from .connection import Address, Connections
+from .protocol import Wake
+from .renewals import Renewals
+from .scripts import Arg, Script, WireError, script
+from .support import lazily, now
+from .support import run as run_steps
 from .wakeups import WakeUps
 from .watchdog import Watchdog
-from .wire import Connections
+
+if TYPE_CHECKING:
+    from .wakeups import Mailbox
+
+
+T = TypeVar("T")
+
+
+class Calls(Protocol):
+    """Connections, to a server or to wherever a slot is."""
+
+    def call(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], /, *, within: float | None
+    ) -> Any: ...
+
+
+class Parts(Protocol):
+    """What a lock needs of its server: shared.Shared, or cluster.Slot."""
+
+    @property
+    def connections(self) -> Calls: ...
+    @property
+    def wakeups(self) -> WakeUps: ...
+    @property
+    def watchdog(self) -> Renewals: ...
+
+
+#: So many waiters of a process may ask at one moment: each takes a connection.
+AT_ONCE = 50
+
+
+def run(shared: Parts, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
+    """Do the steps; their result. Raises WireError, and passes on what a signal handler raises."""
+    turns = lazily(shared.wakeups, "_turns", lambda: threading.Semaphore(AT_ONCE))
+    has_turn = False
+
+    def do(step: Step) -> Any:
+        nonlocal has_turn
+        if isinstance(step, Listen):
+            return shared.wakeups.listen(step.until)
+        if isinstance(step, Ask):
+            try:
+                return ask(shared, acquisition, step)
+            finally:
+                if has_turn:
+                    has_turn = False
+                    turns.release()
+        wake = _sleep(acquisition, step.mailbox)
+        if wake is None:
+            left = max(0.0, min(acquisition.end - now(), threading.TIMEOUT_MAX))
+            has_turn = turns.acquire(timeout=left)
+        return wake
+
+    try:
+        return run_steps(steps, do)
+    finally:
+        if has_turn:
+            turns.release()
+
+
+def ask(shared: Parts, acquisition: Acquisition, step: Ask) -> Any:
+    """The script's reply. Raises WireError."""
+    name, args, within = step
+    return shared.connections.call(script(name), acquisition.keys, args, within=within)
+
+
+def undo(shared: Parts, acquisition: Acquisition) -> None:
+    """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless."""
+    step = acquisition.undo()
+    if step is None:
+        return
+    reply = None
+    try:
+        reply = ask(shared, acquisition, step)
+    except WireError as error:
+        reply = error
+    finally:
+        acquisition.undone(reply)
+
+
+def _sleep(acquisition: Acquisition, mailbox: Mailbox) -> Wake | None:
+    """The wake-up, or None when it is time to ask: the subscription broke, the holder's lease ended
+    or the wait is over."""
+    while True:
+        left = acquisition.asks_at() - now()
+        if left <= 0:
+            return None
+        try:
+            return mailbox.get(timeout=min(left, threading.TIMEOUT_MAX))
+        except queue.Empty:
+            continue
 
 
 class Shared:

@@ -18,14 +18,12 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .clock import now
-from .command import Address, WireError, has_moved, is_a
-from .lazily import lazily
-from .protocol import Wake, channel_for
+from .acquisition import Waiters
+from .connection import Address, ask, hang_up, has_moved, open_connection, set_timeout
+from .protocol import ROLE, IsReplica, Wake, channel_for, is_elsewhere, is_replica, subscribers_of
 from .renewals import Renewals
-from .waiters import Waiters
-from .whereabouts import ROLE, IsReplica, is_elsewhere, is_replica, subscribers_of
-from .wire import ask, hang_up, open_connection, set_timeout
+from .scripts import WireError, is_a
+from .support import lazily, now
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +51,8 @@ class WakeUps:
     def reset(self) -> None:
         """Forget everything: also what a forked child inherited."""
         self.waiters = Waiters(queue.SimpleQueue)
-        vars(self).pop("_changed", None)
+        for made_late in ("_changed", "_turns"):
+            vars(self).pop(made_late, None)
         self._thread: threading.Thread | None = None
         self._connection: Any = None
         self._error: WireError | None = None
@@ -167,7 +166,7 @@ class WakeUps:
     def _has_moved(self, connection: Any) -> bool:
         """Ask on a new connection, which goes where commands go, also with the Sentinels' help.
 
-        In a cluster each command says where the slot is: see cluster.py.
+        In a cluster each command says where the slot is: see cluster/.
         """
         if self.waiters.mailboxes and not self._tag:
             other = self._address.connection()

@@ -15,11 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .clock import now
-from .command import Address, Call, is_refusal_of_replica
-from .lazily import lazily
+from .connection import Address, call_all
 from .renewals import Renewal, Renewals
-from .wire import call_all
+from .scripts import Call, is_refusal_of_replica
+from .support import lazily, now
 
 logger = logging.getLogger(__name__)
 

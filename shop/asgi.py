@@ -134,7 +134,7 @@ def _not_called(request: HttpRequest) -> HttpResponse:
 
 
 def _nothing(*_: object) -> None:
-    """Of a middleware without this hook."""
+    """Stands in for a hook that a middleware does not have."""
 
 
 class Application:

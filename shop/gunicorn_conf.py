@@ -11,6 +11,7 @@ import gc
 import os
 import resource
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the 
 #: Open files beside the clients' connections: for each thread those to Redis, PostgreSQL or
 #: ZooKeeper, and what Python itself has open.
 FILES_PER_THREAD, OTHER_FILES = 3, 100
-#: The greater part of what a worker imports. No code of the shop: SIGHUP brings new code, but no
-#: new libraries.
+#: Most of what a worker imports. None of the shop's own code: SIGHUP brings new code, but no new
+#: libraries.
 LIBRARIES = (
     "django.core.wsgi",
     "django.contrib.admin",
@@ -34,8 +35,8 @@ LIBRARIES = (
     "psycopg_pool",
     "redis.sentinel",
 )
-#: Seconds for which a thread keeps the interpreter lock where an event loop wants it. After each of
-#: its statements a section under a lock would wait for Python's own 5 ms.
+#: Seconds for which a busy event loop keeps the interpreter lock from a thread. With Python's own
+#: 5 ms a section under a lock would wait that long after each of its statements.
 SWITCH = 0.0005
 
 
@@ -45,16 +46,13 @@ def raise_open_files() -> int:
     A usual shell's 1,024 would make room for some 600 connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (65_536, 10_240):  # macOS names no hard limit, and refuses more than 10,240
-        if hard != resource.RLIM_INFINITY:
-            wanted = min(wanted, hard)
-        if soft != resource.RLIM_INFINITY and wanted > soft:
-            try:
+    for most in (65_536, 10_240):  # macOS names no hard limit, and refuses more than 10,240
+        wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        if soft < wanted:
+            with suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            except (OSError, ValueError):
-                continue
-            return wanted
-    return 65_536 if soft == resource.RLIM_INFINITY else soft
+                return wanted
+    return soft
 
 
 #: gunicorn's worker classes, and the application that each serves.
@@ -84,16 +82,14 @@ logconfig_dict = gunicorn_config(os.environ.get("LOG_FORMAT", "text"), loglevel)
 
 
 def loaded() -> None:
-    """Collect garbage from now on, except what is loaded by now, which stays as long as the
-    process.
-    Walking through that took 0.2 s at the end of a process, and time in a rush.
-    """
+    """Collect garbage from now on, but not what is loaded by now: it stays as long as the process,
+    and walking through it took 0.2 s at the end, and time in a rush."""
     gc.enable()
     gc.freeze()
 
 
 def on_starting(server: Any) -> None:
-    """A folder for what the workers count. Then import, once for all workers, the libraries."""
+    """Make a folder for what the workers count, and import the libraries once for all of them."""
     processes.begin(server)
     gc.disable()
     for name in LIBRARIES:
@@ -107,12 +103,12 @@ def post_fork(server: Any, worker: Any) -> None:
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """What a worker that is gone showed as present is forgotten."""
+    """Forget the gauges of a worker that has ended."""
     processes.worker_is_gone(worker.pid)
 
 
 def on_exit(server: Any) -> None:
-    """Nothing is left in memory."""
+    """Remove the folder of counts."""
     processes.end(server)
 
 

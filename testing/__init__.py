@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import InterleavingFailed, NothingToInterleave
+from .errors import InterleavingFailed, NotAllTried, NothingToInterleave
 from .run import Run, Step
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "InterleavingFailed",
+    "NotAllTried",
     "NothingToInterleave",
     "Outcome",
     "Run",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from queue import Empty, Queue
 from typing import Any
 
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db import connections
 
 #: What `waits_at` is when the call has ended.
@@ -65,10 +66,17 @@ class Actor:
 
     def _run(self) -> None:
         self._may_go.get()
+        apart = ThreadSensitiveContext()
+        SyncToAsync.thread_sensitive_context.set(apart)
         try:
             self.result = self._call()
         except BaseException as error:
             self.error = error
         finally:
             connections.close_all()
+            # asgiref's one thread for the database would be shared by all calls that use asyncio.
+            executor = SyncToAsync.context_to_thread_executor.pop(apart, None)
+            if executor is not None:
+                executor.submit(connections.close_all).result()
+                executor.shutdown()
             self._reached.put(ENDED)

@@ -67,11 +67,11 @@ class Driver:
         that were taken.
         """
         for name in schedule:
-            self._turn(self._actors[name])
+            self._take(self._actors[name])
         deadline = time.monotonic() + self._timeout
         while left := [actor for actor in self._actors.values() if not actor.has_ended]:
             for actor in left:
-                while not actor.has_ended and self._turn(actor):
+                while not actor.has_ended and self._take(actor):
                     deadline = time.monotonic() + self._timeout
             if time.monotonic() > deadline:
                 names = " and ".join(actor.name for actor in left)
@@ -79,6 +79,19 @@ class Driver:
         self._run.results = [actor.result for actor in self._actors.values()]
         self._run.errors = [actor.error for actor in self._actors.values()]
         return self._run
+
+    def _take(self, actor: Actor) -> bool:
+        """A turn, and the trace of it. Returns whether anything moved."""
+        run, taken = self._run, len(self._run.schedule)
+        moved = self._turn(actor)
+        if len(run.schedule) > taken:
+            run.trace += actor.name
+        elif moved:
+            run.trace += actor.name.lower()
+        else:
+            run.passed.add((run.trace, actor.name))
+        run.passed |= {(run.trace, one.name) for one in self._actors.values() if one.has_ended}
+        return moved
 
     def _turn(self, actor: Actor) -> bool:
         """Let this call do one step, and those go on that it unblocks. Returns whether anything
@@ -149,5 +162,6 @@ class Driver:
 
 def _end(actor: Actor) -> Step:
     if actor.error is not None:
-        return Step(actor.name, f"{type(actor.error).__name__}: {actor.error}"[:60], "raises")
+        text = " ".join(f"{type(actor.error).__name__}: {actor.error}".split())
+        return Step(actor.name, text[:60], "raises")
     return Step(actor.name, "" if actor.result is None else repr(actor.result)[:40], "returns")

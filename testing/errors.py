@@ -13,3 +13,7 @@ class NothingToInterleave(ValueError):
 
 class Stuck(AssertionError):
     """No thread moves, and none waits for a lock of the database."""
+
+
+class NotAllTried(UserWarning):
+    """The time was over before all orders were tried: what is left may hide a race."""

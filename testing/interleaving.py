@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable, Sequence
+from inspect import iscoroutine, iscoroutinefunction
 from typing import Any
 
 from django.db import connections
 
 from .driver import Driver
-from .errors import InterleavingFailed, NothingToInterleave
-from .orders import count, name_of, orders
+from .errors import InterleavingFailed, NotAllTried, NothingToInterleave
+from .orders import Seen, count, name_of, orders
 from .probes import SQL
 from .run import Run
 from .timeline import between, timeline
+
+#: Seconds for which other orders are still tried when one has failed: how many fail says how rare
+#: the race is.
+AFTER_A_FAILURE = 5.0
+ASYNC = (
+    "call {} is a coroutine function, which interleave would not await: give it "
+    "`lambda: asyncio.run(buy())`, or asgiref's async_to_sync(buy)"
+)
 
 
 def interleave(
@@ -22,6 +33,7 @@ def interleave(
     at: Sequence[str] = (SQL,),
     expected: tuple[type[Exception], ...] = (),
     limit: int = 200,
+    within: float = 60.0,
     timeout: float = 10.0,
     using: str = "default",
 ) -> list[Run]:
@@ -29,28 +41,25 @@ def interleave(
 
     calls     two or more; each runs in a thread and on a connection of its own
     before    called before each order: makes the state that the calls begin with
-    check     called after each order with its Run; raises AssertionError if the state is wrong
-    at        where a call may lose its turn: "sql" (before each statement and COMMIT), and dotted
-              names of functions (before each call of it); `step(name)` in a call counts always
+    check     called after each order with its Run; raises if the state is wrong
+    at        where a call may lose its turn: "sql" (before each statement, COMMIT and ROLLBACK),
+              and dotted names of functions (before each call of it); `step(name)` counts always
     expected  what a call may raise; anything else is a failure of that order
     limit     orders at most, those with the fewest switches first
+    within    seconds for all orders; NotAllTried warns of those that are left
     timeout   seconds until a call that does not move is given up
     using     the database that is asked who waits for whom
 
     InterleavingFailed shows the order with the fewest switches as a timeline and names the steps
-    between which the other call came in. NothingToInterleave: a call came by no step. ValueError:
-    fewer than two calls, or a test whose transaction hides the state from other threads.
+    between which the other call came in. NothingToInterleave: a call came by no step, and why.
+    ValueError: fewer than two calls, a coroutine function, or a test whose transaction hides the
+    state from other threads.
     """
     __tracebackhide__ = True  # pytest shows the test's own line, and the message
-    if len(calls) < 2:
-        raise ValueError("interleave needs two calls at least: interleave(buy, buy)")
-    if connections[using].in_atomic_block:
-        raise ValueError(
-            "this test runs in a transaction, which hides its rows from the threads: use the "
-            "fixture transactional_db, or django_db(transaction=True)"
-        )
+    _require_calls(calls, using)
     runs: list[Run] = []
     failures: list[tuple[Run, BaseException]] = []
+    seen = Seen()
 
     def run(schedule: str) -> Run:
         if before is not None:
@@ -58,25 +67,50 @@ def interleave(
         with Driver(calls, at=at, timeout=timeout, using=using) as driver:
             done = driver.run(schedule)
         runs.append(done)
+        seen.add(done)
         try:
             _raise_what_is_not_expected(done, expected)
             if check is not None:
                 check(done)
-        except AssertionError as error:
-            failures.append((done, error))
         except _Unexpected as error:
             failures.append((done, error.error))
+        except Exception as error:  # whatever a check raises: with the timeline that led to it
+            failures.append((done, error))
         return done
 
+    ends = time.monotonic() + within
     steps = _steps_of_each(run, len(calls))
-    total = count(steps)
-    serial = {done.schedule for done in runs}
+    total, left_out = count(steps), 0
     for schedule in orders(steps, limit):
-        if schedule not in serial:
+        if seen.has(schedule):
+            continue
+        if failures:
+            ends = min(ends, time.monotonic() + AFTER_A_FAILURE)
+        if time.monotonic() > ends:
+            left_out += 1
+        else:
             run(schedule)
     if failures:
         _fail(runs, failures, total)
+    if left_out:
+        said = (
+            f"{len(runs)} of {total:,} orders were tried in {within:g} s: give it more with within="
+        )
+        warnings.warn(said, NotAllTried, stacklevel=2)
     return runs
+
+
+def _require_calls(calls: Sequence[Callable[[], Any]], using: str) -> None:
+    if len(calls) < 2:
+        raise ValueError("interleave needs two calls at least: interleave(buy, buy)")
+    for number, call in enumerate(calls):
+        if iscoroutinefunction(call):
+            raise ValueError(ASYNC.format(name_of(number)))
+    if connections[using].in_atomic_block:
+        raise ValueError(
+            "this test runs in a transaction, which hides its rows from the threads: use the "
+            "fixture transactional_db, or django_db(transaction=True)"
+        )
 
 
 class _Unexpected(Exception):
@@ -99,20 +133,38 @@ def _steps_of_each(run: Callable[[str], Run], calls: int) -> list[int]:
     most = dict.fromkeys(names, 0)
     for first in names:
         done = run("".join([first, *(name for name in names if name != first)]))
-        for name in names:
+        idle = {name for name in names if (name, "step") not in _kinds(done)}
+        for number, name in enumerate(names):
             most[name] = max(most[name], done.schedule.count(name))
-            if not any(step.actor == name and step.kind == "step" for step in done.steps):
-                raise NothingToInterleave(
-                    f"call {name} came by no step: it sends no statement to a database of Django's "
-                    "and calls no function that `at` names"
-                )
+            if name in idle:
+                _refuse(name, done.results, done.errors[number])
     return list(most.values())
+
+
+def _kinds(run: Run) -> set[tuple[str, str]]:
+    return {(step.actor, step.kind) for step in run.steps}
+
+
+def _refuse(name: str, results: Sequence[Any], error: BaseException | None) -> None:
+    """Say why a call came by no step."""
+    result = results[ord(name) - ord("A")]
+    if error is not None:
+        said = f"call {name} raised {type(error).__name__} before its first step: {error}"
+        raise NothingToInterleave(said) from error
+    if iscoroutine(result):
+        for one in filter(iscoroutine, results):
+            one.close()
+        raise ValueError(ASYNC.format(name))
+    raise NothingToInterleave(
+        f"call {name} came by no step, and returned {result!r:.60}: it sends no statement to a "
+        "database of Django's and calls no function that `at` names"
+    )
 
 
 def _fail(runs: list[Run], failures: list[tuple[Run, BaseException]], total: int) -> None:
     __tracebackhide__ = True
     run, error = failures[0]
-    tried = f"{len(runs)} of {total} orders" if len(runs) < total else f"{len(runs)} orders"
+    more = f" There are {total:,}." if len(runs) < total else ""
     serial = (
         "It fails without any interleaving, one call after the other: this is no race.\n"
         if run.is_serial
@@ -120,6 +172,6 @@ def _fail(runs: list[Run], failures: list[tuple[Run, BaseException]], total: int
     )
     raise InterleavingFailed(
         f"{type(error).__name__}: {error}\n"
-        f"after {len(failures)} of {tried}. The one with the fewest switches, {run.schedule}:\n\n"
-        f"{timeline(run)}\n\n{serial}"
+        f"in {len(failures)} of {len(runs)} orders that were tried.{more} The one with the fewest "
+        f"switches, {run.schedule}:\n\n{timeline(run)}\n\n{serial}"
     ) from error

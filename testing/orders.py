@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import factorial, prod
 
-from .run import switches
+from .run import Run, switches
 
 
 def count(steps: list[int]) -> int:
@@ -46,3 +46,41 @@ def _with_switches(left: tuple[int, ...], so_far: str, bound: int) -> Iterator[s
 def name_of(number: int) -> str:
     """A, B, C, ..."""
     return chr(ord("A") + number)
+
+
+class Seen:
+    """The orders that were run: tells of another one whether it would come to the same turns.
+
+    A turn of a call that waits, or has ended, is passed over; so many schedules are one order.
+    """
+
+    def __init__(self) -> None:
+        self._passed: set[tuple[str, str]] = set()
+        self._known: set[str] = set()
+        self._whole: set[str] = set()
+
+    def add(self, run: Run) -> None:
+        self._passed |= run.passed
+        self._known |= {run.trace[: end + 1] for end in range(len(run.trace))}
+        self._whole.add(run.trace)
+
+    def has(self, schedule: str) -> bool:
+        """Whether every turn of it is known, up to the end of all calls."""
+        trace: str | None = ""
+        for name in schedule:
+            if trace is not None:
+                trace = self._after(trace, name)
+        while trace is not None and trace not in self._whole:  # as Driver.run goes on
+            began = trace
+            for name in sorted(set(schedule)):
+                while trace is not None and (after := self._after(trace, name)) != trace:
+                    trace = after
+            if trace == began:
+                return False
+        return trace is not None
+
+    def _after(self, trace: str, name: str) -> str | None:
+        """The trace after one more turn, None if that is not known."""
+        if (trace, name) in self._passed:
+            return trace
+        return next((trace + s for s in (name, name.lower()) if trace + s in self._known), None)

@@ -1,4 +1,4 @@
-"""Where a call stops: before each statement, before COMMIT, before a function, at a `step`."""
+"""Where a call stops: before a statement, a COMMIT, a ROLLBACK or a function, and at a `step`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from unittest.mock import patch
 from django.db.backends.signals import connection_created
 from django.utils.module_loading import import_string
 
-from .statements import short
+from .statements import short, short_of_many
 
 #: Stops a thread before a step: called in that thread, with the step's text.
 Stop = Callable[[str], None]
-#: As one of `at`: before each SQL statement and before each COMMIT.
+#: As one of `at`: before each SQL statement, each COMMIT and each ROLLBACK.
 SQL = "sql"
 #: Statements that only mark a place in a transaction: nothing of others can come between.
 _MARKS = ("SAVEPOINT", "RELEASE SAVEPOINT", "SET ", "SHOW ", "BEGIN")
@@ -69,20 +69,23 @@ def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
 
     def before(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
         if not sql.lstrip().upper().startswith(_MARKS):
-            stop(short(sql, params))
+            params = list(params) if many else params
+            stop(short_of_many(sql, params) if many else short(sql, params))
         return execute(sql, params, many, context)
+
+    def stopping(what: str, end: Callable[[], None]) -> Callable[[], None]:
+        def stops_and_ends() -> None:
+            stop(what)
+            end()
+
+        return stops_and_ends
 
     def watch(connection: Any, **_: Any) -> None:
         if threading.current_thread() is ours or before in connection.execute_wrappers:
             return
         connection.execute_wrappers.append(before)
-        commit = connection.commit
-
-        def stopping() -> None:
-            stop("COMMIT")
-            commit()
-
-        connection.commit = stopping
+        connection.commit = stopping("COMMIT", connection.commit)
+        connection.rollback = stopping("ROLLBACK", connection.rollback)
         if connection.vendor == "postgresql":
             connected(connection.connection.info.backend_pid)
 

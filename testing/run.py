@@ -29,12 +29,16 @@ class Run:
     steps     what happened, in order
     results   what each call returned, in the order of the calls; None where it raised
     errors    what each call raised, in the order of the calls; None where it returned
+    trace     the turns with those in small letters that were passed over and woke somebody
+    passed    which turns were passed over, by the trace before them, and changed nothing
     """
 
     schedule: str
     steps: list[Step] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     errors: list[BaseException | None] = field(default_factory=list)
+    trace: str = ""
+    passed: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def is_serial(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 #: Characters that one column of the timeline holds.
@@ -20,6 +21,14 @@ def short(sql: str, params: Any = None) -> str:
         text = text.replace(f"{table[1]}.", "")
     text = _with(text, params)
     return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
+
+
+def short_of_many(sql: str, rows: Sequence[Any]) -> str:
+    """The same for executemany: with the values of the first row, and how many more there are."""
+    more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+    text = short(sql, rows[0] if rows else None)
+    fits = len(text) + len(more) <= WIDTH
+    return text + more if fits else text[: WIDTH - len(more) - 3] + "..." + more
 
 
 def _with(text: str, params: Any) -> str:

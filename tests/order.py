@@ -47,7 +47,6 @@ LONGEST = (
     "shop/tests/test_every_strategy.py",
     "locks/tests/test_chaos.py",
     "loadtest/tests/test_content_security.py",
-    "locks/tests/classic/test_zookeeper.py",
     "shop/tests/test_server_lock.py",
     "loadtest/tests/test_serve.py",
 )
@@ -59,7 +58,7 @@ WHOLE = (
         f"loadtest/tests/test_{name}.py"
         for name in (
             *("attacks_from_the_web", "content_security", "demo", "faults", "html_report_page"),
-            *("buyers", "leaves_nothing", "load", "load_page", "locust", "workers"),
+            *("buyers", "leaves_nothing", "load", "locust", "workers"),
             *("neutered_for_real", "page", "page_steps", "page_workshop"),
             *("planted_shops", "behind_nginx", "sentinels", "serve"),
         )
@@ -68,6 +67,9 @@ WHOLE = (
     "locks/tests/contract/test_cluster.py",
     "locks/tests/test_failover.py",
     "locks/tests/test_package.py",
+    "tools/site/tests/test_live.py",
+    "tools/site/tests/test_site.py",
+    "tools/site/tests/test_steps.py",
     "tools/tests/test_readme.py",
 )
 

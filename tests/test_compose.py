@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
+from servers.embedded import ROOT
 from shop import gunicorn_conf
-from tests.code import ROOT
 
 DOCKER = ROOT / "deploy" / "docker"
 FILES = ("docker-compose.yml", "deploy/docker/production.yml")
@@ -47,7 +47,7 @@ MOUNTS = {
 #: but its own.
 GIVEN = {
     "shop": {
-        *("secret_key", "restock_token", "locust_token", "metrics_token", "redis_password"),
+        *("secret_key", "restock_token", "metrics_token", "redis_password"),
         *("pgpass_app", "ca.crt"),
     },
     "migrate": {"pgpass_migrate", "ca.crt"},
@@ -55,7 +55,7 @@ GIVEN = {
         *("postgres_password", "migrate_password", "app_password", "postgres.crt", "postgres.key")
     },
     "redis": {"users.acl", "redis.crt", "redis.key", "ca.crt"},
-    "locust": {"restock_token", "locust_token"},
+    "locust": {"restock_token"},
     "nginx": {"tls.crt", "tls.key"},
 }
 
@@ -228,7 +228,7 @@ def test_each_service_is_given_its_own_secrets_random_private_and_kept(tmp_path:
     vault = {path.name: path for path in (tmp_path / "vault").iterdir()}
     assert {path.stat().st_mode & 0o777 for path in vault.values()} == {0o600}
     random = [first[f"vault/{name}"] for name in vault if "." not in name and "pgpass" not in name]
-    assert len(random) == len(set(random)) == 8
+    assert len(random) == len(set(random)) == 7
     assert all(re.fullmatch("[0-9a-f]{64}", value) for value in random)
     password = first["postgres/app_password"]
     assert first["shop/pgpass_app"] == f"*:*:*:oversold_app:{password}"

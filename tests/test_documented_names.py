@@ -17,7 +17,7 @@ from django.core.management import find_commands
 from loadtest.commands.arguments import COMMANDS, parse
 from loadtest.expected import EXPECTED
 from loadtest.tests.checkout import files
-from tests.code import ROOT
+from servers.embedded import ROOT
 
 FILES = files(ROOT)
 #: Without those that speak of other code: earlier versions, generated cells, a library.
@@ -155,24 +155,3 @@ def test_every_option_of_a_page_is_one_of_its_command(page: Path) -> None:
         except SystemExit:
             pytest.fail(f"{' '.join(words)}: not what the command takes")
         assert names_that_are_not_there(words) == [], " ".join(words)
-
-
-def test_what_is_not_there_is_found() -> None:
-    text = """Type `make dmo`, `manage.py migrat`, `make demo ARGS="--lock radis --fault pause"`.
-
-```sh
-python -m loadtest.commands.rush_form
-SHOP_LOCK_PATIENCE=1 make lint
-```
-
-Read `shop/hands.py`, `shop/views.py::bye` and `tests/test_documented_names.py::page_id`.
-"""
-    assert sorted(commands_that_are_not_there(text)) == [
-        *("make dmo", "manage.py migrat", "python -m loadtest.commands.rush_form")
-    ]
-    assert list(paths_that_are_not_there(text)) == [*("shop/hands.py", "shop/views.py::bye")]
-    assert settings_that_are_not_there(text) == {"SHOP_LOCK_PATIENCE"}
-    ((words),) = arguments(text)
-    assert names_that_are_not_there(words) == ["radis"]
-    with pytest.raises(SystemExit):
-        parse(words, "")  # demo makes no faults

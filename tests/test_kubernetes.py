@@ -15,7 +15,7 @@ import pytest
 import yaml
 from django.urls import resolve
 
-from tests.code import ROOT
+from servers.embedded import ROOT
 
 FOLDER = ROOT / "deploy/kubernetes"
 BASE = [

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.code import ROOT
+from servers.embedded import ROOT
 
 ERRORS = """
 from locks.errors import LockBackendError, LockLost, LockNotHeld, LockTimeout

@@ -15,13 +15,13 @@ from loadtest.judge.run import Cell
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, StackError
 from servers.embedded import EmbeddedError
+from workshop import shop_faults
 from workshop.bench import BUYERS, STOCK, Bench, outcomes
-from workshop.checks import faults
 from workshop.lessons import Lesson
 from workshop.refusal import UNDECIDED, Refusal, Result, Undecided
 
 #: Seconds that a check takes on two cores.
-SECONDS = {"rush": 2, **dict.fromkeys(faults.CONTROLS, 6), "boss": 45}
+SECONDS = {"rush": 2, **dict.fromkeys(shop_faults.CONTROLS, 6), "boss": 45}
 OTHERWISE = 2
 #: The file's name on the nodes, whichever lesson it belongs to.
 CHECKED = "exercise.py"
@@ -39,9 +39,9 @@ def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
             if kind == "rush":
                 found = _rush(bench)
             elif kind == "boss":
-                found, cells = faults.row(bench)
-            elif kind in faults.CONTROLS:
-                found = faults.refusal(bench, kind)
+                found, cells = shop_faults.row(bench)
+            elif kind in shop_faults.CONTROLS:
+                found = shop_faults.refusal(bench, kind)
             else:
                 found, said = bench.in_a_process(kind)
             printed += said
@@ -60,7 +60,7 @@ def announced(lesson: Lesson) -> str:
 
 def _rush(bench: Bench) -> Refusal | None:
     judgement, error = bench.rush()
-    facts = {"buyers": BUYERS, "error": error, **outcomes(judgement)}
+    facts = {"buyers": BUYERS, "error": error, **outcomes(judgement.as_run())}
     if judgement.oversold or judgement.lost_updates > 0:
         return Refusal("rush-oversold", facts)
     if error:
@@ -70,7 +70,7 @@ def _rush(bench: Bench) -> Refusal | None:
         gave_up = judgement.outcomes.get("sold_out", 0) + judgement.orders == BUYERS
         return Refusal("rush-gave-up" if gave_up else "rush-stuck", facts)
     if judgement.verdict != "exact":
-        raise Undecided(f"the rush came to {judgement.verdict}: run it again")
+        raise Undecided(f"a rush was {judgement.verdict}: {judgement.why or 'run it again'}")
     return None
 
 

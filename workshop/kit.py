@@ -21,30 +21,7 @@ from shop.sale.points import point
 from shop.sale.polling import PollingLock, Renewal
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
 from shop.strategies.token import TokenLock
-from workshop.checks.commands import Commands
-
-__all__ = [
-    "Attempt",
-    "Busy",
-    "F",
-    "Lease",
-    "Lost",
-    "PollingLock",
-    "Product",
-    "Receipt",
-    "RenewedLock",
-    "SoldOut",
-    "Stock",
-    "TokenLock",
-    "acquire",
-    "fenced",
-    "guarded",
-    "hold",
-    "read_stock",
-    "sell_one",
-    "transaction",
-    "write_stock",
-]
+from workshop.commands import Commands
 
 #: Products of a rush begin with this. Their locks live long: else a slow laptop would make a right
 #: lock, which does not renew yet, oversell.
@@ -67,7 +44,7 @@ class Guarded:
 
     def _lock_for(self, attempt: Attempt) -> Lock:
         ttl = RUSH_TTL if attempt.product.startswith(RUSH) else settings.SHOP_LOCK_TTL
-        return self.kind(Commands(locks_client(), attempt.key or ""), attempt.lock_name, ttl=ttl)
+        return self.kind(Commands(locks_client()), attempt.lock_name, ttl=ttl)
 
 
 def guarded(kind: Callable[..., Lock]) -> Guarded:

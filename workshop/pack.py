@@ -16,18 +16,8 @@ from loadtest.stack.stack import ROOT, StackError
 
 #: What a checkout holds that was made in it, or is somebody's own.
 LEFT_OUT = shutil.ignore_patterns(
-    *(
-        ".git",
-        ".venv*",
-        "var",
-        "results",
-        "mine",
-        "mine-*",
-        ".env",
-        "__pycache__",
-        "*_cache",
-        "oversold-pack*",
-    )
+    *(".git", ".venv*", "var", "results", "mine", "mine-*", ".env"),
+    *("__pycache__", "*_cache", "oversold-pack*"),
 )
 README = """The Oversold workshop, for {system} with Python {python}. No internet is needed.
 

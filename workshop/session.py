@@ -1,21 +1,32 @@
-"""One participant's session: words typed at a prompt, and a check after each save."""
+"""One participant's session: words typed at a prompt, a check after each save, and commands that
+run meanwhile."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from loadtest.stack.stack import ROOT
+from servers.signals import uninterrupted
 from workshop.lessons import lessons
 from workshop.progress import Progress
 
 if TYPE_CHECKING:
     from workshop.words import Words
 
+#: Seconds between two checks whether to end it, and until one that was asked to end is killed.
+ENDED_EVERY = 0.2
+LONGEST_END = 60.0
 #: Seconds between two looks at the participant's files.
 LOOK_EVERY = 0.3
 ENDS = ("quit", "q", "exit")
@@ -166,3 +177,39 @@ class Session:
     def _prompt(self) -> None:
         if self.out.is_terminal:
             self.out.print(f"lesson {self.progress.lesson.number}> ", end="", markup=False)
+
+
+def run(command: str, shall_end: Callable[[], bool]) -> int:
+    """Run a shell command in the project's folder until it ends, or until `shall_end` or Ctrl-C
+    ends it as Ctrl-C does. Its exit code."""
+    # Of its own session: Ctrl-C is for us, who pass it on once, and wait.
+    child = subprocess.Popen(
+        ["bash", "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    try:
+        while not (asked or shall_end()):
+            with suppress(subprocess.TimeoutExpired):
+                return child.wait(ENDED_EVERY)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        with uninterrupted():
+            end(child)
+    return child.returncode
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End a command as Ctrl-C does and wait for it."""
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(LONGEST_END)
+    kill(child.pid)
+    child.wait()
+
+
+def kill(group: int) -> None:
+    """SIGKILL to what is left of a process group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)

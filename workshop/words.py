@@ -12,12 +12,12 @@ from pathlib import Path
 from rich.console import Console
 
 from loadtest.stack.stack import ROOT
-from workshop import child, render
+from workshop import render
 from workshop.checker import Checking
 from workshop.lessons import lessons
 from workshop.progress import Progress
 from workshop.refusal import UNDECIDED
-from workshop.session import ENDS, Saves, Typed
+from workshop.session import ENDS, Saves, Typed, run
 from workshop.teaching import Teaching
 
 
@@ -98,7 +98,7 @@ class Words:
         ends = "; Enter or Ctrl-C here ends it" if lesson.stays else "; Ctrl-C ends it"
         self.out.print(f"[dim]{lesson.then or 'this takes a moment'}{ends}[/]")
         before = time.time()
-        code = child.run(lesson.command, self._enter if lesson.stays else lambda: False)
+        code = run(lesson.command, self._enter if lesson.stays else lambda: False)
         if code not in (0, 1) and not lesson.stays:
             self.out.print(f"It did not end as it should (exit code {code}): run starts it again.")
             return 2
@@ -126,7 +126,7 @@ class Words:
             return 2
         file = _short(self.progress.file(self.progress.lesson))
         self.out.print("[dim]your file is the lock mine there; Enter or Ctrl-C here ends it[/]")
-        child.run(f"make serve ARGS='--mine {file}'", self._enter)
+        run(f"make serve ARGS='--mine {file}'", self._enter)
         return 0
 
     def do_check(self, rest: list[str]) -> int:

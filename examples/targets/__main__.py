@@ -1,10 +1,9 @@
 """Start a shop of this folder, and rush it.
 
     python -m examples.targets fastapi             start it; Ctrl-C stops it
-    python -m examples.targets fastapi --rush 3    start it, rush it three times, stop it
-    python -m examples.targets fastapi --repaired --rush 3
-    python -m examples.targets oscar --rush 3
-    python -m examples.targets pretix --rush 3
+    python -m examples.targets fastapi --rush      start it, rush it until it oversells, stop it
+    python -m examples.targets fastapi --repaired --rush
+    python -m examples.targets oscar --rush
 
 What a shop needs is installed into var/targets/, a virtual environment for each.
 """
@@ -24,11 +23,7 @@ from servers import embedded
 from servers.errors import EmbeddedError, NotReady
 from servers.signals import ENDING, end_on
 
-NAMES = ("fastapi", "oscar", "pretix")
-VARIANTS = {
-    "repaired": "fastapi, oscar: with the repair that README.md shows",
-    "unlocked": "pretix: without its locks, by its own switch for tests",
-}
+NAMES = ("fastapi", "oscar")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,25 +34,16 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shop", choices=NAMES)
-    parser.add_argument(
-        "--rush", type=int, default=0, metavar="N", help="rush it N times, then end"
-    )
+    parser.add_argument("--rush", action="store_true", help="rush it, then end")
+    parser.add_argument("--repaired", action="store_true", help="with the repair of README.md")
     parser.add_argument("--expect", choices=EXPECTED, default="exact", help="exit with 0 for this")
-    variant = parser.add_mutually_exclusive_group()
-    for name, shown in VARIANTS.items():
-        variant.add_argument(
-            f"--{name}", action="store_const", const=name, dest="variant", help=shown
-        )
     given = parser.parse_args(arguments)
     end_on(*ENDING)
     module = importlib.import_module(f"examples.targets.launch_{given.shop}")
     shop: ExampleShop = module.SHOP
-    if given.variant and given.variant not in shop.variants:
-        parser.error(f"{given.shop} cannot be started {given.variant}: leave --{given.variant} out")
     try:
-        with shop.running(given.variant or "") as url:
-            command = [*shop.rush_command(url), "--repeat", str(given.rush or 1)]
-            command += ["--expect", given.expect]
+        with shop.running(repaired=given.repaired) as url:
+            command = [*shop.rush_command(url), "--expect", given.expect]
             if given.rush:
                 return subprocess.run([sys.executable, *command], check=False).returncode
             print(f"{given.shop} listens at {url}. Rush it from another terminal:")

@@ -13,21 +13,21 @@ RIGHT = 'sold = shop.execute("UPDATE product SET stock = stock - 1 WHERE stock >
 
 @dataclass(frozen=True)
 class FastApi(ExampleShop):
-    def prepare(self, variant: str) -> Mapping[str, str]:
+    def prepare(self, *, repaired: bool) -> Mapping[str, str]:
         """A copy of its source, repaired or not, and a new database."""
         source = (HERE / "fastapi_shop.py").read_text()
         if source.count(WRONG) != 1:
             raise NotInstalled(
                 "fastapi_shop.py has no line to repair any more: see launch_fastapi.py"
             )
-        copy = source.replace(WRONG, RIGHT) if variant else source
+        copy = source.replace(WRONG, RIGHT) if repaired else source
         (self.folder / "fastapi_shop.py").write_text(copy)
         for file in self.folder.glob("shop.sqlite3*"):
             file.unlink()
         return {"SHOP": str(self.folder / "shop.sqlite3")}
 
     def command(self, port: int) -> list[str]:
-        serve = ["-m", "uvicorn", "fastapi_shop:app", "--log-level", "warning"]
+        serve = ["-m", "uvicorn", "fastapi_shop:app", "--workers", "2", "--log-level", "warning"]
         return [str(self.python), *serve, "--host", "127.0.0.1", "--port", str(port)]
 
 
@@ -36,5 +36,4 @@ SHOP = FastApi(
     needs=("fastapi~=0.165.0", "uvicorn~=0.54.0"),
     target="fastapi_target.py",
     page="/openapi.json",
-    variants=("repaired",),
 )

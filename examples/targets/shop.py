@@ -35,7 +35,6 @@ class ExampleShop:
     target    the file in this folder that says how it is bought from
     rush      further arguments of the rush
     page      a path that is answered when it is ready
-    variants  how else it can be started: repaired, unlocked
     """
 
     name: str
@@ -43,7 +42,6 @@ class ExampleShop:
     target: str
     rush: Sequence[str] = ()
     page: str = "/"
-    variants: Sequence[str] = ()
 
     @property
     def folder(self) -> Path:
@@ -75,9 +73,8 @@ class ExampleShop:
                 raise NotInstalled(f"{self.name} could not be installed: pip says why above")
         stamp.write_text(wanted)
 
-    def prepare(self, variant: str) -> Mapping[str, str]:
-        """Make what it needs beside its packages. `variant` is one of variants, or empty. Returns
-        variables of its environment."""
+    def prepare(self, *, repaired: bool) -> Mapping[str, str]:
+        """Make what it needs beside its packages. Returns variables of its environment."""
         return {}
 
     def command(self, port: int) -> list[str]:
@@ -85,13 +82,13 @@ class ExampleShop:
         raise NotImplementedError
 
     @contextmanager
-    def running(self, variant: str = "") -> Iterator[str]:
+    def running(self, *, repaired: bool = False) -> Iterator[str]:
         """The shop, installed and started on this machine; its address. Raises NotInstalled,
         NotReady, EmbeddedError."""
         ask_loopback_directly()
         self.install()
         embedded.attach()
-        own = self.prepare(variant)
+        own = self.prepare(repaired=repaired)
         port = free_port(8001)
         with (self.folder / "log").open("wb") as log:
             process = ServerProcess(self.name, log)

@@ -21,14 +21,14 @@ from servers.embedded import ROOT
 def test_the_fastapi_shop_oversells_until_its_line_is_repaired(
     repaired: list[str], verdict: str
 ) -> None:
-    command = ["-m", "examples.targets", "fastapi", *repaired, "--rush", "1", "--expect", verdict]
+    command = ["-m", "examples.targets", "fastapi", *repaired, "--rush", "--expect", verdict]
     done = subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert verdict.upper() in done.stdout
+    assert {"oversold": "OVERSOLD", "exact": "found in none of 10 rushes"}[verdict] in done.stdout

@@ -24,8 +24,8 @@ def test_the_repair_of_the_fastapi_shop_is_one_line(
     monkeypatch.setattr("examples.targets.shop.FOLDER", tmp_path)
     sources = []
     (tmp_path / "fastapi").mkdir()
-    for variant in ("", "repaired"):
-        launch_fastapi.SHOP.prepare(variant)
+    for repaired in (False, True):
+        launch_fastapi.SHOP.prepare(repaired=repaired)
         sources.append((tmp_path / "fastapi" / "fastapi_shop.py").read_text())
         ast.parse(sources[-1])
     wrong, right = (source.splitlines() for source in sources)

@@ -14,12 +14,12 @@ from servers import embedded, signals
 
 
 @contextmanager
-def running(variant: str) -> Iterator[str]:
+def running(*, repaired: bool) -> Iterator[str]:
     yield "http://127.0.0.1:8001"
 
 
 def test_ctrl_c_ends_it_where_a_script_had_sigint_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = SimpleNamespace(running=running, rush_command=lambda url: ["rush"], variants=())
+    shop = SimpleNamespace(running=running, rush_command=lambda url: ["rush"])
 
     def ctrl_c(seconds: float) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -33,7 +33,7 @@ def test_ctrl_c_ends_it_where_a_script_had_sigint_ignored(monkeypatch: pytest.Mo
     before = {one: signal.getsignal(one) for one in signals.ENDING}
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        assert launcher.main(["pretix"]) == 130
+        assert launcher.main(["oscar"]) == 130
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)

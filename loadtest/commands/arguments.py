@@ -55,7 +55,7 @@ OPTIONS: dict[str, tuple[Parse, str]] = {
     "nodes": (whole(1, len(NAMES)), "application servers; default: 2"),
     "workers": (whole(1, 16), "processes per node; default: 2"),
     "locust_workers": (whole(1, 16), "Locust's processes for the buyers; default: 1"),
-    "repeat": (whole(1, 1000), "rounds; default: 1"),
+    "repeat": (whole(1, 1000), "rounds; default: 1; target: at most, 10"),
     "server": (one_of(SERVERS), f"{' or '.join(SERVERS)}: what serves the nodes"),
     "mine": (own_file, "a file of yours that sells as the lock `mine`"),
     "host": (str, "address of your shop, such as http://127.0.0.1:8001"),

@@ -129,6 +129,7 @@ def _rushes(
 ) -> None:
     end = time.monotonic() + minutes * 60
     deck = _deck(chance)
+    strategies = {one["name"]: one for one in testbed.shop().strategies()}
     while time.monotonic() < end and not found.broken:
         number = len(found.rushes) + 1
         left = max(0, end - time.monotonic()) / 60
@@ -139,7 +140,7 @@ def _rushes(
         rush = Rush(number, chance.getrandbits(32), locks, chosen, chance.choice(holds))
         cells: list[Cell] = []
         try:
-            cells = play(testbed, rush)
+            cells = play(testbed, rush, strategies)
         except Exception as error:
             testbed.log.write(traceback.format_exc().encode())
             found.errors.append(f"rush {number} broke: {type(error).__name__}: {error}")

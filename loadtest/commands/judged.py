@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from loadtest.judge.evidence import STAYS
 from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.sale_record import Finding
 from loadtest.judge.verdict import Asked, Judgement, Reply, judge
+from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
 
-#: Keys that may stay on a lock server after a rush: the last fence of a name, the units that the
-#: counter has reserved or promised, and keys that belong to no lock.
-STAYS = re.compile(
-    r"(lock:\{.*\}:fence|stock:\{(\d+\}(:held)?|reserve\}:.*)|throttle:.*|page:.*|:1:.*)\Z"
-)
 #: Seconds until the last keys have to be gone: a release may be on its way.
 GONE_WITHIN = 1.0
 
@@ -72,3 +69,28 @@ def leaked_keys(stack: Stack, before: set[str]) -> list[str]:
         if not leaked or time.monotonic() > deadline:
             return leaked
         time.sleep(0.05)
+
+
+def judge_closed(shop: Shop, runs: Sequence[Any]) -> None:
+    """Look again at the sales of these runs that have been closed since they were judged: what was
+    left then is what was left at the close, also of what lay in buckets or in rows of units.
+
+    A run whose units vanished is `unknown`, with the finding `lost_at_close`, unless it is worse.
+    Raises ShopUnreachable.
+    """
+    for run in runs:
+        of_products = [(one["sale"], one["left"]) for one in run.get("products", ())]
+        sales = of_products or [(run.get("sale"), run.get("stock_left"))]
+        for sale, left in sales:
+            if sale is None or left is None:
+                continue
+            report = shop.sale(int(sale))
+            if report["open"] or report["stock_left"] == left:
+                continue
+            what = f"sale {sale} had {left} units left, and was closed with {report['stock_left']}"
+            lost = Finding("lost_at_close", what)
+            run["findings"] = [*run.get("findings", ()), lost.what]
+            run["violations"] = [*run["violations"], lost.rule]
+            run["as_expected"] = False
+            if run["verdict"] == "exact":
+                run |= {"verdict": "unknown", "why": what}

@@ -5,34 +5,43 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
+import subprocess
+import sys
+import tempfile
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
 from rich.console import Console
 
+from loadtest.commands.judged import judge_closed
 from loadtest.commands.output import Output, output, require_known
 from loadtest.expected import EXPECTED
-from loadtest.judge.run import Summary
-from loadtest.load import process, products
-from loadtest.load.chosen import LOCKS, Chosen
-from loadtest.load.figures import Measured, figures
+from loadtest.judge.run import Run, Summary
+from loadtest.load.figures import Measured, figures, measured
 from loadtest.load.judging import judged
-from loadtest.load.load_run import LoadRun
-from loadtest.load.plan import Plan
-from loadtest.report import load_page, load_table
+from loadtest.load.plan import DRAIN, LOCKS, Chosen, Plan
+from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.stack.client import Strategy
-from loadtest.stack.stack import Stack
+from loadtest.stack.stack import ROOT, Stack, StackError, inherited
 from servers import embedded
+from servers.loopback import free_port
+from servers.process import ServerProcess
 
 #: Connections to PostgreSQL that all nodes may keep: it has 400.
 CONNECTIONS = 300
-#: Where Locust computes for more than this share of the time, its own limit is what was measured.
-SATURATED = 0.95
+#: Clients started per second by each worker.
+SPAWN_RATE = 200
+#: Seconds that Locust may take beside what the plan says: to start, to connect its workers, to
+#: write what it measured and to end.
+BESIDE = 90.0
 
 
 def chosen(given: argparse.Namespace) -> Chosen:
@@ -48,13 +57,10 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
     Returns 0 if every verdict was the expected one and every measurement succeeded, else 1. Raises
     StackError when a part does not start.
     """
-    with (
-        output(console, verbose=verbose) as out,
-        _stack(chosen, out) as stack,
-    ):
+    with output(console, verbose=verbose) as out, _stack(chosen, out) as stack:
         known = {str(one["name"]): one for one in stack.shop().strategies()}
         require_known(chosen.locks, list(known), "lock")
-        runs: list[LoadRun] = []
+        runs: list[Run] = []
         for number in range(1, chosen.rounds + 1):
             # another order in each round: no strategy always follows the same other one
             shuffled = random.Random(f"{chosen.seed}/{number}").sample(
@@ -63,7 +69,8 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
             for lock in shuffled:
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
                 one = _load(stack, chosen, known[lock], out)
-                runs.append(cast(LoadRun, {**one, "round": number}))
+                runs.append(cast(Run, {**one, "round": number}))
+        judge_closed(stack.shop(), runs)
         runs.sort(key=lambda one: (one["round"], chosen.locks.index(one["lock"])))
         summary: Summary = {
             **out.summary(stack, runs),
@@ -73,12 +80,11 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
         }
         report.write_summary(out.folder.path, summary)
         (out.folder.path / load_table.NAME).write_text(load_table.markdown(summary))
-        load_page.write(out.folder.path, summary)
         out.finish()
-    console.print(load_table.table(summary, console))
+    console.print(load_table.table(summary))
     report.print_reasons(console, load_table.notes(runs))
     console.print(load_table.LEGEND, style="dim", highlight=False)
-    out.print_files("summary.json", load_page.NAME)
+    out.print_files("summary.json", load_table.NAME)
     return 0 if all(one["as_expected"] for one in runs) else 1
 
 
@@ -104,50 +110,101 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
     if not strategy["available"]:
         why = f"{strategy['needs']} is not set, and no such server is installed"
         return {**run, "verdict": "not_run", "as_expected": True, "why": why}
-    if strategy["deferred"]:
-        stack.settle()
+    stack.settle_for(lock)
     shop = stack.shop()
-    names = products.names(chosen.products)
-    sales = [int(shop.restock(product=name, stock=chosen.stock)["sale"]) for name in names]
+    names = [f"load-{number:03}" for number in range(1, chosen.products + 1)]
     plan = Plan(
         id=uuid.uuid4().hex,
         lock=lock,
-        products=names,
-        sales=sales,
+        names=names,
+        sales=[int(shop.restock(product=one, stock=chosen.stock)["sale"]) for one in names],
         hosts=[node.url for node in stack.nodes],
         **chosen.demand(),
         pids=pids(stack),
     )
-    found = process.run(plan, log=out.folder.log)
+    found = locust(plan, out)
     run |= {
         "attempts": plan.id,
         "hold_ms": plan.hold_ms,
+        "buyers": len(found.purchases),
         "clients": None if plan.is_open else plan.clients,
         "arrivals_per_second": plan.arrivals_per_second or None,
-        **figures(found, clients=plan.clients, is_open=plan.is_open),
-        **judged(plan, found.sales, shop, stock=chosen.stock),
+        **figures(
+            found, clients=plan.clients, units=plan.stock * plan.products, is_open=plan.is_open
+        ),
+        **judged(plan, found.purchases, shop),
     }
-    run["buyers"] = len(found.sales)
-    return {**run, **conclusion(run, found)}
+    return {**run, **conclusion(run, found, plan)}
 
 
-def conclusion(run: dict[str, Any], found: Measured) -> dict[str, Any]:
+def locust(plan: Plan, out: Output) -> Measured:
+    """Run Locust for this plan, and wait for it. Raises StackError where it measured nothing.
+
+    However this ends, Locust and its workers have ended. Its own report lies beside the table.
+    """
+    with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
+        file = Path(folder) / "plan.json"
+        plan.write(file)
+        process = ServerProcess("Locust", out.folder.log)
+        html = out.folder.path / f"{plan.lock}.html"
+        words = [*command(plan), "--html", str(html), "--plan", str(file)]
+        words.append("Arrivals" if plan.is_open else "Client")
+        environment = {**inherited(), "PYTHONUTF8": "1"}
+        pid = process.start(words, folder=ROOT, environment=environment)
+        longest = plan.users / SPAWN_RATE + plan.warm_up + plan.seconds + DRAIN + BESIDE
+        try:
+            embedded.adopt(pid)
+            assert process.process is not None
+            process.process.wait(longest)
+        except subprocess.TimeoutExpired as error:
+            log = process.log_name
+            raise StackError(f"Locust did not end within {longest:.0f} s; see {log}") from error
+        finally:
+            process.stop(0)  # the whole session at once: there is nothing in it to be lost
+            with suppress(OSError):  # workers whose master has died
+                os.killpg(pid, signal.SIGKILL)
+        if not file.with_name("window.json").exists():
+            raise StackError(f"Locust measured nothing; see {process.log_name}\n{process.tail()}")
+        return measured(Path(folder))
+
+
+def command(plan: Plan) -> list[str]:
+    """Locust, without the plan's file."""
+    port = str(free_port())
+    distributed = ["--processes", str(plan.locust_workers)] if plan.locust_workers else []
+    return [
+        *(sys.executable, "-m", "locust", "-f", "loadtest/load/locustfile.py", "--headless"),
+        *("--users", str(plan.users), "--spawn-rate", str(SPAWN_RATE * plan.shares)),
+        *("--host", plan.hosts[0], "--only-summary", "--stop-timeout", str(DRAIN)),
+        *("--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"),
+        *("--master-port", port, "--master-bind-port", port),
+        *distributed,
+    ]
+
+
+def conclusion(run: dict[str, Any], found: Measured, plan: Plan) -> dict[str, Any]:
     """`as_expected` and `why` of a run. A measurement that failed is never as expected.
 
     A flawed strategy whose stock did not run out has not oversold yet: lost updates show its flaw.
     """
-    if found.why:
-        return {"as_expected": False, "why": found.why}
-    verdict, expected = run["verdict"], run["expected"]
+    verdict, expected, why = run["verdict"], run["expected"], ""
+    if found.shares < plan.shares:
+        why = f"{plan.shares - found.shares} of Locust's workers were lost: see the log of the run"
+    elif found.turned_away:
+        why = (
+            f"{plan.cap} buyers waited for an answer at a time, the most that may, and others were "
+            "turned away: lower --arrivals-per-second, or measure for fewer --seconds"
+        )
+    elif not run["sold"]:
+        why = run["why"] or "nothing was sold while it was measured: give more --stock"
+    if why:
+        return {"as_expected": False, "why": why}
     if expected == "oversold":
         shown = verdict == "oversold" or run["lost_updates"] > 0
         return {"as_expected": shown, "why": run["why"] if not shown else ""}
-    if verdict == expected and (run["locust_busy"] or 0) > SATURATED:
-        return {
-            "as_expected": True,
-            "why": f"Locust computed {run['locust_busy']:.0%} of the time, so its own limit was "
-            "measured: give it --locust-workers 2, or more processors",
-        }
+    if verdict == expected and found.locust_is_busy:
+        why = "Locust computed all the time, so its own limit was measured: give it more processes"
+        return {"as_expected": True, "why": f"{why} with --locust-workers 2"}
     return {"as_expected": verdict == expected, "why": run["why"]}
 
 
@@ -164,29 +221,26 @@ def pids(stack: Stack) -> dict[str, list[int]]:
     }
 
 
-def medians(runs: Sequence[LoadRun]) -> dict[str, dict[str, Any]]:
+def medians(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
     """By strategy: the medians over the rounds. A figure that a round lacks has none. Of errors the
     most in a round: a median would hide one in which the shop hardly sold."""
     found: dict[str, dict[str, Any]] = {}
     for lock in dict.fromkeys(run["lock"] for run in runs):
-        same = [run for run in runs if run["lock"] == lock and run["verdict"] != "not_run"]
+        same: list[Any] = [r for r in runs if r["lock"] == lock and r["verdict"] != "not_run"]
         if same:
             parts = {part for run in same for part in run["cpu_ms_per_sale"]}
             found[lock] = {
-                "sold_per_s": _median([run["sold_per_s"] for run in same]),
-                "p50": _median([run["answer_ms"]["p50"] for run in same]),
-                "p99": _median([run["answer_ms"]["p99"] for run in same]),
-                "p99_to_p50": _median([run["p99_to_p50"] for run in same]),
-                "jain": _median([run["jain"] for run in same]),
+                **{name: _median(same, name) for name in ("sold_per_s", "p99_to_p50", "jain")},
+                **{name: _median([r["answer_ms"] for r in same], name) for name in ("p50", "p99")},
                 "errors": max(run["errors"] for run in same),
                 "cpu_ms_per_sale": {
-                    part: _median([run["cpu_ms_per_sale"].get(part) for run in same])
+                    part: _median([run["cpu_ms_per_sale"] for run in same], part)
                     for part in sorted(parts)
                 },
             }
     return found
 
 
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(median(known), 3) if known and len(known) == len(values) else None
+def _median(rounds: Sequence[dict[str, Any]], name: str) -> float | None:
+    known = [one[name] for one in rounds if one.get(name) is not None]
+    return round(median(known), 3) if known and len(known) == len(rounds) else None

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from loadtest.commands.judged import judge_closed
 from loadtest.commands.output import Output, output, require_known
 from loadtest.commands.rushes import Setting, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
@@ -65,6 +66,7 @@ def _two_nodes(setting: Setting, out: Output) -> tuple[Summary, list[Event]]:
                 if one["available"]
                 else _not_run(one, setting)
             )
+        judge_closed(stack.shop(), runs)
         return out.summary(stack, runs), stack.events()
 
 

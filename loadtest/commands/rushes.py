@@ -13,8 +13,8 @@ from loadtest.commands.output import Output
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run
 from loadtest.rush.buyers import BUYERS, Buyers
-from loadtest.rush.cut_short import cut_short, reasons_of
 from loadtest.rush.files import TooFewFiles, allow
+from loadtest.rush.rush import cut_short, reasons_of
 from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack, StackError
 
 #: Without a lock, with A1's, with the one to copy.

@@ -30,6 +30,7 @@ class Busy(Fault):
     def __init__(self) -> None:
         super().__init__()
         self.refused: list[Trial] = []
+        self.unkillable = ""
 
     def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         self._begin(testbed, WRITES)
@@ -70,7 +71,12 @@ class Busy(Fault):
         self.script.join(5)
         self.may_resume.set()
 
+    def lasts(self, testbed: Testbed) -> bool:
+        """It ends here, by SCRIPT KILL, if it has not ended before."""
+        return self._kill_script(testbed) == "OK"
+
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self._kill_script(testbed)
         testbed.ask(testbed.main, "CONFIG", "SET", "busy-reply-threshold", "5000")
 
     def _begin(self, testbed: Testbed, script: str) -> None:

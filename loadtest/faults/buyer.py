@@ -123,6 +123,7 @@ class Buyer:
         more: dict[str, Any] = {name: body[name] for name in said if name in body}
         if outcome == "sold":
             more |= {"sold_in": body.get("sale"), "fence": body.get("lock", {}).get("fence")}
+            more["stock_seen"] = body.get("stock_seen")
         self.history.record(by="buyer", f="buy", type=kind, outcome=outcome, **common, **more)
         return Reply(self.attempt, outcome, body.get("order"))
 

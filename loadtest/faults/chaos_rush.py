@@ -5,31 +5,44 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from random import Random
-from typing import cast
+from typing import Any
 
-from loadtest.faults import measure
-from loadtest.faults.buyer import Buyer
 from loadtest.faults.disturbances import Disturbance
-from loadtest.faults.judged_sale import judge_sale
+from loadtest.faults.drain import BUYERS
+from loadtest.faults.fault import Fault, NotFired
+from loadtest.faults.runner import cell
 from loadtest.faults.testbed import TTL, Testbed, until
+from loadtest.faults.trial import Trial
 from loadtest.judge.history import by_product
-from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell
-from loadtest.report.timeline import timeline
+from loadtest.stack.client import Strategy
 
-STOCK = 12
-BUYERS = 20
 #: Seconds over which the buyers of a rush start, faster than they can be served with a hold; and
 #: seconds over which its disturbances start.
 COME_WITHIN = 1.2
 DISTURB_WITHIN = 1.3
 #: Seconds after the last disturbance for everybody to have a final answer.
 DRAIN_TIMEOUT = 60.0
+
+
+class Chaos(Fault):
+    """Whatever disturbs a rush: anybody's lock may be taken away."""
+
+    name = "chaos"
+    title = "random faults at random times"
+    takes_the_lock = True
+    two_servers = True
+
+    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        """Each disturbance does."""
+
+    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+        raise NotFired("no disturbance was seen to happen")
 
 
 @dataclass
@@ -86,24 +99,19 @@ class Rush:
         }
 
 
-@dataclass
-class Sale:
-    """One strategy in one rush."""
-
-    lock: str
-    product: str
-    number: int
-    buyers: list[Buyer]
-
-
-def play(testbed: Testbed, rush: Rush) -> list[Cell]:
+def play(testbed: Testbed, rush: Rush, strategies: Mapping[str, Strategy]) -> list[Cell]:
     """Make the rush, and judge each of its sales. A rush in which no disturbance was seen to
     happen shows nothing: its sales are `unknown`, unless they are oversold."""
-    chance = Random(rush.seed)
+    chance, fault = Random(rush.seed), Chaos()
     testbed.new_events()  # those of the rushes before this one
-    sales = [_open(testbed, lock, rush) for lock in rush.locks]
+    run = f"r{rush.number}_"  # no product's name is the beginning of another's
+    trials = [Trial(testbed, fault, strategies[lock], run) for lock in rush.locks]
+    for trial in trials:
+        trial.open()
+        for number in range(BUYERS):
+            trial.buyer(f"buyer-{number:02}", hold_ms=rush.hold_ms)
     shops = [testbed.shop(node) for node in range(2)]
-    buyers = [buyer for sale in sales for buyer in sale.buyers]
+    buyers = [buyer for trial in trials for buyer in trial.buyers]
     chance.shuffle(buyers)
     begun = time.monotonic()
     with ThreadPoolExecutor(max(1, len(rush.chosen))) as pool:
@@ -117,97 +125,50 @@ def play(testbed: Testbed, rush: Rush) -> list[Cell]:
     if not until(lambda: all(buyer.answered.is_set() for buyer in buyers), DRAIN_TIMEOUT):
         for buyer in buyers:
             buyer.give_up()
-    until(lambda: not any(_orphans(testbed, sale) for sale in sales), TTL + 0.5)
-    events = by_product(testbed.new_events())
-    cells = [_judge(testbed, rush, sale, ProductHistory(events[sale.product])) for sale in sales]
+    until(lambda: not any(trial.orphans() for trial in trials), TTL + 0.5)
+    new = testbed.new_events()
+    events = by_product(new, earlier=testbed.events())
+    evidence = "; ".join(f"{one.name}: {one.evidence}" for one in rush.proven)
+    cells = [_judge(fault, rush, trial, events, evidence) for trial in trials]
     rush.seconds = round(time.monotonic() - begun, 2)
     return cells
-
-
-def _open(testbed: Testbed, lock: str, rush: Rush) -> Sale:
-    product = f"{lock}-chaos-{rush.number}_"
-    sale = int(testbed.shop(1).restock(product=product, stock=STOCK)["sale"])
-    buyers = [
-        Buyer(
-            testbed.history,
-            attempt=f"chaos-{rush.number}/{lock}/buyer-{number:02}",
-            lock=lock,
-            product=product,
-            sale=sale,
-            hold_ms=rush.hold_ms,
-        )
-        for number in range(BUYERS)
-    ]
-    return Sale(lock, product, sale, buyers)
 
 
 def _disturb(
     testbed: Testbed,
     rush: Rush,
     disturbance: Disturbance,
-    on: dict[str, threading.Lock],
+    on: Mapping[str, threading.Lock],
     chance: Random,
 ) -> None:
     """Make it at a random time. Those that need the same servers wait for each other; the others
     overlap."""
     time.sleep(chance.uniform(0, DISTURB_WITHIN))
-    with ExitStack() as alone:
-        if disturbance.on:
-            alone.enter_context(on[disturbance.on])
+    with on.get(disturbance.on) or nullcontext():
         made = Made(disturbance.name, time.monotonic())
         rush.made.append(made)
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
+        why = "it was not seen to happen"
         try:
-            making = disturbance.make(testbed, chance)
-            try:
-                while True:
-                    time.sleep(next(making))
-            except StopIteration as end:
-                made.evidence = str(end.value)
+            made.evidence = disturbance.make(testbed, chance)
+        except NotFired as error:
+            why = str(error)
         except Exception as error:
             testbed.log.write(traceback.format_exc().encode())
-            made.error = f"{type(error).__name__}: {error}"
+            why = made.error = f"{type(error).__name__}: {error}"
         made.ended = time.monotonic()
     # Not `fail`: the other disturbances of the rush may have happened.
-    what = made.evidence or made.error or "it was not seen to happen"
     kind = "ok" if made.evidence else "info"
-    testbed.record_fault("chaos", kind, "prove", f"{disturbance.name}: {what}")
+    testbed.record_fault("chaos", kind, "prove", f"{disturbance.name}: {made.evidence or why}")
 
 
-def _orphans(testbed: Testbed, sale: Sale) -> list[str]:
-    return measure.lock_keys(testbed.main, sale.lock, sale.product)
-
-
-def _judge(testbed: Testbed, rush: Rush, sale: Sale, history: ProductHistory) -> Cell:
-    judgement = judge_sale(
-        testbed.shop(1),
-        sale=sale.number,
-        lock=sale.lock,
-        product=sale.product,
-        stock=STOCK,
-        buyers=sale.buyers,
-        history=history,
-        ttl=TTL,
-        fired=bool(rush.proven),
-        orphan=", ".join(_orphans(testbed, sale)),
-    )
+def _judge(fault: Chaos, rush: Rush, trial: Trial, events: Any, evidence: str) -> Cell:
+    """The cell of a sale: every finding is wrong, but two holders where a lock may be taken."""
+    if not rush.proven:
+        trial.miss("no disturbance was seen to happen")
+    found = cell(fault, trial, events, evidence, left=())
     excused = {"overlap"} if any(one.takes_the_lock for one in rush.chosen) else set()
-    wrong = sorted(set(judgement.violations) - excused)
-    as_expected = judgement.verdict == "exact" and not wrong
-    cell = {
-        "lock": sale.lock,
-        "fault": "chaos",
-        "sale": sale.number,
-        "buyers": BUYERS,
-        "hold_ms": rush.hold_ms,
-        **judgement.as_run(),
-        "expected": "exact",
-        "as_expected": as_expected,
-        "round": rush.number,
-        "evidence": "; ".join(f"{one.name}: {one.evidence}" for one in rush.proven),
-        "missing": "" if rush.proven else "no disturbance was seen to happen",
-        "wrong": wrong,
-        "recovery_s": None,
-        "story": [] if as_expected else timeline(history, judgement),
-    }
-    return cast(Cell, cell)
+    found["wrong"] = sorted(set(found["violations"]) - excused)
+    found["as_expected"] = found["verdict"] == "exact" and not found["wrong"]
+    found["hold_ms"], found["round"] = rush.hold_ms, rush.number
+    return found

@@ -7,7 +7,7 @@ from functools import partial
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import VICTIMS, Testbed, until
+from loadtest.faults.testbed import Testbed, until
 from loadtest.faults.trial import Trial, measured_ttl
 
 #: The point where a contender has read an expired time, and has not taken the lock over yet.
@@ -32,13 +32,13 @@ class Crash(Fault):
         trial.start_rivals(stop=f"{TAKEOVER},after_read" if trial.strategy["takes_over"] else "")
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.ran = len(testbed.pids(VICTIMS))
-        testbed.nodes[VICTIMS].kill()
+        self.ran = len(testbed.pids(self.node))
+        testbed.nodes[self.node].kill()
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
         """Measured by the pids that the node has now (a worker that was spared is among them) and
         those that the victims recorded, not by the pids that were killed."""
-        self.require_soon(lambda: not testbed.pids(VICTIMS), "a process of node A is left", 3.0)
+        self.require_soon(lambda: not testbed.pids(self.node), "a process of node A is left", 3.0)
         for trial in trials:
             pid = trial.victim_pid
             if pid is None or set(measure.states_of([pid]).values()) - measure.ENDED:
@@ -64,4 +64,4 @@ class Crash(Fault):
         trial.resume_rivals()
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        testbed.restart(VICTIMS)
+        testbed.restart(self.node)

@@ -15,10 +15,12 @@ read the same stock; then the victim writes, and after it the rival.
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from loadtest.faults.testbed import TTL, Testbed, until
+from loadtest.faults.testbed import TTL, VICTIMS, Testbed, until
 from loadtest.faults.trial import Trial
 from loadtest.stack.client import Strategy
 
@@ -41,10 +43,12 @@ class Fault(ABC):
                     to take the lock away: it must not end by itself before that
     takes_the_lock  whether even a sound lock is taken away, so that two may hold it and the fence
                     decides
+    two_servers     whether two servers grant the lock, each by its own word
     asks_again      whether a victim whose answer is lost asks again with its key
     loses_promises  whether what Redis has is lost. Then consumers are killed before the victims
                     buy, and started when the rivals have: else luck decides what is settled by then
     recovery        whether to measure the time from firing to the next sale
+    node            the node that it is made on, where it is made on one
     """
 
     name: str
@@ -53,9 +57,11 @@ class Fault(ABC):
     grace = TTL + 0.7
     ttl = TTL
     takes_the_lock = False
+    two_servers = False
     asks_again = True
     recovery = False
     loses_promises = False
+    node = VICTIMS
 
     def __init__(self) -> None:
         #: Set when the rivals have had enough time and the victims may go on.
@@ -104,6 +110,27 @@ class Fault(ABC):
     def longest_recovery(self, strategy: Strategy) -> float:
         """Seconds after which somebody has to have bought again, where `recovery` is measured."""
         return SLOWEST * self.ttl
+
+    @contextmanager
+    def made(self, testbed: Testbed, *, armed: float | None = 0.0) -> Iterator[str]:
+        """The fault by itself, for as long as the block lasts, whoever buys meanwhile: by what it
+        was seen. Raises NotFired before the block, or after it if it ended too early.
+
+        armed  seconds between getting ready and firing; None: it needs no getting ready
+        """
+        try:
+            if armed is not None:
+                self.arm(testbed, [])
+                time.sleep(armed)
+            self.fire(testbed, [])
+            yield self.prove(testbed, [])
+            self.require(self.lasts(testbed), "it ended too early")
+        finally:
+            self.heal(testbed, [])
+
+    def lasts(self, testbed: Testbed) -> bool:
+        """Whether it is still so, where that can be seen."""
+        return True
 
     def observed(self, trials: Sequence[Trial]) -> str:
         """More evidence: what was counted or measured while the buyers acted."""

@@ -23,11 +23,15 @@ def judge_sale(
     ttl: float,
     fired: bool,
     orphan: str,
+    robbed: frozenset[str] | None = None,
+    leaked: Sequence[str] = (),
 ) -> Judgement:
     """Compare the history with the shop's record and with what its buyers were answered.
 
     fired   whether the fault was seen to happen
     orphan  the lock's keys that are left on the server, or empty
+    robbed  the keys of those whose lock the fault takes away, as in Asked
+    leaked  keys of the sale that are left on the lock servers, and no lock leaves there
 
     Raises ShopUnreachable.
     """
@@ -41,6 +45,7 @@ def judge_sale(
         ttl=ttl,
         fired=fired,
         orphan_lock=orphan,
+        leaked=leaked,
         unsettled=report["unsettled"],
         asked=Asked(
             stock=stock,
@@ -49,6 +54,7 @@ def judge_sale(
             product=product,
             sale=sale,
             recorded=True,
+            robbed=robbed,
             excused=frozenset(buyer.attempt for buyer in buyers if not buyer.asks_again),
         ),
     )

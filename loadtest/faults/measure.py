@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.request import urlopen
@@ -58,6 +59,16 @@ def ask(server: embedded.Valkey, *command: Any, db: int = LOCKS_DB, timeout: flo
         port=server.port, db=db, retry=Retry(NoBackoff(), 0), socket_timeout=timeout
     ) as client:
         return client.execute_command(*command)
+
+
+def switches_of(pids: Iterable[int]) -> dict[int, int]:
+    """How often each process has given up a processor: the same as before for one that was stopped
+    all the time. 0 for one that is gone."""
+    found = dict.fromkeys(pids, 0)
+    for pid in found:
+        with suppress(psutil.NoSuchProcess):
+            found[pid] = sum(psutil.Process(pid).num_ctx_switches())
+    return found
 
 
 def answers(server: embedded.Valkey, timeout: float = 1.0) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
+from loadtest.faults.testbed import Testbed, until
 from loadtest.faults.trial import Trial, measured_ttl
 
 
@@ -23,18 +23,18 @@ class Partition(Fault):
         self.dropped = 0
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        testbed.redis[VICTIMS].black_hole()
+        testbed.redis[self.node].black_hole()
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        answers = [testbed.answers(testbed.redis[node]) for node in (VICTIMS, RIVALS)]
+        answers = [testbed.answers(testbed.redis[node]) for node in (self.node, 1 - self.node)]
         self.require(not answers[0], "Redis answers through node A's proxy")
         self.require(answers[1], "Redis does not answer node B either")
-        self.before = testbed.redis[VICTIMS].dropped  # less the PING of this proof
+        self.before = testbed.redis[self.node].dropped  # less the PING of this proof
         return "Redis answers a PING by the way of node B, and none by that of node A"
 
     def meet(self, trial: Trial) -> None:
         """Node A sells nothing without the lock; node B sells when the lock has expired."""
-        cut_off = trial.send(trial.buyer("cut-off"), VICTIMS)
+        cut_off = trial.send(trial.buyer("cut-off"), self.node)
         trial.rival_enters("rival-1", grace=self.grace)
         until(lambda: bool(cut_off.first), 10)
         if cut_off.first not in trial.without_reply:
@@ -42,10 +42,10 @@ class Partition(Fault):
 
     def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         if self.before is not None:
-            self.dropped = testbed.redis[VICTIMS].dropped - self.before
+            self.dropped = testbed.redis[self.node].dropped - self.before
             for trial in trials if not self.dropped else ():
                 trial.miss("node A sent nothing into the black hole")
-        testbed.redis[VICTIMS].pass_on()
+        testbed.redis[self.node].pass_on()
 
     def observed(self, trials: Sequence[Trial]) -> str:
         return f"{self.dropped} bytes of node A never arrived; the locks had {measured_ttl(trials)}"

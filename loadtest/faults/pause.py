@@ -10,7 +10,7 @@ import psutil
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, VICTIMS, Testbed, until
+from loadtest.faults.testbed import TTL, Testbed, until
 from loadtest.faults.trial import Trial, measured_ttl
 
 #: Seconds. Longer than the ttl and than ZooKeeper's session, which ends on a tick of half a second;
@@ -32,9 +32,10 @@ class Pause(Fault):
         self.since = self.lasted = 0.0
 
     def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+        self.watched: dict[int, int] = {}
         self.may_resume.clear()
         self.may_be_stopped = True
-        testbed.signal(VICTIMS, signal.SIGSTOP)
+        testbed.signal(self.node, signal.SIGSTOP)
         self.since = time.monotonic()
 
     def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
@@ -42,12 +43,12 @@ class Pause(Fault):
         the pids that were signalled."""
         stopped = until(lambda: self._is_stopped(testbed, trials), 2)
         self.require(stopped, "a process of node A still runs")
-        return f"the {len(testbed.pids(VICTIMS))} processes of node A are in state T"
+        self.watched = measure.switches_of(testbed.pids(self.node))
+        return f"the {len(testbed.pids(self.node))} processes of node A are in state T"
 
-    @staticmethod
-    def _is_stopped(testbed: Testbed, trials: Sequence[Trial]) -> bool:
+    def _is_stopped(self, testbed: Testbed, trials: Sequence[Trial]) -> bool:
         victims = {trial.victim_pid for trial in trials if not trial.missing}
-        pids = {*testbed.pids(VICTIMS), *victims}
+        pids = {*testbed.pids(self.node), *victims}
         if None in pids:
             return False
         states = measure.states_of(pid for pid in pids if pid is not None)
@@ -56,13 +57,18 @@ class Pause(Fault):
     def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         time.sleep(PAUSE)
         self.lasted = time.monotonic() - self.since
-        stopped = self._is_stopped(testbed, trials)
+        stopped = self.lasts(testbed) and self._is_stopped(testbed, trials)
         for trial in trials:
             ttl = TTL if trial.lock_ttl is None else trial.lock_ttl
             if not stopped or self.lasted < ttl:
                 lasted = f"{self.lasted:.1f} s" if stopped else "not all the time"
                 trial.miss(f"node A was stopped for {lasted}, and the lock lives for {ttl:.1f} s")
         self._continue(testbed)
+
+    def lasts(self, testbed: Testbed) -> bool:
+        """A process that went on for a moment was given a processor: the kernel counts that."""
+        stopped = self._is_stopped(testbed, [])
+        return stopped and measure.switches_of(self.watched) == self.watched
 
     def observed(self, trials: Sequence[Trial]) -> str:
         return f"they were stopped for {self.lasted:.2f} s, with {measured_ttl(trials)}"
@@ -72,7 +78,7 @@ class Pause(Fault):
 
     def _continue(self, testbed: Testbed) -> None:
         if self.may_be_stopped:
-            testbed.signal(VICTIMS, signal.SIGCONT)
+            testbed.signal(self.node, signal.SIGCONT)
             testbed.record_fault(self.name, "ok", "heal", "SIGCONT of node A")
         self.may_be_stopped = False
         self.may_resume.set()

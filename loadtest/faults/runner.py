@@ -20,7 +20,7 @@ from loadtest.faults.trial import STOCK, Trial
 from loadtest.judge.history import Event, by_product
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell
-from loadtest.report.timeline import timeline
+from loadtest.report.story import timeline
 from loadtest.stack.client import Strategy
 
 #: Seconds to wait for the buyers' threads after a step of their fault failed.
@@ -61,9 +61,11 @@ def _play(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> list[Cell]
         evidence = _make(testbed, fault, trials)
         each(trials, drain)
         until(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
-        events = by_product(testbed.new_events())
+        new = testbed.new_events()
+        events = by_product(new, earlier=testbed.events())
         evidence = "; ".join(filter(None, (evidence, fault.observed(trials))))
-        return [_cell(fault, trial, events, evidence) for trial in trials]
+        left = sorted(key.split("/", 2)[2] for key in testbed.keys_on_lock_servers())
+        return [cell(fault, trial, events, evidence, left) for trial in trials]
 
 
 def _make(testbed: Testbed, fault: Fault, trials: Sequence[Trial]) -> str:
@@ -160,10 +162,19 @@ def _resume_everybody(trials: Sequence[Trial]) -> None:
                 trial.testbed.resume(buyer.attempt, buyer.stop)
 
 
-def _cell(fault: Fault, trial: Trial, events: Mapping[str, list[Event]], evidence: str) -> Cell:
+def cell(
+    fault: Fault,
+    trial: Trial,
+    events: Mapping[str, list[Event]],
+    evidence: str,
+    left: Sequence[str],
+) -> Cell:
+    """Judge one trial. `left` has the keys that are on the lock servers after everybody's drain."""
     mine = [e for e in events[trial.product] if e["by"] != "fault" or e["f"] == fault.name]
     history = ProductHistory(mine)
-    judgement = trial.judge(history, orphan=", ".join(trial.orphans()))
+    orphans = trial.orphans()
+    leaked = [key for key in left if trial.is_leaked(key) and key not in orphans]
+    judgement = trial.judge(history, orphan=", ".join(orphans), leaked=leaked)
     keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
         trial.wrong.append("two holders at a time, and the fault took no lock away")
@@ -172,7 +183,7 @@ def _cell(fault: Fault, trial: Trial, events: Mapping[str, list[Event]], evidenc
     if judgement.verdict == "exact" and recovery is not None and recovery > bound:
         trial.wrong.append(f"nobody bought for {recovery:.1f} s, and the bound is {bound:g} s")
     as_expected = judgement.verdict == trial.expected and not (trial.wrong or trial.missing)
-    cell = {
+    found = {
         "lock": trial.lock,
         "fault": fault.name,
         "sale": trial.sale,
@@ -187,7 +198,7 @@ def _cell(fault: Fault, trial: Trial, events: Mapping[str, list[Event]], evidenc
         "recovery_s": recovery,
         "story": timeline(history, judgement) if judgement.verdict != "exact" else [],
     }
-    return cast(Cell, cell)
+    return cast(Cell, found)
 
 
 def unknown(fault: str, strategies: Sequence[Strategy], why: str) -> list[Cell]:

@@ -42,7 +42,10 @@ class Shutdown(Fault):
         shop = Shop(testbed.nodes[VICTIMS].url, timeout=0.2)
         self.require_soon(lambda: not shop.is_open(), "node A still accepts new buyers")
         self.require(self.process.poll() is None, "node A has ended already")
-        return "node A accepts no new buyers, and has not ended"
+        for trial in trials:
+            if trial.victim is None or trial.victim.first or not trial.is_stopped_at(trial.victim):
+                trial.miss("SIGTERM came when its victim was not at its point any more")
+        return "node A accepts no new buyers, has not ended, and its victims are at their points"
 
     def resume(self, trial: Trial) -> None:
         super().resume(trial)

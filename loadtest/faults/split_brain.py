@@ -19,6 +19,7 @@ class SplitBrain(Failover):
 
     name = "split-brain"
     title = "two masters: the replica is promoted, and only node B follows"
+    two_servers = True
 
     def __init__(self) -> None:
         super().__init__()

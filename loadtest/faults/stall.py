@@ -42,6 +42,9 @@ class Stall(Fault):
     def _is_stopped(self) -> bool:
         return measure.states_of([self.pid])[self.pid] == psutil.STATUS_STOPPED
 
+    def lasts(self, testbed: Testbed) -> bool:
+        return self._is_stopped()
+
     def act(self, trial: Trial) -> None:
         outcome = trial.ask_once("victim", VICTIMS)
         if not self._is_stopped():

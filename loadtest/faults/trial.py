@@ -11,6 +11,7 @@ from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.judged_sale import judge_sale
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
+from loadtest.judge.evidence import STAYS
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import Strategy
@@ -35,6 +36,8 @@ class Traits(Protocol):
     def ttl(self) -> float: ...
     @property
     def asks_again(self) -> bool: ...
+    @property
+    def two_servers(self) -> bool: ...
 
 
 class Trial:
@@ -52,7 +55,7 @@ class Trial:
         self.fault = fault
         self.lock = str(strategy["name"])
         self.strategy = strategy
-        self.expected = expected_of(strategy)[fault.name]
+        self.expected = expected_of(strategy).get(fault.name, "exact")
         self.stop = STOPS.get(self.lock, {}).get(fault.name, fault.stop)
         # With the run at its end, so that no product's name is the beginning of another's.
         self.product = f"{self.lock}-{fault.name.replace('@', '_')}-{run}"
@@ -76,7 +79,9 @@ class Trial:
         shop = self.testbed.shop(RIVALS)
         self.sale = int(shop.restock(product=self.product, stock=STOCK)["sale"])
 
-    def buyer(self, name: str, *, stop: str = "", asks_again: bool = True) -> Buyer:
+    def buyer(
+        self, name: str, *, stop: str = "", asks_again: bool = True, hold_ms: int = 0
+    ) -> Buyer:
         """A new buyer, not started yet."""
         buyer = Buyer(
             self.testbed.history,
@@ -86,6 +91,7 @@ class Trial:
             sale=self.sale,
             stop=stop,
             asks_again=asks_again,
+            hold_ms=hold_ms,
         )
         self.buyers.append(buyer)
         return buyer
@@ -187,7 +193,20 @@ class Trial:
         """The keys of this trial's lock that are on the server."""
         return measure.lock_keys(self.testbed.main, self.lock, self.product)
 
-    def judge(self, history: ProductHistory, orphan: str) -> Judgement:
+    def is_leaked(self, key: str) -> bool:
+        """Whether a key on a lock server is of this product, and no lock leaves it there."""
+        names = {f":{self.product}", f"{{{self.product}}}", f"{{{self.lock}:{self.product}}}"}
+        return not STAYS.match(key) and any(name in key for name in names)
+
+    @property
+    def robbed(self) -> frozenset[str] | None:
+        """The keys of those whose lock may have ended without them: the victim's. None, anybody's,
+        where two servers grant it."""
+        if self.fault.two_servers:
+            return None
+        return frozenset() if self.victim is None else frozenset({self.victim.attempt})
+
+    def judge(self, history: ProductHistory, orphan: str, leaked: Sequence[str]) -> Judgement:
         """The judgement on the history and on the shop's own record."""
         return judge_sale(
             self.testbed.shop(RIVALS),
@@ -200,6 +219,8 @@ class Trial:
             ttl=self.fault.ttl,
             fired=not self.missing,
             orphan=orphan,
+            robbed=self.robbed,
+            leaked=leaked,
         )
 
     def recovery(self) -> float | None:

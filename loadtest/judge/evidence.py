@@ -6,6 +6,7 @@ choose the rules. A test compares the names with the shop's own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,6 +35,12 @@ class Evidence:
     numbered: bool = True
     own_unit: bool = False
 
+
+#: Keys that may stay on a lock server after a sale: the last fence of a name, the units that the
+#: counter has reserved or promised, and keys that belong to no lock.
+STAYS = re.compile(
+    r"(lock:\{.*\}:fence|stock:\{(\d+\}(:held)?|reserve\}:.*)|throttle:.*|page:.*|:1:.*)\Z"
+)
 
 NO_EVIDENCE = Evidence()
 _LOCK = Evidence(locked=True, own_token=True, absolute=True)

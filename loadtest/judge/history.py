@@ -40,6 +40,7 @@ class Event(TypedDict, total=False):
     product: str
     sale: int
     sold_in: int
+    stock_seen: int
     node: str
     pid: int
     thread: int
@@ -60,7 +61,7 @@ class Event(TypedDict, total=False):
 NEEDED = {"t", "by", "type", "f"}
 TYPES: dict[str, Any] = {
     **dict.fromkeys(("t", "pid", "thread", "amount"), int),
-    **dict.fromkeys(("sale", "sold_in", "order", "fence"), int | None),
+    **dict.fromkeys(("sale", "sold_in", "stock_seen", "order", "fence"), int | None),
     **dict.fromkeys(("by", "type", "f", "attempt", "lock", "product", "node", "token"), str),
     **dict.fromkeys(("lock_name", "error", "outcome"), str | None),
 }
@@ -173,23 +174,38 @@ def _event(line: bytes) -> Event | None:
         return None
     if any(not isinstance(value, TYPES.get(name, object)) for name, value in event.items()):
         return None
+    if event["t"] < 0:
+        return None
     return cast(Event, event)
 
 
-def by_product(events: Iterable[Event]) -> dict[str, list[Event]]:
+def by_product(events: Iterable[Event], earlier: Iterable[Event] = ()) -> dict[str, list[Event]]:
     """The events of each product, in the order given: those of its buyers, those of the nodes that
     served them, and the faults and damaged lines, which belong to all products unless they name
-    one."""
+    one. What a node did for a key that nobody sent belongs to the product whose lock it took, else
+    to all.
+
+    earlier  what was recorded before: the keys in it were sent, and what is late of them is dropped
+    """
     events = list(events)
-    product_of = {e["attempt"]: e["product"] for e in events if "product" in e and "attempt" in e}
+    product_of = _product_of(events)
     found: dict[str, list[Event]] = {product: [] for product in product_of.values()}
+    product_of = _product_of(earlier) | product_of
     for event in events:
-        if event["by"] in {"fault", DAMAGED}:
-            named = event.get("product")
-            concerned = list(found) if named is None else [named]
-        else:
-            concerned = [product_of.get(event.get("attempt", ""), "")]
-        for product in concerned:
+        named = event.get("product")
+        if event["by"] not in {"fault", DAMAGED}:
+            lock_name = event.get("lock_name") or ""
+            named = product_of.get(event.get("attempt", ""), lock_name.partition(":")[2] or named)
+        for product in list(found) if named is None else [named]:
             if product in found:
                 found[product].append(event)
+    return found
+
+
+def _product_of(events: Iterable[Event]) -> dict[str, str]:
+    """The product that each attempt is for: the first word counts, which is its buyer's."""
+    found: dict[str, str] = {}
+    for event in events:
+        if "product" in event and "attempt" in event:
+            found.setdefault(event["attempt"], event["product"])
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -74,9 +74,18 @@ def _missing(request: Request, events: list[Event]) -> str:
 
 
 def outside_request(record: Record) -> Finding | None:
-    """What a node records of a purchase happens between a request of it and its answer."""
+    """What a node records of a purchase happens between a request of it and its answer, and an
+    answer comes after its request."""
     if not record.asked.recorded:
         return None
+    asking: set[str] = set()
+    for event in record.history.events:
+        if event["by"] == "buyer" and event["type"] == "invoke":
+            asking.add(event["attempt"])
+        elif event["by"] == "buyer" and event["attempt"] not in asking:
+            key = event["attempt"]
+            what = f"{key} was answered {event.get('outcome')} before it had asked"
+            return Finding("outside_request", what, (key,), voids=True)
     for key, events in _events_of_nodes(record).items():
         asked = record.requests_of.get(key)
         if asked is None:
@@ -130,6 +139,8 @@ def wrong_lock(record: Record) -> Finding | None:
             continue
         if event["f"] == "begins" and event.get("lock", lock) != lock:
             found.append((event["attempt"], f"{event['attempt']} was served by {event['lock']}"))
+        elif product and event.get("product", product) != product:
+            found.append((event["attempt"], f"{event['attempt']} was sold {event['product']}"))
         elif product and event.get("lock_name", f"{lock}:{product}") != f"{lock}:{product}":
             found.append((event["attempt"], f"{event['attempt']} took {event['lock_name']}"))
     if not found:
@@ -147,19 +158,22 @@ def _is_in_doubt(record: Record, commit: Commit) -> bool:
 
 def contradiction(record: Record) -> Finding | None:
     """What the database has of an order is what its node recorded of it and its buyer was answered:
-    the sale, the stock seen, the fence, and who bought."""
-    answers = {r.order: r for r in record.requests if r.type == "ok" and not r.replayed}
+    the product, the sale, the stock seen, the fence, and who bought."""
+    answers: dict[int | None, list[Request]] = {}
+    for request in record.requests:
+        if request.type == "ok":
+            answers.setdefault(request.order, []).append(request)
     for order in record.orders:
-        key, what = str(order["key"]), ""
-        commit, answer = record.commit_of.get(order["order"]), answers.get(order["order"])
-        if commit is not None and record.asked.recorded:
-            what = _unlike_its_node(record, order, commit)
-        if answer is not None and not what:
-            what = _unlike_its_answer(record, order, answer)
-        if not what and order.get("buyer", key.rpartition("/")[2]) != key.rpartition("/")[2]:
-            what = f"is {order['buyer']}'s, and its key {key}'s"
+        what = _unlike(record, order, answers.get(order["order"], []))
         if what:
-            return Finding("contradiction", f"order {order['order']} {what}", (key,), voids=True)
+            keys = (str(order["key"]),)
+            return Finding("contradiction", f"order {order['order']} {what}", keys, voids=True)
+    for event in record.history.events if record.asked.sale else ():
+        sale = event.get("sale")
+        if event["by"] == "node" and sale not in (None, record.asked.sale):
+            key = event["attempt"]
+            what = f"{key} came for sale {record.asked.sale}, and {event['f']} was of sale {sale}"
+            return Finding("contradiction", what, (key,), voids=True)
     numbered = [c for c in record.commits if c.order is not None and not _is_in_doubt(record, c)]
     twice = Counter(commit.order for commit in numbered)
     for number, times in twice.items():
@@ -167,6 +181,22 @@ def contradiction(record: Record) -> Finding | None:
             what = f"order {number} was recorded {times} times by the nodes"
             return Finding("contradiction", what, voids=True)
     return None
+
+
+def _unlike(record: Record, order: Mapping[str, Any], answers: Sequence[Request]) -> str:
+    """How an order differs from what was asked for, recorded or answered; empty if it does not."""
+    key, commit = str(order["key"]), record.commit_of.get(order["order"])
+    ways = [_unlike_its_answer(record, order, answer) for answer in answers]
+    if commit is not None and record.asked.recorded:
+        ways.insert(0, _unlike_its_node(record, order, commit))
+    if what := next(filter(None, ways), ""):
+        return what
+    if order.get("buyer", key.rpartition("/")[2]) != key.rpartition("/")[2]:
+        return f"is {order['buyer']}'s, and its key {key}'s"
+    product = record.asked.product
+    if product and order.get("product", product) != product:
+        return f"is of {order['product']}, and {product} was asked for"
+    return ""
 
 
 def _unlike_its_node(record: Record, order: Mapping[str, Any], commit: Commit) -> str:
@@ -181,7 +211,10 @@ def _unlike_its_node(record: Record, order: Mapping[str, Any], commit: Commit) -
 
 def _unlike_its_answer(record: Record, order: Mapping[str, Any], answer: Request) -> str:
     """How an order differs from what its buyer was answered, or empty."""
-    if record.evidence.fenced and answer.fence != order.get("fence"):
+    seen = order.get("stock_seen")
+    if None not in (answer.stock_seen, seen) and answer.stock_seen != seen:
+        return f"was sold out of {seen}, and its buyer was answered {answer.stock_seen}"
+    if record.evidence.fenced and not answer.replayed and answer.fence != order.get("fence"):
         return f"has fence {order.get('fence')}, and its buyer was answered {answer.fence}"
     if record.asked.sale and answer.sold_in not in (None, record.asked.sale):
         return f"is of sale {record.asked.sale}, and its buyer was answered {answer.sold_in}"

@@ -15,8 +15,9 @@ from loadtest.judge.history import Event
 class Request:
     """One request of a buyer. Without a recorded answer `answered` is None and `type` is info.
 
-    fence    what the answer says that the unit was sold with
-    sold_in  the sale that the answer says it was sold in
+    fence       what the answer says that the unit was sold with
+    sold_in     the sale that the answer says it was sold in
+    stock_seen  the stock that the answer says it was sold out of
     """
 
     attempt: str
@@ -29,6 +30,7 @@ class Request:
     error: str = ""
     fence: int | None = None
     sold_in: int | None = None
+    stock_seen: int | None = None
 
     def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
         """Record the answer, at the present time; `body` is all that it says."""
@@ -40,6 +42,7 @@ class Request:
         self.error = str(body.get("error", ""))
         self.fence = (body.get("lock") or {}).get("fence")
         self.sold_in = body.get("sale")
+        self.stock_seen = body.get("stock_seen")
 
     def covers(self, t: int) -> bool:
         """Whether the shop may have worked on this request at that time: from when it was sent
@@ -57,6 +60,7 @@ class Hold:
     start  when it got the lock
     end    when it began to release it; without a release, its last recorded event
     outcome  what the release found: released, expired or unknown; empty if it was not recorded
+    given_back  the token that the release named; empty if it was not recorded
     """
 
     attempt: str
@@ -68,6 +72,7 @@ class Hold:
     end: int
     released: bool = False
     outcome: str = ""
+    given_back: str = ""
     pid: int = 0
     thread: int = 0
     lock_name: str = ""
@@ -141,6 +146,7 @@ def _requests(events: Sequence[Event]) -> list[Request]:
             asked.error = event.get("error", "")
             asked.fence = event.get("fence")
             asked.sold_in = event.get("sold_in")
+            asked.stock_seen = event.get("stock_seen")
     return found
 
 
@@ -184,6 +190,7 @@ def _holds_by_handler(events: Sequence[Event]) -> list[tuple[_Handler, Hold]]:
             hold.end = event["t"]
             if event["f"] in {"release", "released"}:
                 hold.released = True
+                hold.given_back = event.get("token") or ""
                 released[handler] = open_.pop(handler)
         if event["f"] == "released" and handler in released:
             released.pop(handler).outcome = event.get("outcome") or ""

@@ -57,15 +57,43 @@ def fence_fell_over_grants(record: Record) -> Finding | None:
 
 
 def overlap(record: Record) -> Finding | None:
-    """No two holders are inside at the same time."""
+    """No two holders are inside at the same time, but for one whose lock was taken away."""
     found = overlaps(record.holds)
     if not found:
         return None
-    first, second = found[0]
+    robbed = frozenset[str]() if record.asked.undisturbed else record.asked.robbed
+    at_fault = [
+        pair
+        for pair in found
+        if robbed is not None and not robbed & {hold.attempt for hold in pair}
+    ]
+    first, second = (at_fault or found)[0]
     together = (min(first.end, second.end) - second.start) / 1e6
     what = f"{first.attempt} and {second.attempt} held the lock together for {together:.1f} ms"
     cases = (first.attempt, second.attempt)
-    return Finding("overlap", what + more(found), cases, spoils=record.asked.undisturbed)
+    return Finding("overlap", what + more(found), cases, spoils=bool(at_fault))
+
+
+def false_release(record: Record) -> Finding | None:
+    """A release gives back what its holder was granted, and does not find that it is still the
+    holder's where somebody else has been granted it since. One server's word: where there are two,
+    as in a split brain, each may be right."""
+    if not (record.asked.recorded and record.evidence.fenced):
+        return None
+    for hold in record.holds:
+        if hold.given_back not in ("", hold.token):
+            what = f"{hold.attempt} was granted {hold.token}, and released {hold.given_back}"
+            return Finding("false_release", what, (hold.attempt,))
+    if record.asked.robbed is None:
+        return None
+    for first, second in overlaps(record.holds):
+        if first.outcome == "released" and first.released:
+            what = (
+                f"the release by {first.attempt} found its lock released by itself, and "
+                f"{second.attempt} had been granted it before"
+            )
+            return Finding("false_release", what, (first.attempt, second.attempt))
+    return None
 
 
 def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
@@ -110,10 +138,19 @@ def _outside_its_hold(commit: Commit, sold: bool) -> str:
 
 def expired_hold(record: Record) -> Finding | None:
     """Where nothing takes the lock from its holder, each release finds that it is still the
-    holder's."""
-    if not (record.asked.recorded and record.asked.undisturbed and record.evidence.locked):
+    holder's. Under a fault that is so of a lock that is renewed and fenced, for all but the robbed.
+    """
+    asked, evidence = record.asked, record.evidence
+    if asked.recorded and asked.undisturbed and evidence.locked:
+        found = [hold for hold in record.holds if hold.outcome != "released"]
+    elif asked.recorded and asked.robbed is not None and evidence.fenced:
+        found = [
+            hold
+            for hold in record.holds
+            if hold.outcome == "expired" and hold.attempt not in asked.robbed
+        ]
+    else:
         return None
-    found = [hold for hold in record.holds if hold.outcome != "released"]
     if not found:
         return None
     what = f"the release by {found[0].attempt} found its lock {found[0].outcome or 'not recorded'}"

@@ -13,18 +13,31 @@ from collections.abc import Callable
 from math import inf
 
 from loadtest.judge import integrity, lock_rules, stock_rules
-from loadtest.judge.sale_record import Finding, Record, more
+from loadtest.judge.sale_record import OUTCOMES, Finding, Record, more
+
+#: Outcomes that say that nothing was sold.
+DEFINITE = frozenset(OUTCOMES) - {"sold", "unknown"}
 
 Rule = Callable[[Record], Finding | None]
 
 
 def lost_update(record: Record) -> Finding | None:
     """Conservation: every order took one unit off the shelf, and nothing else took one."""
-    sold, gone = len(record.orders), record.initial_stock - record.stock_left
+    sold, gone = record.units, record.initial_stock - record.stock_left
     if sold == gone:
         return None
     which = "decrements were erased" if sold > gone else "units went without an order"
-    return Finding("lost_update", f"{sold} orders took {gone} units: {abs(sold - gone)} {which}")
+    what = f"{len(record.orders)} orders took {gone} units: {abs(sold - gone)} {which}"
+    return Finding("lost_update", what)
+
+
+def wrong_amount(record: Record) -> Finding | None:
+    """Each order is of one unit: nobody can ask for another number."""
+    found = [order for order in record.orders if order.get("amount", 1) != 1]
+    if not found:
+        return None
+    what = f"order {found[0]['order']} is of {found[0]['amount']} units, and one was asked for"
+    return Finding("wrong_amount", what + more(found), tuple(str(o["key"]) for o in found))
 
 
 def lost_ack(record: Record) -> Finding | None:
@@ -40,8 +53,12 @@ def lost_ack(record: Record) -> Finding | None:
         return None
     key, number = lost[0]
     known = record.number_of.get(key)
-    instead = "there is none" if known is None else f"it has order {known}"
-    what = f"{key} was answered with order {number}; {instead}{more(lost)}"
+    named = "sold, without a number" if number is None else f"with order {number}"
+    instead = f"it has order {known}"
+    if known is None:
+        owner = next((o["key"] for o in record.orders if o["order"] == number), None)
+        instead = "there is none" if owner is None else f"that is {owner}'s"
+    what = f"{key} was answered {named}; {instead}{more(lost)}"
     return Finding("lost_ack", what, tuple(key for key, _ in lost))
 
 
@@ -99,7 +116,7 @@ def false_refusal(record: Record) -> Finding | None:
     found = _sold_and_refused(record)
     if found:
         return Finding("false_refusal", found[0][1] + more(found), tuple(key for key, _ in found))
-    found = _replayed_after_refusals(record)
+    found = _replayed_after_refusals(record) + _replayed_after_last_refusals(record)
     if found:
         return Finding("false_refusal", found[0][1] + more(found), tuple(key for key, _ in found))
     refused = [
@@ -138,6 +155,17 @@ def _replayed_after_refusals(record: Record) -> list[tuple[str, str]]:
                 found.append((key, what))
                 break
     return found
+
+
+def _replayed_after_last_refusals(record: Record) -> list[tuple[str, str]]:
+    """The same where no history has the requests, only each buyer's outcomes."""
+    return [
+        (reply.key, f"{reply.key} was only ever refused, and then answered with an earlier order")
+        for reply in record.replies
+        if reply.replayed
+        and reply.key not in record.requests_of
+        and not set(reply.earlier) - DEFINITE
+    ]
 
 
 def _was_answered(record: Record, key: str, outcome: str) -> bool:
@@ -183,11 +211,13 @@ RULES: tuple[Rule, ...] = (
     integrity.contradiction,
     integrity.commit_order,
     lost_update,
+    wrong_amount,
     lost_ack,
     false_sold_out,
     lock_rules.fence_fell_over_orders,
     lock_rules.fence_fell_over_grants,
     lock_rules.overlap,
+    lock_rules.false_release,
     stock_rules.stale_write,
     stock_rules.stock_that_was_not_there,
     stock_rules.unit_sold_twice,

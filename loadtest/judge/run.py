@@ -78,6 +78,7 @@ class Judged(TypedDict):
     never_asked     buyers who were ready and never asked
     never_answered  buyers who asked and were neither sold a unit nor answered sold_out
     violations      names of the rules that the sale broke
+    findings        what was found, a sentence for each of them
     verdict         exact, oversold, undersold, deadlock, unknown or not_run
     why             one sentence for an `unknown`: why nothing is concluded
     """
@@ -93,6 +94,7 @@ class Judged(TypedDict):
     never_asked: int
     never_answered: int
     violations: list[str]
+    findings: list[str]
     verdict: str
     why: str
 
@@ -185,6 +187,7 @@ class Run(TypedDict, total=False):
     never_asked: int
     never_answered: int
     violations: list[str]
+    findings: list[str]
     target: str
     judged: list[str]
     not_judged: list[str]

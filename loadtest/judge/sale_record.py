@@ -32,6 +32,7 @@ class Asked:
     sale         number of the sale that they came for; 0: any
     recorded     whether the nodes recorded: then what they left out is a finding
     undisturbed  whether nothing took a lock away from its holder: then two holders are a finding
+    robbed       the keys of those whose lock was taken away; None: anybody's may have been
     excused      the keys of those who were not to ask again, whatever their answer
     """
 
@@ -43,6 +44,7 @@ class Asked:
     sale: int = 0
     recorded: bool = False
     undisturbed: bool = False
+    robbed: frozenset[str] | None = None
     excused: frozenset[str] = frozenset()
 
 
@@ -50,14 +52,18 @@ class Asked:
 class Reply:
     """The last reply to one buyer.
 
-    key      the buyer's Idempotency-Key
-    outcome  one of OUTCOMES
-    order    the order's number, when sold
+    key       the buyer's Idempotency-Key
+    outcome   one of OUTCOMES
+    order     the order's number, when sold
+    replayed  whether it says that the order is an earlier one
+    earlier   the outcomes before it, where no history has them
     """
 
     key: str
     outcome: str
     order: int | None = None
+    replayed: bool = False
+    earlier: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +129,34 @@ class Record:
         return {order["key"]: order["order"] for order in self.orders}
 
     @property
+    def units(self) -> int:
+        """Units in all orders; one in each, where the shop does not say."""
+        return sum(int(order.get("amount", 1)) for order in self.orders)
+
+    @property
     def lost_updates(self) -> int:
-        """Orders less units that left the shelf; not 0 where a decrement was erased."""
-        return len(self.orders) - (self.initial_stock - self.stock_left)
+        """Units ordered less units that left the shelf; not 0 where a decrement was erased."""
+        return self.units - (self.initial_stock - self.stock_left)
 
     @property
     def oversold(self) -> int:
-        """Units that were promised beyond the stock: orders, and answers `sold` to buyers who have
-        no order any more."""
-        gone = [key for key in self.acknowledged if key not in self.number_of]
-        return max(0, len(self.orders) + len(gone) - self.initial_stock)
+        """Units that were promised beyond the stock: those of all orders, and one for each buyer
+        whose order is gone, by the number that the answer named.
+
+        An answer that names no order promises nothing that could be looked up, and an order that
+        stands under another key is there: `lost_ack` has both.
+        """
+        strays = {
+            order["order"]
+            for order in self.orders
+            if order["order"] not in self.acknowledged.get(order["key"], ())
+        }
+        gone = [
+            key
+            for key, named in self.acknowledged.items()
+            if key not in self.number_of and named - {None} and not named & strays
+        ]
+        return max(0, self.units + len(gone) - self.initial_stock)
 
     @cached_property
     def undersold(self) -> int:

@@ -72,6 +72,7 @@ class Judgement:
             "never_asked": self.never_asked,
             "never_answered": self.never_answered,
             "violations": list(self.violations),
+            "findings": [finding.what for finding in self.findings],
             "verdict": self.verdict,
             "why": self.why,
         }

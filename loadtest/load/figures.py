@@ -2,85 +2,72 @@
 
 from __future__ import annotations
 
-import os
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from loadtest.judge.sale_record import FINAL, OUTCOMES
+from loadtest.judge.intervals import Request
+from loadtest.judge.sale_record import FINAL
+from loadtest.rush import messages
 from loadtest.rush.measure import percentile
 
-#: The key of the processor time of all programs, beside those of the parts.
-MACHINE = "machine"
-#: The percentiles of the report's boxes: the same as those of a rush.
-BOX = (0, 25, 50, 75, 95, 100)
 
-
-class Sale(NamedTuple):
-    """One purchase, with its last answer.
+class Purchase(NamedTuple):
+    """One purchase, with all its requests.
 
     product   its place among the plan's products
-    number    of the purchase among those of its client
     intended  when it was to be sent: in the closed model, when it was sent
-    outcome   of the last answer
-    earlier   the outcomes of the answers before it, after which the buyer asked again
     """
 
     product: int
     client: int
-    number: int
     intended: float
-    sent: float
-    answered: float
-    outcome: str
-    order: int | None
-    earlier: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What was measured, from `begin` to `end`; `by`: what ended it, `time` or `stock`."""
-
-    begin: float
-    end: float
-    by: str = "time"
+    requests: Sequence[Request]
 
     @property
-    def seconds(self) -> float:
-        return self.end - self.begin
+    def outcome(self) -> str:
+        """Of the last answer."""
+        return self.requests[-1].outcome
 
-    def has(self, when: float) -> bool:
-        return self.begin <= when < self.end
+    @property
+    def answered(self) -> float | None:
+        last = self.requests[-1].answered
+        return None if last is None else last / 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What Locust measured in a run.
+    """What Locust measured in a run, from `begin` to `end`.
 
-    cpu      processor seconds of each part in the window; None where they cannot be read
-    busy     the share of the window in which Locust's busiest process was computing; None: unknown
-    why      why the measurement failed; empty if it did not
+    cpu            processor seconds of each part in that time; None where they cannot be read
+    locust_is_busy whether Locust computed for more than 90 % of the time
+    turned_away    open model: arrivals above the cap
+    shares         processes whose purchases are known
     """
 
-    sales: Sequence[Sale]
-    window: Window
+    purchases: Sequence[Purchase]
+    begin: float
+    end: float
     cpu: Mapping[str, float | None] = field(default_factory=dict)
-    busy: float | None = None
-    most_in_flight: int = 0
+    locust_is_busy: bool = False
     turned_away: int = 0
-    why: str = ""
+    shares: int = 1
 
 
-def measured(found: Mapping[str, Any]) -> Measured:
-    """What is in a result file."""
-    return Measured(
-        **{
-            **found,
-            "sales": [Sale(*one) for one in found["sales"]],
-            "window": Window(**found["window"]),
-        }
-    )
+def measured(folder: Path) -> Measured:
+    """What a run left in its folder."""
+    files = [json.loads(path.read_text()) for path in folder.glob("purchases-*.json")]
+    found = [
+        Purchase(product, who, intended, [messages.unpacked(one, 0.0) for one in requests])
+        for file in files
+        for product, who, intended, requests in file["purchases"]
+    ]
+    window = json.loads((folder / "window.json").read_text())
+    turned_away = sum(file["turned_away"] for file in files)
+    return Measured(found, **window, turned_away=turned_away, shares=len(files))
 
 
 def jain(counts: Iterable[float]) -> float | None:
@@ -94,85 +81,54 @@ def jain(counts: Iterable[float]) -> float | None:
     return round(sum(values) ** 2 / (len(values) * squares), 3) if squares else None
 
 
-def milliseconds(sales: Iterable[Sale]) -> list[float]:
-    """The time to answer of each, sorted: from when it was to be sent to its last answer."""
-    return sorted((one.answered - one.intended) * 1000 for one in sales)
-
-
-def figures(found: Measured, *, clients: int, is_open: bool) -> dict[str, Any]:
-    """The figures of a run as `summary.json` has them (load_run.py: LoadRun).
+def figures(found: Measured, *, clients: int, units: int, is_open: bool) -> dict[str, Any]:
+    """The figures of a run as `summary.json` has them.
 
     clients  of the closed model, for the fairness between them
+    units    that there were; a sale that ran out is measured until its last unit
+
+    measured_s       seconds that were measured, without the warm-up
+    ended_by         `time` or `stock`
+    sold, sold_per_s units sold in them, and a second
+    answer_ms        of the buyers who arrived in them and were sold a unit or answered sold_out:
+                     from when the request was to be sent to the last answer
+    p99_to_p50       how unevenly buyers wait
+    jain             of the units sold to each client; None in the open model
+    errors           answers that were neither sold nor sold_out
+    cpu_ms_per_sale  milliseconds of processor time a sold unit, by part; None: not known
     """
-    window = found.window
-    within = [one for one in found.sales if window.has(one.intended)]
-    waited = milliseconds(one for one in within if one.outcome in FINAL)
-    sold = [one for one in found.sales if one.outcome == "sold" and _is_in(window, one.answered)]
+    times = sorted(p.answered for p in found.purchases if p.outcome == "sold" and p.answered)
+    ran_out = bool(times) and len(times) >= units and times[-1] < found.end
+    end = times[-1] if ran_out else found.end
+    seconds = max(end - found.begin, 1e-9)
+    within = [one for one in found.purchases if found.begin <= one.intended < end]
+    waited = sorted(
+        (one.answered - one.intended) * 1000
+        for one in within
+        if one.outcome in FINAL and one.answered
+    )
+    sold = sum(found.begin <= t <= end for t in times)
+    of = Counter(
+        one.client
+        for one in found.purchases
+        if one.outcome == "sold" and found.begin <= (one.answered or 0) <= end
+    )
+    answers = Counter(request.outcome for one in within for request in one.requests)
     p50, p99 = percentile(waited, 50), percentile(waited, 99)
-    per_client = Counter(one.client for one in sold)
-    late = sorted((one.sent - one.intended) * 1000 for one in within)
-    answers = Counter(dict.fromkeys(OUTCOMES, 0))
-    for one in within:
-        answers.update([*one.earlier, one.outcome])
     return {
-        "measured_s": round(window.seconds, 3),
-        "ended_by": window.by,
-        "sold": len(sold),
-        "sold_per_s": round(len(sold) / window.seconds, 1) if window.seconds > 0 else 0.0,
-        "answer_ms": {
-            **{f"p{percent}": percentile(waited, percent) for percent in (50, 90, 99)},
-            "max": percentile(waited, 100),
-        },
-        "box_ms": [percentile(waited, percent) for percent in BOX],
+        "measured_s": round(seconds, 3),
+        "ended_by": "stock" if ran_out else "time",
+        "sold": sold,
+        "sold_per_s": round(sold / seconds, 1),
+        "answer_ms": {"p50": p50, "p99": p99, "max": percentile(waited, 100)},
         "p99_to_p50": round(p99 / p50, 2) if p50 else None,
-        "jain": None if is_open else jain(per_client[client] for client in range(clients)),
-        "late_ms": percentile(late, 99),
+        "jain": None if is_open else jain(of[client] for client in range(clients)),
         "answers": dict(answers),
         "errors": sum(count for name, count in answers.items() if name not in FINAL),
-        "cpu_ms_per_sale": _per_sale(found.cpu, len(sold)),
-        "locust_busy": None if found.busy is None else round(found.busy, 2),
-        "others_busy": others_busy(found),
-        "most_in_flight": found.most_in_flight,
+        "cpu_ms_per_sale": {
+            part: None if spent is None or not sold else round(spent * 1000 / sold, 2)
+            for part, spent in found.cpu.items()
+        },
+        "locust_is_busy": found.locust_is_busy,
         "turned_away": found.turned_away,
-        "by_second": by_second(found.sales, window),
     }
-
-
-def by_second(sales: Sequence[Sale], window: Window) -> list[list[float]]:
-    """For each second of the window: its number, the units sold in it, and the p50 and p99 of the
-    time to answer (ms) of the buyers who arrived in it. A second without arrivals is left out."""
-    arrived: dict[int, list[Sale]] = {}
-    sold: Counter[int] = Counter()
-    for one in sales:
-        if window.has(one.intended) and one.outcome in FINAL:
-            arrived.setdefault(int(one.intended - window.begin), []).append(one)
-        if one.outcome == "sold" and _is_in(window, one.answered):
-            sold[int(one.answered - window.begin)] += 1
-    return [
-        [second, sold[second], percentile(waited, 50), percentile(waited, 99)]
-        for second, waited in ((s, milliseconds(arrived[s])) for s in sorted(arrived))
-    ]
-
-
-def _is_in(window: Window, when: float) -> bool:
-    """Whether an answer came in the window; the last unit of a sale that ran out ends it."""
-    return window.begin <= when <= window.end
-
-
-def _per_sale(cpu: Mapping[str, float | None], sold: int) -> dict[str, float | None]:
-    return {
-        part: None if seconds is None or not sold else round(seconds * 1000 / sold, 2)
-        for part, seconds in cpu.items()
-        if part != MACHINE
-    }
-
-
-def others_busy(found: Measured) -> float | None:
-    """The share of this machine's processor time that other programs took in the window."""
-    spent = [found.cpu.get(MACHINE), *(s for part, s in found.cpu.items() if part != MACHINE)]
-    known = [one for one in spent if one is not None]
-    if len(known) < len(spent) or found.window.seconds <= 0:
-        return None
-    machine, *parts = known
-    whole = found.window.seconds * (os.cpu_count() or 1)
-    return round(min(1.0, max(0.0, machine - sum(parts)) / whole), 2)

@@ -1,27 +1,31 @@
-"""What one load run does: the command writes it, its Locust and the figures read it."""
+"""What a load run does: the command writes it, its Locust and the figures read it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from math import ceil
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from loadtest.stack.node import StackError
+
 #: The most clients, and the most buyers of the open model who wait for an answer at a time.
 MOST_CLIENTS = 2_000
-#: The most seconds of one measurement.
-MOST_SECONDS = 600.0
-#: The most arrivals in a second.
-MOST_ARRIVALS = 5_000
-#: Seconds that purchases which are under way have after the end to get their last answer: longer
-#: than the shop's own wait for a lock, and than a client's for an answer.
-DRAIN = 60.0
+#: The most seconds of one measurement, and the most arrivals in a second.
+MOST_SECONDS, MOST_ARRIVALS = 600.0, 5_000
+#: Seconds that purchases which are under way have after the end to get their last answer.
+DRAIN = 60
 #: How the times between arrivals are drawn.
 EXPONENTIAL, CONSTANT = "exponential", "constant"
 #: The addresses that may be loaded. There is no option for others.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: Without --lock: no lock, then three that are exact and wait in different places.
+LOCKS = ("none", "row-lock", "conditional", "redis")
+#: Threads of a worker in the open model, and the most that the closed one gives it.
+THREADS, MOST_THREADS = 100, 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +36,8 @@ class Demand:
     arrivals_per_second  of the open model; 0 is the closed model
     arrivals        of the open model: EXPONENTIAL or CONSTANT times between arrivals
     cap             of the open model: the most buyers who may wait for an answer at a time
-    skew            exponent of the Zipf distribution over the products; 0: all alike
+    products, skew  one hot product, or several; exponent of the Zipf distribution over them
+    stock           units of each product
     seconds         how long is measured
     warm_up         seconds of selling before that
     hold_ms         milliseconds between check and decrement
@@ -43,7 +48,9 @@ class Demand:
     arrivals_per_second: float = 0.0
     arrivals: str = EXPONENTIAL
     cap: int = MOST_CLIENTS
+    products: int = 1
     skew: float = 1.1
+    stock: int = 20_000
     seconds: float = 10.0
     warm_up: float = 1.0
     hold_ms: int = 0
@@ -56,20 +63,51 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Chosen(Demand):
+    """What `python -m loadtest load` is asked for.
+
+    workers  processes of each node
+    threads  of each worker; 0: enough for the clients of the closed model, else THREADS
+    """
+
+    locks: Sequence[str] = LOCKS
+    nodes: int = 2
+    workers: int = 2
+    threads: int = 0
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        if self.stock < 1:
+            raise StackError("nothing is sold from an empty shop: give --stock 1 or more")
+        if not self.arrivals_per_second and self.clients < self.locust_workers:
+            raise StackError(
+                f"{self.clients} clients cannot be shared by {self.locust_workers} processes: give "
+                "fewer --locust-workers"
+            )
+
+    @property
+    def threads_each(self) -> int:
+        """Threads of each worker. A node's clients may all meet the same one."""
+        if self.threads or self.arrivals_per_second:
+            return self.threads or THREADS
+        return min(MOST_THREADS, max(1, ceil(self.clients / self.nodes)))
+
+
+@dataclass(frozen=True, slots=True)
 class Plan(Demand):
     """One strategy, loaded once.
 
-    id        what the Idempotency-Keys begin with
-    products  the product names
-    sales     the number of each product's sale
-    hosts     the addresses of the nodes
-    pids      the processes of each part of the shop, for its processor time; a part that is missing
-              is not measured
+    id      what the Idempotency-Keys begin with
+    names   the products
+    sales   the number of each product's sale
+    hosts   the addresses of the nodes
+    pids    the processes of each part of the shop, for its processor time; a part that is missing
+            is not measured
     """
 
     id: str
     lock: str
-    products: Sequence[str]
+    names: Sequence[str]
     sales: Sequence[int]
     hosts: Sequence[str]
     pids: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -88,16 +126,8 @@ class Plan(Demand):
         """How many of Locust's users there are: clients, or one arrival process in each worker."""
         return self.shares if self.is_open else self.clients
 
-    def key(self, client: int, number: int) -> str:
-        """The Idempotency-Key of a client's purchase; its last part is the buyer's name."""
-        return f"{self.id}/{buyer_name(client, number)}"
-
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
-
-
-def buyer_name(client: int, number: int) -> str:
-    return f"c{client}-{number}"
 
 
 def read(path: Path) -> Plan:

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from loadtest.judge.run import Summary
-from loadtest.load.chosen import Chosen
-from loadtest.load.load_run import LoadRun
+from loadtest.load.plan import Chosen
 from loadtest.report import tables as report
 
 NAME = "load.md"
@@ -23,7 +21,6 @@ CPU ms: processor time a sold unit, of the nodes, PostgreSQL, Valkey and Locust
 errors: answers that were neither sold nor sold_out, in the round with most of them"""
 #: The parts whose processor time is shown.
 PARTS = ("nodes", "PostgreSQL", "Valkey", "Locust")
-
 #: The text of a column, from a strategy's medians.
 Figure = Callable[[Mapping[str, Any]], str]
 
@@ -49,30 +46,15 @@ FIGURES: dict[str, Figure] = {
 LAG = "settled after ms"
 
 
-def table(summary: Summary, console: Console) -> Table:
-    """One line per strategy: medians over the rounds, and the worst verdict. As many columns as the
-    console has room for."""
-    unbounded = console.options.update(width=10_000)
-    names = columns(summary)
-    for left in range(len(names), -1, -1):
-        shown = _table(summary, names[:left])
-        if left < len(names):
-            shown.caption = f"{console.width} columns: {', '.join(names[left:])} left out"
-        if console.measure(_table(summary, names[:left]), options=unbounded).maximum <= (
-            console.width
-        ):
-            break
-    return shown
-
-
-def _table(summary: Summary, names: Sequence[str]) -> Table:
+def table(summary: Summary) -> Table:
+    """One line per strategy: medians over the rounds, and the worst verdict."""
     shown = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
     for name in ("lock", "verdict"):
         shown.add_column(name, no_wrap=True)
-    for name in names:
-        shown.add_column(name.replace("CPU ms ", "CPU ms\n"), justify="right", no_wrap=True)
+    for name in columns(summary):
+        shown.add_column(name.replace("CPU ms ", "CPU ms\n"), justify="right")
     for run in worst(summary):
-        shown.add_row(run["lock"], verdict_cell(run), *figures(summary, run, names))
+        shown.add_row(run["lock"], verdict_cell(run), *figures(summary, run))
     return shown
 
 
@@ -81,7 +63,7 @@ def markdown(summary: Summary) -> str:
     names = columns(summary)
     lines = [f"| lock | verdict | {' | '.join(names)} |", f"|---|---|{'--:|' * len(names)}"]
     for run in worst(summary):
-        cells = [f"**{verdict_text(run)}**", *figures(summary, run, names)]
+        cells = [f"**{verdict_text(run)}**", *figures(summary, run)]
         lines.append(f"| `{run['lock']}` | {' | '.join(cells)} |")
     return "\n".join([*lines, "", where(summary)]) + "\n"
 
@@ -94,20 +76,16 @@ def columns(summary: Summary) -> list[str]:
     return [*names, *([LAG] if has_lag else [])]
 
 
-def figures(summary: Summary, run: LoadRun, names: Sequence[str]) -> list[str]:
+def figures(summary: Summary, run: Mapping[str, Any]) -> list[str]:
     """The texts of the columns for a strategy; empty for one that was not run."""
-    found = summary["medians"].get(run["lock"])
+    names, found = columns(summary), summary["medians"].get(run["lock"])
     if found is None:
         return [""] * len(names)
-    return [_lag(run) if name == LAG else FIGURES[name](found) for name in names]
+    lag = _text(run.get("settlement_lag_ms"), ".0f")
+    return [lag if name == LAG else FIGURES[name](found) for name in names]
 
 
-def _lag(run: LoadRun) -> str:
-    lag = run.get("settlement_lag_ms")
-    return _text(lag.get("p99", lag.get("max")) if isinstance(lag, dict) else lag, ".0f")
-
-
-def worst(summary: Summary) -> list[LoadRun]:
+def worst(summary: Summary) -> list[Any]:
     """One run per strategy: the first that is not as expected, else its first."""
     runs = _runs(summary)
     found = []
@@ -117,40 +95,34 @@ def worst(summary: Summary) -> list[LoadRun]:
     return found
 
 
-def verdict_cell(run: LoadRun) -> str:
+def verdict_cell(run: Any) -> str:
     """The verdict as elsewhere, and what a sale shows that lost decrements before it ran out."""
-    if not _lost(run):
+    if verdict_text(run) != "LOST UPDATES":
         return report.verdict_cell(run)
     surprise = "" if run["as_expected"] else f" (expected {run['expected']})"
-    return f"[bold red]✗ {verdict_text(run)}[/]{surprise}"
+    return f"[bold red]✗ LOST UPDATES[/]{surprise}"
 
 
-def verdict_text(run: LoadRun) -> str:
+def verdict_text(run: Mapping[str, Any]) -> str:
     """The verdict in capitals, without colour."""
-    return "LOST UPDATES" if _lost(run) else run["verdict"].upper().replace("_", " ")
+    has_lost = run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0
+    return "LOST UPDATES" if has_lost else str(run["verdict"]).upper().replace("_", " ")
 
 
-def _lost(run: LoadRun) -> bool:
-    return run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0
-
-
-def notes(runs: Sequence[LoadRun]) -> list[str]:
+def notes(runs: Sequence[Any]) -> list[str]:
     """A line for each run that says why it is no evidence, or what to know of it."""
     return [f"{run['lock']}, round {run['round']}: {run['why']}" for run in runs if run.get("why")]
 
 
 def sums(summary: Summary) -> str:
     """Of every run together: whether each product's stock is its orders and what is left."""
-    runs = [run for run in _runs(summary) if run["verdict"] == "exact"]
-    sales = [one for run in runs for one in run["products"]]
-    off = sum(one["asked"] != one["orders"] + one["left"] for one in sales)
+    exact = [run for run in _runs(summary) if run["verdict"] == "exact"]
+    sales = [one for run in exact for one in run["products"]]
+    even = sum(one["asked"] == one["orders"] + one["left"] for one in sales)
     orders = sum(one["orders"] for one in sales)
-    if len(sales) == 1:
-        same = "is" if not off else "is not"
-        return f"{orders:,} orders in 1 sale that is exact; stock asked {same} orders + left."
     return (
-        f"{orders:,} orders in {len(sales)} sales that are exact; stock asked = orders + left in "
-        f"{len(sales) - off} of them."
+        f"{orders:,} orders in {len(sales)} exact sale{'s' * (len(sales) != 1)}; stock asked = "
+        f"orders + left in {even} of {len(sales)}."
     )
 
 
@@ -171,33 +143,19 @@ def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
-def _rounds(count: int) -> str:
-    return "One round" if count == 1 else f"Medians of {count} interleaved rounds"
-
-
 def where(summary: Summary) -> str:
     """What was run, on what, when, and by which command."""
-    machine, asked = summary["machine"], summary["load"]
+    machine, asked, rounds = summary["machine"], summary["load"], summary["rounds"]
+    processes = max(1, asked["locust_workers"])
     return (
-        f"{_rounds(summary['rounds'])} of {asked['seconds']:g} s, "
-        f"{asked['warm_up']:g} s of warm-up before each; {asked['stock']:,} units of each product, "
-        f"hold {asked['hold_ms']} ms; "
+        f"{'One round' if rounds == 1 else f'Medians of {rounds} interleaved rounds'} of "
+        f"{asked['seconds']:g} s, {asked['warm_up']:g} s of warm-up before each; "
+        f"{asked['stock']:,} units of each product, hold {asked['hold_ms']} ms; "
         f"{_nodes(asked['nodes'])} of {asked['workers']} workers and {summary['threads']} "
-        f"threads, Locust in {max(1, asked['locust_workers'])} "
-        f"{'process' if asked['locust_workers'] < 2 else 'processes'}; {machine['cpus']} CPUs for "
-        f"all of it, Python {machine['python']}, PostgreSQL {machine['postgres']}, "
-        f"{machine['redis']}; {others(summary)}{summary['started'][:10]}. {sums(summary)}\n\n"
-        f"`{command(summary)}`"
+        f"threads, Locust in {processes} process{'es' * (processes > 1)}; {machine['cpus']} CPUs "
+        f"for all of it, Python {machine['python']}, PostgreSQL {machine['postgres']}, "
+        f"{machine['redis']}; {summary['started'][:10]}. {sums(summary)}\n\n`{command(summary)}`"
     )
-
-
-def others(summary: Summary) -> str:
-    """How much of the machine other programs took meanwhile, if that is known."""
-    shares = [run.get("others_busy") for run in _runs(summary)]
-    known = [share for share in shares if share is not None]
-    if not known:
-        return ""
-    return f"other programs took {min(known):.0%} to {max(known):.0%} of the processors; "
 
 
 def command(summary: Summary) -> str:
@@ -213,5 +171,5 @@ def command(summary: Summary) -> str:
     return f'make load ARGS="{" ".join(words)}"'
 
 
-def _runs(summary: Summary) -> Sequence[LoadRun]:
-    return summary["runs"]  # type: ignore[return-value]
+def _runs(summary: Summary) -> Sequence[Any]:
+    return summary["runs"]

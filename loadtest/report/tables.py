@@ -129,10 +129,15 @@ def _shown(columns: Sequence[str], runs: Sequence[Run]) -> list[str]:
 
 
 def reasons(runs: Sequence[Run]) -> list[str]:
-    """For each run that is not as expected and says why: a line with its lock and the reason."""
-    return [
-        f"{named(run)}: {run['why']}" for run in runs if not run["as_expected"] and run.get("why")
-    ]
+    """For each run that is not as expected: a line with its lock for why nothing is concluded, and
+    one for each finding."""
+    return [line for run in runs if not run["as_expected"] for line in sentences(run)]
+
+
+def sentences(run: Run) -> list[str]:
+    """Why nothing is concluded of a run, if so, and what was found in it."""
+    said = dict.fromkeys([run.get("why", ""), *run.get("findings", ())])
+    return [f"{named(run)}: {what}" for what in said if what]
 
 
 def print_reasons(console: Console, lines: Sequence[str]) -> None:

@@ -5,16 +5,20 @@ Without workers the same messages stay in the process: Locust's local runner cal
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any
-
-from locust.env import Environment
+from typing import TYPE_CHECKING, Any
 
 from loadtest.judge.intervals import Request
 from loadtest.target.errors import TargetError, file_of
 from loadtest.target.target import Target
+
+if TYPE_CHECKING:
+    from locust.env import Environment
+
+logger = logging.getLogger("loadtest")
 
 #: To the workers: a rush is announced; it begins at a moment; it is over.
 RUSH, GO, END = "rush", "rush_go", "rush_end"

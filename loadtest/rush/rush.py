@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from gevent.event import Event
 
 from loadtest.judge.history import Event as Recorded
 from loadtest.judge.history import History
 from loadtest.judge.intervals import ProductHistory, Request
 from loadtest.judge.verdict import Asked, Judgement, Reply, judge
 from loadtest.rush import measure
-from loadtest.rush.cut_short import cut_short, reasons_of
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import Count, match, scope
 from loadtest.target.target import Target
 
 #: The fields of an answer that are recorded in a buyer's event.
-SAID = ("order", "replayed", "fence", "sold_in", "error")
+SAID = ("order", "replayed", "fence", "sold_in", "stock_seen", "error")
 
 
 @dataclass
@@ -38,7 +35,6 @@ class Rush:
     stock: int
     deadline_s: float
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    announcement: dict[str, Any] = field(default_factory=dict)
     arrived: int = 0
     released_at: float = 0.0
     requests: list[Request] = field(default_factory=list)
@@ -46,7 +42,7 @@ class Rush:
     broken: ShopUnreachable | None = None
     lost: list[str] = field(default_factory=list)
     is_judged: bool = False
-    has_result: Event = field(default_factory=Event)
+    has_result: bool = False
 
     def __post_init__(self) -> None:
         self.count = Count(self.target)
@@ -97,23 +93,7 @@ class Rush:
 
     def events(self) -> list[Recorded]:
         """Every request and every answer, oldest first."""
-        found: list[Any] = []
-        of_all: dict[str, Any] = {
-            "by": "buyer",
-            "f": "buy",
-            "lock": self.target.name,
-            "product": self.target.product,
-            "sale": self.target.sale,
-        }
-        for request in self.requests:
-            who = {**of_all, "attempt": request.attempt}
-            found.append({**who, "type": "invoke", "t": request.sent})
-            if request.answered is not None:
-                answer = {"type": request.type, "t": request.answered, "outcome": request.outcome}
-                more = {name: getattr(request, name) for name in SAID}
-                answer |= {name: value for name, value in more.items() if value not in (None, "")}
-                found.append({**who, **answer})
-        return sorted(found, key=lambda event: int(event["t"]))
+        return recorded(self.requests, self.target.name, self.target.product, self.target.sale)
 
     def failed(self, reason: str) -> dict[str, Any]:
         """The run of a rush that could not be judged."""
@@ -125,10 +105,11 @@ class Rush:
         lost buyers, is `unknown`, unless it had oversold by then. Raises ShopUnreachable."""
         if self.broken is not None:
             raise self.broken
+        last = {one.attempt: one for one in self.requests}
+        self.count.settle(sum(one.outcome == "sold" for one in last.values()))
         left, opened = self.count.stock(), self.count.opened
         keys = {f"buyer-{number}": self.key(number) for number in range(self.buyers)}
         found = self.count.orders(keys)
-        last = {one.attempt: one for one in self.requests}
         replies = [
             Reply(one.attempt, one.outcome, one.order)
             for one in last.values()
@@ -180,3 +161,30 @@ class Rush:
             "requests": measure.requests_ms(self.requests),
             "in_flight": measure.in_flight(intervals),
         }
+
+
+def recorded(requests: Sequence[Request], lock: str, product: str, sale: int) -> list[Recorded]:
+    """Requests and answers as a history has them, oldest first."""
+    of_all = {"by": "buyer", "f": "buy", "lock": lock, "product": product, "sale": sale}
+    found: list[Any] = []
+    for request in requests:
+        who = {**of_all, "attempt": request.attempt}
+        found.append({**who, "type": "invoke", "t": request.sent})
+        if request.answered is not None:
+            answer = {"type": request.type, "t": request.answered, "outcome": request.outcome}
+            more = {name: getattr(request, name) for name in SAID}
+            answer |= {name: value for name, value in more.items() if value not in (None, "")}
+            found.append({**who, **answer})
+    return sorted(found, key=lambda event: int(event["t"]))
+
+
+def cut_short(run: MutableMapping[str, Any], reason: str) -> None:
+    """Make the verdict of this run `unknown`, unless it had oversold by then: that stays true."""
+    run["verdict"] = "oversold" if run["oversold"] else "unknown"
+    run["why"] = f"{reason}: {run.get('why') or 'not everybody had an answer'}"
+
+
+def reasons_of(run: Mapping[str, Any]) -> str:
+    """Why there is no verdict on a rush, whatever its orders say; empty if there may be one."""
+    stopped = ["the rush was stopped"] if run.get("stopped") else []
+    return "; ".join([*stopped, *run.get("lost", ()), *run.get("doubts", ())])

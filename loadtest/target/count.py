@@ -1,4 +1,4 @@
-"""What a target's shop has at the end of a rush, in the form that the judge reads.
+"""What a target's shop has at the end of a rush, and the judgement on it.
 
 A shop may know less than the judge would like to: only how many orders there are, no stock, no
 idempotency keys. What is judged and what is not stands in the run as `judged` and `not_judged`.
@@ -6,6 +6,7 @@ idempotency keys. What is judged and what is not stands in the run as `judged` a
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +28,17 @@ class Count:
 
     target: Target
     opened: int | None = None
-    before: int | frozenset[str] = 0
+    before: int | frozenset[int | str] = 0
 
     def open(self, stock: int) -> None:
         """Open a sale, and count what is there. Raises ShopUnreachable, TargetError."""
         call(self.target, self.target.open, stock)
         self.opened = self.stock()
+        if self.opened not in (None, stock) and not self.target.sale:
+            raise TargetError(
+                f"{file_of(self.target)}: open({stock}) put up {self.opened} units, by stock(): "
+                "let it put up as many as it is given"
+            )
         orders = self._orders()
         self.before = orders if isinstance(orders, int) else frozenset(map(_number, orders))
 
@@ -45,6 +51,17 @@ class Count:
             )
         return left
 
+    def settle(self, sold: int) -> None:
+        """Wait until the shop has written an order for each of so many answers `sold`, and nothing
+        is `unsettled`; at most `settles_s` seconds. Raises ShopUnreachable, TargetError."""
+        deadline = time.monotonic() + self.target.settles_s
+        while time.monotonic() < deadline:
+            if call(self.target, self.target.unsettled) == 0:
+                found = self._new()
+                if (found if isinstance(found, int) else len(found)) >= sold:
+                    return
+            time.sleep(0.1)
+
     def orders(self, keys: Mapping[str, str]) -> list[dict[str, Any]] | int:
         """The orders since the sale was opened, each with the key of its buyer, or their number.
 
@@ -52,6 +69,11 @@ class Count:
 
         Raises ShopUnreachable, TargetError.
         """
+        found = self._new()
+        return found if isinstance(found, int) else [_as_judged(one, keys) for one in found]
+
+    def _new(self) -> int | list[Order | Mapping[str, Any]]:
+        """The orders since the sale was opened."""
         found = self._orders()
         if isinstance(found, int) != isinstance(self.before, int):
             self.before = 0 if isinstance(found, int) else frozenset()
@@ -59,7 +81,7 @@ class Count:
             assert isinstance(self.before, int)
             return max(0, found - self.before)
         assert isinstance(self.before, frozenset)
-        return [_as_judged(one, keys) for one in found if _number(one) not in self.before]
+        return [one for one in found if _number(one) not in self.before]
 
     def _orders(self) -> Orders:
         found: Any = call(self.target, self.target.orders)
@@ -83,14 +105,20 @@ class Count:
         return TargetError(f"{file_of(self.target)}: {method}() returned {shown}; return {wanted}")
 
 
-def _number(order: Order | Mapping[str, Any]) -> str:
-    return str(order.number if isinstance(order, Order) else order["order"])
+def whole(number: int | str) -> int | str:
+    """A number that is written as text is that number; other words stay as they are."""
+    text = str(number)
+    return int(text) if text.isdecimal() and text == str(int(text)) else number
+
+
+def _number(order: Order | Mapping[str, Any]) -> int | str:
+    return whole(order.number if isinstance(order, Order) else order["order"])
 
 
 def _as_judged(order: Order | Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(order, Order):
         buyer = str(order.buyer)
-        return {"order": order.number, "key": keys.get(buyer, buyer)}
+        return {"order": _number(order), "key": keys.get(buyer, buyer)}
     return dict(order)
 
 
@@ -102,24 +130,27 @@ def match(
     Where there is only a number of orders, each answer `sold` gets one, then each answer that left
     it open, and what is left belongs to nobody: the totals are judged, and no buyer alone. Order
     numbers that are words become whole numbers. An answer that names no order gets its buyer's.
+
+    Raises TargetError where no order names a buyer of the rush, nor any answer an order.
     """
     orders = _assigned(found, requests, replies) if isinstance(found, int) else found
-    numbers: dict[str, int] = {}
+    if not isinstance(found, int):
+        orders = _owned(found, requests, replies)
+    words: dict[str, int] = {}
 
-    def whole(number: object) -> int:
-        if isinstance(number, int):
-            return number
-        return numbers.setdefault(str(number), -1 - len(numbers))
+    def place(number: int | str) -> int:
+        number = whole(number)
+        return number if isinstance(number, int) else words.setdefault(number, -1 - len(words))
 
-    orders = [{**order, "order": whole(order["order"])} for order in orders]
+    orders = [{**order, "order": place(order["order"])} for order in orders]
     number_of = {order["key"]: order["order"] for order in orders}
 
-    def order_of(key: str, outcome: str, named: object) -> int | None:
+    def order_of(key: str, outcome: str, named: Any) -> int | None:
         if outcome != "sold":
-            return None if named is None else whole(named)
+            return None if named is None else place(named)
         if named is None or isinstance(found, int):
             return number_of.get(key)
-        return whole(named)
+        return place(named)
 
     for request in requests:
         request.order = order_of(request.attempt, request.outcome, request.order)
@@ -127,6 +158,26 @@ def match(
         Reply(reply.key, reply.outcome, order_of(reply.key, reply.outcome, reply.order))
         for reply in replies
     ]
+
+
+def _owned(
+    orders: list[dict[str, Any]], requests: Sequence[Request], replies: Sequence[Reply]
+) -> list[dict[str, Any]]:
+    """The orders with the keys of their buyers: as they name them, or, where none of them names
+    a buyer of this rush, as the answers name the orders. Raises TargetError."""
+    asked = {one.attempt for one in requests} | {one.key for one in replies}
+    if not orders or not asked or any(order["key"] in asked for order in orders):
+        return orders
+    answered: list[tuple[Any, str]] = [(one.order, one.attempt) for one in requests]
+    answered += [(one.order, one.key) for one in replies]
+    owner = {whole(number): key for number, key in answered if number is not None}
+    if not any(order["order"] in owner for order in orders):
+        raise TargetError(
+            f"orders() names {orders[0]['key']!r}, and no buyer of this rush: return buyer.name "
+            "(buyer-0, buyer-1, ...) or buyer.key with each order, or let read() name the order: "
+            "sold(order=12)"
+        )
+    return [{**order, "key": owner.get(order["order"], order["key"])} for order in orders]
 
 
 def _assigned(

@@ -53,6 +53,7 @@ class Target:
                 takes an idempotency key
     warm_up     a path that every buyer gets before the rush, to be connected; empty: none
     prepare_s   seconds that all buyers may take for prepare(), beside 50 ms for each buyer
+    settles_s   seconds that orders may be written after the answers: a queue, say
     host        the address of the shop, without a slash at its end
     file        the file of this class
     """
@@ -61,6 +62,7 @@ class Target:
     repeatable: bool = False
     warm_up: str = "/"
     prepare_s: float = 30.0
+    settles_s: float = 10.0
     file: str = ""
     #: Only this project's shop has these.
     product: str = "unit"
@@ -104,6 +106,6 @@ class Target:
         return None
 
     def unsettled(self) -> int | None:
-        """Promised orders that are not written yet; None where nobody knows how many. Asked for
-        after stock()."""
+        """Orders that were promised and are not written yet: the length of a queue, say; None
+        where nobody knows how many. They are waited for, `settles_s` seconds at most."""
         return 0

@@ -18,6 +18,7 @@ class Shown(Target):
     """Shows what it is given: `shows` after the rush, `showed` before it."""
 
     name = "shown"
+    settles_s = 0.0
 
     def __init__(self, shows: Orders, left: int | None, *, showed: Orders = ()) -> None:
         super().__init__("http://127.0.0.1:9/")
@@ -34,10 +35,13 @@ class Shown(Target):
         return self.lefts.pop(0)
 
 
-def rushed(target: Target, answers: str, *, order: bool = False) -> dict[str, Any]:
+def rushed(
+    target: Target, answers: str, *, order: bool = False, called: str = "no-{}"
+) -> dict[str, Any]:
     """The run of a rush in which buyer n got the nth answer: s sold, o sold out, e error, - none.
 
-    order  whether an answer `sold` names the order of its buyer: n plus 1, as a word
+    order   whether an answer `sold` names the order of its buyer: n plus 1, as a word
+    called  that word
     """
     rush = Rush(target=target, buyers=len(answers), stock=STOCK, deadline_s=60, id="rush")
     rush.open_sale()
@@ -45,7 +49,7 @@ def rushed(target: Target, answers: str, *, order: bool = False) -> dict[str, An
     for number, letter in enumerate(answers):
         key = rush.key(number)
         said = (
-            sold(f"no-{number + 1}" if order else None)
+            sold(called.format(number + 1) if order else None)
             if letter == "s"
             else OTHER.get(letter, NONE)
         )

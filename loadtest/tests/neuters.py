@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +16,7 @@ from loadtest.faults import busy, clock, db_kill, misconf
 from loadtest.faults.crash import Crash
 from loadtest.faults.eviction import Eviction
 from loadtest.faults.fence_ahead import FenceAhead
+from loadtest.faults.pause import PAUSE, Pause
 from loadtest.faults.redis_down import RedisDown
 from loadtest.faults.shutdown import Shutdown, ShutdownShort
 from loadtest.faults.stall import Stall
@@ -60,6 +63,33 @@ def fires(owner: Any, fire: Callable[..., None]) -> Callable[[Patch, Testbed], N
 
 def text(module: Any, name: str, instead: object) -> Callable[[Patch, Testbed], None]:
     return lambda patch, testbed: patch.setattr(module, name, instead)
+
+
+def too_late(fault: Shutdown, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    """SIGTERM when everybody has been answered."""
+    for trial in trials:
+        assert trial.victim is not None
+        trial.resume_victim(seconds=10)
+        if trial.guest is not None:
+            trial.guest.join(10)
+    original_shutdown(fault, testbed, trials)
+
+
+original_shutdown = Shutdown.fire
+original_pause = Pause.fire
+
+
+def for_a_moment(fault: Pause, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    """SIGCONT after 0.05 s, and SIGSTOP again just before anybody looks."""
+
+    def go_on() -> None:
+        time.sleep(0.05)
+        testbed.signal(VICTIMS, signal.SIGCONT)
+        time.sleep(PAUSE - 0.15)
+        testbed.signal(VICTIMS, signal.SIGSTOP)
+
+    original_pause(fault, testbed, trials)
+    threading.Thread(target=go_on, daemon=True).start()
 
 
 def kill_master(fault: Crash, testbed: Testbed, trials: Sequence[Trial]) -> None:
@@ -213,6 +243,8 @@ NEUTERS = [
     Neuter("db-kill", "no kill", text(db_kill, "KILL", "SELECT 1, true WHERE false")),
     Neuter("db-kill", "one only", text(db_kill, "KILL", f"{db_kill.KILL} LIMIT 1")),
     Neuter("shutdown", "no signal", fires(Shutdown, end_nothing)),
+    Neuter("shutdown", "nobody was left", fires(Shutdown, too_late)),
+    Neuter("pause", "for a moment", fires(Pause, for_a_moment)),
     Neuter("shutdown@short", "no signal", fires(ShutdownShort, end_nothing)),
     Neuter("shutdown@short", "time to finish", time_to_finish),
 ]

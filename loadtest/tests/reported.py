@@ -8,9 +8,9 @@ from typing import Any, cast
 from loadtest.expected import EXPECTED
 from loadtest.judge.history import Event
 from loadtest.report import html as html_report
-from loadtest.report.timeline import timeline
+from loadtest.report.story import timeline
 from loadtest.tests.happenings import Happenings
-from loadtest.tests.test_timeline import paused
+from loadtest.tests.test_story import paused
 
 HOSTILE = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
 FAULTS = {"pause": "SIGSTOP of the holder's node past the ttl"}

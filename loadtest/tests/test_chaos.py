@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,8 @@ from loadtest.commands.chaos import CANARIES, Found
 from loadtest.commands.faults import EXTERNAL
 from loadtest.faults import chaos_rush
 from loadtest.faults.chaos_rush import Made, Rush
-from loadtest.faults.disturbances import DISTURBANCES, Disturbance, Making
+from loadtest.faults.disturbances import DISTURBANCES, Disturbance
+from loadtest.faults.fault import NotFired
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
@@ -154,9 +156,8 @@ def test_disturbances_of_different_servers_overlap(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
     together = threading.Barrier(3)
 
-    def meets(testbed: Testbed, chance: Random) -> Making:
+    def meets(testbed: Testbed, chance: Random) -> str:
         together.wait(10)  # nobody passes before all three are there
-        yield 0.0
         return "met"
 
     chosen = [Disturbance(f"on {on}", meets, on, False) for on in ("nodes", "redis", "proxies")]
@@ -172,9 +173,9 @@ def test_disturbances_of_the_same_servers_wait_for_each_other(
     monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
     inside: list[int] = []
 
-    def alone(testbed: Testbed, chance: Random) -> Making:
+    def alone(testbed: Testbed, chance: Random) -> str:
         inside.append(1)
-        yield 0.02
+        time.sleep(0.02)
         assert len(inside) == 1
         inside.pop()
         return "alone"
@@ -188,8 +189,7 @@ def test_disturbances_of_the_same_servers_wait_for_each_other(
 def test_a_disturbance_that_fails_is_not_seen_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
 
-    def fails(testbed: Testbed, chance: Random) -> Making:
-        yield 0.0
+    def fails(testbed: Testbed, chance: Random) -> str:
         raise ZeroDivisionError("an error of ours")
 
     testbed, one = Nothing(), Rush(1, 1, (), [Disturbance("fails", fails, "", False)], 0)
@@ -230,9 +230,8 @@ def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
 def test_chaos_whose_disturbances_do_nothing_shows_nothing(
     monkeypatch: pytest.MonkeyPatch, latest: Path
 ) -> None:
-    def does_nothing(testbed: Testbed, chance: Random) -> Making:
-        yield 0.0
-        return ""
+    def does_nothing(testbed: Testbed, chance: Random) -> str:
+        raise NotFired("nothing was done")
 
     idle: list[Any] = [
         Disturbance(one.name, does_nothing, one.on, one.takes_the_lock) for one in DISTURBANCES

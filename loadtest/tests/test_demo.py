@@ -95,21 +95,6 @@ def assert_contrast(run: dict[str, Any]) -> None:
         assert run["violations"] == []
 
 
-def test_a_bench_writes_its_rushes_as_runs_of_summary_json(clone: Path) -> None:
-    small = ("--repeat", "1", "--buyers", "20", "--stock", "10", "--hold-ms", "50")
-    bench = start(clone, "-m", "loadtest", "bench", *small)
-    printed = finish(bench)
-
-    assert (bench.returncode, "results/" in printed) == (0, True), printed
-    summary = json.loads((clone / "results" / "latest" / "summary.json").read_text())
-    assert {run["lock"] for run in summary["runs"]} == {"none", "token", "row-lock", "redis"}
-    for run in summary["runs"]:
-        assert set(run) >= {*Judged.__annotations__, *FIGURES}
-        assert (run["fault"], run["round"], run["buyers"]) == ("rush", 1, 20)
-    assert set(summary["median_s"]) == set(summary["redis_to"]) == set(summary["seconds"])
-    assert_nothing_is_left(clone)
-
-
 def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:
     demo = start(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
     wait_for_the_rush(demo)

@@ -12,9 +12,15 @@ from loadtest.faults import Fault, runner
 from loadtest.faults.fault import NotFired
 from loadtest.faults.testbed import Testbed
 from loadtest.faults.trial import Trial
-from loadtest.tests.fake_testbed import strategy
+from loadtest.stack.client import Strategy
 
 LOCKS = ("token", "redis")
+
+
+def strategy(name: str) -> Strategy:
+    """As much of a strategy as these tests and those of the command look at."""
+    known = {"name": name, "backend": "redis", "available": True, "reserves": False}
+    return cast(Strategy, {**known, "renewed": True, "deferred": False})
 
 
 class Breaks(Fault):
@@ -66,6 +72,11 @@ class Quiet:
     def new_events(self) -> list[Any]:
         return []
 
+    events = new_events
+
+    def keys_on_lock_servers(self) -> set[str]:
+        return set()
+
     def record_fault(self, *_: object) -> None: ...
 
     def set_ttl(self, seconds: float) -> None: ...
@@ -81,7 +92,7 @@ def test_whatever_step_breaks_the_cells_are_unknown_and_the_testbed_is_repaired(
     monkeypatch.setattr(runner, "drain", lambda trial: None)
     monkeypatch.setattr(Trial, "open", lambda trial: None)
     monkeypatch.setattr(Trial, "orphans", lambda trial: [])
-    monkeypatch.setattr(runner, "_cell", lambda *_: None)  # judged before anything is cleaned up
+    monkeypatch.setattr(runner, "cell", lambda *_: None)  # judged before anything is cleaned up
     testbed, fault = Quiet(), Breaks(step, error)
     found = runner.play(cast(Testbed, testbed), fault, [strategy(name) for name in LOCKS], "run")
     why = "crash: not so" if isinstance(error, NotFired) else "OSError: no such process"

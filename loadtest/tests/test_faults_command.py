@@ -23,7 +23,7 @@ from loadtest.report import tables
 from loadtest.stack.client import Strategy
 from loadtest.stack.results import ResultFolder, now
 from loadtest.stack.stack import StackError
-from loadtest.tests.fake_testbed import strategy
+from loadtest.tests.test_fault_steps import strategy
 from servers import embedded
 
 LOCKS = ("token", "redis")

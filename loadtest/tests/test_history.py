@@ -153,14 +153,22 @@ def test_events_are_sorted_by_product() -> None:
         fault,
         {**fault, "product": "pear"},
         {**node, "attempt": "2"},
-        {**node, "attempt": "somebody else's"},
-        node,  # of no attempt: recorded by a thread that renews
+        {**node, "attempt": "nobody's", "lock_name": "redis:pear"},
+        {**node, "attempt": "nobody's either"},
+        {**node, "attempt": "late, of the run before"},
         damaged,
     ]
-    assert by_product(events) == {
-        "apple": [events[0], events[1], events[3], damaged],
-        "pear": [events[2], events[3], events[4], events[5], damaged],
+    before: Any = [buyer("late, of the run before", "plum")]
+    assert by_product(events, earlier=before) == {
+        "apple": [events[0], events[1], events[3], events[7], damaged],
+        "pear": [*events[2:8], damaged],
     }
+
+
+def test_the_product_of_a_key_is_the_one_that_its_buyer_asked_for() -> None:
+    asks: Any = {"by": "buyer", "f": "buy", "type": "invoke", "attempt": "1", "product": "apple"}
+    begins: Any = {"by": "node", "f": "begins", "type": "invoke", "attempt": "1", "product": "pear"}
+    assert by_product([asks, begins]) == {"apple": [asks, begins]}
 
 
 def test_a_reader_returns_every_line_once_while_the_histories_grow(tmp_path: Path) -> None:

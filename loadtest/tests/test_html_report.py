@@ -16,7 +16,7 @@ from loadtest.report.html.data import report_data
 from loadtest.report.html.timeline import OPEN, SOLD, STALE, timeline
 from loadtest.tests.happenings import Happenings
 from loadtest.tests.reported import HOSTILE, calm, crowd, run_of, summary_of, write_faults
-from loadtest.tests.test_timeline import RUN, paused
+from loadtest.tests.test_story import RUN, paused
 from servers.embedded import ROOT
 
 
@@ -165,7 +165,7 @@ def test_page_and_report_have_one_palette_and_one_dom_js(tmp_path: Path) -> None
     assert look in report
     assert re.sub("^export ", "", dom, flags=re.MULTILINE) in report
     own = [path for path in HERE.iterdir() if path.suffix in {".css", ".js"}]
-    own += (ROOT / "shop" / "demo" / "static").rglob("*.[cj]s*")
+    own += (ROOT / "shop" / "demo" / "static" / "shop").rglob("*.[cj]s*")
     assert len(own) > 10
     for path in own:
         assert "--ground:" not in path.read_text(), path

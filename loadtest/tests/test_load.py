@@ -48,7 +48,7 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(checkout: Path) -> 
     assert by_lock["none"]["lost_updates"] > 0
     for run in by_lock.values():
         assert set(run) >= set(Judged.__annotations__)
-        assert (run["ended_by"], run["clients"], run["most_in_flight"]) == ("time", 8, 8)
+        assert (run["ended_by"], run["clients"]) == ("time", 8)
         assert run["measured_s"] == pytest.approx(2.0, abs=1.5)
         assert run["sold"] > 0
         assert run["answer_ms"]["p50"] > 0
@@ -60,9 +60,8 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(checkout: Path) -> 
     exact = by_lock["row-lock"]["products"]
     assert [one["asked"] - one["orders"] - one["left"] for one in exact] == [0, 0]
     folder = checkout / "results" / "latest"
-    assert "LOST UPDATES" in (folder / "report.html").read_text()
+    assert "POST /buy [none] sold" in (folder / "none.html").read_text(), "Locust's own report"
     assert "| `row-lock` | **EXACT** |" in (folder / "load.md").read_text()
-    assert "POST /buy [row-lock]" in (folder / "run.log").read_text(), "Locust's own figures"
 
 
 def test_buyers_of_the_open_model_buy_until_nothing_is_left(checkout: Path) -> None:

@@ -1,27 +1,30 @@
-"""make load: its options, what it concludes of a run, its table, and its part of docs/scale.md."""
+"""make load: its options, its figures, what it concludes of a run, its table."""
 
 from __future__ import annotations
 
 import json
-from io import StringIO
-from itertools import pairwise
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from loadtest.commands import load
 from loadtest.commands.arguments import parse
+from loadtest.judge.intervals import Request
+from loadtest.judge.run import Summary
 from loadtest.load import plan as plans
-from loadtest.load import process
-from loadtest.load.chosen import THREADS, Chosen
-from loadtest.load.figures import Measured, Window
-from loadtest.load.plan import Plan
-from loadtest.report import load_page, load_table
+from loadtest.load.figures import Measured, Purchase, figures, jain
+from loadtest.load.judging import judged
+from loadtest.load.plan import THREADS, Chosen, Plan
+from loadtest.report import load_table
+from loadtest.stack.client import Shop
 from loadtest.stack.stack import ROOT, StackError
-from loadtest.tests.loaded import run_of, summary_of, usual
 from tools import readme
+
+PLAN = Plan(
+    id="run", lock="redis", names=["load-001"], sales=[7], hosts=["http://127.0.0.1:1"], stock=500
+)
 
 
 def chosen(*words: str) -> Chosen:
@@ -42,6 +45,8 @@ def test_what_is_asked_for_is_what_is_loaded() -> None:
         arrivals_per_second=120.0, arrivals="constant", cap=300, warm_up=0.0, hold_ms=20,
     )  # fmt: skip
     assert chosen() == Chosen()
+    assert chosen("--clients", "64", "--nodes", "2").threads_each == 32
+    assert chosen("--arrivals-per-second", "10").threads_each == THREADS
 
 
 @pytest.mark.parametrize(
@@ -62,12 +67,6 @@ def test_what_is_beyond_the_bounds_is_refused(
     assert words[0] in capsys.readouterr().err
 
 
-def test_the_options_of_load_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(["demo", "--clients", "5"], "")
-    assert "unrecognized arguments: --clients 5" in capsys.readouterr().err
-
-
 def test_an_empty_shop_and_processes_without_clients_are_refused() -> None:
     with pytest.raises(StackError, match="--stock 1 or more"):
         chosen("--stock", "0")
@@ -75,27 +74,11 @@ def test_an_empty_shop_and_processes_without_clients_are_refused() -> None:
         chosen("--clients", "2", "--locust-workers", "3")
 
 
-def test_a_worker_has_threads_for_all_clients_of_its_node() -> None:
-    assert chosen("--clients", "64", "--nodes", "2").threads_each == 32
-    assert chosen("--arrivals-per-second", "10").threads_each == THREADS
-    assert chosen("--threads", "3").threads_each == 3
-
-
-PLAN = Plan("run", "redis", ["load-001"], [7], ["http://127.0.0.1:8001"])
-
-
-def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
-    PLAN.write(tmp_path / "plan.json")
-    assert plans.read(tmp_path / "plan.json") == PLAN
-
-
 @pytest.mark.parametrize(
     "beyond",
     [
         {"hosts": ["http://127.0.0.1:1", "http://192.0.2.7:80"]},
-        {"clients": 2001},
-        {"seconds": 601.0},
-        {"arrivals_per_second": 5001.0},
+        *({"clients": 2001}, {"seconds": 601.0}, {"arrivals_per_second": 5001.0}),
     ],
     ids=str,
 )
@@ -104,163 +87,213 @@ def test_a_plan_for_another_machine_or_beyond_the_bounds_is_not_run(
 ) -> None:
     path = tmp_path / "plan.json"
     PLAN.write(path)
+    assert plans.read(path) == PLAN
     path.write_text(json.dumps({**json.loads(path.read_text()), **beyond}))
     with pytest.raises(ValueError, match=r"is not this machine|at most"):
         plans.read(path)
 
 
-def test_locust_listens_for_its_workers_on_this_machine_alone() -> None:
-    words = process.command(
-        Plan("run", "redis", ["a"], [1], ["http://127.0.0.1:1"], locust_workers=3)
+def bought(number: int, at: float, took: float, *outcomes: str, client: int = 0) -> Purchase:
+    """A purchase that was to be sent at this second; its answers came after as many seconds."""
+    ns = [round((at + took * n) * 1e9) for n in range(len(outcomes) + 1)]
+    requests = [Request(f"run/c{client}-{number}", ns[n]) for n in range(len(outcomes))]
+    for n, (request, outcome) in enumerate(zip(requests, outcomes, strict=True)):
+        request.answer(outcome, {"order": number} if outcome == "sold" else {})
+        request.answered = ns[n + 1]
+    return Purchase(0, client, at, requests)
+
+
+def figures_of(*purchases: Purchase, end: float = 10.0, units: int = 500) -> dict[str, Any]:
+    cpu = {"nodes": 0.2, "PostgreSQL": None, "Valkey": 0.0, "Locust": 0.05}
+    found = Measured(purchases, 0.0, end, cpu)
+    return figures(found, clients=2, units=units, is_open=False)
+
+
+def test_what_was_sold_in_the_measured_time_counts_and_nothing_else() -> None:
+    found = figures_of(
+        bought(1, -1.0, 0.5, "sold"),  # in the warm-up
+        bought(2, 1.0, 0.1, "sold"),
+        bought(3, 2.0, 0.1, "busy", "sold", client=1),
+        bought(4, 3.0, 0.1, "busy"),
+        bought(5, 9.9, 0.4, "sold"),  # its answer came after the end
     )
-    given = dict(pairwise(words))
-    assert given["--processes"] == "3"
-    assert given["--master-bind-host"] == given["--master-host"] == "127.0.0.1"
-    assert given["--master-bind-port"] == given["--master-port"]
-    assert "--processes" not in process.command(PLAN)
+    assert (found["sold"], found["sold_per_s"], found["ended_by"]) == (2, 0.2, "time")
+    assert found["answer_ms"] == {"p50": 200.0, "p99": 400.0, "max": 400.0}
+    assert (found["errors"], found["jain"]) == (2, 1.0)
+    assert found["cpu_ms_per_sale"]["nodes"] == 100.0
+    assert found["cpu_ms_per_sale"]["PostgreSQL"] is None, "unknown, and never 0"
 
 
-RAN = Measured([], Window(0.0, 1.0))
+def test_a_sale_that_ran_out_is_measured_until_its_last_unit() -> None:
+    found = figures_of(bought(1, 1.0, 1.0, "sold"), bought(2, 4.0, 1.0, "sold"), units=2)
+    assert (found["ended_by"], found["measured_s"], found["sold_per_s"]) == ("stock", 5.0, 0.4)
+
+
+def test_jains_index_is_1_if_all_got_as_much_and_1_in_n_if_one_got_all() -> None:
+    assert [jain([3, 3]), jain([4, 0, 0, 0]), jain([0, 0])] == [1.0, 0.25, None]
+
+
+class Sold(Shop):
+    """A shop with one sale of 500 units, and these orders."""
+
+    def __init__(self, orders: list[dict[str, Any]], left: int) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self.found, self.left = orders, left
+
+    def settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
+        count = len(self.found)
+        return {"initial_stock": 500, "stock_left": self.left, "orders": count, "unsettled": 0}
+
+    def orders(self, sale: int) -> list[dict[str, Any]]:
+        return self.found
+
+
+def order(number: int) -> dict[str, Any]:
+    return {"order": number, "key": f"run/c0-{number}", "fence": None, "stock_seen": 501 - number}
+
+
+def test_a_sale_that_adds_up_is_exact_and_who_was_refused_is_left_out() -> None:
+    purchases = [bought(1, 1.0, 0.1, "sold"), bought(2, 2.0, 0.1, "busy", "busy")]
+    found = judged(PLAN, purchases, Sold([order(1)], 499))
+    assert (found["verdict"], found["orders"], found["never_answered"]) == ("exact", 1, 1)
 
 
 @pytest.mark.parametrize(
-    ("expected", "verdict", "lost", "as_expected"),
+    ("orders", "left", "violation"),
     [
-        ("exact", "exact", 0, True),
-        ("exact", "oversold", 0, False),
-        ("exact", "unknown", 12, False),
-        ("oversold", "oversold", 90, True),
-        ("oversold", "unknown", 90, True),  # it did not run out, and its sums are wrong already
-        ("oversold", "exact", 0, False),
+        ([1], 500, "lost_update"),  # the decrement was erased
+        ([], 500, "lost_ack"),
+        ([1, 2], 498, "false_refusal"),  # c0-2 was refused, and has an order
+    ],
+)
+def test_a_sale_that_does_not_add_up_is_never_exact(
+    orders: list[int], left: int, violation: str
+) -> None:
+    purchases = [bought(1, 1.0, 0.1, "sold"), bought(2, 2.0, 0.1, "busy")]
+    found = judged(PLAN, purchases, Sold([order(one) for one in orders], left))
+    assert found["verdict"] == "unknown"
+    assert found["violations"]
+
+
+@pytest.mark.parametrize("told", [("busy", "sold"), ("busy", "lost", "sold")])
+def test_a_buyer_who_was_told_that_nothing_was_sold_and_is_shown_an_earlier_order_is_found(
+    told: tuple[str, ...],
+) -> None:
+    """What the refusal said was false: it had sold."""
+    purchase = bought(1, 1.0, 0.1, *told)
+    purchase.requests[-1].replayed = True
+    found = judged(PLAN, [purchase], Sold([order(1)], 499))
+    assert (found["verdict"], found["violations"]) == ("unknown", ["false_refusal"])
+
+
+def run_of(lock: str, verdict: str = "exact", *, number: int = 1, **more: Any) -> Any:
+    """One run of ten seconds, in which ten units were sold."""
+    found = Measured([bought(n, n, 0.1 * (n + 1), "sold", client=n % 2) for n in range(9)], 0.0, 10)
+    run: dict[str, Any] = {
+        "lock": lock, "fault": "rush", "expected": "oversold" if lock == "none" else "exact",
+        "verdict": verdict, "why": "", "round": number, "lost_updates": 0,
+        "settlement_lag_ms": None,
+        "products": [{"product": "load-001", "asked": 500, "orders": 100, "left": 400}],
+        **figures(found, clients=2, units=500, is_open=False),
+    }  # fmt: skip
+    run["cpu_ms_per_sale"] = {"nodes": 2.2, "PostgreSQL": None, "Valkey": 0.0, "Locust": 0.55}
+    run |= more
+    return {**run, **load.conclusion(run, found, PLAN)}
+
+
+def summary_of(*runs: Any, **asked: Any) -> Summary:
+    chosen = Chosen(locks=list(dict.fromkeys(run["lock"] for run in runs)), **asked)
+    return {
+        "started": "2026-01-02T03:04:05+00:00",
+        "machine": {"cpus": 2, "python": "3.12.1", "postgres": "18.0", "redis": "Valkey 9.1"},
+        "nodes": 2, "workers": 2, "threads": 32, "runs": list(runs), "rounds": chosen.rounds,
+        "load": asdict(chosen), "medians": load.medians(runs),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lock", "verdict", "lost", "as_expected"),
+    [
+        *(("redis", "exact", 0, True), ("redis", "oversold", 0, False)),
+        *(("redis", "unknown", 12, False), ("none", "oversold", 90, True)),
+        ("none", "unknown", 90, True),  # it did not run out, and its sums are wrong already
+        ("none", "exact", 0, False),
     ],
 )
 def test_a_verdict_is_compared_with_that_of_the_rush(
-    expected: str, verdict: str, lost: int, as_expected: bool
+    lock: str, verdict: str, lost: int, as_expected: bool
 ) -> None:
-    run = {"expected": expected, "verdict": verdict, "lost_updates": lost, "why": "why"}
-    assert load.conclusion({**run, "locust_busy": 0.1}, RAN)["as_expected"] is as_expected
+    assert run_of(lock, verdict, lost_updates=lost)["as_expected"] is as_expected
 
 
-def test_a_failed_measurement_is_never_as_expected() -> None:
-    failed = Measured([], Window(0.0, 1.0), why="a worker was lost")
-    run = {"expected": "exact", "verdict": "exact", "lost_updates": 0, "why": ""}
-    assert load.conclusion(run, failed) == {"as_expected": False, "why": "a worker was lost"}
+@pytest.mark.parametrize(
+    ("failed", "why"),
+    [
+        (Measured([], 0.0, 1.0, turned_away=3), "lower --arrivals-per-second"),
+        (Measured([], 0.0, 1.0, shares=0), "1 of Locust's workers were lost"),
+    ],
+)
+def test_a_failed_measurement_is_never_as_expected(failed: Measured, why: str) -> None:
+    found = load.conclusion(run_of("redis"), failed, PLAN)
+    assert (found["as_expected"], why in found["why"]) == (False, True)
 
 
 def test_a_locust_without_a_moment_to_spare_is_named() -> None:
-    run = run_of("redis", locust_busy=0.97)
-    assert run["as_expected"]
-    assert "its own limit was measured: give it --locust-workers" in run["why"]
+    busy = Measured([], 0.0, 1.0, locust_is_busy=True)
+    assert "its own limit was measured" in load.conclusion(run_of("redis"), busy, PLAN)["why"]
 
 
 def test_medians_are_over_the_rounds_and_unknown_where_a_round_is() -> None:
-    rates = enumerate((9.0, 5.0, 8.0), 1)
-    runs = [run_of("redis", number=number, sold_per_s=rate) for number, rate in rates]
+    """The median of 0, 4,000 and 0 errors is 0: so the most is shown."""
+    rounds = enumerate(((9.0, 0), (5.0, 4000), (8.0, 0)), 1)
+    runs = [run_of("redis", number=n, sold_per_s=rate, errors=e) for n, (rate, e) in rounds]
     runs[1]["jain"] = None
     found = load.medians(runs)["redis"]
-    assert (found["sold_per_s"], found["jain"]) == (8.0, None)
+    assert (found["sold_per_s"], found["jain"], found["errors"]) == (8.0, None, 4000)
     assert found["cpu_ms_per_sale"]["PostgreSQL"] is None
 
 
-def test_the_errors_of_one_round_are_not_hidden_by_the_other_rounds() -> None:
-    """The median of 0, 4,000 and 0 is 0: a table with EXACT and no errors, beside sales a second
-    that were made while most buyers were refused."""
-    runs = [run_of("redis", number=n, errors=errors) for n, errors in enumerate((0, 4000, 0), 1)]
-    assert load.medians(runs)["redis"]["errors"] == 4000
-
-
-def test_the_table_says_unknown_for_what_was_not_measured_and_never_0() -> None:
-    rows = load_table.markdown(usual()).splitlines()
+def test_the_table_says_unknown_for_what_was_not_measured_and_what_repeats_it() -> None:
+    runs = [run_of("none", "unknown", lost_updates=7), run_of("redis")]
+    text = load_table.markdown(summary_of(*runs, products=100, nodes=4, rounds=3))
+    rows = text.splitlines()
     assert rows[0].startswith("| lock | verdict | sold/s | p50 ms | p99 ms | p99 / p50 | Jain |")
-    assert rows[2].startswith("| `none` | **LOST UPDATES** | 9 | 500 | ")
-    assert rows[3].startswith("| `redis` | **EXACT** | 9 | 500 | ")
+    assert rows[2].startswith("| `none` | **LOST UPDATES** | 1 | ")
     cells = [cell.strip() for cell in rows[3].split("|")]
     assert cells[-5:-1] == ["2.20", "unknown", "0.00", "0.55"]
-
-
-def test_the_table_names_the_run_and_the_command_that_repeats_it() -> None:
-    text = load_table.markdown(summary_of(run_of("redis"), products=100, nodes=4, rounds=3))
-    assert 'make load ARGS="--lock redis --products 100 --nodes 4 --rounds 3 --skew 1.1"' in text
-    assert text.count("Medians of 3 interleaved rounds of ") == 1
-    assert "in 1 sale that is exact; stock asked is orders + left." in text
+    command = '--lock none,redis --products 100 --nodes 4 --rounds 3 --skew 1.1"'
+    assert f'make load ARGS="{command}' in text
+    assert "Medians of 3 interleaved rounds of " in text
     assert "2 CPUs for all of it, Python 3.12.1, PostgreSQL 18.0, Valkey 9.1" in text
-
-
-def test_one_round_is_not_called_a_median_of_rounds() -> None:
-    text = load_table.markdown(summary_of(run_of("redis")))
-    assert "One round of " in text
-    assert "Medians" not in text
-
-
-def test_the_page_explains_its_columns() -> None:
-    legend = load_page.page_data(usual())["legend"]
-    assert any(line.startswith("Jain: 1 if every client") for line in legend)
-
-
-def test_the_command_under_a_table_asks_for_the_same_again() -> None:
-    summary = summary_of(
-        run_of("none"), arrivals_per_second=350.0, cap=300, warm_up=0.5, rounds=3, stock=500,
-        hold_ms=9, seed=7,
-    )  # fmt: skip
-    words = load_table.command(summary).partition('ARGS="')[2].rstrip('"').split()
-    again = chosen(*words)
-    assert {name: getattr(again, name) for name in summary["load"]} == summary["load"]
-
-
-def test_a_narrow_terminal_gets_fewer_columns_and_says_so() -> None:
-    console = Console(width=60, record=True, file=StringIO())
-    console.print(load_table.table(usual(), console))
-    printed = console.export_text()
-    assert "left out" in printed
-    assert all(len(line) <= 60 for line in printed.splitlines())
-
-
-def test_the_page_has_the_medians_of_each_second_and_of_all_buyers() -> None:
-    data = load_page.page_data(usual())
-    assert [row["said"] for row in data["rows"]] == ["LOST UPDATES", "EXACT"]
-    assert data["seconds"]["redis"][0] == [0, 9, 50.0, 100.0]
-    assert data["latency"][1][:2] == ["redis", 300]
-
-
-def written(results: Path, name: str, summary: Any) -> None:
-    folder = results / f"2026-01-02T03-04-{name}"
-    folder.mkdir(parents=True)
-    (folder / "summary.json").write_text(json.dumps(summary))
-    (folder / load_table.NAME).write_text(load_table.markdown(summary))
+    again = chosen(*command.rstrip('"').split())
+    assert (again.products, again.nodes, again.rounds) == (100, 4, 3)
 
 
 def test_the_page_of_scale_has_the_newest_whole_run_of_each_kind(tmp_path: Path) -> None:
-    whole = [run_of("redis", number=n) for n in (1, 2, 3)]
-    written(tmp_path, "01", summary_of(*whole, rounds=3))
-    written(tmp_path, "02", summary_of(*whole, rounds=3, clients=9))
-    written(tmp_path, "03", summary_of(run_of("redis"), rounds=1, clients=10))
-    written(tmp_path, "04", summary_of(*whole, rounds=3, products=100, nodes=4))
-    written(tmp_path, "05", summary_of(*whole, rounds=3, products=100, nodes=1))
-    written(tmp_path, "06", summary_of(*whole, rounds=3, arrivals_per_second=400.0))
-    written(tmp_path, "08", summary_of(*whole, rounds=3, hold_ms=50))
-    failed = [run_of("redis", "unknown", number=n) for n in (1, 2, 3)]
-    written(tmp_path, "07", summary_of(*failed, rounds=3, clients=11))
-    text = readme.load_tables(tmp_path)
-    assert [line for line in text.splitlines() if line.startswith("### ")] == [
-        "### One hot product, 9 clients (closed model), 2 nodes",
-        "### One hot product, 400 arrivals a second (open model), 2 nodes",
-        "### One hot product, 64 clients (closed model), hold 50 ms, 2 nodes",
-        "### 100 products, Zipf skew 1.1, 64 clients (closed model), 1 node",
-        "### 100 products, Zipf skew 1.1, 64 clients (closed model), 4 nodes",
-    ]
-
-
-def test_docs_scale_is_written_between_its_markers_and_nothing_else_of_it(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    page = tmp_path / "docs" / "scale.md"
+    page = tmp_path / "scale.md"
     page.write_text(f"# Scale\n\n{readme.begin('load')}\nold\n{readme.end('load')}\n\nthe rest\n")
-    written(tmp_path / "results", "01", usual())
+    whole = [run_of("redis", number=n) for n in (1, 2, 3)]
+    for name, summary in enumerate(
+        (
+            *(summary_of(*whole, rounds=3), summary_of(*whole, rounds=3, clients=9)),
+            *(summary_of(whole[0], clients=10), summary_of(*whole, rounds=3, products=100)),
+            summary_of(*whole, rounds=3, arrivals_per_second=400.0),
+            summary_of(*[run_of("redis", "unknown") for _ in range(3)], rounds=3, clients=11),
+        )
+    ):
+        folder = tmp_path / "results" / f"2026-01-02T03-04-0{name}"
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps(summary))
+        (folder / load_table.NAME).write_text(load_table.markdown(summary))
     readme.write_load_tables(tmp_path / "results", page)
     text = page.read_text()
     assert text.startswith("# Scale\n")
     assert text.endswith("\n\nthe rest\n")
-    assert "\nold\n" not in text
-    assert "### One hot product, 64 clients (closed model), 2 nodes" in text
+    assert [line for line in text.splitlines() if line.startswith("### ")] == [
+        "### One hot product, 9 clients (closed model), 2 nodes",
+        "### One hot product, 400 arrivals a second (open model), 2 nodes",
+        "### 100 products, Zipf skew 1.1, 64 clients (closed model), 2 nodes",
+    ]
 
 
 def test_the_tables_of_docs_scale_are_those_that_a_load_wrote() -> None:

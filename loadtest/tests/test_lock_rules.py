@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loadtest.judge.verdict import Judgement
 from loadtest.tests.happenings import Happenings, one_after_the_other, only
+from loadtest.tests.recorded import RecordedRush
 
 
 def test_a_sale_whose_storage_accepted_a_stale_fence_is_not_exact() -> None:
@@ -140,3 +141,56 @@ def test_orders_are_looked_at_as_they_were_committed_not_as_they_were_listed() -
     shop = one_after_the_other()
     shop.orders.reverse()
     assert shop.judged().violations == ()
+
+
+# --- who may hold the lock together under a fault ------------------------------------------------
+
+
+def two_under_a_fault(first: str, *, robbed: str) -> Judgement:
+    """`first` is granted the lock, and rival-2 while it holds it; that of `robbed` was taken."""
+    shop = one_after_the_other()
+    shop.acquires(101, 102, first, 5)
+    shop.acquires(103, 105, "rival-2", 6)
+    shop.releases(110, first, "expired")
+    shop.releases(130, "rival-2")
+    return shop.judged(asked={"robbed": frozenset({robbed})})
+
+
+def test_only_whose_lock_was_taken_away_may_hold_it_beside_somebody_else() -> None:
+    assert two_under_a_fault("victim", robbed="victim").verdict == "exact"
+    judged = two_under_a_fault("rival-1", robbed="victim")
+    assert (judged.verdict, judged.violations) == ("unknown", ("overlap",))
+
+
+def recorded_under_a_fault(outcome: str, *, robbed: str = "buyer-0") -> Judgement:
+    """Buyer 0 sold, was paused past its lease, and let go when buyer 1 was inside."""
+    rush = RecordedRush("redis")
+    a_later_release(rush)
+    rush.events("released", 0)[0]["outcome"] = outcome
+    return rush.judged({"undisturbed": False, "robbed": frozenset({robbed})})
+
+
+def test_a_release_that_is_confirmed_after_another_grant_gives_the_lock_of_another_away() -> None:
+    assert recorded_under_a_fault("expired").verdict == "exact"
+    judged = recorded_under_a_fault("released")
+    assert (judged.verdict, judged.violations) == ("unknown", ("overlap", "false_release"))
+
+
+def test_a_release_by_somebody_whom_no_fault_robbed_finds_its_lock() -> None:
+    judged = recorded_under_a_fault("expired", robbed="buyer-1")
+    assert judged.verdict == "unknown"
+    assert "expired_hold" in judged.violations
+
+
+def test_where_two_servers_grant_the_lock_each_release_may_be_right() -> None:
+    rush = RecordedRush("redis")
+    a_later_release(rush)
+    assert rush.judged({"undisturbed": False, "robbed": None}).verdict == "exact"
+
+
+def a_later_release(rush: RecordedRush) -> None:
+    for kind in ("release", "released"):
+        rush.events(kind, 0)[0]["t"] = round(26e6)
+    for event in rush.happened.events:
+        if event["by"] == "buyer" and event["attempt"] == "buyer-0" and event["type"] == "ok":
+            event["t"] = round(29e6)

@@ -62,7 +62,6 @@ def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> Non
     assert "OVERSOLD [none]: 200 orders for 100 units" in done.stdout
     run = json.loads(result.read_text())
     assert run["in_flight"] == 200
-    assert run["arrival_spread_ms"] < 250  # a sanity bound; the figure is measured elsewhere
     no_failure = r"/buy \[none\] +200 +0\(0\.00%\)"
     assert re.search(no_failure, done.stderr), done.stderr
 
@@ -199,9 +198,10 @@ def test_a_rush_is_started_with_locusts_own_form(web_ui: str, browser: Browser) 
     page.get_by_role("button", name="Custom parameters").click()
     page.get_by_label("Stock (").fill("4")
     page.get_by_role("button", name="Start", exact=True).click()
+    expect(page.get_by_role("button", name="New")).to_be_visible(timeout=30_000)
+    page.goto(web_ui)
     page.get_by_role("tab", name="Logs").click()
-    said = page.get_by_text("OVERSOLD [none]: 10 orders for 4 units")
-    expect(said.first).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("OVERSOLD [none]: 10 orders for 4 units").first).to_be_visible()
     page.close()
 
 

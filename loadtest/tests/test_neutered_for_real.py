@@ -24,6 +24,8 @@ from loadtest.tests.real_testbed import real_testbed
 ALL = os.environ.get("NEUTER") == "all"
 SOME = {
     ("pause@acquired", "master only, by the list"),
+    ("pause", "for a moment"),
+    ("shutdown", "nobody was left"),
     ("failover", "no switch"),
     ("lost-reply", "request dropped"),
     ("unknown-commit", "COMMIT dropped"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadtest.judge.evidence import EVIDENCE
+from loadtest.tests.found_later import FOUND_LATER, INVENTED
 from loadtest.tests.late_plants import (
     LATE,
     a_node_sees_units_and_answers_sold_out,
@@ -44,6 +45,19 @@ def test_what_is_planted_under_any_strategy_is_found_and_leaves_no_verdict(
     assert judged.verdict == "unknown"
     assert rule in judged.violations, judged.violations
     assert judged.why
+
+
+@pytest.mark.parametrize(
+    ("plant", "lock", "rule"),
+    [(plant, lock, rule) for plant, locks, rule in FOUND_LATER + INVENTED for lock in locks],
+)
+def test_what_was_passed_once_is_found_and_has_no_exact_verdict(
+    plant: Plant, lock: str, rule: str
+) -> None:
+    rush = RecordedRush(lock)
+    judged = rush.judged(**(plant(rush) or {}))
+    assert judged.verdict in {"unknown", "oversold"}
+    assert not rule or rule in judged.violations, judged.violations
 
 
 @pytest.mark.parametrize("lock", EVIDENCE)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from loadtest.target import Order
-from loadtest.tests.lying_target import Shown, listed, rushed
+from loadtest.judge.run import Run
+from loadtest.report.tables import sentences
+from loadtest.target import Order, TargetError
+from loadtest.target.target import Orders
+from loadtest.tests.lying_target import STOCK, Shown, listed, rushed
 
 
 def test_a_shop_that_sells_its_stock_is_exact() -> None:
@@ -29,17 +32,80 @@ def test_orders_of_before_are_not_counted() -> None:
     assert (run["verdict"], run["orders"]) == ("exact", 4)
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_an_answer_sold_without_an_order_is_found(named: bool) -> None:
+def test_an_answer_with_the_number_of_an_order_that_is_not_there_was_promised_a_unit() -> None:
     """Four orders for four units: only the answers show that six were promised one."""
-    run = rushed(Shown(listed(0, 1, 2, 3), 0), "ssssss", order=named)
+    run = rushed(Shown(listed(0, 1, 2, 3), 0), "ssssss", order=True)
     assert (run["verdict"], run["oversold"]) == ("oversold", 2)
     assert run["violations"] == ["lost_ack"]
 
 
-def test_an_answer_sold_without_an_order_is_found_in_the_numbers_alone() -> None:
-    run = rushed(Shown(4, 0), "ssssss")
-    assert (run["verdict"], run["oversold"], run["violations"]) == ("oversold", 2, ["lost_ack"])
+@pytest.mark.parametrize("shows", [listed(0, 1, 2, 3), 4])
+def test_an_answer_that_was_read_as_sold_and_names_no_order_accuses_nobody(shows: Any) -> None:
+    """The shop lied, or read() took a refusal for a sale: that is not known."""
+    run = rushed(Shown(shows, 0), "ssssss")
+    assert (run["verdict"], run["oversold"], run["violations"]) == ("unknown", 0, ["lost_ack"])
+    assert run["why"] == "rush/buyer-4 was answered sold, without a number; there is none (1 more)"
+
+
+def test_orders_that_name_buyers_by_the_shops_own_ids_are_matched_by_their_numbers() -> None:
+    shows = [Order(f"no-{number + 1}", f"700{number}") for number in range(4)]
+    run = rushed(Shown(shows, 0), "ssssoo", order=True)
+    assert (run["verdict"], run["violations"]) == ("exact", [])
+    run = rushed(Shown([*shows, Order("no-9", "7009")], 0), "ssssoo", order=True)
+    assert (run["verdict"], run["oversold"]) == ("oversold", 1)
+
+
+def test_orders_that_name_nobody_of_the_rush_are_a_fault_of_the_target() -> None:
+    shows = [Order(number, str(7001 + number)) for number in range(4)]
+    with pytest.raises(TargetError, match=r"orders\(\) names '7001', and no buyer of this rush"):
+        rushed(Shown(shows, 0), "ssssoo")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_orders_under_the_names_of_others_are_no_oversell(named: bool) -> None:
+    """As many orders as units: two of them are somebody else's."""
+    swapped = [*listed(0, 1), Order("no-3", "buyer-4"), Order("no-4", "buyer-5")]
+    run = rushed(Shown(swapped, 0), "sssseo", order=named)
+    assert (run["verdict"], run["oversold"]) == ("unknown", 0)
+    assert "lost_ack" in run["violations"]
+
+
+def test_a_number_that_is_given_as_text_is_that_number() -> None:
+    shows = [Order(number, f"buyer-{number - 1}") for number in (1, 2, 3, 4)]
+    target = Shown(shows, 0)
+    run = rushed(target, "ssssoo", order=True, called="{}")
+    assert (run["verdict"], run["violations"]) == ("exact", [])
+
+
+def test_the_sentences_of_all_findings_are_in_the_run() -> None:
+    run = rushed(Shown(listed(0, 1, 2), 0), "ssssoo")
+    assert run["verdict"] == "undersold"
+    lost = "rush/buyer-3 was answered sold, without a number; there is none"
+    assert run["findings"][1] == lost
+    assert f"shown: {lost}" in sentences(cast(Run, run))
+
+
+class Queued(Shown):
+    """Has one order more each time that it is asked, as a queue is worked off."""
+
+    settles_s = 5.0
+    written = -1
+
+    def orders(self) -> Orders:
+        self.written = min(STOCK, self.written + 1)
+        return listed(*range(self.written))
+
+
+def test_orders_that_are_written_after_the_answers_are_waited_for() -> None:
+    assert rushed(Queued([], 0), "ssssoo")["verdict"] == "exact"
+
+
+def test_a_queue_that_never_ends_is_waited_for_so_long_and_no_longer() -> None:
+    target = Shown(listed(0, 1, 2, 3), 0)
+    target.settles_s, target.lefts = 0.2, [STOCK, 0]
+    target.unsettled = lambda: 3  # type: ignore[method-assign]
+    run = rushed(target, "ssssoo")
+    assert (run["verdict"], run["violations"]) == ("unknown", ["unsettled"])
 
 
 @pytest.mark.parametrize("shows", [listed(0, 1, 2), 3])
@@ -91,11 +157,12 @@ def test_a_lost_answer_or_an_error_leaves_open_who_has_the_order(shows: Any, ord
     assert run["why"] == "1 had no final answer (1 error); the shop says: no such page"
 
 
-def test_a_sale_that_opens_with_other_units_than_asked_for_is_no_evidence() -> None:
+@pytest.mark.parametrize("opened", [3, 40])
+def test_a_target_that_opens_a_sale_of_other_units_is_refused_before_the_rush(opened: int) -> None:
     target = Shown(listed(0, 1, 2, 3), 0)
-    target.lefts = [3, 0]
-    run = rushed(target, "ssssoo")
-    assert (run["verdict"], run["violations"]) == ("unknown", ["wrong_stock"])
+    target.lefts = [opened, 0]
+    with pytest.raises(TargetError, match=rf"open\(4\) put up {opened} units, by stock\(\)"):
+        rushed(target, "ssssoo")
 
 
 def test_what_was_not_judged_is_said() -> None:

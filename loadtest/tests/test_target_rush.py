@@ -52,6 +52,7 @@ def rush(
     host: str,
     own: str = "    pass\n",
     expect: str = "exact",
+    repeat: int = 1,
 ) -> tuple[int, str]:
     """20 buyers for 8 units; `own` stands in the class of the target."""
     results = tmp_path / "results"
@@ -59,7 +60,7 @@ def rush(
     file = tmp_path / "my_shop.py"
     file.write_text(OWN + own)
     printed = io.StringIO()
-    chosen = Chosen(file, host, buyers=20, stock=8, deadline=20, expect=expect)
+    chosen = Chosen(file, host, buyers=20, stock=8, deadline=20, repeat=repeat, expect=expect)
     status = run(chosen, Console(file=printed, width=120), verbose=False)
     return status, printed.getvalue()
 
@@ -96,6 +97,14 @@ def test_only_the_request_that_buys_is_in_the_rush(
     )
 
 
+def test_a_shop_in_which_nothing_is_found_is_rushed_again_with_fewer_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shop: Callable[[str], str]
+) -> None:
+    status, printed = rush(tmp_path, monkeypatch, shop("honest"), repeat=3)
+    assert (status, [run["initial_stock"] for run in summary(tmp_path)["runs"]]) == (0, [8, 4, 1])
+    assert "found in none of 3 rushes: that is no proof" in printed
+
+
 @pytest.mark.parametrize(("expect", "ends_with"), [("exact", 1), ("oversold", 0)])
 def test_a_shop_that_answers_sold_without_an_order_is_found_out(
     tmp_path: Path,
@@ -120,6 +129,7 @@ def test_a_shop_that_hides_orders_is_found_out(
     assert status == 1, printed
     (only,) = summary(tmp_path)["runs"]
     assert (only["verdict"], only["orders"]) == ("undersold", 3)
+    assert "was answered with order " in printed, "the terminal says what was found"
     assert {"lost_update", "lost_ack"} <= set(only["violations"])
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -15,6 +19,7 @@ from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
 from loadtest.report import tables as report
+from loadtest.tests.checkout import ROOT
 
 
 @pytest.mark.parametrize(
@@ -47,6 +52,21 @@ def test_every_option_is_taken_by_a_command_and_none_is_the_first_command() -> N
     given = parse(["matrix", "--lock", "none, redis,", "--repeat", "2"], "")
     assert (given.lock, given.repeat, given.buyers) == (["none", "redis"], 2, None)
     assert (parse([], "").command, parse(["--buyers", "5"], "").buyers) == ("demo", 5)
+
+
+def test_ctrl_c_while_the_imports_run_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rich").mkdir()
+    waits = "import sys; print('importing', flush=True); sys.stdin.read()"
+    (tmp_path / "rich" / "__init__.py").write_text(waits)
+    started = subprocess.Popen(
+        [sys.executable, "-m", "loadtest"], cwd=ROOT, text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert started.stdout is not None
+    assert started.stdout.readline() == "importing\n"
+    started.send_signal(signal.SIGINT)
+    assert (started.communicate(timeout=20)[0], started.returncode) == ("", 130)
 
 
 @pytest.mark.parametrize(

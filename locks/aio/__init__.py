@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .lease import AsyncLease
-from .multi import AsyncMultiLease, AsyncMultiLock
 from .redis_lock import AsyncRedisLock
 
-__all__ = ["AsyncLease", "AsyncMultiLease", "AsyncMultiLock", "AsyncRedisLock"]
+__all__ = ["AsyncLease", "AsyncRedisLock"]

@@ -1,7 +1,7 @@
 """What the locks of one redis.asyncio.RedisCluster share in one event loop.
 
-Where a command goes, and what an error for a reply means, is decided in ../slots.py; which node
-renews what, in ../nodes.py.
+Where a command goes, and what an error for a reply means, is decided in ../cluster/slots.py;
+which node renews what, in ../cluster/nodes.py.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import math
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, TypeVar
 
-from ..clock import now
-from ..command import Address, Arg, Call, WireError, is_a
-from ..nodes import AtNode, Nodes
-from ..scripts import Script, script
-from ..slots import (
+from ..cluster.nodes import AtNode, Nodes
+from ..cluster.slots import (
     OUTAGE,
     Hop,
     Place,
@@ -27,7 +24,9 @@ from ..slots import (
     slot_of,
     tag_of,
 )
-from ..steps import run_async
+from ..connection import Address
+from ..scripts import Arg, Call, Script, WireError, is_a, script
+from ..support import now, run_async
 from .connections import AsyncConnections
 from .line import Reply
 from .shared import AsyncParts, until_the_end

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..command import (
-    Address,
+from ..connection import Address
+from ..scripts import (
     Arg,
     Call,
+    Script,
     WireError,
     eval_,
     evalsha,
@@ -17,7 +18,6 @@ from ..command import (
     is_refusal_of_replica,
     packed,
 )
-from ..scripts import Script
 from .line import Line, Reply
 
 

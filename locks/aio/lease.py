@@ -8,11 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from ..base_lease import BaseLease
-from ..command import WireError
-from ..errors import LockNotHeld
-from ..lazily import lazily
-from ..outcomes import LossReason, Release
+from ..errors import LockNotHeld, LossReason, Release
+from ..lease import BaseLease
+from ..scripts import WireError
+from ..support import lazily
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ import asyncio
 from collections import deque
 from typing import Any, TypeAlias
 
-from ..command import Address, WireError, is_of_the_client, packed
+from ..connection import Address
+from ..scripts import WireError, is_of_the_client, packed
 from .link import Link
 
 #: Seconds that the last replies are waited for when the loop ends.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
-from ..command import Address, has_moved
+from ..connection import Address, has_moved
 
 #: The error replies with a class of their own; all others are ResponseErrors with their text.
 ERRORS = {

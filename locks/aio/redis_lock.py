@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ..base_lease import new_token
-from ..clock import now
-from ..command import Arg, WireError
-from ..errors import LockTimeout
-from ..keeper import Handed
-from ..lease import LossReason
-from ..metrics import Metrics, emit
+from ..acquisition import Acquisition, Ask, Listen, Step
+from ..errors import LockTimeout, LossReason, Metrics, emit
+from ..handover import Handed, Keeping, Steps
+from ..lease import new_token
+from ..lock import Options
 from ..protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
-from ..scripts import script
-from ..terms import Terms
-from .cluster import AsyncCluster
+from ..scripts import Arg, WireError, script
+from ..support import now, run_async
 from .hold import AsyncHold
-from .keeper import AsyncKeeper
 from .lease import AsyncLease
-from .running import Running
 from .shared import AsyncParts, AsyncShared, PerLoop, shared_of
 
 logger = logging.getLogger(__name__)
@@ -45,7 +40,7 @@ class AsyncClusterClient(Protocol):
 AsyncClient: TypeAlias = AsyncSingleClient | AsyncClusterClient
 
 
-class AsyncRedisLock(Terms):
+class AsyncRedisLock(Options):
     """Mutual exclusion by name on one Redis for asyncio, with a fence for the storage to check.
 
     client    a redis.asyncio.Redis or RedisCluster (or valkey-py's), which says where the server is
@@ -94,6 +89,8 @@ class AsyncRedisLock(Terms):
         if kind is not None and inspect.iscoroutinefunction(kind.connect):
             return AsyncShared
         if hasattr(client, "nodes_manager") and hasattr(client, "__await__"):
+            from .cluster import AsyncCluster
+
             return AsyncCluster
         raise TypeError(
             f"client is {type(client).__module__}.{type(client).__name__}: AsyncRedisLock needs a "
@@ -234,3 +231,75 @@ class AsyncRedisLock(Terms):
             return await shared.connections.call(script(name), self._keys, args, within=None)
         except WireError as error:
             raise self._unknown(error) from error.__cause__
+
+
+T = TypeVar("T")
+
+
+class Running:
+    """An acquire in progress."""
+
+    def __init__(self, shared: AsyncParts, acquisition: Acquisition) -> None:
+        self._shared = shared
+        self._acquisition = acquisition
+        self._line: object = None  # the connection on which the last command was sent
+
+    async def run(self, steps: Generator[Step, Any, T]) -> T:
+        """Do the steps; their result. Raises WireError."""
+        return await run_async(steps, self._do)
+
+    async def _do(self, step: Step) -> Any:
+        shared, acquisition = self._shared, self._acquisition
+        if isinstance(step, Ask):
+            name, args, within = step
+            self._line = shared.connections.line
+            return await shared.connections.call(
+                script(name), acquisition.keys, args, within=within
+            )
+        if isinstance(step, Listen):
+            await shared.wakeups.listen(step.until)
+            return None
+        return await step.mailbox.get(acquisition.asks_at)
+
+    def undo(self) -> None:
+        """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless.
+
+        Does not suspend, so that no second cancellation comes between: what undoes it is sent at
+        once, behind what it undoes.
+        """
+        step = self._acquisition.undo()
+        if step is None:
+            return
+        name, args, within = step
+        connections = self._shared.connections
+        in_order = self._line is connections.line
+        posted = connections.post(script(name), self._acquisition.keys, args, within=within)
+
+        def undone(reply: asyncio.Future[Any]) -> None:
+            self._acquisition.undone(reply.exception() or reply.result(), in_order=in_order)
+
+        posted.add_done_callback(undone)
+
+
+class AsyncKeeper:
+    """Does the steps of a Keeping.
+
+    call  runs a script by its name for the lock, with these arguments; raises WireError
+    """
+
+    def __init__(self, call: Callable[..., Awaitable[Any]], keeping: Keeping) -> None:
+        self._call = call
+        self.keeping = keeping
+
+    async def extend(self, lease: AsyncLease, seconds: float) -> None:
+        await self.run(self.keeping.extend(lease, seconds))
+
+    async def owned(self, lease: AsyncLease) -> bool:
+        return await self.run(self.keeping.owned(lease))
+
+    async def hand_over(self, lease: AsyncLease, within: float | None) -> str:
+        return await self.run(self.keeping.hand_over(lease, within))
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Do the steps; their result. A cancellation is thrown into them, too."""
+        return await run_async(steps, lambda step: self._call(step[0], *step[1]))

@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from ..command import Address, Arg
+from ..connection import Address
 from ..renewals import Renewals
-from ..scripts import Script
+from ..scripts import Arg, Script
 from .connections import AsyncConnections
 from .line import Reply
 from .wakeups import AsyncWakeUps

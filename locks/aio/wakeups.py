@@ -8,12 +8,12 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..clock import now
-from ..command import Address, WireError, is_a, packed
-from ..protocol import Wake, channel_for
+from ..acquisition import Waiters
+from ..connection import Address
+from ..protocol import ROLE, IsReplica, Wake, channel_for, is_elsewhere, is_replica, subscribers_of
 from ..renewals import Renewals
-from ..waiters import Waiters
-from ..whereabouts import ROLE, IsReplica, is_elsewhere, is_replica, subscribers_of
+from ..scripts import WireError, is_a, packed
+from ..support import now
 from .connections import AsyncConnections
 from .link import Link
 
@@ -171,7 +171,7 @@ class AsyncWakeUps:
         self._look_in(PROBE)
 
     async def _verify(self, link: Link) -> None:
-        """Ask on a new connection where the subscription should be: see ../whereabouts.py."""
+        """Ask on a new connection where the subscription should be: see protocol.py."""
         other = AsyncConnections(self._address)
         try:
             role = await _reply(other.run(*ROLE, within=VERIFY))

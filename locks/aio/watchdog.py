@@ -8,9 +8,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..clock import now
-from ..command import Address, Call
+from ..connection import Address
 from ..renewals import Renewal, Renewals
+from ..scripts import Call
+from ..support import now
 from .connections import AsyncConnections
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from ..command import packed
+from ..scripts import packed
 
 
 def channel(name: str, number: int, processes: int) -> str:

@@ -27,8 +27,8 @@ from typing import Any
 import redis
 
 from .. import RedisLock
+from ..cluster.slots import slot_of
 from ..protocol import keys_of
-from ..slots import slot_of
 from ..testing.cluster import Cluster
 from ..testing.process import LOCKS, ROOT
 from ..testing.server import Server

@@ -7,13 +7,12 @@ import threading
 from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
 
-from ..base_lease import BaseLease
-from ..command import Arg, WireError, exceptions_of
 from ..errors import LockBackendError, LockTimeout
-from ..lease import Lease, Release
+from ..lease import BaseLease, Lease, Release
 from ..protocol import ADD, ANY_HOLDER, SET, milliseconds
 from ..redis_lock import RedisLock
 from ..renewals import Held, Renewal
+from ..scripts import Arg, WireError, exceptions_of
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +196,7 @@ class Lock:
         if lease is not None and lease.token.encode() != token:
             lease = None
         try:
-            keeper = self._lock._keeper
+            keeper = self._lock._keeper()
             reply = keeper.run(keeper.keeping.prolong(lease, token, seconds, how))
         except WireError as error:
             raise error.__cause__ or error from None

@@ -14,7 +14,7 @@
 --          place, 1 if it had been taken out of the queue}; now is the server's microsecond; fewer
 --          milliseconds if the holder took the key without us, as redis-py's Lock does: its release
 --          wakes nobody
-local TOKEN = '^%d+%-%x+$' -- what new_token() in base_lease.py makes
+local TOKEN = '^%d+%-%x+$' -- what new_token() in lease.py makes
 local POLL = 100 -- milliseconds
 local token, ttl, memory = ARGV[1], ARGV[2], ARGV[3]
 

@@ -17,7 +17,7 @@ from .. import AsyncLease, AsyncRedisLock, RedisLock, Release
 from ..aio import wakeups
 from ..aio.connections import AsyncConnections
 from ..aio.shared import shared_of
-from ..command import Address
+from ..connection import Address
 from ..testing.process import LOCKS, ROOT
 from ..testing.server import Server, eventually
 from .stepping import is_so, until, waits

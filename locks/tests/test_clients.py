@@ -53,9 +53,9 @@ def test_a_client_without_a_timeout_gets_one_for_the_locks_own_connections(
     import signal
     import time
 
-    from .. import command
+    from .. import connection
 
-    monkeypatch.setattr(command, "TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "TIMEOUT", 0.3)
     lock = RedisLock(own_server.client(socket_timeout=None), "x", ttl=1)
     lock.acquire(1).release()
     own_server.signal(signal.SIGSTOP)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockTimeout, RedisLock, Release, acquisition, blocking, wire
-from ..command import WireError
+from .. import LockTimeout, RedisLock, Release, acquisition, connection, shared
 from ..protocol import LEAVE
+from ..scripts import WireError
 from ..testing.process import Process as Worker
 from ..testing.server import eventually
 from .waiting import held, queued, waiter
@@ -24,7 +24,7 @@ class Interrupted(BaseException):
 def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    from .. import blocking as module
+    from .. import shared as module
 
     lock = RedisLock(client, "interrupted", ttl=10)
     seen = []
@@ -44,7 +44,7 @@ def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
 def test_an_exception_after_the_hand_over_gives_the_lock_back(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import blocking as module
+    from .. import shared as module
 
     lock = RedisLock(client, "given up", ttl=10)
     with held(lock) as lease:
@@ -87,7 +87,7 @@ def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
         return answer
 
     lease = lock.acquire(1)
-    monkeypatch.setattr(blocking, "_sleep", last_sleep)
+    monkeypatch.setattr(shared, "_sleep", last_sleep)
     monkeypatch.setattr(acquisition.Acquisition, "ask", last_question)
     if gets_it:
         mine = lock.acquire(5)
@@ -125,14 +125,14 @@ def _clock(client: redis.Redis) -> float:
 def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_handed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import blocking as module
     from .. import renewals
+    from .. import shared as module
 
     lock = RedisLock(client, "mute", ttl=30)
 
     def interrupt(*_: object) -> None:
         monkeypatch.undo()
-        monkeypatch.setattr(wire.Connections, "call", unreachable)
+        monkeypatch.setattr(connection.Connections, "call", unreachable)
         raise Interrupted
 
     def unreachable(*_: object, **__: object) -> None:

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from .. import LockBackendError, LockLost, LockNotHeld, Metrics, RedisLock, Release
-from ..lease import LossReason
+from ..errors import LossReason
 from ..protocol import LEAST
 from ..testing.process import Process as Worker
 from ..testing.proxy import Proxy
@@ -136,7 +136,7 @@ def test_a_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
     late = json.loads(lease.hand_over())["token"]
     adopted = lock.adopt(json.dumps({"name": "crossed", "token": late, "fence": lease.fence}))
     client.pexpire("lock:{crossed}", 5000)
-    keeper = lock._keeper
+    keeper = lock._keeper()
     assert keeper.run(keeper.keeping.prolong(None, late, 30, LEAST)) == 0
     assert client.pttl("lock:{crossed}") <= 5000
     assert lock._release(lease) is Release.EXPIRED

@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from .. import LockError, LockLost, RedisLock, Release
-from ..clock import now
-from ..lease import LossReason
+from ..errors import LossReason
+from ..support import now
 from ..testing.server import Server, eventually
 from .waiting import held, in_thread, waiter
 

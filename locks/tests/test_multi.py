@@ -22,9 +22,9 @@ from .. import (
     MultiLock,
     RedisLock,
     Release,
-    several,
 )
-from ..lease import LossReason
+from ..errors import LossReason
+from ..several import together
 from ..testing.server import Server, free_port
 from .waiting import held, in_thread, queued
 
@@ -105,7 +105,7 @@ def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their
     lock_of: Callable[[str], RedisLock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redisson 4456 left them locked and renewed."""
-    from .. import blocking
+    from .. import shared
 
     locks = [lock_of(name) for name in "abc"]
 
@@ -115,7 +115,7 @@ def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their
         raise Interrupted
 
     with held(locks[2]):
-        monkeypatch.setattr(blocking, "_sleep", interrupt)
+        monkeypatch.setattr(shared, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             MultiLock(locks).acquire(5)
         assert [lock.locked() for lock in locks] == [False, False, True]
@@ -224,10 +224,10 @@ def test_the_wait_is_for_all_locks_together_and_not_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = iter([100.0, 104.0, 107.0, 108.0])
-    monkeypatch.setattr(several, "now", lambda: next(times))
+    monkeypatch.setattr(together, "now", lambda: next(times))
     locks: Any = ["a", "b", "c"]
-    assert list(several.in_turn(locks, 5.0)) == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
-    assert list(several.in_turn(locks, None)) == [("a", None), ("b", None), ("c", None)]
+    assert list(together.in_turn(locks, 5.0)) == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
+    assert list(together.in_turn(locks, None)) == [("a", None), ("b", None), ("c", None)]
 
 
 def test_the_deadline_of_several_leases_is_that_of_the_first_one_that_ends() -> None:
@@ -238,7 +238,7 @@ def test_the_deadline_of_several_leases_is_that_of_the_first_one_that_ends() -> 
     class Both:
         leases = (Ends(9.0), Ends(7.0))
 
-    assert several.Together.deadline.fget(Both()) == 7.0  # type: ignore[attr-defined]
+    assert together.Together.deadline.fget(Both()) == 7.0  # type: ignore[attr-defined]
 
 
 def test_two_names_of_one_key_are_refused_and_locks_of_several_are_taken_apart(

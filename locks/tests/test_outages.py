@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from .. import LockBackendError, LockLost, RedisLock, Release
-from ..lease import LossReason
+from ..errors import LossReason
 from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
 from .waiting import held, queued, waiter

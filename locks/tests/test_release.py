@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from .. import LockNotHeld, RedisLock, Release
-from ..lease import LossReason
+from ..errors import LossReason
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
 from .waiting import held, waiter

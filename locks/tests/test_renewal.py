@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import redis
 
-from .. import Lease, LossReason, RedisLock, Release, callbacks, watchdog
-from ..command import Call
+from .. import Lease, LossReason, RedisLock, Release, support, watchdog
+from ..scripts import Call
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
 from .waiting import held
@@ -153,7 +153,7 @@ def test_on_lost_that_exits_ends_no_thread_that_the_next_one_needs(client: redis
         called.append(lease.name)
         sys.exit(1)
 
-    for number in range(callbacks.MOST + 2):
+    for number in range(support.MOST + 2):
         lock = RedisLock(client, f"exits {number}", ttl=10, on_lost=on_lost)
         with held(lock) as lease:
             lease.mark_lost(LossReason.GONE)

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from .. import RedisLock, Release
-from ..command import Arg, packed
+from ..scripts import Arg, packed
 from ..testing.process import LOCKS, ROOT
 from ..testing.server import Server
 from .waiting import held

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from redis import exceptions
 
-from ..clock import now
-from ..command import WireError
+from ..cluster.slots import OUTAGE, Hop, Place, Refresh, Send, Topology, route, slot_of, tag_of
 from ..protocol import channel_for, keys_of
-from ..slots import OUTAGE, Hop, Place, Refresh, Send, Topology, route, slot_of, tag_of
+from ..scripts import WireError
+from ..support import now
 from .test_protocol import NAMES, slot
 
 A, B = ("a", 1), ("b", 2)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..base_lease import new_token
-from ..waiters import STAGGER, Watch
+from ..acquisition import STAGGER, Watch
+from ..lease import new_token
 
 
 def watch_of(number: int) -> tuple[Watch, list[float]]:

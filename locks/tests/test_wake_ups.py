@@ -18,7 +18,7 @@ from .waiting import held, in_thread, queued, waiter
 def test_a_release_between_the_try_and_the_sleep_is_not_missed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import blocking as module
+    from .. import shared as module
 
     lock = RedisLock(client, "lost wake-up", ttl=30)
     reached, go_on = threading.Event(), threading.Event()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import redis
 
-from .. import Lease, Metrics, RedisLock, Release, wire
-from ..lease import LossReason
+from .. import Lease, Metrics, RedisLock, Release, connection
+from ..errors import LossReason
 from ..renewals import Renewal
 from ..testing.process import Process as Worker
 from ..testing.server import eventually
@@ -52,7 +52,7 @@ def test_a_lease_that_is_not_to_be_renewed_ends_with_its_ttl(client: redis.Redis
 def test_nothing_is_renewed_after_its_release(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import terms as module
+    from .. import lock as module
 
     class Eager(Renewal):
         """Due at once, so that the watchdog renews while we release."""
@@ -83,7 +83,7 @@ def test_a_renewal_that_meets_its_release_loses_no_lease(
     lock = RedisLock(client, "crossing", ttl=0.3)
     lease = lock.acquire(1)
     crossed = threading.Event()
-    call_all = wire.call_all
+    call_all = connection.call_all
 
     def release_first(*args: object) -> list[object]:
         if not crossed.is_set():

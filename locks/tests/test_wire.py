@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockBackendError, RedisLock, Release, blocking, scripts, wakeups
-from ..clock import now
+from .. import LockBackendError, RedisLock, Release, scripts, shared, wakeups
 from ..scripts import script
+from ..support import now
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
 from .waiting import held, in_thread, queued, waiter
@@ -25,7 +25,7 @@ def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_f
         lock._wakeups.waiters, lock._watchdog, "token", wait=None, started=now()
     )
     first, second = (
-        blocking.run(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2)
+        shared.run(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2)
     )
     assert first.fence is not None
     assert second.fence == first.fence

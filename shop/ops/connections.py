@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -34,15 +33,15 @@ def discard_dead(error: DatabaseError | InterfaceError) -> None:
 
 @contextmanager
 def beside_the_pool() -> Iterator[None]:
-    """In a demo whose pool has nothing left to give: this thread has a connection of its own for as
-    long as the block lasts. Elsewhere it changes nothing.
+    """Where the pool has nothing left to give, this thread has a connection of its own for as long
+    as the block lasts. For pages that only a demo shows: elsewhere the pool stays the limit of what
+    a node takes from PostgreSQL.
 
     Under a lock in the database each buyer who queues keeps a connection. The page that shows the
-    rush, and its Stop, would wait behind them and say that the database does not answer. Outside a
-    demo the pool stays the limit of what a node takes from PostgreSQL.
+    rush, and its Stop, would wait behind them and say that the database does not answer.
     """
     pooled = connections[DEFAULT_DB_ALIAS]
-    if not settings.SHOP_DEMO or not _has_to_wait(pooled):
+    if not _has_to_wait(pooled):
         yield
         return
     alone = pooled.copy()

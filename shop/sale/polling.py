@@ -12,7 +12,7 @@ from collections.abc import Callable
 import redis
 
 from locks import Lease, Lock, LockBackendError, LockTimeout, Release
-from locks.clock import now
+from locks.support import now
 from shop.sale.points import point
 
 logger = logging.getLogger(__name__)

@@ -180,6 +180,8 @@ def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]
             "lock": order.lock,
             "fence": order.fence,
             "stock_seen": order.stock_seen,
+            "product": order.product_name,
+            "amount": order.amount,
             "time": order.purchase_time.isoformat(),
         }
         for order in _orders(sale_id).filter(pk__gt=after).order_by("pk")[:limit]

@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 
-from locks.command import has_moved
+from locks.connection import has_moved
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import secrets
 import threading
 
 from locks import Lease, Lock, LockTimeout, Release
-from locks.clock import now
+from locks.support import now
 from shop.sale.locked import sell_under
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import Strategy

@@ -27,7 +27,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from locks import Lock, LockBackendError
-from locks.clock import now
+from locks.support import now
 from shop.errors import Unavailable
 from shop.lua import lua
 from shop.sale.locked import sell_under

@@ -26,7 +26,7 @@ from functools import partial
 import redis
 
 from locks import Lease, Lock, LockBackendError, LockNotHeld, LockTimeout, Release
-from locks.clock import now
+from locks.support import now
 from shop.lua import lua
 from shop.sale.locked import on_redis, sell_under
 from shop.sale.points import point

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from locks import Lease, Release
-from locks.clock import now
+from locks.support import now
 from shop.lua import lua
 from shop.sale.locked import on_redis, sell_under
 from shop.sale.polling import PollingLock, Renewal

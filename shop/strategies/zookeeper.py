@@ -31,7 +31,7 @@ from urllib.parse import quote
 from django.conf import settings
 
 from locks import Lease, Lock, LockBackendError, LockTimeout, LossReason, Release
-from locks.clock import now
+from locks.support import now
 from shop.errors import Unavailable
 from shop.sale.locked import sell_under
 from shop.sale.points import point

@@ -239,6 +239,18 @@ def test_a_header_with_an_underscore_is_not_the_one_with_a_hyphen(
     assert [answers_to(nodes[server], sent) for _ in range(2)] == [[201], [201]], "no replay"
 
 
+@pytest.mark.parametrize("server", ["gthread", "asgi"])
+def test_a_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server: str) -> None:
+    """What is answered before every other middleware has no Content-Length of Django's."""
+    probe = http.client.HTTPConnection("127.0.0.1", nodes[server].port, timeout=20)
+    seen = []
+    for path in ("/healthz", "/readyz", "/healthz"):
+        probe.request("GET", path)
+        seen.append((probe.getresponse().read()[:1], probe.sock.getsockname()))
+    probe.close()
+    assert set(seen) == {(b"{", seen[0][1])}
+
+
 def test_the_cases_meet_every_status_that_they_should(nodes: dict[str, Node]) -> None:
     """Else two servers that refuse everything would be alike."""
     met = {got.status for case in CASES.values() for got in assert_same(nodes, case)}

@@ -80,26 +80,6 @@ def test_a_query_of_2000_fields_is_400_in_json() -> None:
     assert books() == (0, 1)
 
 
-@pytest.mark.parametrize("method", ["get", "head", "put", "patch", "delete", "options"])
-def test_any_method_but_post_is_405_with_allow(method: str) -> None:
-    open_sale(1)
-    response = getattr(Client(), method)("/buy?buyer=ada&lock=redis")
-    assert response.status_code == 405
-    assert response.headers["Allow"] == "POST"
-    if method != "head":
-        assert response.json() == {"outcome": "error", "error": "use POST", "allowed": ["POST"]}
-    assert books() == (0, 1)
-
-
-def test_another_host_is_403_in_json_and_the_setting_is_named() -> None:
-    answer = answer_of(Client().post("/buy", {"buyer": "ada"}, headers={"host": "elsewhere"}))
-    assert answer.status == 403
-    assert answer.body == {
-        "outcome": "error",
-        "error": "the host 'elsewhere' is not allowed here: see ALLOWED_HOSTS",
-    }
-
-
 def test_a_page_that_does_not_exist_is_404_in_json() -> None:
     answer = answer_of(Client().get("/sell"))
     assert answer.status == 404

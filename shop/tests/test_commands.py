@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
 
-from shop.models import Product, Sale
+from shop.models import Sale
 from shop.ops.redis import locks_client
 from shop.tests.outage import Outage
 from shop.tests.till import APPLE, buy, open_sale, rolled_back
@@ -40,13 +40,6 @@ def test_restock_opens_a_sale_of_a_hundred_apples() -> None:
     sale = Sale.objects.latest("pk")
     assert said == f"sale {sale.pk} is open: 100 units of apple\n"
     assert (sale.product.name, sale.initial_stock, sale.product.amount) == (APPLE, 100, 100)
-
-
-def test_restock_takes_product_and_stock() -> None:
-    said = output_of("restock", "--product", "pear", "--stock", "7")
-    sale = Sale.objects.latest("pk")
-    assert said == f"sale {sale.pk} is open: 7 units of pear\n"
-    assert Product.objects.get(name="pear").amount == 7
 
 
 @pytest.mark.parametrize("units", ["-1", "1000001"])

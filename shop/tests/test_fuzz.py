@@ -39,7 +39,7 @@ from shop.tests.node import BEARER, Node, node_at
 DESCRIPTION = ROOT / "docs/openapi.yaml"
 #: For the page alone, and the admin: no part of what others may build on.
 OF_THE_PAGE = ("/", "/state", "/history", "/rush", "/rush/stop", "/steps", "/steps/step", "/admin/")
-REQUESTS = 300
+REQUESTS = 200
 UNITS = 1_000_000
 CHECKS = [
     status_code_conformance,

@@ -168,17 +168,6 @@ def test_the_pool_of_every_worker_is_shown(node: Node) -> None:
     assert total(samples(node), "oversold_db_pool_waiting") == 0
 
 
-def test_the_access_lines_of_a_node_are_json_and_name_no_buyer(node: Node) -> None:
-    key = secrets.token_hex(8)
-    headers = {"Idempotency-Key": key, "X-Request-ID": f"id-{key[:4]}"}
-    asked(node, "/buy?buyer=buyer-of-the-log&lock=redis", method="POST", **headers)
-    lines = [json.loads(line) for line in node.log.read_text().splitlines()]
-    of_access = [one for one in lines if one["logger"] == "shop.access"]
-    assert of_access[-1]["request_id"] == f"id-{key[:4]}"
-    assert key not in node.log.read_text()
-    assert "buyer-of-the-log" not in node.log.read_text()
-
-
 @rolled_back
 def test_a_purchase_is_answered_even_if_it_cannot_be_counted(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -59,10 +59,3 @@ def test_the_sale_is_closed_while_the_buyers_have_every_connection(
     assert rushes.is_to_stop
     sale.refresh_from_db()
     assert sale.closed_at is not None
-
-
-def test_outside_a_demo_the_pool_is_the_limit(pooled: Any, settings: Any) -> None:
-    settings.SHOP_DEMO = False
-    open_sale(10)
-    with buyers_have_it_all(pooled):
-        assert Client().get("/state").status_code == 503

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
 
 import pytest
 
@@ -25,72 +24,34 @@ PRODUCTION = {
 CHECK = ("-m", "django", "check", "--deploy", "--fail-level", "WARNING", "--no-color")
 
 
-def check(**environment: str) -> subprocess.CompletedProcess[str]:
-    return run(*CHECK, **environment)
-
-
 def test_production_passes_without_a_single_warning() -> None:
-    done = check(**PRODUCTION)
+    done = run(*CHECK, **PRODUCTION)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("System check identified no issues")
 
 
-@pytest.mark.parametrize("name", ["HSTS_INCLUDE_SUBDOMAINS", "HSTS_PRELOAD"])
-def test_hsts_for_subdomains_and_preload_may_be_on(name: str) -> None:
-    assert check(**{**PRODUCTION, name: "1"}).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "check_id"),
-    [
-        ("SECRET_KEY", "shop.E007"),
-        ("ALLOWED_HOSTS", "shop.E007"),
-        ("DATABASE_URL", "shop.E007"),
-        ("REDIS_URL", "shop.E007"),
-        ("HTTPS", "shop.E009"),
-    ],
-)
-def test_each_required_setting_left_out_is_an_error_with_a_hint(name: str, check_id: str) -> None:
-    done = run(
-        *("-m", "django", "check", "--deploy", "--no-color"),
-        **{key: value for key, value in PRODUCTION.items() if key != name},
-    )
+def test_each_required_setting_left_out_is_an_error_with_a_hint() -> None:
+    done = run("-m", "django", "check", "--deploy", "--no-color")
     assert done.returncode == 1, "an error, not a warning"
-    said, _, rest = done.stderr.partition(f"({check_id}) {name} ")[2].partition("\n")
-    assert said
-    assert rest.startswith("\tHINT: ")
+    for name in ("SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL", "HTTPS"):
+        check = "shop.E009" if name == "HTTPS" else "shop.E007"
+        said, _, rest = done.stderr.partition(f"({check}) {name} ")[2].partition("\n")
+        assert said, name
+        assert rest.startswith("\tHINT: "), name
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "check_id"),
-    [
-        ("ALLOWED_HOSTS", "*", "shop.E008"),
-        ("ALLOWED_HOSTS", "shop.example.com,*", "shop.E008"),
-        ("SHOP_RESTOCK_TOKEN", "short", "shop.E010"),
-        ("SHOP_DEMO", "1", "shop.E004"),
-        ("DEBUG", "1", "security.W018"),
-        ("SECRET_KEY", "short", "security.W009"),
-    ],
-)
-def test_each_setting_that_is_unsafe_fails_the_check(name: str, value: str, check_id: str) -> None:
-    done = check(**{**PRODUCTION, name: value})
+def test_a_server_that_manage_py_brings_is_not_productions() -> None:
+    done = run(*CHECK, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
     assert done.returncode == 1
-    assert f"({check_id})" in done.stderr
-    assert "HINT: " in done.stderr or check_id.startswith("security.")
-
-
-@pytest.mark.parametrize("name", ["DATABASE_URL", "REDIS_URL"])
-def test_a_server_that_manage_py_brings_is_not_productions(name: str) -> None:
-    done = check(**PRODUCTION, SHOP_EMBEDDED=name)
-    assert done.returncode == 1
-    assert f"(shop.E007) {name} is not set" in done.stderr
+    assert "(shop.E007) DATABASE_URL is not set" in done.stderr
+    assert "(shop.E007) REDIS_URL is not set" in done.stderr
 
 
 SHOW_PROXY = "from shop import settings as s; print(s.SECURE_PROXY_SSL_HEADER)"
 
 
 @pytest.mark.parametrize(("behind", "trusted"), [("0", False), ("1", True)])
-def test_x_forwarded_proto_is_trusted_behind_a_proxy_alone(behind: str, trusted: bool) -> None:
+def test_x_forwarded_proto_is_trusted_only_behind_a_proxy(behind: str, trusted: bool) -> None:
     done = run("-c", SHOW_PROXY, **{**PRODUCTION, "SHOP_BEHIND_PROXY": behind})
     assert ("HTTP_X_FORWARDED_PROTO" in done.stdout) is trusted
 

@@ -122,6 +122,8 @@ def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
                 "lock": "redis",
                 "fence": orders[first].fence,
                 "stock_seen": 3,
+                "product": "apple",
+                "amount": 1,
                 "time": orders[first].purchase_time.isoformat(),
             },
             {
@@ -131,6 +133,8 @@ def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
                 "lock": "none",
                 "fence": None,
                 "stock_seen": 2,
+                "product": "apple",
+                "amount": 1,
                 "time": orders[second].purchase_time.isoformat(),
             },
         ],

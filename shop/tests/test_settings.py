@@ -50,63 +50,34 @@ def shown(**environment: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+DEFAULTS = {
+    **{"demo": False, "token": "", "debug": False, "key": True, "https": False},
+    **{"ttl": 10.0, "max_hold": 10.0, "token_ttl": 3.0, "wait": 30.0},
+    **{"default": "redis://127.0.0.1:6379/0", "locks": "redis://127.0.0.1:6379/1"},
+    **{"retries": 0, "timeout": 2.0, "connect": 2.0, "connections": 250},
+    **{"pool": None, "options": None},
+}
+
+
 def test_with_nothing_set_the_shop_is_closed_to_faults_and_restocks() -> None:
-    assert shown() == {
-        "demo": False,
-        "token": "",
-        "ttl": 10.0,
-        "max_hold": 10.0,
-        "token_ttl": 3.0,
-        "wait": 30.0,
-        "default": "redis://127.0.0.1:6379/0",
-        "locks": "redis://127.0.0.1:6379/1",
-        "retries": 0,
-        "timeout": 2.0,
-        "connect": 2.0,
-        "connections": 250,
-        "pool": None,
-        "options": None,
-        "debug": False,
-        "key": True,
-        "https": False,
-    }
+    assert shown() == DEFAULTS
 
 
 def test_everything_can_be_set_from_the_environment() -> None:
-    assert shown(
-        DATABASE_URL="postgresql://u:p@db:5433/shop",
-        REDIS_URL="redis://cache:6379/4",
-        SHOP_DEMO="1",
-        SHOP_RESTOCK_TOKEN="t",
-        SHOP_LOCK_TTL="1.5",
-        SHOP_LOCK_MAX_HOLD="4.5",
-        SHOP_TOKEN_TTL="2.5",
-        SHOP_LOCK_WAIT="0.5",
-        SHOP_DB_POOL="7",
-        SHOP_REDIS_POOL="9",
-        SHOP_REDIS_TIMEOUT="0.25",
-        SECRET_KEY="k" * 50,
-        HTTPS="1",
-        DEBUG="1",
-    ) == {
-        "demo": True,
-        "token": "t",
-        "ttl": 1.5,
-        "max_hold": 4.5,
-        "token_ttl": 2.5,
-        "wait": 0.5,
-        "default": "redis://cache:6379/4",
-        "locks": "redis://cache:6379/5",
-        "retries": 0,
-        "timeout": 0.25,
-        "connect": 0.25,
-        "connections": 9,
-        "pool": [7, 7],
-        "options": "-c idle_in_transaction_session_timeout=6000 "
-        "-c lock_timeout=7000 -c statement_timeout=8000",
-        "debug": True,
-        "key": True,
-        "https": True,
+    timeouts = "-c idle_in_transaction_session_timeout=6000 -c lock_timeout=7000"
+    given = shown(
+        **{"SHOP_DEMO": "1", "SHOP_RESTOCK_TOKEN": "t", "SHOP_LOCK_TTL": "1.5", "DEBUG": "1"},
+        **{"SHOP_LOCK_MAX_HOLD": "4.5", "SHOP_TOKEN_TTL": "2.5", "SHOP_LOCK_WAIT": "0.5"},
+        **{"DATABASE_URL": "postgresql://u:p@db:5433/shop", "SHOP_DB_POOL": "7", "HTTPS": "1"},
+        **{"REDIS_URL": "redis://cache:6379/4", "SHOP_REDIS_POOL": "9"},
+        **{"SHOP_REDIS_TIMEOUT": "0.25", "SECRET_KEY": "k" * 50},
+    )
+    assert given == {
+        **{"demo": True, "token": "t", "debug": True, "key": True, "https": True},
+        **{"ttl": 1.5, "max_hold": 4.5, "token_ttl": 2.5, "wait": 0.5},
+        **{"default": "redis://cache:6379/4", "locks": "redis://cache:6379/5"},
+        **{"retries": 0, "timeout": 0.25, "connect": 0.25, "connections": 9},
+        **{"pool": [7, 7], "options": f"{timeouts} -c statement_timeout=8000"},
     }
 
 

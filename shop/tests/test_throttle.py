@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -90,20 +89,10 @@ def test_retry_after_is_what_the_window_has_left_in_whole_seconds(left_ms: int) 
     for _ in range(3):
         admit(address=HERE)
     locks_client().pexpire(KEY, left_ms)
-    with pytest.raises(Throttled) as caught:
-        admit(address=HERE)
-    assert caught.value.retry_after == -(-left_ms // 1000)
-
-
-@limited
-def test_a_refusal_does_not_move_the_end_of_the_window() -> None:
-    for _ in range(3):
-        admit(address=HERE)
-    locks_client().pexpire(KEY, 5_000)
-    for _ in range(5):
-        with pytest.raises(Throttled):
+    for _ in range(2):  # a refusal does not move the end of the window
+        with pytest.raises(Throttled) as caught:
             admit(address=HERE)
-    assert ttl(KEY) <= 5_000
+        assert caught.value.retry_after == -(-left_ms // 1000)
 
 
 @limited
@@ -124,22 +113,6 @@ def test_the_window_opens_again_when_it_is_over() -> None:
 
 
 @limited
-def test_other_buyers_at_other_addresses_are_not_affected() -> None:
-    open_sale(20)
-    for _ in range(4):
-        buy_from("10.0.0.1", "ada")
-    assert [buy_from("10.0.0.2", "bob").status for _ in range(4)] == [201, 201, 201, 429]
-
-
-@limited
-def test_buyers_who_share_an_address_share_its_attempts() -> None:
-    open_sale(20)
-    answers = [buy_from("10.0.0.1", f"b{number}").status for number in range(4)]
-    assert answers == [201, 201, 201, 429]
-    assert buy_from("10.0.0.2", "b3").status == 201
-
-
-@limited
 @pytest.mark.parametrize("name", ["victim", "Victim", "alice", "Alice"])
 def test_nobody_uses_up_the_attempts_of_a_buyer_by_that_name(name: str) -> None:
     """The name is whatever a request says, in any spelling."""
@@ -156,6 +129,7 @@ def test_another_name_is_no_new_visitor_and_leaves_no_key() -> None:
     assert answers == [201] * 3 + [429] * 37
     assert list(keys()) == [KEY.encode()]
     assert count(KEY) == 3
+    assert 0 < ttl(KEY) <= 100_000
 
 
 @limited
@@ -205,15 +179,6 @@ def test_a_burst_is_counted_one_by_one() -> None:
 
 
 # --- no key without an end ----------------------------------------------------------------------
-
-
-@limited
-def test_every_key_has_a_ttl_from_its_first_attempt_on() -> None:
-    for _ in range(5):
-        with suppress(Throttled):
-            admit(address=HERE)
-        assert {0 < ttl(key.decode()) <= 100_000 for key in keys()} == {True}
-    assert len(list(keys())) == 1
 
 
 @limited

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection
-from pathlib import Path
+from typing import Any
 
 import pytest
-import redis
 from django.db import connection
 from pytest_django import Settings
 
-from locks import RedisLock
-from servers.valkey import Valkey
-from shop.ops.environment import next_database
-from shop.sale import points
-from shop.sale.waiting_room import room
-from shop.tests.node import node_at
+from shop.errors import Full
+from shop.sale import checkout, points
+from shop.sale.waiting_room import COME_BACK, LATEST, WaitingRoom, room
 from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale
 
 WAITING = 2
@@ -135,49 +128,61 @@ def test_a_key_that_has_bought_waits_like_any_other(settings: Settings) -> None:
     assert (again.status, again.body["order"]) == (200, bought.body["order"])
 
 
-# --- on a real node -----------------------------------------------------------------------------
-
-
-def test_a_buyer_who_hangs_up_keeps_no_place_and_the_refused_are_counted(
-    folder: Path, valkey: Valkey
+@committed
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_an_error_that_nobody_foresaw_leaves_its_place(
+    error: type[BaseException], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token = "a-token-of-this-test-alone"
-    log = folder / "full.log"
-    body = json.dumps({"buyer": "ada", "lock": "redis"}).encode()
-    head = f"POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-    with (
-        node_at(log, valkey=valkey, SHOP_MAX_WAITING="1", METRICS_TOKEN=token) as node,
-        redis.Redis.from_url(next_database(valkey.url)) as locks,
-        ThreadPoolExecutor(4) as pool,
-    ):
-        node.restock(50)
-        others: list[Future[int]] = []
+    """SystemExit: a worker that is ended in mid-purchase."""
 
-        def ask() -> int:
-            return node.ask("POST", "/buy", body)[0]
+    def fail(attempt: Any) -> Any:
+        assert room.inside(APPLE) == 1
+        raise error
 
-        def somebody_is_refused() -> bool:
-            if sum(not other.done() for other in others) < 4:
-                others.append(pool.submit(ask))  # one that is not refused waits for the lock
-            return any(other.done() and other.result() == 429 for other in others)
-
-        with RedisLock(locks, f"redis:{APPLE}", ttl=30).hold(wait=TIMEOUT):
-            for _ in range(2):  # both wait, and neither reads its answer
-                gone = socket.create_connection(("127.0.0.1", node.port), TIMEOUT)
-                gone.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
-                gone.close()
-            eventually(somebody_is_refused, what="somebody is refused", timeout=TIMEOUT)
-        eventually(lambda: ask() == 201, what="all who waited have left", timeout=TIMEOUT)
-        assert [ask() for _ in range(3)] == [201] * 3
-        refused = [other.result(TIMEOUT) for other in others].count(429)
-        assert counted(node.port, token) >= refused >= 1
+    settings.SHOP_MAX_WAITING = 1
+    open_sale(5)
+    monkeypatch.setattr(checkout, "_buy", fail)
+    for _ in range(3):
+        with pytest.raises(error):
+            buy()
+    assert not room._inside
 
 
-def counted(port: int, token: str) -> int:
-    """How many purchases a node says that it answered `full`."""
-    asked = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
-    asked.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
-    lines = asked.getresponse().read().decode().splitlines()
-    asked.close()
-    line = 'oversold_purchases_total{lock="redis",outcome="full"} '
-    return sum(int(float(one.removeprefix(line))) for one in lines if one.startswith(line))
+def test_a_crowd_never_has_more_places_than_there_are_and_leaves_none_taken() -> None:
+    places, refused, seen = WaitingRoom(), [], []
+
+    def come_and_go(number: int) -> None:
+        for _ in range(200):
+            try:
+                with places.place("apple", waiting=WAITING):
+                    seen.append(places.inside("apple"))
+            except Full:
+                refused.append(number)
+
+    with ThreadPoolExecutor(8) as crowd:
+        list(crowd.map(come_and_go, range(8)))
+    assert len(seen) + len(refused) == 8 * 200
+    assert max(seen) <= WAITING + 1
+    assert places._inside == {}
+
+
+def test_1_000_who_are_refused_at_once_come_back_over_10_seconds() -> None:
+    """All after one second, they would take the process's time again and again."""
+    now = [50.0]
+    places = WaitingRoom(clock=lambda: now[0])
+    with places.place("apple", waiting=0):
+
+        def refused() -> int:
+            with pytest.raises(Full) as caught, places.place("apple", waiting=0):
+                pass
+            assert caught.value.retry_after is not None
+            return caught.value.retry_after
+
+        waits = [refused() for _ in range(1_000)]
+        assert waits == sorted(waits)
+        assert [waits.count(seconds) for seconds in range(1, 11)] == pytest.approx(
+            [COME_BACK] * 10, abs=1
+        )
+        assert max(refused() for _ in range(10_000)) == LATEST
+        now[0] += LATEST + 1
+        assert refused() == 1  # nobody is on the way any more

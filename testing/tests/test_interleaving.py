@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import threading
 import time
 
@@ -11,7 +13,14 @@ from django.db.models import F
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
-from testing import InterleavingFailed, NothingToInterleave, Run, interleave, step
+from testing import (
+    InterleavingFailed,
+    NotAllTried,
+    NothingToInterleave,
+    Run,
+    interleave,
+    step,
+)
 from testing.tests.models import Sold, Stock
 
 pytestmark = pytest.mark.usefixtures("_tables")
@@ -79,7 +88,7 @@ def test_one_conditional_update_passes_every_order_in_under_three_seconds() -> N
         runs = interleave(*buyers(buy_with_a_condition), before=one_unit, check=sold_once)  # type: ignore[arg-type]
         took.append((time.monotonic() - began) * 20 / len(runs))
     assert min(took) < 3, f"seconds for 20 orders: {took}"
-    assert len(runs) >= 20
+    assert len(runs) >= 6, "of 20, some of which come to the same turns"
     assert all(sorted(run.results) == [200, 409] for run in runs)
     assert any(step.text == "COMMIT" for step in runs[0].steps)
 
@@ -175,6 +184,112 @@ def test_three_calls_have_more_orders_and_a_limit() -> None:
 def test_calls_that_send_nothing_are_an_error_and_no_pass() -> None:
     with pytest.raises(NothingToInterleave, match="call A came by no step"):
         interleave(lambda: None, lambda: None)
+
+
+def test_a_call_that_raises_before_its_first_statement_shows_what_it_raised() -> None:
+    def outside_a_transaction() -> None:
+        Stock.objects.select_for_update().get(pk=1)
+
+    with pytest.raises(NothingToInterleave, match="TransactionManagementError before its first"):
+        interleave(outside_a_transaction, outside_a_transaction, before=one_unit)
+    with pytest.raises(NothingToInterleave, match="came by no step, and returned 500"):
+        interleave(lambda: 500, lambda: 500, before=one_unit)
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_coroutine_function_is_refused_with_what_to_do(wrapped: bool) -> None:
+    async def buy() -> None:
+        await Stock.objects.aget(pk=1)
+
+    call = (lambda: buy()) if wrapped else buy
+    with pytest.raises(ValueError, match=r"coroutine function.*asyncio\.run\(buy\(\)\)"):
+        interleave(call, call, before=one_unit)
+
+
+def test_calls_that_use_asyncio_are_interleaved_in_threads_of_their_own() -> None:
+    async def buy_plainly_too() -> bool:
+        stock = await Stock.objects.aget(pk=1)
+        if stock.amount < 1:
+            return False
+        stock.amount -= 1
+        await stock.asave()
+        await Sold.objects.acreate(buyer="somebody")
+        return True
+
+    def call() -> bool:
+        return asyncio.run(buy_plainly_too())
+
+    with pytest.raises(InterleavingFailed, match="2 orders for 1 unit"):
+        interleave(call, call, before=one_unit, check=sold_once, limit=6)
+
+
+def test_a_buyer_is_told_sold_out_while_another_ones_payment_fails() -> None:
+    """A takes the unit, its payment is refused, and it rolls back: the unit is there again."""
+
+    class Refused(Exception):
+        pass
+
+    def buy(pays: bool) -> str:
+        with transaction.atomic():
+            free = Stock.objects.select_for_update(skip_locked=True).filter(pk=1, amount=1)
+            if not free.exists():
+                return "sold out"
+            Stock.objects.filter(pk=1).update(amount=0)
+            if not pays:
+                raise Refused
+            Sold.objects.create(buyer="somebody")
+        return "sold"
+
+    def check(run: Run) -> None:
+        assert run.results[1] == "sold", "told sold out, and the unit is there"
+
+    with pytest.raises(InterleavingFailed, match="told sold out") as failed:
+        interleave(
+            lambda: buy(pays=False), lambda: buy(pays=True), before=one_unit, check=check,
+            expected=(Refused,),
+        )  # fmt: skip
+    assert "ROLLBACK" in str(failed.value)
+
+
+def test_whatever_a_check_raises_comes_with_the_timeline() -> None:
+    def check(run: Run) -> None:
+        Sold.objects.get()
+
+    with pytest.raises(InterleavingFailed, match="MultipleObjectsReturned") as failed:
+        interleave(*buyers(buy_plainly), before=one_unit, check=check)  # type: ignore[arg-type]
+    assert "Between B's" in str(failed.value)
+
+
+def test_orders_that_come_to_the_same_turns_are_run_once() -> None:
+    lock = threading.Lock()
+
+    def buy() -> int:
+        with lock:
+            return post(buy_plainly).status_code
+
+    runs = interleave(buy, buy, before=one_unit, check=sold_once)
+    assert len(runs) < 18, "of 20"
+
+
+def test_a_limit_of_time_says_how_many_orders_were_tried() -> None:
+    with pytest.warns(NotAllTried, match=r"^2 of \d+ orders were tried in 0 s"):
+        runs = interleave(*buyers(buy_with_a_condition), before=one_unit, within=0)  # type: ignore[arg-type]
+    assert len(runs) == 2
+
+
+def test_a_message_says_in_how_many_of_the_orders_it_failed() -> None:
+    said = failure(buy_plainly)
+    assert re.search(r"in \d+ of \d+ orders that were tried\. There are 20\. The one with", said)
+
+
+def test_what_a_call_raised_is_one_line_of_the_timeline() -> None:
+    def fails() -> None:
+        one_row()
+        raise RuntimeError("first line\nsecond line")
+
+    with pytest.raises(InterleavingFailed) as failed:
+        interleave(fails, fails, before=one_unit)
+    assert "(raises RuntimeError: first line second line)" in str(failed.value)
 
 
 def test_one_call_alone_is_an_error() -> None:

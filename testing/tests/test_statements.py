@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testing.statements import WIDTH, short
+from testing.statements import WIDTH, short, short_of_many
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,10 @@ def test_a_statement_is_shown_without_its_columns_and_with_its_values(
 
 def test_a_long_one_is_cut() -> None:
     assert len(short("SELECT " + "x" * 200)) == WIDTH
+
+
+def test_many_rows_show_the_first_and_how_many_more_there_are() -> None:
+    rows = [(1, 7), (2, 8), (3, 9)]
+    sql = 'UPDATE "stock" SET "amount" = %s WHERE "id" = %s'
+    assert short_of_many(sql, rows) == "UPDATE stock SET amount = 1 WHERE id = 7 (and 2 more)"
+    assert short_of_many(sql, rows[:1]) == "UPDATE stock SET amount = 1 WHERE id = 7"

@@ -17,7 +17,7 @@ from tools.site.recording import FAULTS, SCHEDULES
 from tools.site.sources import ROOT, strategies
 
 HERE = Path(__file__).parent / "pages"
-ASSETS = ROOT / "assets"
+ASSETS = report.ASSETS
 
 
 def frame(name: str, main: str, *, depth: int = 0, data: Any = None, script: str = "") -> str:
@@ -66,7 +66,7 @@ def moves() -> dict[str, dict[str, Any]]:
 def step_through() -> str:
     main = Template(_read("index.html")).substitute(rush=_rush())
     data = {"moves": moves(), "strategies": strategies()}
-    return frame("Step through", main, data=data, script=_read("steps.js"))
+    return frame("Step through", main, data=data, script=_read("code.js") + _read("steps.js"))
 
 
 def orders() -> str:
@@ -78,10 +78,8 @@ def orders() -> str:
         cells = []
         for order in ORDERS:
             look, who, remark = outcome(known, order)
-            have = " and ".join(who) + (" both have" if len(who) > 1 else " has")
-            said = escape(f"{name}, {order}: {have} an order; {remark}")
             cells.append(
-                f'<td><a class="{look}" href="index.html#{name}/{order}" aria-label="{said}">'
+                f'<td><a class="{look}" href="index.html#{name}/{order}">'
                 f"{'+'.join(who)}<small>{escape(remark)}</small></a></td>"
             )
         rows.append(f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>')
@@ -93,11 +91,10 @@ def orders() -> str:
 def faults() -> str:
     """The report of a whole run of `make faults`, with the code that decides beside each cell."""
     data = json.loads(gzip.decompress(FAULTS.read_bytes()))
-    named = {name: {"file": s["file"], "code": s["code"]} for name, s in strategies().items()}
     page = report.page(
         HERE / "faults.html",
-        [*(report.HERE / name for name in report.SCRIPTS), HERE / "faults.js"],
-        {**data, "sources": named},
+        [*(report.HERE / name for name in report.SCRIPTS), HERE / "code.js", HERE / "faults.js"],
+        {**data, "sources": strategies()},
         heading="Oversold",
         waits="",
     )

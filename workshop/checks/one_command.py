@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from types import ModuleType
 
-from workshop.checks.probe import LONG, Probe, at_command, hook, probed
+from workshop.checks.probe import LONG, Probe, at_command, probed
 from workshop.refusal import Refusal
 
 
@@ -71,7 +71,7 @@ def in_between(probe: Probe) -> Refusal | None:
             let_in.append(bool(probe.lock(name, ttl=LONG).try_lock("b")))
             probe.says(f"A stops after command {number}; B asks: {let_in[0]}")
 
-        with hook(at_command(number, rival)):
+        with at_command(number, rival):
             has_it = probe.lock(name, ttl=LONG).try_lock("a")
         if has_it and any(let_in):
             probe.says("A goes on, and has it too")

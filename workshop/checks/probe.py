@@ -45,9 +45,9 @@ class Probe:
 
     def lock(self, name: str, *, ttl: float = TTL) -> Any:
         """A new lock object under this name, as a purchase makes one."""
-        from workshop.checks.commands import Commands
+        from workshop.commands import Commands
 
-        return self.kind(Commands(self.plain, name), f"probe-{name}", ttl=ttl)
+        return self.kind(Commands(self.plain), f"probe-{name}", ttl=ttl)
 
     def says(self, text: str) -> None:
         """Add a line to the story."""
@@ -77,15 +77,9 @@ class Probe:
 
     def commands_of(self, call: Callable[[], Any]) -> int:
         """How many commands this call sends."""
-        sent = 0
-
-        def count(point: str) -> None:
-            nonlocal sent
-            sent += point.startswith("own:command-")
-
-        with hook(count):
+        with at_command(0, lambda: None) as sent:
             call()
-        return sent
+        return len(sent)
 
     def dies_after(self, command: int, call: Callable[[], Any]) -> bool:
         """Make the call in a child that is killed by SIGKILL after its n-th command. Returns
@@ -93,7 +87,7 @@ class Probe:
         child = os.fork()
         if child == 0:
             self.plain.connection_pool.reset()
-            with hook(at_command(command, lambda: os.kill(os.getpid(), signal.SIGKILL))):
+            with at_command(command, lambda: os.kill(os.getpid(), signal.SIGKILL)):
                 try:
                     call()
                 finally:
@@ -102,38 +96,29 @@ class Probe:
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
-def at_command(number: int, happens: Callable[[], object]) -> Callable[[str], None]:
-    """A hook: `happens` after the n-th command from now on, once."""
-    seen = 0
-
-    def hook(point: str) -> None:
-        nonlocal seen
-        if point.startswith("own:command-"):
-            seen += 1
-            if seen == number:
-                happens()
-
-    return hook
-
-
 @contextmanager
-def hook(at: Callable[[str], None]) -> Iterator[None]:
-    """Call `at` at each point inside the block; not while it runs itself."""
+def at_command(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
+    """`happens` after the n-th command that is sent inside the block, once; 0: never. Gives the
+    points of these commands; of what is sent while it happens there are none."""
     from shop.sale import points
 
-    busy = False
+    sent: list[str] = []
+    happening = False
 
-    def once(name: str, facts: Mapping[str, object]) -> None:
-        nonlocal busy
-        if not busy:
-            busy = True
+    def at(name: str, facts: Mapping[str, object]) -> None:
+        nonlocal happening
+        if happening or not name.startswith("own:command-"):
+            return
+        sent.append(name)
+        if len(sent) == number:
+            happening = True
             try:
-                at(name)
+                happens()
             finally:
-                busy = False
+                happening = False
 
-    with points.installed(once):
-        yield
+    with points.installed(at):
+        yield sent
 
 
 def probed(module: ModuleType, check: Callable[[Probe], Refusal | None]) -> Refusal | None:

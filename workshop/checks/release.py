@@ -6,7 +6,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from workshop.checks.probe import LONG, Probe, at_command, hook, probed
+from workshop.checks.probe import LONG, Probe, at_command, probed
 from workshop.refusal import Refusal
 
 
@@ -30,7 +30,7 @@ def _own(probe: Probe) -> Refusal | None:
         probe.says("its key is still there")
         if said:
             return probe.refuse("never-released")
-        by_script = any(text.startswith("EVAL") for text in lock.client.texts)
+        by_script = any(name.startswith("EVAL") for name in lock.client.sent)
         return probe.refuse("script-arguments" if by_script else "bytes-and-str")
     return None if said else probe.refuse("denies")
 
@@ -65,7 +65,7 @@ def _in_between(probe: Probe) -> Refusal | None:
             probe.lock(name, ttl=LONG).try_lock("b")
             probe.says(f"A stops after command {number} of its release; its lock ends, B takes it")
 
-        with hook(at_command(number, change)):
+        with at_command(number, change):
             lock.unlock("a")
         if not probe.plain.exists(lock.key):
             probe.says("A goes on, and so deletes the lock of B")

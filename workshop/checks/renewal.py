@@ -9,7 +9,7 @@ from types import ModuleType
 
 import redis
 
-from workshop.checks.probe import LONG, Probe, at_command, hook, probed
+from workshop.checks.probe import LONG, Probe, at_command, probed
 from workshop.refusal import Refusal, Undecided
 
 #: Milliseconds that a lock still has where nothing shall end by itself, and of a whole ttl.
@@ -71,7 +71,7 @@ def _in_between(probe: Probe) -> Refusal | None:
             probe.plain.set(key, "b", px=BEFORE)
             probe.says(f"A stops after command {number} of its renewal; its lock ends, B takes it")
 
-        with hook(at_command(number, change)):
+        with at_command(number, change):
             lock.renew("a")
         if not _as_it_was(probe, lock.key):
             left = int(probe.plain.pttl(lock.key))

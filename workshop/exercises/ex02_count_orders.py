@@ -14,7 +14,7 @@ def oversold(initial: int, orders: int, left: int) -> int:
 
 
 def lost_updates(initial: int, orders: int, left: int) -> int:
-    """Orders whose decrement is not to be seen in the stock."""
+    """Orders whose decrement the stock does not show."""
 
 
 # END

@@ -3,7 +3,8 @@
 The holder stands still past its ttl, watchdog and all, and goes on as if nothing had happened.
 Goal: whoever has lost the lock sells nothing. lease.fence is higher for each new holder; Product
 has a column `fence`. sell_one(attempt, read=..., write=..., fence=...) takes functions like
-read_stock; Lost is the refusal. More: type help sell_one.
+read_stock; Lost is the refusal. sell() runs under the lock, inside a transaction. More: type help
+sell_one.
 """
 
 from __future__ import annotations

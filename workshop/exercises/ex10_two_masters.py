@@ -1,7 +1,7 @@
 """Exercise 10. Two masters, five masters.
 
 What comes out for each lock under each fault: "exact", "oversold" or "deadlock"? The table of
-`make faults` knows; answer first, then look it up.
+`make faults` (docs/faults.md) knows; answer first, then look it up.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ import pytest
 from workshop.bench import Bench
 from workshop.checker import check
 from workshop.checks.answers import BELIEFS
-from workshop.checks.faults import ROW
 from workshop.lessons import MARKED, Lesson, lessons
 from workshop.refusal import Result
+from workshop.shop_faults import ROW
 from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG, Body
 
 #: Every exercise as it is shipped, with the code that it is refused with.

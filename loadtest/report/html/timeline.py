@@ -12,7 +12,7 @@ from loadtest.judge.intervals import Commit, ProductHistory
 from loadtest.judge.lock_rules import overlaps
 from loadtest.judge.run import Run
 from loadtest.judge.stock_rules import stale_writes
-from loadtest.report.timeline import name
+from loadtest.report.story import name
 
 #: The state of a commit: nobody knows, it sold, it sold and erased other decrements.
 OPEN, SOLD, STALE = 0, 1, 2

@@ -10,8 +10,8 @@ import pytest
 
 from ... import Release, wakeups
 from ...aio import wakeups as aio_wakeups
+from ...cluster.slots import slot_of
 from ...protocol import keys_of
-from ...slots import slot_of
 from ...testing.cluster import Cluster
 from ...testing.server import eventually
 from ..test_clients import README, acl_line

@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from ... import Release
+from ...cluster.slots import slot_of
 from ...protocol import keys_of
-from ...slots import slot_of
 from ...testing.cluster import Cluster
 from ...testing.server import eventually
 from ..waiting import in_thread

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from ... import RedisLock, Release, compat
-from ...slots import slot_of, tag_of
+from ...cluster.slots import slot_of, tag_of
 from ...testing.cluster import Cluster
 from ..waiting import waiter
 

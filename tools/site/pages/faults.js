@@ -1,9 +1,7 @@
 // The code that decides, beside the run that is open.
 
 function showSource() {
-  const { file, code } = data.sources[data.runs[opened].lock];
-  $("source-file").textContent = file;
-  $("source-code").textContent = code;
+  showCode($("source-code"), data.sources[data.runs[opened].lock]);
   $("source").hidden = false;
 }
 

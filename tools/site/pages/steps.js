@@ -136,10 +136,8 @@ function play(order) {
 function choose(name) {
   lock = name;
   $("lock").value = name;
-  const { summary, file, code } = data.strategies[name];
-  $("summary").textContent = summary;
-  $("file").textContent = file;
-  $("code").textContent = code;
+  $("summary").textContent = data.strategies[name].summary;
+  showCode($("code"), data.strategies[name]);
 }
 
 function fromAddress() {

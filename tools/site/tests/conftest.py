@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +10,13 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from loadtest.tests.browser import launched
-from tools.site.__main__ import build
+from tools.site.__main__ import MKDOCS, build
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    mkdocs = Path(f"{sys.prefix}-tools") / "bin" / "mkdocs"
-    if not mkdocs.exists():
-        why = f"{mkdocs} is missing: make site installs it"
+    if not MKDOCS.exists():
+        why = f"{MKDOCS} is missing: make site installs it"
         pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
     folder = tmp_path_factory.mktemp("site")
     return build(folder / "site", folder / "staged")

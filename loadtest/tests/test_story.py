@@ -1,0 +1,163 @@
+"""The timeline of a broken sale: a dozen lines that a reader can follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadtest.judge.intervals import ProductHistory
+from loadtest.report.story import LENGTH, timeline
+from loadtest.tests.happenings import Happenings, one_after_the_other
+
+RUN = "9d1f/pause/token"
+A: dict[str, Any] = {"node": "A", "pid": 12}
+B: dict[str, Any] = {"node": "B", "pid": 22}
+
+
+def paused() -> Happenings:
+    """The victim is stopped inside its lock past the ttl; a rival sells, and then it does as well.
+
+    Ten units, eleven orders: the rival wrote 9 over the victim's 9.
+    """
+    shop = Happenings(stock=10, shelf=0)
+    victim, rival = f"{RUN}/victim", f"{RUN}/rival-1"
+    shop.fault(0, "arm", "a gate at after_read")
+    shop.asks(5, victim)
+    shop.acquires(6, 10, victim, 7, **A)
+    shop.reads(14, victim, 10, **A)
+    shop.fault(20, "fire", "node A stopped with SIGSTOP (pids 12, 13)")
+    shop.fault(25, "prove", "both processes are in state T")
+    shop.asks(30, rival, node="B")
+    shop.acquires(31, 1030, rival, 8, **B)
+    shop.reads(1031, rival, 10, **B)
+    shop.fault(2550, "heal", "node A goes on")
+    first = shop.commits(2561, victim, 10, 7, **A)
+    second = shop.commits(2570, rival, 10, 8, **B)
+    shop.releases(2571, victim, "expired", **A)
+    shop.releases(2572, rival, **B)
+    shop.answered(2575, victim, "sold", first)
+    shop.answered(2580, rival, "sold", second)
+    for number in range(9):
+        shop.buys(2600 + 20 * number, f"{RUN}/buyer-{number:02}", 9 - number, 9 + number)
+    shop.buys(3901, f"{RUN}/buyer-09", 0, 20)
+    return shop
+
+
+def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
+    shop = paused()
+    judged = shop.judged()
+    assert judged.verdict == "oversold"
+    assert judged.violations == ("lost_update", "overlap", "stale_write")
+    assert timeline(shop.history(), judged) == [
+        " 0.000 s  victim (A) has the lock, fence 7",
+        " 0.004 s  victim reads a stock of 10",
+        " 0.010 s  fault: node A stopped with SIGSTOP (pids 12, 13)",
+        " 0.015 s  seen: both processes are in state T",
+        " 1.020 s  rival-1 (B) has the lock, fence 8: two holders",
+        " 1.021 s  rival-1 reads a stock of 10",
+        " 2.540 s  fault: node A goes on",
+        " 2.551 s  victim sells order 31, writes back 9",
+        " 2.561 s  rival-1 sells order 32, writes back 9: the decrement of order 31 is lost",
+        " 2.562 s  victim releases, and finds that the lock was not its own",
+        " ...      and 9 more sold, last sold out at 3.9 s: 11 orders for 10 units",
+    ]
+
+
+def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
+    shop = Happenings(stock=2)
+    shop.asks(0, "victim")
+    shop.acquires(1, 2, "victim")
+    shop.fault(50, "fire", "process 12 killed")
+    shop.answered(51, "victim", "unknown")
+    shop.fault(100, "heal", "node A is back")
+    for key in ("rival-1", "rival-2", "rival-3"):
+        for ms in (110, 1200, 3150):
+            shop.asks(ms, key)
+            shop.answered(ms + 50, key, "busy")
+    judged = shop.judged()
+    assert judged.verdict == "deadlock"
+    assert timeline(shop.history(), judged) == [
+        " 0.000 s  victim (A) has the lock",
+        " 0.048 s  fault: process 12 killed",
+        " 0.049 s  victim is answered unknown",
+        " 0.098 s  fault: node A is back",
+        " 0.158 s  rival-1 is answered busy, 3 times",
+        " 0.158 s  rival-2 is answered busy, 3 times",
+        " ...      3 still refused at 3.2 s, 2 units left: 0 orders for 2 units",
+    ]
+
+
+def test_an_undersold_sale_follows_who_was_refused_though_units_were_left() -> None:
+    shop = Happenings(stock=2)
+    shop.buys(0, "buyer-1", 2)
+    for key in ("buyer-2", "buyer-3"):
+        shop.asks(20, key)
+        shop.answered(21, key, "sold_out")
+    judged = shop.judged()
+    assert judged.verdict == "undersold"
+    lines = timeline(shop.history(), judged)
+    assert " 0.000 s  buyer-2 is answered sold_out" in lines
+    assert lines[-1] == " ...      and 1 more sold, last sold out at 0.0 s: 1 orders for 2 units"
+
+
+def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
+    shop = Happenings(stock=1)
+    shop.asks(0, "victim")
+    shop.commits(5, "victim", 1)
+    shop.answered(9, "victim", "unknown")
+    assert timeline(shop.history(), shop.judged()) == [
+        " 0.000 s  victim sells order 31 (its buyer does not know)",
+        " 0.004 s  victim is answered unknown",
+        " ...      1 orders for 1 units",
+    ]
+
+
+def test_a_fault_that_did_not_fire_says_so() -> None:
+    shop = one_after_the_other()
+    shop.fault(3, "prove", "process 12 is in state S", type="fail")
+    lines = timeline(shop.history(), shop.judged())
+    assert " 0.001 s  fault: it did not fire: process 12 is in state S" in lines
+
+
+def test_a_repeated_read_is_shown_once_until_it_finds_another_stock() -> None:
+    shop = Happenings(stock=2)
+    shop.asks(0, "victim")
+    for ms, amount in enumerate((2, 2, 2, 1, 1)):
+        shop.reads(ms, "victim", amount)
+    shop.answered(9, "victim", "busy")
+    reads = [line for line in timeline(shop.history(), shop.judged()) if "reads" in line]
+    assert reads == [
+        " 0.000 s  victim reads a stock of 2",
+        " 0.003 s  victim reads a stock of 1",
+    ]
+
+
+def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:
+    shop = paused()
+    for number in range(40):
+        shop.reads(40 + number, f"{RUN}/rival-1", number % 2, **B)
+    lines = timeline(shop.history(), shop.judged())
+    assert len(lines) == LENGTH
+    text = "\n".join(lines)
+    for kept in ("SIGSTOP", "goes on", "two holders", "decrement of order 31 is lost", "11 orders"):
+        assert kept in text
+
+
+def test_an_empty_history_has_a_timeline_of_one_line() -> None:
+    assert timeline(ProductHistory(), Happenings(stock=2).judged()) == [
+        " ...      0 orders for 2 units"
+    ]
+
+
+def test_a_release_that_deletes_the_next_holders_lock_is_shown_as_that() -> None:
+    def lines(victim_releases_at: float) -> str:
+        shop = Happenings(stock=2)
+        for key, where in (("x/victim", A), ("x/rival-1", B)):
+            shop.asks(0, key)
+            shop.acquires(1, 10 if key == "x/victim" else 30, key, **where)
+        shop.releases(victim_releases_at, "x/victim", **A)
+        shop.releases(60, "x/rival-1", **B)
+        return "\n".join(timeline(shop.history(), shop.judged()))
+
+    deletes = "victim releases, and so deletes the lock of rival-1"
+    assert deletes in lines(40)
+    assert deletes not in lines(20)

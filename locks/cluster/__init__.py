@@ -1,0 +1,1 @@
+"""Locks on a cluster: where a slot is, and what the locks of one cluster client share."""

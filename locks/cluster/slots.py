@@ -1,0 +1,190 @@
+"""A cluster's slots: which node has a lock, and what to do about each error. No I/O."""
+
+from __future__ import annotations
+
+import binascii
+import itertools
+import re
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeAlias
+
+from ..protocol import hashed_of
+from ..scripts import WireError, is_a, is_refusal_of_replica
+from ..support import now
+
+Place: TypeAlias = tuple[str, int]  # host and port of a node
+
+SLOTS = 16384
+#: Seconds between two tries where the cluster answers TRYAGAIN or a node is silent, at first ...
+PAUSE = 0.02
+#: ... and at most.
+LONGEST_PAUSE = 0.5
+#: Seconds for which an acquire without a limit waits for a cluster that is down.
+OUTAGE = 60.0
+
+
+def slot_of(key: bytes) -> int:
+    """The slot of a key, as the cluster specification computes it."""
+    return binascii.crc_hqx(hashed_of(key), 0) % SLOTS
+
+
+def tag_of(key: bytes) -> bytes:
+    """A hash tag, braces included, of the key's slot: its own, or where that has blanks, which a
+    channel in hand_over.lua cannot have, a number's."""
+    hashed = hashed_of(key)
+    if b"}" not in hashed and not re.search(rb"\s", hashed):
+        return b"{%b}" % hashed
+    slot = slot_of(key)
+    return next(tag for n in itertools.count() if slot_of(tag := b"{%d}" % n) == slot)
+
+
+class Redirect(NamedTuple):
+    """MOVED, or ASK: for this command only."""
+
+    place: Place
+    only_once: bool
+
+
+def redirect(error: BaseException, asked: Place) -> Redirect | None:
+    """Where the server that was asked says the slot is."""
+    cause = error.__cause__ if isinstance(error, WireError) and error.__cause__ else error
+    if not is_a(cause, "ResponseError"):
+        return None
+    words = str(cause).split()
+    if is_a(cause, "AskError"):  # redis-py took the first word, and MovedError is one as well
+        words.insert(0, "MOVED" if is_a(cause, "MovedError") else "ASK")
+    if len(words) < 3 or words[0] not in ("MOVED", "ASK"):
+        return None
+    host, _, port = words[-1].rpartition(":")
+    return Redirect((host or asked[0], int(port)), words[0] == "ASK")
+
+
+def is_passing(error: WireError) -> bool:
+    """Whether the error may pass soon: a migrating slot, a failover, an unreachable node."""
+    cause = error.__cause__ or error
+    if not is_a(cause, "ResponseError"):
+        return True
+    names = "TryAgainError", "ClusterDownError", "MasterDownError"
+    words = "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING"
+    return (
+        any(is_a(cause, name) for name in names)
+        or str(cause).startswith(words)
+        or is_refusal_of_replica(cause)
+    )
+
+
+class Topology:
+    """Which node has which slot, as far as this process knows."""
+
+    def __init__(self, known: list[Place], remap: Callable[[Place], Place] | None = None) -> None:
+        self.known = known  # all nodes, to ask them
+        self._remap = remap or (lambda place: place)
+        self._ranges: list[tuple[int, int, Place]] = []
+        self._moved: dict[int, Place] = {}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any node has said yet who has which slot."""
+        return bool(self._ranges)
+
+    def place_of(self, slot: int) -> Place | None:
+        """The node that has the slot; None if unknown."""
+        if slot in self._moved:
+            return self._moved[slot]
+        return next((place for first, last, place in self._ranges if first <= slot <= last), None)
+
+    def learn(self, reply: Any, asked: Place) -> bool:
+        """The reply to CLUSTER SLOTS of this node. False if it says nothing: of a node that was
+        taken out of the cluster, and stays up."""
+        if not reply:
+            return False
+        ranges, known = [], []
+        for first, last, *nodes in reply:
+            places = [self._remap((_text(n[0]) or asked[0], int(n[1]))) for n in nodes]
+            ranges.append((int(first), int(last), places[0]))
+            known += places
+        self._ranges, self._moved = ranges, {}
+        kept = [place for place in self.known if place in known]  # in the order of ask_last()
+        self.known = list(dict.fromkeys([*kept, *known, *self.known]))[:1000]
+        return True
+
+    def ask_last(self, place: Place) -> None:
+        """This node refused or was silent: the others know better who has the slots."""
+        self.known = [*(each for each in self.known if each != place), place]
+
+    def moved(self, slot: int, place: Place) -> Place:
+        """One slot is somewhere else."""
+        self._moved[slot] = place = self._remap(place)
+        return place
+
+
+class Send(NamedTuple):
+    """Send the command to this node. Answer: its reply; or a WireError is thrown in."""
+
+    place: Place
+    asking: bool
+
+
+class Refresh(NamedTuple):
+    """Wait for so many seconds, then ask the nodes who has which slot. Errors are ignored."""
+
+    pause: float
+
+
+Hop: TypeAlias = Send | Refresh
+
+
+def route(
+    topology: Topology, slot: int, until: float, *, repeatable: bool = True, sent: bool = False
+) -> Generator[Hop, Any, Any]:
+    """The steps by which one command for a slot gets its reply.
+
+    until       second of our clock after which an error that may pass is passed on
+    repeatable  whether a reply other than 1 says the same after a try whose reply was lost
+
+    sent        whether a try before these has been sent and got no reply
+
+    Passes on a WireError, which says whether any of the tries was sent.
+    """
+    pause, hops = PAUSE, 0
+    once: Place | None = None
+    error: WireError | None = None
+    if not topology.is_known:
+        yield Refresh(0.0)
+    while True:
+        place = once or topology.place_of(slot)
+        if place is None:
+            error = WireError(ConnectionError(f"no node is known to have slot {slot}"), sent=sent)
+        else:
+            try:
+                reply = yield Send(place, asking=once is not None)
+                if repeatable or not sent or reply == 1:
+                    return reply
+                error = WireError(ConnectionError("the reply to a try before was lost"), sent=True)
+                raise error
+            except WireError as failed:
+                if failed is error:
+                    raise
+                error, once = failed, None
+                found = redirect(error, place)
+                if found is not None and hops < 5:
+                    hops += 1
+                    if found.only_once:
+                        once = found.place
+                    else:
+                        topology.moved(slot, found.place)
+                    continue
+                sent = sent or (error.sent and not is_a(error.__cause__ or error, "ResponseError"))
+                if found is None and not is_passing(error):
+                    raise
+                topology.ask_last(place)
+        error.sent = error.sent or sent
+        if now() + pause >= until:
+            raise error
+        hops = 0
+        yield Refresh(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _text(value: bytes | str | None) -> str:
+    return value.decode() if isinstance(value, bytes) else value or ""

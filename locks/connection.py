@@ -1,0 +1,248 @@
+"""How commands reach the server: on connections of the lock's own, each sent once.
+
+redis-py 8 repeats a failed command ten times, and a failed connect as well. A release whose reply
+was lost would be repeated and find the lock gone; a wait of one second would last until the last
+retry. So the lock takes from the client where and how to connect, and leaves its retries, its
+decoding and its pool alone. A waiter holds no connection, so there are never more of them than
+threads that talk to the server at one moment.
+"""
+
+from __future__ import annotations
+
+import copy
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from .scripts import (
+    Arg,
+    Call,
+    Script,
+    WireError,
+    eval_,
+    evalsha,
+    exceptions_of,
+    is_a,
+    is_of_the_client,
+    is_refusal_of_replica,
+    packed,
+)
+
+#: Seconds that a silent server is waited for where the client says nothing.
+TIMEOUT = 5.0
+
+#: What our connections do not take over from the client's ...
+NOT_OURS = {
+    "event_dispatcher",
+    "health_check_interval",
+    "himport_registry",
+    "maint_notifications_config",
+    "maint_notifications_pool_handler",
+    "oss_cluster_maint_notifications_handler",
+    "parser_class",
+    "retry_on_error",
+    "retry_on_timeout",
+    "socket_connect_timeout",
+    "socket_timeout",
+}
+#: ... and what they have instead (RESP2, in which a subscription's messages are plain replies).
+OURS = {"retry": None, "decode_responses": False, "protocol": 2}
+
+
+class Address:
+    """Where a client's commands go, as which user, with which TLS: its connections' options."""
+
+    def __init__(self, pool: Any, **instead: Any) -> None:
+        given = {**pool.connection_kwargs, **instead}
+        self._class = pool.connection_class
+        self.exceptions = exceptions_of(self._class)
+        self._options: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
+        if self._options.get("lib_name") == "redis-py":  # its default, of which redis-py 7 warns
+            del self._options["lib_name"]
+            self._options.pop("lib_version", None)
+        self.timeout: float = given.get("socket_timeout") or TIMEOUT
+
+    def at(self, host: str, port: int) -> Address:
+        """The same on another node."""
+        there = copy.copy(self)
+        there._options = self._options | {"host": host, "port": port}
+        return there
+
+    def connection(self, **more: Any) -> Any:
+        """A connection with these options and `more`, not yet open."""
+        return self._class(**self._options | more)
+
+
+def has_moved(connection: Any) -> bool:
+    """Whether it leads to a master that the Sentinels have replaced since it was opened.
+
+    A master that is cut off from its Sentinels closes nothing, and goes on granting locks.
+    """
+    found = getattr(getattr(connection, "connection_pool", None), "master_address", None)
+    return found is not None and found != (connection.host, connection.port)
+
+
+class Connections:
+    """The connections on which the threads of this process acquire and release."""
+
+    def __init__(self, address: Address, *, most: int) -> None:
+        self._address = address
+        self._idle: deque[Any] = deque(maxlen=most)
+        self.on_demoted: Callable[[], None] = lambda: None
+
+    def call(
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        args: Sequence[Arg],
+        *,
+        within: float | None,
+        asking: bool = False,
+    ) -> Any:
+        """Run the script, by its SHA-1, or its text where the server has not got it.
+
+        asking  whether a node of a cluster sent us here by ASK
+        within  seconds that connecting, and then the answer, may take at most; the client's socket
+                timeout if that is less, or if None is given
+
+        Raises WireError, and passes on what is no error of the client: what a signal handler or a
+        credential provider raised.
+        """
+        timeout = self._address.timeout if within is None else min(within, self._address.timeout)
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._address.connection()
+        sent = reusable = False
+        try:
+            open_connection(connection, timeout)
+            sent = True
+            try:
+                reply = _ask(connection, evalsha(script, keys, args), asking)
+            except Exception as error:
+                if not is_a(error, "NoScriptError"):
+                    raise
+                reply = _ask(connection, eval_(script, keys, args), asking)
+            reusable = True
+            return reply
+        except Exception as error:
+            reusable = sent and is_a(error, "ResponseError") and not is_refusal_of_replica(error)
+            if is_refusal_of_replica(error):
+                self.demoted()
+            if is_of_the_client(error):
+                raise WireError(error, sent=sent) from error
+            raise
+        finally:
+            if reusable:
+                self._idle.append(connection)
+            else:  # its next reply would be anybody's
+                connection.disconnect()
+
+    def run(self, *command: str, within: float) -> Any:
+        """The reply to a command without a script, on a connection for it. Raises WireError."""
+        connection = self._address.connection()
+        try:
+            open_connection(connection, min(within, self._address.timeout))
+            return _ask(connection, packed(*command))
+        except Exception as error:
+            raise WireError(error, sent=True) from error
+        finally:
+            connection.disconnect()
+
+    def demoted(self) -> None:
+        """The server became a replica: close what leads there, and say so to on_demoted."""
+        self.disconnect()
+        self.on_demoted()
+
+    def disconnect(self) -> None:
+        """Close what is idle. In a forked child this leaves the parent's connections alone."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().disconnect()
+
+
+def open_connection(connection: Any, timeout: float) -> None:
+    """Open it if it is not, or no longer, open; its commands may take `timeout` seconds each.
+
+    Raises whatever the connection's class does.
+    """
+    if _is_stale(connection) or has_moved(connection):
+        connection.disconnect()
+        connection.socket_timeout = connection.socket_connect_timeout = timeout
+        connection.connect()
+    set_timeout(connection, timeout)
+
+
+def set_timeout(connection: Any, timeout: float) -> None:
+    """Each of its commands from now on may take so many seconds."""
+    sock: Any = getattr(connection, "_sock", None)
+    if hasattr(sock, "settimeout") and sock.gettimeout() != timeout:
+        sock.settimeout(timeout)
+
+
+def _is_stale(connection: Any) -> bool:
+    """Whether it was never opened, or the server closed it while it was idle."""
+    if getattr(connection, "_sock", None) is None:
+        return True  # can_read() would connect, and open_connection() once more
+    try:
+        return bool(connection.can_read())
+    except Exception:
+        return True
+
+
+def hang_up(connection: Any) -> None:
+    """End a connection on which another thread is reading: that thread finds it closed."""
+    sock = getattr(connection, "_sock", None)
+    if sock is not None:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+
+def _ask(connection: Any, command: bytes, asking: bool = False) -> Any:
+    if asking:
+        _ask(connection, packed("ASKING"))
+    connection.send_packed_command([command])
+    return connection.read_response(disable_decoding=True)
+
+
+def ask(connection: Any, *command: bytes | str) -> Any:
+    """The reply, or the error for one. Raises what the connection's class does otherwise."""
+    try:
+        return _ask(connection, packed(*command))
+    except Exception as error:
+        if not is_a(error, "ResponseError"):
+            raise
+        return error
+
+
+def call_all(connection: Any, calls: Sequence[Call], timeout: float) -> list[Any]:
+    """Run several scripts, all sent before the first reply is read.
+
+    Returns replies, with the exception in the place of one that is an error. Raises whatever the
+    connection's class does when the server is not reached.
+    """
+    open_connection(connection, timeout)
+    replies = _exchange(connection, calls)
+    unknown = [place for place, reply in enumerate(replies) if is_a(reply, "NoScriptError")]
+    if unknown:
+        for script in {calls[place][0] for place in unknown}:
+            _ask(connection, packed("SCRIPT", "LOAD", script.text))
+        again = _exchange(connection, [calls[place] for place in unknown])
+        for place, reply in zip(unknown, again, strict=True):
+            replies[place] = reply
+    return replies
+
+
+def _exchange(connection: Any, calls: Sequence[Call]) -> list[Any]:
+    connection.send_packed_command([b"".join([evalsha(*call) for call in calls])])
+    replies: list[Any] = []
+    for _ in calls:
+        try:
+            replies.append(connection.read_response(disable_decoding=True))
+        except Exception as error:
+            if not is_a(error, "ResponseError"):
+                raise
+            replies.append(error)
+    return replies

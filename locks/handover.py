@@ -1,0 +1,159 @@
+"""What can be done with a lease besides releasing it: extend, verify, hand over, adopt.
+
+    web     lease = lock.acquire(5)
+    web     text = lease.hand_over(within=60)     renewed here for the last time
+    worker  lease = lock.adopt(text)              another token from here on; renewed there
+
+The token changes with the process, in one step of the server. So only one of two can adopt a lease,
+as where a queue delivers a task twice, and no renewal or release that is still on its way from the
+first process touches the lease of the second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from .errors import LockBackendError, LockLost, Metrics, emit
+from .lease import BaseLease, Lease, LossReason, Release
+from .protocol import ADD, LEAST, SET, Inspection, drift, renew_args
+from .renewals import Renewals
+from .scripts import Arg, WireError
+from .support import now, run
+
+T = TypeVar("T")
+#: A script's name and arguments. Its reply is sent in, or a WireError thrown.
+Request: TypeAlias = tuple[str, Sequence[Arg]]
+Steps: TypeAlias = Generator[Request, Any, T]
+
+
+class Keeping:
+    """What is to be done with the leases of one lock, and what the replies mean. No I/O."""
+
+    def __init__(
+        self,
+        renewals: Renewals,
+        keys: Sequence[bytes],
+        *,
+        ttl: float,
+        fence_ttl: float,
+        metrics: Metrics | None,
+    ) -> None:
+        self._renewals = renewals
+        self._keys = keys
+        self._ttl = ttl
+        self._fence_ttl = fence_ttl
+        self._metrics = metrics
+
+    def extend(self, lease: BaseLease, seconds: float, how: bytes = LEAST) -> Steps[None]:
+        """See Lease.extend()."""
+        try:
+            reply = yield from self.prolong(lease, lease.token, seconds, how)
+        except WireError as error:
+            raise LockBackendError(f"not extended: {error}", name=lease.name) from error.__cause__
+        if reply != 1:
+            if self._renewals.remove((self._keys[0], lease.token)):
+                lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
+            raise LockLost(name=lease.name)
+
+    def prolong(
+        self, lease: BaseLease | None, token: str | bytes, seconds: float, how: bytes
+    ) -> Steps[int]:
+        """Reply of renew.lua for this token; moves the deadline of its lease, if that is known.
+
+        Passes a WireError on. Raises ValueError for a time that cannot work.
+        """
+        if not 0 < seconds < float("inf"):
+            raise ValueError(f"{seconds!r} cannot prolong a lease: give seconds, more than 0")
+        sent = now()
+        gained = seconds - drift(seconds)
+        deadline = 0.0
+        if lease is not None:
+            deadline = lease.deadline + gained if how == ADD else sent + gained
+            if how == SET:  # before the server knows: it may be sooner
+                lease.deadline = min(lease.deadline, deadline)
+        reply = int((yield "renew", renew_args(token, seconds, self._fence_ttl, how)))
+        if lease is not None and reply == 1:
+            lease.lasts_until(deadline)
+        return reply
+
+    def owned(self, lease: BaseLease) -> Steps[bool]:
+        """See Lease.owned()."""
+        try:
+            return Inspection.parse((yield "inspect", ())).owner == lease.token
+        except WireError as error:
+            raise LockBackendError(f"not verified: {error}", name=lease.name) from error.__cause__
+
+    def hand_over(self, lease: BaseLease, within: float | None) -> Steps[str]:
+        """See Lease.hand_over()."""
+        yield from self.extend(lease, self._ttl if within is None else within, SET)
+        self._renewals.remove((self._keys[0], lease.token))
+        lease.handed_over()
+        emit(self._metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)
+        return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
+
+    def adopt(self, handed: Handed, token: str, *, unique: bool) -> Steps[float]:
+        """The deadline of the lease, which has this token now.
+
+        unique  whether nobody else uses the token: else it cannot be cleaned up after a lost reply
+
+        Passes a WireError on. Raises LockLost when the lease is over, or was adopted before.
+        """
+        sent = now()
+        try:
+            args = renew_args(handed.token, self._ttl, self._fence_ttl, heir=token)
+            reply = yield "renew", args
+        except BaseException:  # it may be ours: do not leave it locked for a ttl
+            if unique:
+                self._renewals.abandon(token, self._keys, ttl=self._ttl, fence_ttl=self._fence_ttl)
+            raise
+        if reply != 1:
+            raise LockLost("the lease was adopted before, or is over", name=handed.name)
+        return sent + self._ttl - drift(self._ttl)
+
+
+class Keeper:
+    """Does the steps by blocking.
+
+    call  runs a script by its name for the lock, with these arguments; raises WireError
+    """
+
+    def __init__(self, call: Callable[..., Any], keeping: Keeping) -> None:
+        self._call = call
+        self.keeping = keeping
+
+    def extend(self, lease: Lease, seconds: float) -> None:
+        self.run(self.keeping.extend(lease, seconds))
+
+    def owned(self, lease: Lease) -> bool:
+        return self.run(self.keeping.owned(lease))
+
+    def hand_over(self, lease: Lease, within: float | None) -> str:
+        return self.run(self.keeping.hand_over(lease, within))
+
+    def run(self, steps: Steps[T]) -> T:
+        """Do the steps; their result."""
+        return run(steps, lambda step: self._call(step[0], *step[1]))
+
+
+class Handed(NamedTuple):
+    """What a process was given: the lease of another one."""
+
+    name: str
+    token: str
+    fence: int | None
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> Handed:
+        """Raises ValueError unless it is what hand_over() returned for a lock of this name."""
+        try:
+            handed = cls(**json.loads(text))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{text[:200]!r} is not what lease.hand_over() returned") from error
+        if handed.name != name:
+            raise ValueError(
+                f"this is a lease of {handed.name!r}, and the lock is {name!r}: "
+                f"adopt it with a lock of its own name and key"
+            )
+        return handed

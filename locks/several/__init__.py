@@ -1,0 +1,1 @@
+"""Several locks at once, without a deadlock and without half of them."""

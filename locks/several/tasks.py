@@ -1,0 +1,103 @@
+"""AsyncMultiLock: MultiLock for asyncio, with the same order, the same wait and the same losses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from ..aio.hold import AsyncHold
+from ..aio.lease import AsyncLease
+from ..aio.redis_lock import AsyncRedisLock
+from ..errors import LockTimeout, Release
+from ..support import now
+from .together import Together, in_order, in_turn, name_of, to_release
+
+
+class AsyncMultiLock:
+    """Holds all of the given locks or none, for asyncio. See `MultiLock`.
+
+    They are acquired one after the other in the order of their names, as MultiLock does it: a task
+    and a thread that want the same locks cannot block each other either.
+
+        cart = AsyncMultiLock(AsyncRedisLock(client, f"product:{id}", ttl=10) for id in (42, 7))
+        async with cart.hold(wait=5) as lease:
+            lease.fences["product:42"]
+
+    Raises ValueError for no locks, and for two different ones of one name.
+    """
+
+    def __init__(self, locks: Iterable[AsyncRedisLock]) -> None:
+        self.locks = in_order(locks)
+        self.name = name_of(self.locks)
+        self.ttl = min(lock.ttl for lock in self.locks)
+
+    async def acquire(self, wait: float | None) -> AsyncMultiLease:
+        """Acquire all, queueing for at most `wait` seconds altogether (None: as long as it takes).
+
+        Raises what `MultiLock.acquire` raises. In each case, and when it is cancelled, the releases
+        of those that were acquired are sent before the exception is raised, and repeated if they
+        get no answer.
+        """
+        started = now()
+        leases: list[AsyncLease] = []
+        try:
+            for lock, left in in_turn(self.locks, wait):
+                leases.append(await lock.acquire(left))
+            return AsyncMultiLease(leases, started=started)
+        except BaseException:
+            for lease in to_release(leases):
+                lease.give_back()
+            raise
+
+    async def try_acquire(self) -> AsyncMultiLease | None:
+        """Take all locks if they are free now; None if one is not."""
+        try:
+            return await self.acquire(0.0)
+        except LockTimeout:
+            return None
+
+    def hold(
+        self, wait: float | None, *, cancel_on_loss: bool = False
+    ) -> AsyncHold[AsyncMultiLease]:
+        """Hold all locks for the block, or for every call of a coroutine. See AsyncRedisLock.hold.
+
+        cancel_on_loss  cancel the block at its next await when one of the leases is lost
+        """
+        return AsyncHold(self, wait, cancel_on_loss=cancel_on_loss)
+
+
+class AsyncMultiLease(Together[AsyncLease], AsyncLease):
+    """The leases of several locks, as `MultiLease`. Belongs to its event loop."""
+
+    def __init__(self, leases: Sequence[AsyncLease], *, started: float) -> None:
+        super().__init__(
+            leases,
+            started=started,
+            send_release=self._send_releases,
+            found=lambda *_: self.worst(),
+            keeper=Each(leases),
+        )
+
+    def _send_releases(self) -> asyncio.Future[list[Release]]:
+        """All are sent before a reply is waited for: a cancellation leaves none of them held."""
+        leases = to_release(self.leases)
+        for lease in leases:
+            lease.start_release()
+        return asyncio.gather(*(lease.release() for lease in leases))
+
+
+class Each:
+    """What is asked of a lease is asked of each of these."""
+
+    def __init__(self, leases: Sequence[AsyncLease]) -> None:
+        self._leases = leases
+
+    async def extend(self, _: AsyncLease, seconds: float) -> None:
+        for lease in self._leases:
+            await lease.extend(seconds)
+
+    async def owned(self, _: AsyncLease) -> bool:
+        return all([await lease.owned() for lease in self._leases])
+
+    async def hand_over(self, lease: AsyncLease, _: float | None) -> str:
+        raise NotImplementedError(f"{lease.name}: only an AsyncRedisLock's lease can do this")

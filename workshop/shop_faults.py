@@ -1,0 +1,87 @@
+"""The faults of `make faults`, made for real while the participant's file sells."""
+
+from __future__ import annotations
+
+import secrets
+
+from loadtest.faults import FAULTS
+from loadtest.faults.runner import play
+from loadtest.faults.testbed import RIVALS
+from loadtest.judge.run import Cell
+from loadtest.stack.client import Strategy
+from workshop.bench import MINE, Bench, outcomes
+from workshop.refusal import Refusal, Undecided
+
+#: Fault -> a strategy that stays exact under it. It is judged beside the participant's, at the same
+#: moments: if it does not stay exact, this machine was too busy to say anything.
+CONTROLS = {
+    "crash": "token",
+    "late-release": "token",
+    "slow": "token-watchdog",
+    "pause": "redis",
+}
+#: What the whole row has to withstand, in this order.
+ROW = (
+    *("crash", "slow", "late-release", "pause", "pause@acquired", "restart", "eviction"),
+    *("lost-reply", "unknown-commit", "stall", "db-kill", "shutdown", "shutdown@short"),
+)
+#: Nothing to be seen of these where no lock in Redis is taken.
+OF_A_LOCK = frozenset({"late-release", "pause@acquired", "restart", "eviction", "lost-reply"})
+
+
+def refusal(bench: Bench, fault: str) -> Refusal | None:
+    """What a fault did to the participant's sale; None if it stayed exact. Raises Undecided."""
+    code = f"{fault}-in-the-shop"
+    for _ in range(2):  # so that one bad moment of the machine refuses nothing that is right
+        cell, control = cells(bench, fault, CONTROLS[fault])
+        if cell["verdict"] == "exact":
+            return None
+        if control["verdict"] != "exact":
+            why = cell["missing"] or f"{control['lock']} came to {control['verdict']} here"
+            raise Undecided(f"{fault}: {why}")
+        if cell["verdict"] == "deadlock":  # no busy machine makes that
+            break
+    if cell["missing"]:
+        return Refusal("not-like-the-others", facts(cell) | {"control": control["lock"]})
+    return Refusal(code, facts(cell), tuple(cell["story"]))
+
+
+def cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
+    """Make one fault for the participant's file and for these strategies."""
+    known = {str(one["name"]): one for one in bench.shop(RIVALS).strategies()}
+    mine: Strategy = {**known[MINE], "verdicts": {fault: "exact"}}
+    chosen = [mine, *(known[name] for name in controls)]
+    return play(bench, FAULTS[fault](), chosen, secrets.token_hex(4))
+
+
+def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
+    """The whole row up to the first column that is not exact. Raises Undecided."""
+    found: list[Cell] = []
+    for fault in ROW:
+        bench.progress(f"{fault}: {FAULTS[fault].title}")
+        [cell] = cells(bench, fault)
+        if cell["verdict"] not in ("exact", "deadlock"):  # one bad moment decides nothing
+            [cell] = cells(bench, fault)
+        if cell["missing"] and fault in OF_A_LOCK:
+            continue
+        found.append({**cell, "as_expected": True})  # of a participant's file nothing is expected
+        if cell["verdict"] == "unknown" or cell["missing"]:
+            return _beside_another(bench, fault), found
+        if cell["verdict"] != "exact":
+            return Refusal("breaks", facts(cell), tuple(cell["story"])), found
+    return None, found
+
+
+def _beside_another(bench: Bench, fault: str) -> Refusal:
+    """A fault that showed nothing is made once more, beside a strategy that stays exact: is it the
+    machine, or the participant's code? Raises Undecided for the machine."""
+    cell, control = cells(bench, fault, "redis")
+    if control["verdict"] != "exact" or not (cell["missing"] or cell["verdict"] == "unknown"):
+        raise Undecided(f"{fault}: {cell['missing'] or 'nothing to be seen'}")
+    return Refusal("not-like-the-others", facts(cell) | {"control": control["lock"]})
+
+
+def facts(cell: Cell) -> dict[str, object]:
+    """What a headline may say of a sale under a fault."""
+    missing = cell["missing"] or cell["why"] or "nothing was to be seen"
+    return {**outcomes(cell), "fault": cell["fault"], "missing": missing}
