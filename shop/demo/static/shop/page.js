@@ -12,7 +12,7 @@ const OFTEN = 250; // milliseconds between two looks while something happens
 const SELDOM = 1000;
 const NOTHING = { on: false, number: 0, rush: null, started: null };
 
-const { product, demo, rushes, deadline } = document.body.dataset;
+const { product, rushes, deadline } = document.body.dataset;
 let timer = 0;
 let looking = false;
 let wanted = 0; // looks that were asked for
@@ -40,7 +40,7 @@ async function look() {
 
 function away(body) {
   say($("offline"), "away", `${body.error}: is make serve still running?`);
-  if (demo && rushes) {
+  if (rushes) {
     $("start").textContent = "The shop does not answer";
     allow($("start"), false);
   }
@@ -107,7 +107,7 @@ function progress({ arrived, answered, buyers, left_s: seconds }) {
 }
 
 function showButtons() {
-  if (!demo || !rushes) return;
+  if (!rushes) return;
   $("start").textContent = rush.on ? "A rush is running" : "Start the rush";
   allow($("start"), !rush.on && !starting);
   const focused = document.activeElement === $("stop");
@@ -179,7 +179,7 @@ function seeTheVerdict() {
 
 async function buyOne() {
   const hold = $("hold_ms").value;
-  const wanted = { product, lock: $("lock").value, buyer: "page", ...(demo && { hold_ms: hold }) };
+  const wanted = { product, lock: $("lock").value, buyer: "page", hold_ms: hold };
   const { body } = await ask("/buy", wanted);
   const words =
     body.outcome === "sold" ? `sold: order ${body.order}` : `${body.outcome}: ${body.error}`;
