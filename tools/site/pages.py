@@ -14,7 +14,7 @@ from typing import Any
 from loadtest.report import html as report
 from tools.site import documents
 from tools.site.recording import FAULTS, SCHEDULES
-from tools.site.sources import ROOT, strategies
+from tools.site.sources import strategies
 
 HERE = Path(__file__).parent / "pages"
 ASSETS = report.ASSETS
@@ -64,9 +64,10 @@ def moves() -> dict[str, dict[str, Any]]:
 
 
 def step_through() -> str:
-    main = Template(_read("index.html")).substitute(rush=_rush())
     data = {"moves": moves(), "strategies": strategies()}
-    return frame("Step through", main, data=data, script=_read("code.js") + _read("steps.js"))
+    return frame(
+        "Step through", _read("index.html"), data=data, script=_read("code.js") + _read("steps.js")
+    )
 
 
 def orders() -> str:
@@ -92,13 +93,14 @@ def faults() -> str:
     """The report of a whole run of `make faults`, with the code that decides beside each cell."""
     data = json.loads(gzip.decompress(FAULTS.read_bytes()))
     page = report.page(
-        HERE / "faults.html",
+        report.HERE / report.NAME,
         [*(report.HERE / name for name in report.SCRIPTS), HERE / "code.js", HERE / "faults.js"],
         {**data, "sources": strategies()},
         heading="Oversold",
         waits="",
     )
     page = page.replace("<header>", f"{navigation('Every fault')}\n<header>", 1)
+    page = page.replace("</main>", f"{_read('faults.html')}</main>", 1)
     page = page.replace("</style>", f"{_read('site.css')}</style>", 1)
     return _packed(page)
 
@@ -158,24 +160,6 @@ def tidied(page: str) -> str:
 def _pack(text: str) -> str:
     text = text.removesuffix("</script>\n").strip()
     return b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
-
-
-def _rush() -> str:
-    """The table that the README has between its markers of the demo, as HTML."""
-    text = (ROOT / "README.md").read_text()
-    block = text.partition("<!-- demo: begin")[2].partition("<!-- demo: end")[0]
-    rows = [line.strip("| \n").split("|") for line in block.splitlines() if line.startswith("|")]
-    head, _, *body = [[cell.strip() for cell in row] for row in rows]
-    made = ["<tr>" + "".join(f'<th scope="col">{_inline(c)}</th>' for c in head) + "</tr>"]
-    for row in body:
-        made.append("<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>")
-    region = 'class="scroll" tabindex="0" role="region" aria-label="Table"'
-    return f"<div {region}><table>{''.join(made)}</table></div>"
-
-
-def _inline(text: str) -> str:
-    text = re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text))
-    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", text)
 
 
 def _dom() -> str:

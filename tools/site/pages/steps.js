@@ -85,10 +85,11 @@ function fillTrack(track, buyer) {
   for (let n = 1; n <= so_far.length; n++) {
     const before = n > 1 ? turn(so_far.slice(0, n - 1)).state : [1, 0, ""];
     const its = turn(so_far.slice(0, n)).did.filter(([who]) => who === buyer);
-    for (const event of its) lines.push(line(event, before), ...(event === its[its.length - 1] ? [] : []));
-    if (its.length && n === so_far.length) lines.slice(-its.length).forEach((one) => one && one.classList.add("new"));
+    const made = its.map((event) => line(event, before)).filter(Boolean);
+    if (n === so_far.length) made.forEach((one) => one.classList.add("new"));
+    lines.push(...made);
   }
-  track.querySelector(".did").replaceChildren(...lines.filter(Boolean));
+  track.querySelector(".did").replaceChildren(...lines);
 }
 
 const isOver = () => BUYERS.every((buyer) => place(buyer).status === "ended");
