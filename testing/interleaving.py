@@ -133,16 +133,12 @@ def _steps_of_each(run: Callable[[str], Run], calls: int) -> list[int]:
     most = dict.fromkeys(names, 0)
     for first in names:
         done = run("".join([first, *(name for name in names if name != first)]))
-        idle = {name for name in names if (name, "step") not in _kinds(done)}
+        stepped = {step.actor for step in done.steps if step.kind == "step"}
         for number, name in enumerate(names):
             most[name] = max(most[name], done.schedule.count(name))
-            if name in idle:
+            if name not in stepped:
                 _refuse(name, done.results, done.errors[number])
     return list(most.values())
-
-
-def _kinds(run: Run) -> set[tuple[str, str]]:
-    return {(step.actor, step.kind) for step in run.steps}
 
 
 def _refuse(name: str, results: Sequence[Any], error: BaseException | None) -> None:

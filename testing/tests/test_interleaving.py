@@ -86,7 +86,7 @@ def test_one_conditional_update_passes_every_order_in_under_three_seconds() -> N
     while not took or (min(took) >= 3 and len(took) < 3):  # a busy machine has three tries
         began = time.monotonic()
         runs = interleave(*buyers(buy_with_a_condition), before=one_unit, check=sold_once)  # type: ignore[arg-type]
-        took.append((time.monotonic() - began) * 20 / len(runs))
+        took.append(time.monotonic() - began)
     assert min(took) < 3, f"seconds for 20 orders: {took}"
     assert len(runs) >= 6, "of 20, some of which come to the same turns"
     assert all(sorted(run.results) == [200, 409] for run in runs)
