@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -85,6 +86,7 @@ class Crowd:
     def release(self, at: float) -> None:
         """Let everybody buy who is there, at this moment of the monotonic clock."""
         gc.freeze()  # no collection walks through thousands of buyers while they send
+        sys.setswitchinterval(1.0)  # gevent reads no answer before so long: all send first
         gevent.sleep(max(0.0, at - time.monotonic()))
         self.released_at = time.monotonic()
         self._barrier.set()
