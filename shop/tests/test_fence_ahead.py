@@ -47,8 +47,8 @@ def said_by(*arguments: str) -> str:
     return out.getvalue()
 
 
-def test_two_strategies_have_a_fence() -> None:
-    assert FENCED == ["redis", "fence-at-write"]
+def test_three_strategies_have_a_fence() -> None:
+    assert FENCED == ["redis", "one-file", "fence-at-write"]
 
 
 @pytest.mark.parametrize("lock", FENCED)
@@ -164,7 +164,7 @@ def test_the_raised_fence_is_remembered_until_the_clock_has_caught_up() -> None:
     ("arguments", "message"),
     [
         (["nothing"], "there is no product 'nothing': see manage.py sale_report, or the admin"),
-        ([APPLE, "--lock", "token"], "token has no fence: use redis, fence-at-write"),
+        ([APPLE, "--lock", "token"], "token has no fence: use redis, one-file, fence-at-write"),
     ],
 )
 def test_the_command_says_what_it_takes(arguments: list[str], message: str) -> None:

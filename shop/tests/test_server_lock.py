@@ -172,4 +172,4 @@ def test_a_node_with_an_unsound_lock_does_not_start(production: Node, lock: str)
     )
     assert done.returncode != 0
     assert f"SHOP_LOCK is '{lock}'" in done.stderr
-    assert "Set SHOP_LOCK to one of redis, advisory" in done.stderr
+    assert "Set SHOP_LOCK to one of redis, one-file, advisory" in done.stderr
