@@ -38,8 +38,7 @@ class Buyer(FastHttpUser):
         me = self.rush.join(self)
         steps = self.rush.steps(self)  # these below; with --target those of the target's file
         steps.connect(me)
-        self.rush.wait()
-        answer = self.rush.ask(me, steps.buy)
+        answer = self.rush.ask(me, steps.buy)  # is built, waits at the barrier, and is sent
         while self.rush.asks_again(answer):
             self.rush.pause(answer)
             answer = self.rush.ask(me, steps.buy)

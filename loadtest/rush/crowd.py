@@ -8,16 +8,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gevent
 from gevent.event import Event
-from locust.env import Environment
-from locust.exception import RPCError
 
 from loadtest.judge.intervals import Request
 from loadtest.judge.verdict import ASK_AGAIN
 from loadtest.rush import messages
+from loadtest.rush.connections import watch
 from loadtest.rush.files import TooFewFiles, allow
 from loadtest.rush.options import hosts, target_of
 from loadtest.rush.visit import Visit
@@ -26,6 +25,12 @@ from loadtest.target.answer import CORRECT, Answer, pause_after
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer as Person
 from loadtest.target.target import Target
+
+if TYPE_CHECKING:
+    from locust.env import Environment
+
+#: Seconds for which gevent runs what is ready before it looks for answers: in a release all send.
+USUAL, ALL_SEND = sys.getswitchinterval(), 1.0
 
 
 class Crowd:
@@ -51,6 +56,7 @@ class Crowd:
         self.target = target
         self.nodes = nodes
         self.requests: dict[str, list[Request]] = {}
+        self._asking: set[str] = set()
         self.arrived = self.left = self._joined = 0
         self._say = say
         self._barrier = Event()
@@ -64,7 +70,9 @@ class Crowd:
             self.stay()
         number = self.numbers[place]
         user.client.base_url = self.nodes[number % len(self.nodes)]
-        return Person(number, f"{self.id}/buyer-{number}", user.client)
+        me = Person(number, f"{self.id}/buyer-{number}", user.client)
+        watch(user.client, lambda: self.send(me.key))
+        return me
 
     def steps(self, user: Any) -> Any:
         """What takes a buyer's steps: Locust's user, or the target's file."""
@@ -72,7 +80,17 @@ class Crowd:
             return user
         return Visit(self.target, self.nodes, user.client, self.break_off)
 
-    def wait(self) -> None:
+    def send(self, key: str) -> None:
+        """A request of this buyer is built, and now it is sent: this is its moment. The first one
+        of its purchase waits at the barrier."""
+        if key not in self._asking:  # to connect, or the second request of one buy()
+            return
+        self._asking.remove(key)
+        if key not in self.requests:
+            self._wait()
+        self.requests.setdefault(key, []).append(Request(key, time.monotonic_ns()))
+
+    def _wait(self) -> None:
         """Wait at the barrier until every buyer of the rush is there."""
         if self._barrier.is_set():  # too late: nobody waits for this one any more
             self.stay()
@@ -86,16 +104,18 @@ class Crowd:
     def release(self, at: float) -> None:
         """Let everybody buy who is there, at this moment of the monotonic clock."""
         gc.freeze()  # no collection walks through thousands of buyers while they send
-        sys.setswitchinterval(1.0)  # gevent reads no answer before so long: all send first
+        sys.setswitchinterval(ALL_SEND)
         gevent.sleep(max(0.0, at - time.monotonic()))
         self.released_at = time.monotonic()
         self._barrier.set()
 
     def ask(self, me: Person, buy: Callable[[Person], Answer]) -> Answer:
-        """Let a buyer ask, and record when it asked and what it was answered."""
-        request = Request(me.key, time.monotonic_ns())
-        self.requests.setdefault(me.key, []).append(request)
+        """Let a buyer ask, and record when it asked and what it was answered. The first time, its
+        request waits at the barrier with nothing left to do but to send its bytes."""
+        self._asking.add(me.key)
         answer = buy(me)
+        self.send(me.key)  # where no connection was asked for
+        request = self.requests[me.key][-1]
         request.answer(answer.outcome, {"order": answer.order, "error": answer.why, **answer.body})
         if answer.open:
             request.type = "info"
@@ -150,6 +170,7 @@ class Crowd:
             return
         self._has_reported = True
         gc.unfreeze()
+        sys.setswitchinterval(USUAL)
         packed = [messages.packed(one) for asked in self.requests.values() for one in asked]
         told = {"rush": self.id, "arrived": self.arrived, "requests": packed}
         self._say(messages.REPORT, told)
@@ -181,9 +202,9 @@ class Here:
     def _say(self, kind: str, data: dict[str, Any]) -> None:
         if kind == messages.REPORT:
             self._announced.clear()  # the next users are those of another rush
-        with suppress(
-            RPCError
-        ):  # where the master is gone, Locust ends this process after a minute
+        from locust.exception import RPCError  # Locust patches the process that imports it
+
+        with suppress(RPCError):  # the master is gone: Locust ends this process after a minute
             self.environment.runner.send_message(kind, data)  # type: ignore[union-attr]
 
     def _rush(self, _: str, told: dict[str, Any]) -> None:

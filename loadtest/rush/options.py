@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
-
-from locust.argument_parser import LocustArgumentParser
-from locust.env import Environment
+from typing import TYPE_CHECKING, Any
 
 from loadtest.rush.bounds import RUSH
 from loadtest.stack.client import Shop, ShopUnreachable
@@ -15,6 +12,10 @@ from loadtest.target.hosts import FLAG, require_permission
 from loadtest.target.loading import load
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Target
+
+if TYPE_CHECKING:
+    from locust.argument_parser import LocustArgumentParser
+    from locust.env import Environment
 
 #: The options that a worker takes from its master: what a buyer asks, and whom.
 SHARED = ("target", "nodes", "lock", "product", "hold_ms")

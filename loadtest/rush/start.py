@@ -8,13 +8,11 @@ import sys
 from typing import Any
 
 import locust.runners
-from geventhttpclient.connectionpool import ConnectionPool
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest.rush.conductor import Conductor, sentence
 from loadtest.rush.crowd import Crowd, Here
-from loadtest.rush.files import is_open
 from loadtest.rush.options import add_arguments, permissions, target_of
 from loadtest.target.errors import TargetError
 from servers.loopback import ask_loopback_directly
@@ -26,7 +24,6 @@ logger = logging.getLogger("loadtest")
 #: Seconds without a heartbeat after which Locust takes a worker for lost. Its 3 are too few where
 #: thousands of buyers begin at once. A worker keeps the limit that held when it connected.
 locust.runners.HEARTBEAT_LIVENESS = 20
-ConnectionPool._is_socket_alive = is_open  # type: ignore[method-assign,assignment]
 
 
 class Rushes:

@@ -55,8 +55,20 @@ class Steered(CartShop):
         wait(buyer, "prepare")
 
     def buy(self, buyer):
-        wait(buyer, "buy")
+        # It is released where its connection is taken, and held between that and its bytes.
+        for client in buyer.client.client.clientpool.clients.values():
+            hold(client._connection_pool, buyer)
         return super().buy(buyer)
+
+
+def hold(pool, buyer):
+    is_open = pool._is_socket_alive
+
+    def wait_and_look(socket):
+        wait(buyer, "buy")
+        return is_open(socket)
+
+    pool._is_socket_alive = wait_and_look
 """
 
 

@@ -1,0 +1,232 @@
+"""What is left to do for a buyer when it is released: to send."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import pytest
+from gevent.server import StreamServer
+from gevent.socket import socket
+from geventhttpclient.connectionpool import ConnectionPool
+from geventhttpclient.useragent import UserAgent
+
+from loadtest.judge.intervals import Request
+from loadtest.rush import crowd, messages
+from loadtest.rush.files import allow
+from loadtest.stack.client import Shop
+from loadtest.target.answer import Answer
+from loadtest.target.ours import OurShop
+from loadtest.target.target import Buyer
+
+#: The last file that select() knows.
+LAST = 1023
+
+
+class Session:
+    """As much of Locust's FastHttpSession as has connections, and counts."""
+
+    base_url = ""
+
+    def __init__(self) -> None:
+        self.client = UserAgent(max_retries=0, concurrency=1)
+
+    def request(self, path: str) -> Any:
+        counted = {"start_time": time.time()}
+        url, began = self.base_url + path, time.perf_counter()
+        with self.client.urlopen(url, method="POST", payload=b"a=1") as response:
+            assert response.content == b"{}"
+        counted["response_time"] = (time.perf_counter() - began) * 1000
+        return SimpleNamespace(request_meta=counted)
+
+
+class Rush:
+    """A server that answers at once, and the buyers of one crowd; they are released when all are
+    at the barrier.
+
+    connections  how many the server accepted
+    counted      what Locust counts of each request
+    """
+
+    def __init__(self, buyers: int) -> None:
+        self.connections = 0
+        self.counted: list[dict[str, Any]] = []
+        self.reports: list[dict[str, Any]] = []
+        self.server = StreamServer(("127.0.0.1", 0), self._serve)
+        self.server.start()
+        url = f"http://127.0.0.1:{self.server.server_port}"
+        told = {"rush": "rush", "first": 0, "buyers": buyers, "of": 1, "deadline_s": 60}
+        target = OurShop(Shop(url, token=""), lock="none", product="apple")
+        self.crowd = crowd.Crowd(told, target, [url], self._hear)
+        self.buyers = [self.crowd.join(SimpleNamespace(client=Session())) for _ in range(buyers)]
+
+    def buy(self, me: Buyer) -> Answer:
+        self.counted.append(me.client.request("/buy").request_meta)
+        return Answer("sold")
+
+    def ask(self, me: Buyer) -> Answer:
+        return self.crowd.ask(me, self.buy)
+
+    def stop(self) -> None:
+        self.crowd.close()
+        for me in self.buyers:
+            me.client.client.clientpool.close()
+        self.server.stop()
+
+    def _hear(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == messages.ARRIVED:
+            gevent.spawn(self.crowd.release, 0.0)
+
+    def _serve(self, connection: socket, _: object) -> None:
+        self.connections += 1
+        with connection:
+            while connection.recv(4096):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+
+@pytest.fixture
+def rush(request: pytest.FixtureRequest) -> Iterator[Rush]:
+    running = Rush(request.param)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """All files that select() knows are open."""
+    allow(LAST + 100, what="this test", otherwise="skip it")
+    opened = [os.open(os.devnull, os.O_RDONLY)]
+    while opened[-1] <= LAST:
+        opened.append(os.dup(opened[0]))
+    yield
+    for file in opened:
+        os.close(file)
+
+
+alone = pytest.mark.parametrize("rush", [1], indirect=True)
+
+
+@alone
+@pytest.mark.usefixtures("many_files")
+def test_a_connection_above_file_1023_is_kept(rush: Rush) -> None:
+    (me,) = rush.buyers
+    me.client.request("/")
+    me.client.request("/")
+    assert rush.connections == 1
+
+
+@alone
+def test_a_connection_that_the_server_has_ended_is_not_used_again(rush: Rush) -> None:
+    (me,) = rush.buyers
+    me.client.request("/")
+    (pool,) = [one._connection_pool for one in me.client.client.clientpool.clients.values()]
+    pool._socket_queue.queue[0].shutdown(2)
+    me.client.request("/")
+    assert rush.connections == 2
+
+
+@pytest.mark.parametrize("rush", [6], indirect=True)
+def test_when_a_buyer_is_released_nothing_comes_between_its_moment_and_its_bytes(
+    rush: Rush, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    send, receive, build = socket.send, socket.recv, ConnectionPool.get_socket
+
+    def sent(self: socket, data: Any, *options: Any, **more: Any) -> int:
+        if bytes(data).startswith(b"POST /buy"):
+            happened.append("bytes")
+        return int(send(self, data, *options, **more))
+
+    def received(self: socket, *options: Any) -> bytes:
+        data = bytes(receive(self, *options))
+        if data.startswith(b"HTTP"):
+            happened.append("answer")
+        return data
+
+    def built(pool: Any) -> Any:
+        happened.append("built")
+        return build(pool)
+
+    def moment(key: str, now: int) -> Any:
+        happened.append("moment")
+        return Request(key, now)
+
+    gevent.joinall([gevent.spawn(me.client.request, "/warm") for me in rush.buyers])
+    monkeypatch.setattr(crowd, "Request", moment)
+    monkeypatch.setattr(socket, "send", sent)
+    monkeypatch.setattr(socket, "recv", received)
+    monkeypatch.setattr(ConnectionPool, "get_socket", built)
+    asked = [gevent.spawn(rush.ask, me) for me in rush.buyers]
+    gevent.joinall(asked, timeout=10, raise_error=True)
+    assert happened == ["built"] * 6 + ["moment", "bytes"] * 6 + ["answer"] * 6
+
+
+@alone
+def test_a_buyer_waits_once_and_each_request_of_it_has_its_moment(rush: Rush) -> None:
+    (me,) = rush.buyers
+    rush.ask(me)
+    rush.ask(me)
+    first, again = rush.crowd.requests[me.key]
+    assert first.answered is not None
+    assert rush.crowd.released_at * 1e9 < first.sent < first.answered < again.sent
+    assert rush.crowd.arrived == 1
+
+
+@alone
+def test_locust_counts_a_request_without_its_wait_at_the_barrier(
+    rush: Rush, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (me,) = rush.buyers
+    late = crowd.Crowd.release
+
+    def release(self: crowd.Crowd, at: float) -> None:
+        clock.now += 60
+        late(self, at)
+
+    clock = Clock()
+    monkeypatch.setattr("loadtest.rush.connections.time", clock)
+    monkeypatch.setattr("loadtest.tests.test_connections.time", clock)
+    monkeypatch.setattr(crowd.Crowd, "release", release)
+    rush.ask(me)
+    (counted,) = rush.counted
+    assert (counted["response_time"], counted["start_time"]) == (0.0, 60.0)
+
+
+class Clock:
+    """A clock that stands still unless a test moves it."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = perf_counter = monotonic
+
+
+@alone
+def test_of_two_requests_in_one_purchase_the_first_waits_and_is_its_moment(rush: Rush) -> None:
+    (me,) = rush.buyers
+
+    def buy(me: Buyer) -> Answer:
+        me.client.request("/a")
+        return rush.buy(me)
+
+    rush.crowd.ask(me, buy)
+    assert len(rush.crowd.requests[me.key]) == 1
+    assert rush.crowd.arrived == 1
+
+
+@pytest.mark.parametrize("rush", [2], indirect=True)
+def test_who_was_not_released_when_the_rush_ended_sends_nothing(rush: Rush) -> None:
+    me = rush.buyers[0]
+    buyer = gevent.spawn(rush.ask, me)
+    while not rush.crowd.arrived:
+        gevent.sleep(0)
+    rush.crowd.close()
+    gevent.idle()
+    assert (rush.connections, rush.crowd.requests, buyer.dead) == (0, {}, False)
+    buyer.kill()
