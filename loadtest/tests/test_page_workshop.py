@@ -68,6 +68,7 @@ FORMS = {"lock": "redis", "step-lock": "redis", "buyers": "40", "stock-wanted": 
 
 def test_an_address_that_ends_in_steps_shows_them(stack: Stack, context: BrowserContext) -> None:
     with opened(context, at(stack, "/?lock=none#steps"), Watched()) as page:
+        expect(page.locator("#code-marked mark").first).to_be_attached()  # it moves the steps down
         expect(page.locator("#steps-title")).to_be_in_viewport()
         expect(page.locator("#begin")).to_be_in_viewport()
 

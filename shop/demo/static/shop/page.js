@@ -125,7 +125,7 @@ function showButtons() {
 function showLock() {
   const chosen = $("lock").selectedOptions[0];
   $("lock-summary").textContent = chosen.dataset.summary;
-  showCode(chosen.value);
+  return showCode(chosen.value);
 }
 
 // One after the other under a lock: a payment time that the buyers cannot wait for is said before.
@@ -196,5 +196,6 @@ document.addEventListener("visibilitychange", look);
 steps.install(look);
 fill(location.search);
 warn();
-showLock();
-look();
+await Promise.all([showLock(), look()]);
+// What has just been filled in has moved what the address points at: /?lock=redis#steps
+$(location.hash.slice(1))?.scrollIntoView();
