@@ -18,6 +18,7 @@ from ..scripts import (
     is_refusal_of_replica,
     packed,
 )
+from ..support import now
 from .line import Line, Reply
 
 
@@ -71,16 +72,23 @@ class AsyncConnections:
 
         Returns replies, with the exception in the place of one that is an error.
         """
-        line = self.line
-        pending = [line.submit(evalsha(*call), asking) for call in calls]
+        line, until = self.line, now() + self._timeout(within)
+        answers = await self._exchange(line, [evalsha(*call) for call in calls], asking, within)
+        unknown = [place for place, answer in enumerate(answers) if _is_unknown_script(answer)]
+        if unknown:
+            commands = [eval_(*calls[place]) for place in unknown]
+            again = await self._exchange(line, commands, asking, until - now())
+            for place, answer in zip(unknown, again, strict=True):
+                answers[place] = answer
+        return answers
+
+    async def _exchange(
+        self, line: Line, commands: Sequence[bytes], asking: bool, within: float | None
+    ) -> list[Any]:
+        pending = [line.submit(command, asking) for command in commands]
         timer = self._expiry(line, pending, within)
         try:
-            answers = [await self._answer(line, reply) for reply in pending]
-            for place, answer in enumerate(answers):
-                if _is_unknown_script(answer):
-                    pending[place] = line.submit(eval_(*calls[place]), asking)
-                    answers[place] = await self._answer(line, pending[place])
-            return answers
+            return [await self._answer(line, reply) for reply in pending]
         finally:
             timer.cancel()
             for reply in pending:
@@ -143,13 +151,14 @@ class AsyncConnections:
     def _expiry(
         self, line: Line, pending: Sequence[Reply], within: float | None
     ) -> asyncio.TimerHandle:
-        timeout = self._address.timeout if within is None else min(within, self._address.timeout)
-
         def expire() -> None:
             for reply in pending:
                 line.expire(reply)
 
-        return asyncio.get_running_loop().call_later(timeout, expire)
+        return asyncio.get_running_loop().call_later(self._timeout(within), expire)
+
+    def _timeout(self, within: float | None) -> float:
+        return self._address.timeout if within is None else min(within, self._address.timeout)
 
     async def _answer(self, line: Line, reply: Reply) -> Any:
         try:

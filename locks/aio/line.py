@@ -42,7 +42,8 @@ class Line:
 
         asking  whether ASKING goes before it
 
-        The future raises WireError for an error, and for anything but a reply.
+        The future raises WireError for an error, and for anything but a reply: at once, if the
+        connection is closed.
         """
         if asking:
             self.submit(packed("ASKING")).add_done_callback(_retrieved)
@@ -50,6 +51,8 @@ class Line:
         if self._link.is_open:
             self._sent.append(reply)
             self._link.write(command)
+        elif self.ended:
+            reply.set_exception(WireError(ConnectionError("the connection is closed"), sent=False))
         else:
             self._outbox[reply] = command
         return reply

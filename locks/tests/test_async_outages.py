@@ -13,10 +13,14 @@ import redis
 import redis.asyncio
 
 from .. import AsyncRedisLock, LockBackendError, LossReason, RedisLock, Release
+from ..scripts import WireError, packed
 from ..testing.proxy import Proxy
 from ..testing.server import Server
 from .stepping import is_so, until, waits
 from .test_async_cancel import is_free, lock_on
+
+#: How a request begins that runs a script by its text.
+AS_TEXT = b"$4\r\nEVAL\r\n"
 
 
 def test_a_silent_server_delays_a_short_wait_by_half_a_second_and_gives_the_lock_to_nobody(
@@ -94,6 +98,40 @@ def test_an_outage_shorter_than_the_lease_loses_nothing_and_a_longer_one_is_noti
             await until(lambda: is_so(lost == [LossReason.EXPIRED]))
             assert await lease.release() is Release.EXPIRED
             await (await lock.acquire(2)).release()
+
+    asyncio.run(main())
+
+
+def test_renewals_survive_scripts_that_are_forgotten_and_a_connection_that_is_cut_right_after(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    """Each of several is told that its script is unknown, and the line ends before all are sent."""
+
+    async def main() -> None:
+        async with lock_on(proxy.port, ttl=1.5) as lock:
+            locks = [AsyncRedisLock(lock.client, f"forgotten {n}", ttl=1.5) for n in range(4)]
+            leases = [await each.acquire(1) for each in locks]
+            client.script_flush()
+            proxy.cut_reply_to(AS_TEXT)
+            later = max(lease.deadline for lease in leases) + 2
+            await until(lambda: is_so(all(lease.deadline > later for lease in leases)), within=6)
+            assert not any(lease.lost for lease in leases)
+            for lease in leases:
+                assert await lease.release() is Release.RELEASED
+
+    asyncio.run(main())
+
+
+def test_what_is_sent_on_a_line_that_has_ended_fails_at_once(server: Server, proxy: Proxy) -> None:
+    async def main() -> None:
+        async with lock_on(proxy.port) as lock:
+            assert not await lock.locked()
+            line: Any = (await lock._here()).connections.line
+            proxy.cut()
+            await until(lambda: is_so(line.ended))
+            with pytest.raises(WireError) as failed:
+                await asyncio.wait_for(line.submit(packed("PING")), 3)
+            assert not failed.value.sent
 
     asyncio.run(main())
 

@@ -20,13 +20,15 @@ from ..testing.server import Server, eventually
 from .waiting import held, in_thread, queued, waiter
 
 WAITERS = 600
-SCRIPTS = "evalsha", "eval"
+#: Commands that the server runs for each of them, its two scripts and what is in these: 29, and
+#: some more where it asks again. Time would depend on what else the machine does.
+COMMANDS = 40
 
 
-def spent(client: redis.Redis) -> float:
-    """Seconds that the server has spent in scripts."""
+def commands(client: redis.Redis) -> int:
+    """How many the server has run, on its own and in scripts, but for PING."""
     stats: Any = client.info("commandstats")
-    return float(sum(stats.get(f"cmdstat_{each}", {}).get("usec", 0) for each in SCRIPTS)) / 1e6
+    return sum(each["calls"] for name, each in stats.items() if name != "cmdstat_ping")
 
 
 @contextmanager
@@ -104,9 +106,9 @@ def test_a_subscription_that_is_cut_at_a_release_costs_the_server_a_look_for_eac
     with pinging(own_server) as longest:
         found = served(own_server, WAITERS)
     assert [each for each in found if each is not True] == []
-    took = spent(own_server.client())
-    print(f"{took:.3f} s of scripts, longest PING {longest[0]:.3f} s")
-    assert took < 0.0004 * WAITERS
+    ran = commands(own_server.client())
+    print(f"{ran} commands, longest PING {longest[0]:.3f} s")
+    assert ran < COMMANDS * WAITERS
 
 
 @pytest.mark.parametrize(
