@@ -14,7 +14,7 @@ from loadtest.tests.checkout import fresh_environment
 COMMAND = """
 import sys
 from pathlib import Path
-from loadtest import __main__ as program
+from loadtest.commands import main as program
 from loadtest.stack import stack
 from servers import process
 
@@ -51,8 +51,8 @@ def run(setting, console):
             console.print(line)
     return 0
 
-program.COMMANDS["demo"] = run
-sys.exit(program.main([]))
+program.RUSHES["demo"] = run
+sys.exit(program.main(["demo"]))
 """
 
 
