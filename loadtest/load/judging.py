@@ -112,6 +112,7 @@ def _together(judgements: Sequence[Judgement], reports: Sequence[dict[str, Any]]
         "never_asked": 0,
         "never_answered": sum(one.never_answered for one in judgements),
         "violations": list(found) or (["lost_update"] if wrong else []),
+        "findings": [finding.what for one in judgements for finding in one.findings],
         "verdict": verdict,
         "why": why,
     }
