@@ -32,7 +32,7 @@ OWN = {
 }
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 #: Characters of a linked file that are shown.
-LONG = 8_000
+LONG = 5_000
 FENCE = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
 
 #: Renders a page of our own: title, body, and how deep below the site's root it is.
