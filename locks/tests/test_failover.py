@@ -189,7 +189,8 @@ def test_a_real_sentinel_s_failover_is_followed_by_holder_and_waiters(
         sentinel.fail_over()
         look = RedisLock(pair.replica.client(), "followed by all", ttl=30)
         eventually(lambda: _role(pair.replica) == "master")
-        eventually(lambda: len(look.inspect().waiters) == 1)
+        # An untouched subscription is looked after when it was silent for PROBE, 5 seconds.
+        eventually(lambda: len(look.inspect().waiters) == 1, within=20)
         eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"), within=20)
         assert look.inspect().owner == holder.token
         while holder.release() is Release.UNKNOWN:  # the old master's connections are being cut
