@@ -174,6 +174,21 @@ def test_a_lock_that_lets_two_in_is_found_though_its_fence_repairs_it(
     assert cell["wrong"] == ["two holders at a time, and the fault took no lock away"]
 
 
+class LeavesAKey(Slow):
+    """A fault beside which the lock leaves a key that no lock leaves behind."""
+
+    def resume(self, trial: Trial) -> None:
+        super().resume(trial)
+        trial.testbed.ask(trial.testbed.main, "SET", f"lock:{trial.lock}:spare:{trial.product}", 1)
+
+
+def test_a_key_that_is_left_on_the_lock_server_under_a_fault_is_found(testbed: Testbed) -> None:
+    cell = cells(testbed, LeavesAKey(), "redis")["redis"]
+    assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
+    assert cell["violations"] == ["leaked_key"]
+    assert cell["findings"][0].startswith("lock:redis:spare:redis-slow-")
+
+
 def test_a_strategy_whose_server_is_missing_is_not_run(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
