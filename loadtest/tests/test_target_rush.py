@@ -103,6 +103,7 @@ def test_a_shop_in_which_nothing_is_found_is_rushed_again_with_fewer_units(
     status, printed = rush(tmp_path, monkeypatch, shop("honest"), repeat=3)
     assert (status, [run["initial_stock"] for run in summary(tmp_path)["runs"]]) == (0, [8, 4, 1])
     assert "found in none of 3 rushes: that is no proof" in printed
+    assert Chosen(tmp_path, "").repeat == 10, "one rush is no default: a race shows in some only"
 
 
 @pytest.mark.parametrize(("expect", "ends_with"), [("exact", 1), ("oversold", 0)])
