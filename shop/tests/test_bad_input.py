@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from shop.models import Product
 from shop.strategies import STRATEGIES
-from shop.tests.till import ask, books, buy, committed, open_sale, rolled_back
+from shop.tests.till import ask, books, buy, open_sale, rolled_back
 
 pytestmark = rolled_back
 
@@ -86,15 +85,6 @@ def test_a_wish_that_cannot_be_is_refused_by_name_with_what_is_allowed(
     assert answer.body == {"outcome": "error", "error": error, **named}
     assert "Retry-After" not in answer.headers
     assert books() == (0, 1)
-
-
-@committed
-def test_a_product_that_was_never_on_sale_is_404_without_a_lock_too() -> None:
-    open_sale(1)
-    Product.objects.create(name="pear", amount=5)  # no sale
-    for lock in (name for name, strategy in STRATEGIES.items() if not strategy.needs):
-        assert buy(lock=lock, product="pear").status == 404, lock
-    assert books("pear") == (0, 5)
 
 
 @pytest.mark.parametrize("key", ["", "two words", "k" * 256, "näh", "a\0b", "a\tb"])

@@ -13,12 +13,9 @@ import redis
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from pytest_django import Settings
 
 from servers.valkey import Valkey
-from shop.ops.redis import locks_client
 from shop.sale import on_sale
-from shop.strategies import process, zookeeper
 from shop.tests.node import Node, node_at
 from shop.tests.outage import Outage
 from shop.tests.till import answer_of, assert_asks_to_come_back, buy, committed, open_sale
@@ -60,22 +57,6 @@ def test_1_000_invented_products_leave_redis_as_it_was(node: Node, valkey: Valke
 def invent(node: Node, number: int) -> int:
     body = b'{"buyer": "eve", "lock": "redis", "product": "invented-%d"}' % number
     return node.ask("POST", "/buy", body)[0]
-
-
-@committed
-def test_an_invented_product_leaves_nothing_behind_under_any_lock(
-    lock: str, settings: Settings
-) -> None:
-    settings.BUY_RATE_LIMIT = (100, 10.0)
-    mutexes = len(process._locks)
-    for number in range(3):
-        assert buy(lock=lock, product=f"invented-{lock}-{number}").status == 404
-    client: Any = locks_client()
-    assert client.keys("*") == []
-    assert len(process._locks) == mutexes
-    if lock == "zookeeper" and zookeeper._connected.cache_info().currsize:
-        names = zookeeper.client().get_children("/locks")
-        assert not [name for name in names if "invented" in name]
 
 
 # --- what is asked of the database for it -------------------------------------------------------

@@ -1,27 +1,35 @@
-"""What a buyer may count on whatever the strategy, for all of the registry."""
+"""Promises to a buyer that every strategy of the registry keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from pytest_django import Settings
 
 from servers.embedded import Valkey
 from servers.loopback import free_port
 from shop.demo.interleaving import Interleaving
-from shop.models import PurchaseHistory
+from shop.ops.redis import locks_client
 from shop.sale import stock
-from shop.strategies import STRATEGIES, redlock, zookeeper
-from shop.tests.database import somebody_waits_for_a_row
+from shop.sale.points import installed
+from shop.sale.purchase import Attempt
+from shop.strategies import STRATEGIES, process, redlock, zookeeper
+from shop.tests.database import (
+    ReplyCutter,
+    database_at,
+    kill_this_threads_backend,
+    somebody_waits_for_a_row,
+)
 from shop.tests.outage import Outage
 from shop.tests.till import (
     APPLE,
-    ask,
     assert_asks_to_come_back,
+    at,
     books,
     buy,
     committed,
@@ -44,6 +52,15 @@ SIDE_BY_SIDE = {"buckets", "skip-locked"}
 #: Those that notice the restock and read again: the unit is sold out of the new sale.
 READ_AGAIN = {"version", "serializable", "buckets"}
 SERVER_IS_DOWN = "the lock's server does not answer; nothing was sold"
+IN_DOUBT = (
+    "The connection broke while committing; the order may exist. Ask again with the same key."
+)
+
+
+def needs_a_transaction(lock: str) -> None:
+    """Skip a strategy whose purchases are one script in Redis."""
+    if STRATEGIES[lock].deferred:
+        pytest.skip("its purchases have no transaction; test_settlement.py has its consumer's")
 
 
 @contextmanager
@@ -58,29 +75,21 @@ def short_timeouts(settings: Settings) -> Iterator[None]:
         connection.close()
 
 
-# --- sold, sold out -----------------------------------------------------------------------------
+def test_what_these_tests_expect_of_each_is_of_a_strategy_that_there_is() -> None:
+    assert set(STRATEGIES) >= NEED_NO_REDIS | KEEP_THE_ROW | READ_AGAIN | SIDE_BY_SIDE
 
 
-def test_buyers_who_come_one_after_another_get_exactly_what_there_is(lock: str) -> None:
+def test_buyers_get_what_there_is_and_a_key_that_has_bought_its_order_again(lock: str) -> None:
     open_sale(3)
-    answers = [buy(lock=lock, buyer=f"b{number}") for number in range(5)]
-    assert [answer.status for answer in answers] == [201, 201, 201, 409, 409]
-    assert [answer.body.get("stock_seen") for answer in answers] == [3, 2, 1, None, None]
-    assert {answer.body["lock"]["name"] for answer in answers[:3]} == {lock}
-    assert {answer.body["outcome"] for answer in answers[3:]} == {"sold_out"}
+    answers = [buy(lock=lock, key=key) for key in ("k1", "k1", "k2", "k3", "k4", "k1", "k3")]
+    orders = [answer.body.get("order") for answer in answers]
+    assert [answer.status for answer in answers] == [201, 200, 201, 201, 409, 200, 200]
+    assert [answer.body["stock_seen"] for answer in answers if answer.status == 201] == [3, 2, 1]
+    assert orders[0] == orders[1] == orders[5] != orders[2]
+    assert orders[3] == orders[6]
+    assert {answer.body["lock"]["name"] for answer in answers if answer.status < 300} == {lock}
+    assert answers[4].body["outcome"] == "sold_out"
     assert books() == (3, 0)
-
-
-def test_a_key_that_has_bought_gets_its_order_again_also_when_all_is_sold(lock: str) -> None:
-    open_sale(2)
-    first, again = buy(lock=lock, key="k1"), buy(lock=lock, key="k1")
-    last = buy(lock=lock, key="k2")
-    after_the_last = [buy(lock=lock, key=key) for key in ("k1", "k2", "k3")]
-    assert [first.status, again.status, last.status] == [201, 200, 201]
-    assert [answer.status for answer in after_the_last] == [200, 200, 409]
-    assert first.body["order"] == again.body["order"] == after_the_last[0].body["order"]
-    assert after_the_last[1].body["order"] == last.body["order"]
-    assert books() == (2, 0)
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -101,8 +110,32 @@ def test_without_redis_nothing_is_sold_unlocked_and_who_needs_none_sells_on(
     assert buy(lock=lock, key="k1").status == 201, "and it is asked again when it is back"
 
 
-def test_the_strategies_that_need_no_redis_are_in_the_registry() -> None:
-    assert set(STRATEGIES) >= NEED_NO_REDIS | KEEP_THE_ROW | READ_AGAIN | SIDE_BY_SIDE
+def test_a_connection_that_breaks_before_the_write_is_503_unavailable(lock: str) -> None:
+    needs_a_transaction(lock)
+    open_sale(1)
+    with installed(at("after_read", kill_this_threads_backend)):
+        answer = buy(lock=lock)
+    assert_asks_to_come_back(
+        answer, "unavailable", "the database does not answer; nothing was sold"
+    )
+    assert books() == (0, 1)
+    assert buy(lock=lock).status == 201, "the lock was released"
+
+
+def test_a_commit_whose_reply_got_lost_is_503_unknown_and_the_same_key_finds_the_order(
+    lock: str,
+) -> None:
+    """Without the key the buyer would ask again and have two units."""
+    needs_a_transaction(lock)
+    open_sale(2, lock=lock)
+    with ReplyCutter() as proxy, database_at(proxy.folder):
+        answer = buy(lock=lock, key="k1")
+    assert proxy.cut == 1, "the fault did not fire"
+    assert_asks_to_come_back(answer, "unknown", IN_DOUBT)
+    assert books() == (1, 1)
+    again = buy(lock=lock, key="k1")
+    assert (again.status, again.body["replayed"]) == (200, True)
+    assert (buy(lock=lock).status, books()) == (201, (2, 0)), "without a key it is another unit"
 
 
 def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
@@ -129,28 +162,46 @@ def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
     assert later == (201 if units > 1 else 409), "the same key buys later, or is refused for good"
 
 
-def test_bad_input_is_400_says_what_is_allowed_and_sells_nothing(lock: str) -> None:
+def test_an_invented_product_is_404_and_leaves_nothing_behind(
+    lock: str, settings: Settings
+) -> None:
+    settings.BUY_RATE_LIMIT = (100, 10.0)
+    mutexes = len(process._locks)
+    assert buy(lock=lock, product=f"invented-{lock}").status == 404
+    client: Any = locks_client()
+    assert client.keys("*") == []
+    assert len(process._locks) == mutexes
+    if lock == "zookeeper" and zookeeper._connected.cache_info().currsize:
+        names = zookeeper.client().get_children("/locks")
+        assert not [name for name in names if "invented" in name]
+
+
+def test_a_purchase_inside_somebody_elses_transaction_raises_and_sells_nothing(lock: str) -> None:
+    """Its commit would come after the release, whatever the strategy does."""
     open_sale(1)
-    for wrong, error in (
-        ({"buyer": ""}, "buyer is missing: say who buys"),
-        ({"hold_ms": -1}, "bad hold_ms: -1"),
-        ({"product": "no such thing"}, "bad product name"),
-        ({"colour": "red"}, "unknown parameter: colour"),
+    attempt = Attempt(product=APPLE, buyer="ada", lock=lock)
+    with (
+        transaction.atomic(),
+        pytest.raises(RuntimeError, match=r"inside a transaction|durable .* cannot be nested"),
     ):
-        answer = ask({"lock": lock, "buyer": "ada", **wrong})
-        assert (answer.status, answer.body["outcome"]) == (400, "error")
-        assert answer.body["error"] == error
-        assert answer.body["allowed"]
+        STRATEGIES[lock].buy(attempt)
     assert books() == (0, 1)
+    assert buy(lock=lock).status == 201, "the lock is free"
 
 
-def test_an_unknown_product_is_404_and_leaves_no_lock_behind(lock: str, settings: Settings) -> None:
-    settings.SHOP_LOCK_WAIT = 0.02
-    for _ in range(2):  # a lock left behind would make the second one busy
-        answer = buy(lock=lock, product="pear")
-        assert answer.status == 404
-        assert answer.body["outcome"] == "error"
-    assert PurchaseHistory.objects.count() == 0
+# --- the sale that its buyer came for -----------------------------------------------------------
+
+
+def test_who_comes_for_a_sale_that_is_over_buys_nothing_of_the_next_one(lock: str) -> None:
+    first = open_sale(5)
+    second = open_sale(7)
+    late = buy(lock=lock, key="late", sale=first.pk)
+    assert (late.status, late.body["outcome"]) == (410, "closed")
+    assert "Retry-After" not in late.headers
+    assert locks_client().keys(f"*{{{second.pk}}}*") == [], "no unit of the next one is reserved"
+    assert books() == (0, 7)
+    in_time = buy(lock=lock, key="in-time", sale=second.pk)
+    assert (in_time.status, in_time.body["sale"]) == (201, second.pk)
 
 
 def test_a_restock_between_read_and_write_never_sells_a_unit_of_the_wrong_sale(lock: str) -> None:
@@ -217,24 +268,17 @@ def test_redlock_sells_on_with_three_of_five_servers_and_is_unavailable_with_two
         assert sum(client.dbsize() for client in redlock.clients()) == 0, "no vote is left"
 
 
-def test_a_zookeeper_that_nobody_serves_is_unavailable(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    open_sale(1)
-    settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
-    monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT", 0.1)
-    monkeypatch.setattr(zookeeper, "_connected", zookeeper._connected.__wrapped__)
-    assert_asks_to_come_back(buy(lock="zookeeper"), "unavailable", SERVER_IS_DOWN)
-    assert books() == (0, 1)
-
-
-def test_a_rush_on_a_zookeeper_that_nobody_serves_does_not_queue_for_each_others_timeout(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("another_is_at_it", [False, True])
+def test_a_zookeeper_that_nobody_serves_is_unavailable_without_a_queue_for_the_connection(
+    another_is_at_it: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200 buyers who try one after another would be answered after a quarter of an hour."""
     open_sale(1)
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
-    monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT", 0.05)
-    with zookeeper._connecting:  # another buyer is at it
+    monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT", 0.1)
+    monkeypatch.setattr(zookeeper, "_connected", zookeeper._connected.__wrapped__)
+    with zookeeper._connecting if another_is_at_it else nullcontext():
         answer = buy(lock="zookeeper")
-    assert_asks_to_come_back(answer, "unavailable", "ZooKeeper does not answer; nothing was sold")
+    said = "ZooKeeper does not answer; nothing was sold" if another_is_at_it else SERVER_IS_DOWN
+    assert_asks_to_come_back(answer, "unavailable", said)
+    assert books() == (0, 1)

@@ -13,28 +13,13 @@ from shop.ops.redis import locks_client
 from shop.sale import locked
 from shop.sale.locked import LockInsideTransaction, held, on_redis
 from shop.sale.purchase import Attempt
-from shop.strategies import STRATEGIES
 from shop.strategies.token import TokenLock
-from shop.tests.till import APPLE, books, buy, committed, open_sale, rolled_back
+from shop.tests.till import APPLE, buy, committed, open_sale, rolled_back
 
 SOURCES = {
     path.stem.replace("_", "-"): path.read_text()
     for path in (*Path(strategies.__file__).parent.glob("*.py"), Path(locked.__file__))
 }
-
-
-@committed
-def test_a_purchase_inside_somebody_elses_transaction_raises_and_sells_nothing(lock: str) -> None:
-    """Its commit would come after the release, whatever the strategy does."""
-    open_sale(1)
-    attempt = Attempt(product=APPLE, buyer="ada", lock=lock)
-    with (
-        transaction.atomic(),
-        pytest.raises(RuntimeError, match=r"inside a transaction|durable .* cannot be nested"),
-    ):
-        STRATEGIES[lock].buy(attempt)
-    assert books() == (0, 1)
-    assert buy(lock=lock).status == 201, "the lock is free"
 
 
 @committed

@@ -1,0 +1,232 @@
+"""POST /buy, row by row: every outcome with its status, its headers and its whole body."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis
+from django.test import Client
+from pytest_django import Settings
+
+from shop.demo.interleaving import Interleaving
+from shop.models import Product, PurchaseHistory
+from shop.ops.redis import locks_client
+from shop.sale.points import installed
+from shop.tests.database import database_at
+from shop.tests.outage import Outage
+from shop.tests.till import (
+    APPLE,
+    EVERY,
+    LOCKED,
+    answer_of,
+    ask,
+    assert_asks_to_come_back,
+    at,
+    books,
+    buy,
+    committed,
+    eventually,
+    open_sale,
+)
+
+pytestmark = committed
+
+
+# --- sold, sold out -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock", EVERY)
+def test_a_unit_sold_is_201_with_its_order_sale_stock_seen_and_the_locks_outcome(lock: str) -> None:
+    sale = open_sale(3)
+    answer = buy(lock=lock, buyer="ada", hold_ms=20)
+    order = PurchaseHistory.objects.get()
+    reply = answer.body["lock"]
+    of_lock = {
+        "waited_ms": reply.get("waited_ms"),
+        "held_ms": reply.get("held_ms"),
+        "fence": order.fence,
+        "released": "released",
+    }
+    assert answer.status == 201
+    assert answer.body == {
+        "outcome": "sold",
+        "order": order.pk,
+        "sale": sale.pk,
+        "stock_seen": 3,
+        "replayed": False,
+        "lock": {"name": lock, **({} if lock == "none" else of_lock)},
+    }
+    assert "Retry-After" not in answer.headers
+    assert lock == "none" or (reply["waited_ms"] >= 0 and 20 <= reply["held_ms"] < 10_000)
+    assert (order.fence is not None) == (lock == "redis")
+    assert (order.purchaser, order.product_name, order.lock, order.stock_seen) == (
+        *("ada", APPLE, lock, 3),
+    )
+    assert books() == (1, 2)
+
+
+def test_no_stock_is_409_sold_out() -> None:
+    open_sale(0)
+    answer = buy()
+    assert answer.status == 409
+    assert answer.body == {"outcome": "sold_out", "error": "No unit is left."}
+    assert "Retry-After" not in answer.headers
+    assert books() == (0, 0)
+
+
+def test_a_request_may_be_a_form_json_or_a_query() -> None:
+    open_sale(9)
+    wish = {"buyer": "ada", "lock": "redis", "product": APPLE, "hold_ms": "0"}
+    client = Client()
+    answers = [
+        client.post("/buy", wish),
+        client.post("/buy", wish, content_type="application/json"),
+        client.post("/buy", query_params=wish),
+        client.post(
+            "/buy",
+            "buyer=ada&lock=redis",
+            content_type="application/x-www-form-urlencoded",
+        ),
+    ]
+    assert [answer_of(answer).status for answer in answers] == [201] * 4
+    assert books() == (4, 5)
+
+
+def test_the_body_goes_before_the_query_and_a_default_is_an_apple_without_a_lock() -> None:
+    open_sale(2)
+    Client().post("/buy?lock=none&buyer=query", {"lock": "redis", "buyer": "body"})
+    ask({"buyer": "ada"})
+    orders = PurchaseHistory.objects.order_by("pk").values_list("product_name", "lock", "purchaser")
+    assert list(orders) == [(APPLE, "redis", "body"), (APPLE, "none", "ada")]
+
+
+# --- busy, lost ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock", LOCKED)
+def test_a_lock_that_somebody_else_holds_is_503_busy(lock: str, settings: Settings) -> None:
+    open_sale(1)
+    settings.SHOP_LOCK_WAIT = 0.05
+    answers = []
+    with installed(at("acquired", lambda: answers.append(buy(lock=lock, buyer="bob")))):
+        assert buy(lock=lock, buyer="ada").status == 201
+    assert_asks_to_come_back(
+        answers[0],
+        "busy",
+        "The lock was not free in time; nothing was sold. Ask again with the same key.",
+    )
+    assert books() == (1, 0)
+    assert PurchaseHistory.objects.get().purchaser == "ada"
+
+
+def test_a_lease_that_was_fenced_off_before_its_claim_is_503_lost() -> None:
+    open_sale(1)
+
+    def a_later_holder_claims() -> None:
+        Product.objects.filter(name=APPLE).update(fence=time.time_ns() // 1000 + 1_000_000)
+
+    with installed(at("acquired", a_later_holder_claims)):
+        answer = buy(lock="redis")
+    assert_asks_to_come_back(
+        answer, "lost", "fenced off: a newer holder has claimed this product; nothing was sold"
+    )
+    assert books() == (0, 1)
+
+
+@pytest.mark.parametrize("released", ["expired", "unknown"])
+@pytest.mark.parametrize("lock", LOCKED)
+def test_a_lock_lost_after_the_commit_leaves_the_answer_201_and_says_what_became_of_it(
+    lock: str, released: str, redis_outage: Outage
+) -> None:
+    open_sale(1)
+    lose = locks_client().flushdb if released == "expired" else redis_outage.begin
+    with installed(at("after_commit", lose)):
+        answer = buy(lock=lock)
+    assert (answer.status, answer.body["lock"]["released"]) == (201, released)
+    assert books() == (1, 0)
+
+
+# --- unavailable --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock", LOCKED)
+def test_a_redis_that_is_busy_with_a_script_is_503_unavailable(lock: str) -> None:
+    open_sale(1)
+    client = locks_client()
+    client.config_set("busy-reply-threshold", 1)
+
+    def run_forever() -> None:
+        with pytest.raises(redis.ResponseError, match="killed by user with SCRIPT KILL"):
+            client.eval("while true do end", 0)
+
+    def is_busy() -> bool:
+        try:
+            client.ping()
+        except redis.ResponseError as error:
+            return str(error).startswith("BUSY") or "busy" in str(error)
+        return False
+
+    script = threading.Thread(target=run_forever)
+    script.start()
+    try:
+        eventually(is_busy, what="Redis is busy")
+        answer = buy(lock=lock)
+    finally:
+        client.script_kill()
+        script.join()
+        client.config_set("busy-reply-threshold", 5000)
+    assert_asks_to_come_back(
+        answer, "unavailable", "the lock's server does not answer; nothing was sold"
+    )
+    assert books() == (0, 1)
+    assert buy(lock=lock).status == 201
+
+
+@pytest.mark.parametrize("lock", ["redis", "row-lock"])
+def test_without_postgresql_a_sale_is_503_unavailable(lock: str, tmp_path: Path) -> None:
+    open_sale(1)
+    with database_at(tmp_path):  # nobody listens there
+        answer = buy(lock=lock)
+    assert_asks_to_come_back(
+        answer, "unavailable", "the database does not answer; nothing was sold"
+    )
+    assert books() == (0, 1)
+    assert buy(lock=lock).status == 201, "the lock was released"
+
+
+# --- the sale that its buyer came for -----------------------------------------------------------
+
+
+def test_who_waited_for_the_lock_until_the_next_sale_was_open_is_410() -> None:
+    """Without the sale in its request the unit would be sold out of the next one."""
+    first = open_sale(5)
+    with Interleaving() as run:
+        holder = run.enter("holder", partial(buy, lock="redis", buyer="holder", sale=first.pk))
+        holder.runs_to("after_read")
+        waiter = run.enter("waiter", partial(buy, lock="redis", buyer="waiter", sale=first.pk))
+        waiter.starts()
+        eventually(
+            lambda: locks_client().zcard("lock:{redis:apple}:places") > 0,
+            what="the waiter queues for the lock",
+        )
+        assert holder.finishes().status == 201
+        second = open_sale(7)
+        refused = waiter.finishes()
+    assert refused.body == {
+        "outcome": "closed",
+        "error": "The sale that you came for is over; nothing was sold. Buy in the one that is "
+        "open.",
+    }
+    assert (refused.status, second.orders.count(), books()[1]) == (410, 0, 7)
+
+
+def test_a_product_that_was_never_on_sale_is_404() -> None:
+    open_sale(1)
+    Product.objects.create(name="pear", amount=5)  # no sale
+    for lock in EVERY:
+        assert buy(lock=lock, product="pear").status == 404, lock
+    assert books("pear") == (0, 5)
