@@ -80,7 +80,7 @@ class Child:
         while rush is not None and not rush.has_result and not self.stop.is_set():
             if time.monotonic() > said + EVERY:
                 said = time.monotonic()
-                if (far := self.conductor.progress()) is not None:
+                if (far := rushes.progress()) is not None:
                     say({"progress": far})
             gevent.sleep(0.01)
         start.join()

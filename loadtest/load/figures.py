@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from loadtest.judge.intervals import Request
 from loadtest.judge.sale_record import FINAL
-from loadtest.rush import messages
 from loadtest.rush.measure import percentile
 
 
@@ -61,7 +60,7 @@ def measured(folder: Path) -> Measured:
     """What a run left in its folder."""
     files = [json.loads(path.read_text()) for path in folder.glob("purchases-*.json")]
     found = [
-        Purchase(product, who, intended, [messages.unpacked(one, 0.0) for one in requests])
+        Purchase(product, who, intended, [Request(*one) for one in requests])
         for file in files
         for product, who, intended, requests in file["purchases"]
     ]

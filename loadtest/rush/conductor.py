@@ -18,10 +18,9 @@ from locust.runners import MasterRunner
 
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush import messages
-from loadtest.rush.crowd import Here
 from loadtest.rush.members import LOOK_EVERY, Members
 from loadtest.rush.messages import logger
-from loadtest.rush.options import SHARED, permissions, target_of
+from loadtest.rush.options import permissions, target_of
 from loadtest.rush.rush import Rush
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.errors import TargetError
@@ -37,28 +36,26 @@ class Conductor:
     """Opens a sale for each rush, watches it, and keeps what it came to.
 
     token  the shop's SHOP_RESTOCK_TOKEN
-    here   the buyers of this process; None in a master
     last   the result of the last rush, empty before the first one
     """
 
-    def __init__(self, environment: Environment, token: str, here: Here | None) -> None:
+    rush: Rush | None = None
+
+    def __init__(self, environment: Environment, token: str) -> None:
         self.environment = environment
+        self.options: Any = environment.parsed_options
         self.token = token
-        self.here = here
-        self.rush: Rush | None = None
+        self.has_workers = isinstance(environment.runner, MasterRunner)
         self.members = Members(environment)
         self.last: dict[str, Any] = {}
         #: Ends a run that would go on forever.
         self.end_the_run: Callable[[], object] = self._end_the_run
 
-    @property
-    def options(self) -> Any:
-        return self.environment.parsed_options
-
     def begin(self) -> None:
         """Open a sale, announce it to the processes with buyers, and watch the rush."""
         buyers, host = int(self.options.num_users or 1), self.environment.host or ""
         sizes = {"stock": int(self.options.stock), "deadline_s": float(self.options.deadline)}
+        self.options.rush = None
         try:
             target, wrong = target_of(self.environment, self.token), None
         except TargetError as error:
@@ -70,18 +67,13 @@ class Conductor:
             permissions(self.environment, buyers)
             before = dict(vars(target))
             rush.open_sale()
-            options = vars(self.options)
-            self.members.announce(
-                rush,
-                {
-                    "rush": rush.id,
-                    "buyers": buyers,
-                    "deadline_s": rush.deadline_s,
-                    "target": target if self.here else messages.state(target, before),
-                    "host": host,
-                    "options": {name: options[name] for name in SHARED if name in options},
-                },
-            )
+            self.options.rush = {
+                "rush": rush.id,
+                "buyers": buyers,
+                "deadline_s": rush.deadline_s,
+                "state": messages.state(target, before) if self.has_workers else {},
+                "shares": self.members.expect(rush),
+            }
         except ShopUnreachable as error:
             rush.break_off(error)
         gevent.spawn(self._watch, rush)
@@ -89,11 +81,11 @@ class Conductor:
     def _watch(self, rush: Rush) -> None:
         """Release the buyers when all are there, end the run when all have their answers. Locust
         itself would not end it."""
+        members = self.members
         if not rush.over:
-            members = self.members
             members.wait(lambda: all(one.arrived for one in members), rush.arrival_timeout)
         if not rush.over:
-            lead = 0.0 if self.here else max(LEAD, 4 * max(one.error for one in members))
+            lead = max(LEAD, 4 * max(one.error for one in members)) if self.has_workers else 0.0
             rush.released_at = time.monotonic() + lead
             members.release(rush.released_at)
             members.wait(lambda: all(one.reported for one in members), rush.deadline_s + 60)
@@ -120,9 +112,11 @@ class Conductor:
         try:
             self._collect(rush)
             result = rush.result()
-            if not self.here:
-                figures = [one.figures(rush.released_at) for one in self.members]
-                result["locust_workers"] = figures
+            if self.has_workers:
+                result["locust_workers"] = [
+                    {"worker": one.first, "on": one.machine, "buyers": one.count, **one.figures}
+                    for one in self.members
+                ]
         except ShopUnreachable as error:
             logger.error("%s", error)
             result = rush.failed(str(error))
@@ -161,24 +155,6 @@ class Conductor:
                 logger.error("%s", message)
                 result = {**result, "verdict": "unknown", "error": message}
         return result
-
-    def progress(self) -> dict[str, Any] | None:
-        """How far the present rush is; `left_s`: seconds until its buyers give up, None before
-        their release. Of several processes only reports are known."""
-        rush = self.rush
-        if rush is None or rush.is_judged:
-            return None
-        left = rush.released_at + rush.deadline_s - time.monotonic()
-        crowd = None if self.here is None else self.here.crowd
-        arrived = sum(one.count for one in self.members if one.arrived)
-        return {
-            "sale": rush.target.sale,
-            "lock": rush.target.name,
-            "buyers": rush.buyers,
-            "arrived": crowd.arrived if crowd else arrived,
-            "answered": crowd.left if crowd else rush.arrived,
-            "left_s": round(max(0.0, left), 1) if rush.released_at else None,
-        }
 
     def exit_code(self) -> int:
         """That of the last verdict; `unknown` until there is one."""

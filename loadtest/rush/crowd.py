@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import gevent
 from gevent.event import Event
 
 from loadtest.judge.intervals import Request
 from loadtest.judge.verdict import ASK_AGAIN
-from loadtest.rush import messages
+from loadtest.rush import measure, messages
 from loadtest.rush.connections import watch
-from loadtest.rush.files import TooFewFiles, allow
-from loadtest.rush.options import hosts, target_of
 from loadtest.rush.visit import Visit
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.answer import CORRECT, Answer, pause_after
@@ -26,11 +22,14 @@ from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer as Person
 from loadtest.target.target import Target
 
-if TYPE_CHECKING:
-    from locust.env import Environment
-
 #: Seconds for which gevent runs what is ready before it looks for answers: in a release all send.
 USUAL, ALL_SEND = sys.getswitchinterval(), 1.0
+
+
+def stay() -> NoReturn:
+    """Wait until Locust stops this user: it would replace one that ends."""
+    while True:
+        Event().wait()
 
 
 class Crowd:
@@ -39,19 +38,25 @@ class Crowd:
     Counting arrivals gives a spread of some tens of milliseconds. With Locust's `spawning_complete`
     some buyers would still be connecting.
 
-    told   the announcement of the rush: its id, its buyers, and which of them are of this process
+    told   the announcement of the rush: its id and how many buyers it has
+    share  the first of the numbers that are of this process, and the step to the next
     say    sends a message to the process that opened the sale
+    ahead  seconds that the clock of this process is ahead of that one's, wrong by at most `error`
     """
+
+    ahead = error = 0.0
+    released_at = 0.0
 
     def __init__(
         self,
         told: Mapping[str, Any],
+        share: tuple[int, int],
         target: Target,
         nodes: list[str],
-        say: Callable[[str, dict[str, Any]], object],
+        say: Callable[..., object],
     ) -> None:
         self.id = str(told["rush"])
-        self.numbers = range(told["first"], told["buyers"], told["of"])
+        self.numbers = range(share[0], told["buyers"], share[1])
         self.deadline_s = float(told["deadline_s"])
         self.target = target
         self.nodes = nodes
@@ -67,7 +72,7 @@ class Crowd:
         of this rush stays here: somebody pressed w in Locust's terminal."""
         place, self._joined = self._joined, self._joined + 1
         if place >= len(self.numbers):
-            self.stay()
+            stay()
         number = self.numbers[place]
         user.client.base_url = self.nodes[number % len(self.nodes)]
         me = Person(number, f"{self.id}/buyer-{number}", user.client)
@@ -93,20 +98,20 @@ class Crowd:
     def _wait(self) -> None:
         """Wait at the barrier until every buyer of the rush is there."""
         if self._barrier.is_set():  # too late: nobody waits for this one any more
-            self.stay()
+            stay()
         self.arrived += 1
         if self.arrived == len(self.numbers):
-            self._say(messages.ARRIVED, {"rush": self.id})
+            self._say(messages.ARRIVED, error=self.error)
         self._barrier.wait()
         if self._is_over:
-            self.stay()
+            stay()
 
     def release(self, at: float) -> None:
         """Let everybody buy who is there, at this moment of the monotonic clock."""
         gc.freeze()  # no collection walks through thousands of buyers while they send
         sys.setswitchinterval(ALL_SEND)
         gevent.sleep(max(0.0, at - time.monotonic()))
-        self.released_at = time.monotonic()
+        self.released_at = at
         self._barrier.set()
 
     def ask(self, me: Person, buy: Callable[[Person], Answer]) -> Answer:
@@ -141,22 +146,16 @@ class Crowd:
         gevent.sleep(pause_after(answer))
 
     def leave(self) -> NoReturn:
-        """A buyer has its last answer. The last buyer reports for all, and everybody stays: Locust
-        would replace a user that ends."""
+        """A buyer has its last answer. The last buyer reports for all, and everybody stays."""
         self.left += 1
         if self.left == self.arrived:
             self.report()
-        self.stay()
-
-    def stay(self) -> NoReturn:
-        """Wait until Locust stops this user."""
-        while True:
-            Event().wait()
+        stay()
 
     def break_off(self, error: ShopUnreachable) -> NoReturn:
         """The target is wrong: there will be no verdict."""
-        self._say(messages.BROKEN, {"rush": self.id, "error": str(error)})
-        self.stay()
+        self._say(messages.BROKEN, error=str(error))
+        stay()
 
     def close(self) -> None:
         """End the rush: nobody asks any more. Report what was asked by now."""
@@ -165,77 +164,18 @@ class Crowd:
         self.report()
 
     def report(self) -> None:
-        """Send all requests of these buyers and their answers, once."""
+        """Send all requests of these buyers and their answers, once, by the other's clock."""
         if self._has_reported:
             return
         self._has_reported = True
         gc.unfreeze()
         sys.setswitchinterval(USUAL)
-        packed = [messages.packed(one) for asked in self.requests.values() for one in asked]
-        told = {"rush": self.id, "arrived": self.arrived, "requests": packed}
-        self._say(messages.REPORT, told)
-
-
-class Here:
-    """The buyers of this process, in one rush after the other."""
-
-    crowd: Crowd | None = None
-
-    def __init__(self, environment: Environment) -> None:
-        self.environment = environment
-        options: Any = environment.parsed_options
-        self._own_target = str(options.target)  # on another machine it may be another path
-        self._announced = Event()
-        for kind, hear in (
-            (messages.RUSH, self._rush),
-            (messages.GO, self._go),
-            (messages.END, self._end),
-        ):
-            messages.listen(environment, kind, hear)
-
-    def wait(self) -> Crowd:
-        """The present rush, once it is announced."""
-        self._announced.wait()
-        assert self.crowd is not None
-        return self.crowd
-
-    def _say(self, kind: str, data: dict[str, Any]) -> None:
-        if kind == messages.REPORT:
-            self._announced.clear()  # the next users are those of another rush
-        from locust.exception import RPCError  # Locust patches the process that imports it
-
-        with suppress(RPCError):  # the master is gone: Locust ends this process after a minute
-            self.environment.runner.send_message(kind, data)  # type: ignore[union-attr]
-
-    def _rush(self, _: str, told: dict[str, Any]) -> None:
-        self._say(messages.HERE, {**told["clock"], "pid": os.getpid(), "there": time.monotonic()})
-        if self.crowd is not None and self.crowd.id == told["rush"]:
-            return  # said twice: the first answer was late
-        try:
-            crowd = Crowd(told, self._target(told), hosts(self.environment), self._say)
-            allow(len(crowd.numbers), what=f"Locust with {len(crowd.numbers)} buyers in a process",
-                  otherwise="take more processes")  # fmt: skip
-        except (ShopUnreachable, TooFewFiles) as error:
-            self._say(messages.BROKEN, {"rush": told["rush"], "error": str(error)})
-            return
-        self.crowd = crowd
-        self._announced.set()
-
-    def _target(self, told: dict[str, Any]) -> Target:
-        if isinstance(told["target"], Target):  # of this process
-            return told["target"]
-        options = vars(self.environment.parsed_options)
-        options.update(told["options"])
-        options["target"] = self._own_target or options["target"]
-        self.environment.host = told["host"]
-        target = target_of(self.environment)
-        vars(target).update(told["target"])
-        return target
-
-    def _go(self, _: str, told: dict[str, Any]) -> None:
-        if self.crowd is not None and self.crowd.id == told["rush"]:
-            gevent.spawn(self.crowd.release, told["at"])
-
-    def _end(self, _: str, told: dict[str, Any]) -> None:
-        if self.crowd is not None and self.crowd.id == told["rush"]:
-            self.crowd.close()
+        asked = [one for requests in self.requests.values() for one in requests]
+        packed = [messages.packed(one, self.ahead) for one in asked]
+        figures = {
+            **measure.after(self.released_at, measure.first_sent(asked)),
+            "clock_ahead_ms": round(self.ahead * 1000, 3),
+            "clock_error_ms": round(self.error * 1000, 3),
+            "same_clock": self.ahead == 0.0,
+        }
+        self._say(messages.REPORT, arrived=self.arrived, requests=packed, figures=figures)

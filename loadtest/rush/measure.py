@@ -47,12 +47,12 @@ def spread_ms(sent: Sequence[float]) -> float:
     return round((max(sent) - min(sent)) * 1000, 1) if sent else 0.0
 
 
-def after(moment: float, sent: Sequence[float]) -> tuple[float, float | None, float | None]:
+def after(moment: float, sent: Sequence[float]) -> dict[str, float | None]:
     """Milliseconds: the spread, and how long after the moment the first and the last were sent."""
-    if not sent:
-        return 0.0, None, None
-    first, last = (round((t - moment) * 1000, 3) for t in (min(sent), max(sent)))
-    return spread_ms(sent), first, last
+    first, last = (
+        (round((t - moment) * 1000, 3) for t in (min(sent), max(sent))) if sent else (None, None)
+    )
+    return {"arrival_spread_ms": spread_ms(sent), "first_ms": first, "last_ms": last}
 
 
 def in_flight(intervals: Sequence[Interval]) -> int:

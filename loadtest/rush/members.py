@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import psutil
 from gevent.event import Event
 from locust.dispatch import UsersDispatcher
-from locust.env import Environment
 from locust.runners import STATE_MISSING, MasterRunner, WorkerNode
 
-from loadtest.rush import measure, messages
+from loadtest.judge.intervals import Request
+from loadtest.rush import messages
 from loadtest.rush.rush import Rush
 from loadtest.stack.client import ShopUnreachable
 
-#: Seconds between two looks at whether every process is there, and between two announcements.
-LOOK_EVERY, SAY_EVERY = 0.2, 1.0
+#: Seconds between two looks at whether every process is there.
+LOOK_EVERY = 0.2
 #: The only process, where Locust has no workers.
 LOCAL = "local"
 
@@ -31,32 +33,28 @@ class Fixed(UsersDispatcher):
     def add_worker(self, worker_node: WorkerNode) -> None:
         """Nothing changes in this rush."""
 
-    def remove_worker(self, worker_node: WorkerNode) -> None:
-        """Nothing changes in this rush."""
+    remove_worker = add_worker
 
 
 @dataclass
 class Member:
     """One process with buyers.
 
-    id     Locust's name of it: the machine's name, and a random part
-    first  its first buyer's number; it has every n-th from there on
-    pid    of a process of this machine
-    ahead  seconds that its monotonic clock is ahead of ours
-    error  seconds by which that may be wrong
-    sent   when each of its buyers asked first
+    id       Locust's name of it: the machine's name, and a random part
+    first    its first buyer's number; it has every n-th from there on
+    pid      its process; 0 before it says that it is here
+    error    seconds by which what it knows of our clock may be wrong
+    figures  its part of a run in summary.json, which it reports
     """
 
     id: str
     first: int
     count: int
     pid: int = 0
-    ahead: float = 0.0
     error: float = 0.0
-    here: bool = False
     arrived: bool = False
     reported: bool = False
-    sent: list[float] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
 
     @property
     def machine(self) -> str:
@@ -66,60 +64,37 @@ class Member:
     def name(self) -> str:
         return f"worker {self.first} on {self.machine}"
 
-    def hear(self, told: dict[str, Any], now: float) -> None:
-        """Its answer to the announcement, which says what its clock was meanwhile."""
-        self.here, self.error = True, (now - told["sent"]) / 2
-        ahead = told["there"] - told["sent"] - self.error
-        if abs(ahead) > self.error:
-            self.ahead = ahead
-        else:  # the same clock, to which an estimate would add its error
-            self.pid = told["pid"]
-
     def has_ended(self) -> bool:
         """Whether a process of this machine is gone. Of another machine it is not known."""
         try:
-            return bool(self.pid) and psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+            is_known = self.pid and self.machine == socket.gethostname()
+            return bool(is_known) and psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
-
-    def figures(self, released_at: float) -> dict[str, Any]:
-        """Its part of a run in summary.json, in milliseconds."""
-        spread, first, last = measure.after(released_at, self.sent)
-        return {
-            "worker": self.first,
-            "on": self.machine,
-            "buyers": self.count,
-            "arrival_spread_ms": spread,
-            "first_ms": first,
-            "last_ms": last,
-            "clock_ahead_ms": round(self.ahead * 1000, 3),
-            "clock_error_ms": round(self.error * 1000, 3),
-            "same_clock": self.ahead == 0.0,
-        }
 
 
 class Members:
     """Those of one rush after the other, and what they say."""
 
-    def __init__(self, environment: Environment) -> None:
-        self.environment = environment
+    def __init__(self, environment: Any) -> None:
+        self.runner = environment.runner
         self.rush: Rush | None = None
         self._of: dict[str, Member] = {}
         self._heard = Event()
         environment.dispatcher_class = Fixed
         for kind, hear in (
-            (messages.HERE, lambda one, told: one.hear(told, time.monotonic())),
-            (messages.ARRIVED, lambda one, told: setattr(one, "arrived", True)),
+            (messages.HERE, self._here),
+            (messages.ARRIVED, self._arrived),
             (messages.REPORT, self._report),
             (messages.BROKEN, self._broken),
         ):
-            messages.listen(environment, kind, self._listener(hear))
+            self.runner.register_message(kind, partial(self._listen, hear))
 
-    def announce(self, rush: Rush, told: dict[str, Any]) -> None:
-        """Say a rush to the processes that get its users, in the order in which they get them."""
-        runner: Any = self.environment.runner
-        is_local = not isinstance(runner, MasterRunner)
-        nodes = () if is_local else runner._users_dispatcher._worker_nodes
+    def expect(self, rush: Rush) -> dict[str, tuple[int, int]]:
+        """Expect the buyers of a rush from the processes that get its users. Returns the share of
+        each: its first buyer, and the step to the next, in the order in which they get users."""
+        is_master = isinstance(self.runner, MasterRunner)
+        nodes = self.runner._users_dispatcher._worker_nodes if is_master else ()
         ids = [node.id for node in nodes] or [LOCAL]
         self.rush = rush
         self._of = {
@@ -127,49 +102,29 @@ class Members:
             for first, id in enumerate(ids)
             if first < rush.buyers
         }
-        self._announcement = {**told, "of": len(ids)}
-        self._say_again()
+        return {id: (member.first, len(ids)) for id, member in self._of.items()}
 
-    def _say_again(self) -> None:
-        """Announce the rush to those who have not heard of it: a worker that has just connected
-        does not listen yet."""
-        assert self.rush is not None
-        for member in self:
-            if not member.here:
-                clock = {"rush": self.rush.id, "sent": time.monotonic()}
-                told = {**self._announcement, "first": member.first, "clock": clock}
-                self._send(member, messages.RUSH, told)
-
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Member]:
         return iter(list(self._of.values()))
 
-    @property
-    def is_local(self) -> bool:
-        return LOCAL in self._of
-
     def release(self, at: float) -> None:
-        """Tell all of them the moment, each by its own clock."""
-        assert self.rush is not None
+        """Tell all of them the moment, by our clock."""
         for member in self:
-            self._send(member, messages.GO, {"rush": self.rush.id, "at": at + member.ahead})
+            self._send(member, messages.GO, at=at)
 
     def end(self) -> list[Member]:
         """Tell those who have not reported that nobody asks any more. Returns them."""
-        assert self.rush is not None
-        missing = [member for member in self if member.here and not member.reported]
+        missing = [member for member in self if member.pid and not member.reported]
         for member in missing:
-            self._send(member, messages.END, {"rush": self.rush.id})
+            self._send(member, messages.END)
         return missing
 
     def wait(self, is_done: Callable[[], bool], seconds: float) -> None:
         """Wait until then, or until the rush is over for another reason."""
         assert self.rush is not None
-        began = said = time.monotonic()
-        while not (self.rush.over or is_done() or time.monotonic() > began + seconds):
+        until = time.monotonic() + seconds
+        while not (self.rush.over or is_done() or time.monotonic() > until):
             self.listen()
-            if time.monotonic() > said + SAY_EVERY:
-                said = time.monotonic()
-                self._say_again()
             for member in self:
                 if not member.reported and self.is_lost(member):
                     self.rush.lose(member.name, member.count)
@@ -183,31 +138,31 @@ class Members:
         """Whether a process has ended, or Locust has waited in vain for its heartbeats."""
         if member.id == LOCAL:
             return False
-        runner: Any = self.environment.runner
-        known = runner.clients.get(member.id)
+        known = self.runner.clients.get(member.id)
         return known is None or known.state == STATE_MISSING or member.has_ended()
 
-    def _send(self, member: Member, kind: str, told: dict[str, Any]) -> None:
-        runner: Any = self.environment.runner
-        runner.send_message(kind, told, member.id)
+    def _send(self, member: Member, kind: str, **data: Any) -> None:
+        assert self.rush is not None
+        self.runner.send_message(kind, {"rush": self.rush.id, **data}, member.id)
 
-    def _listener(self, hear: Callable[[Member, dict[str, Any]], object]) -> Any:
+    def _listen(self, hear: Callable[[Member, Any], object], msg: Any, **_: Any) -> None:
         """Messages of an earlier rush, or of a worker without a part in this one, are ignored."""
+        member = self._of.get(msg.node_id)
+        if member is not None and self.rush is not None and msg.data["rush"] == self.rush.id:
+            hear(member, msg.data)
+            self._heard.set()
 
-        def listen(id: str, told: dict[str, Any]) -> None:
-            member = self._of.get(id)
-            if member is not None and self.rush is not None and told["rush"] == self.rush.id:
-                hear(member, told)
-                self._heard.set()
+    def _here(self, member: Member, told: dict[str, Any]) -> None:
+        member.pid = told["pid"]
+        self._send(member, messages.CLOCK, sent=told["sent"], there=time.monotonic())
 
-        return listen
+    def _arrived(self, member: Member, told: dict[str, Any]) -> None:
+        member.arrived, member.error = True, told["error"]
 
     def _report(self, member: Member, told: dict[str, Any]) -> None:
         assert self.rush is not None
-        requests = [messages.unpacked(one, member.ahead) for one in told["requests"]]
-        member.sent = measure.first_sent(requests)
-        member.reported = True
-        self.rush.take(told["arrived"], requests)
+        member.reported, member.figures = True, told["figures"]
+        self.rush.take(told["arrived"], [Request(*one) for one in told["requests"]])
         messages.logger.info("worker %d has reported", member.first)
 
     def _broken(self, member: Member, told: dict[str, Any]) -> None:

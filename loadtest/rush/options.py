@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
     from locust.env import Environment
 
-#: The options that a worker takes from its master: what a buyer asks, and whom.
-SHARED = ("target", "nodes", "lock", "product", "hold_ms")
-
 
 def add_arguments(parser: LocustArgumentParser) -> None:
     """Paths, addresses and secrets are set on the command line only: the web UI neither shows nor
@@ -72,12 +69,14 @@ def hosts(environment: Environment) -> list[str]:
 def target_of(environment: Environment, token: str = "") -> Target:
     """The target that --target names; this project's shop without it. Raises TargetError.
 
+    A worker has its master's options, but for this one: elsewhere the file may have another path.
+
     token  the shop's SHOP_RESTOCK_TOKEN; a worker has none, it opens no sale
     """
     options: Any = environment.parsed_options
     host = environment.host or ""
-    if options.target:
-        return load(options.target, host)
+    if path := _given_before().target or options.target:
+        return load(path, host)
     shop = Shop(host, token=token)
     return OurShop(shop, lock=options.lock, product=options.product, hold_ms=int(options.hold_ms))
 

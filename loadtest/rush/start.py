@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import gc
-import logging
+import os
 import sys
+import time
+from contextlib import suppress
 from typing import Any
 
+import gevent
 import locust.runners
-from locust.env import Environment
-from locust.runners import MasterRunner, WorkerRunner
+from gevent.event import Event
+from gevent.lock import RLock
+from locust.exception import RPCError
+from locust.runners import WorkerRunner
 
+from loadtest.rush import messages
 from loadtest.rush.conductor import Conductor, sentence
-from loadtest.rush.crowd import Crowd, Here
-from loadtest.rush.options import add_arguments, permissions, target_of
+from loadtest.rush.crowd import Crowd, stay
+from loadtest.rush.files import TooFewFiles, allow
+from loadtest.rush.members import LOCAL
+from loadtest.rush.messages import logger
+from loadtest.rush.options import add_arguments, hosts, permissions, target_of
+from loadtest.stack.client import ShopUnreachable
 from loadtest.target.errors import TargetError
 from servers.loopback import ask_loopback_directly
 
 __all__ = ["Rushes", "add_arguments"]
-
-logger = logging.getLogger("loadtest")
 
 #: Seconds without a heartbeat after which Locust takes a worker for lost. Its 3 are too few where
 #: thousands of buyers begin at once. A worker keeps the limit that held when it connected.
@@ -29,37 +37,100 @@ locust.runners.HEARTBEAT_LIVENESS = 20
 class Rushes:
     """The rushes of one Locust, one after the other.
 
-    here       the buyers of this process; None in a master
     conductor  opens the sales; None in a worker
+    crowd      the buyers of this process in the last rush that it had buyers in
     """
 
-    here: Here | None = None
     conductor: Conductor | None = None
+    crowd: Crowd | None = None
 
-    def set_up(self, environment: Environment) -> None:
+    def __init__(self) -> None:
+        self.is_set_up = Event()
+        self._one_at_a_time = RLock()
+        self._knows_the_time = Event()
+
+    def set_up(self, environment: Any) -> None:
         """Ends the process with 2 where the target cannot be used."""
         ask_loopback_directly()
-        options: Any = environment.parsed_options
+        self.environment = environment
+        self.runner = environment.runner
+        options = self.environment.parsed_options
         token, options.restock_token = options.restock_token, ""  # Locust sends options to workers
-        if not isinstance(environment.runner, MasterRunner):
-            self.here = Here(environment)
-        if isinstance(environment.runner, WorkerRunner):
+        vars(options).setdefault("rush", None)
+        self.runner.register_message(messages.CLOCK, self._clock)
+        self.runner.register_message(messages.GO, self._go)
+        self.runner.register_message(messages.END, self._end)
+        if isinstance(self.runner, WorkerRunner):
             environment.process_exit_code = 0  # the verdict is the master's
-            return
-        try:
-            target_of(environment)
-            for warning in permissions(environment, int(options.num_users or 1)):
-                logger.warning("%s", warning)
-        except TargetError as error:
-            logger.error("%s", error)
-            sys.exit(2)
-        self.conductor = Conductor(environment, token, self.here)
-        gc.freeze()  # no collection walks through what is loaded, in a rush or at the end
+        else:
+            try:
+                target_of(environment)
+                for warning in permissions(environment, int(options.num_users or 1)):
+                    logger.warning("%s", warning)
+            except TargetError as error:
+                logger.error("%s", error)
+                sys.exit(2)
+            self.conductor = Conductor(environment, token)
+            gc.freeze()  # no collection walks through what is loaded, in a rush or at the end
+        self.is_set_up.set()
 
     def join(self) -> Crowd:
         """The present rush, for a buyer of this process."""
-        assert self.here is not None
-        return self.here.wait()
+        self.is_set_up.wait()  # a worker may have users before that
+        with self._one_at_a_time:
+            told = self.environment.parsed_options.rush
+            if told and (self.crowd is None or self.crowd.id != told["rush"]):
+                self._gather(told)
+        if self.crowd is None:
+            stay()
+        self._knows_the_time.wait()
+        return self.crowd
+
+    def _gather(self, told: dict[str, Any]) -> None:
+        """Begin a rush, as the conductor has announced it."""
+        share = told["shares"].get(self.runner.client_id) or told["shares"].get(LOCAL)
+        if share is None:  # Locust has sent users nevertheless
+            stay()
+        try:
+            if self.conductor is not None and self.conductor.rush is not None:
+                target = self.conductor.rush.target
+            else:
+                target = target_of(self.environment)
+                vars(target).update(told["state"])
+            crowd = Crowd(told, share, target, hosts(self.environment), self._say)
+            allow(len(crowd.numbers), what=f"Locust with {len(crowd.numbers)} buyers in a process",
+                  otherwise="take more processes")  # fmt: skip
+        except (ShopUnreachable, TooFewFiles) as error:
+            self._say(messages.BROKEN, rush=told["rush"], error=str(error))
+            stay()
+        self.crowd = crowd
+        self._knows_the_time.clear()
+        self._say(messages.HERE, pid=os.getpid(), sent=time.monotonic())
+
+    def _say(self, kind: str, **data: Any) -> None:
+        """Send a message about the present rush to the process that opened the sale."""
+        of = {} if self.crowd is None else {"rush": self.crowd.id}
+        with suppress(RPCError):  # the master is gone: Locust ends this process after a minute
+            self.runner.send_message(kind, {**of, **data})
+
+    def _clock(self, msg: Any, **_: Any) -> None:
+        """The answer to HERE, with what the master's clock was meanwhile."""
+        if self.crowd is None or self.crowd.id != msg.data["rush"]:
+            return
+        now = time.monotonic()
+        self.crowd.error = (now - msg.data["sent"]) / 2
+        ahead = msg.data["sent"] + self.crowd.error - msg.data["there"]
+        if abs(ahead) > self.crowd.error:  # else it is the same clock, and the estimate is an error
+            self.crowd.ahead = ahead
+        self._knows_the_time.set()
+
+    def _go(self, msg: Any, **_: Any) -> None:
+        if self.crowd is not None and self.crowd.id == msg.data["rush"]:
+            gevent.spawn(self.crowd.release, msg.data["at"] + self.crowd.ahead)
+
+    def _end(self, msg: Any, **_: Any) -> None:
+        if self.crowd is not None and self.crowd.id == msg.data["rush"]:
+            self.crowd.close()
 
     def begin(self) -> None:
         """Open the sale of a rush."""
@@ -78,3 +149,22 @@ class Rushes:
         self.end()
         last = self.conductor.last
         return sentence(last) if last else "UNKNOWN: no rush", self.conductor.exit_code()
+
+    def progress(self) -> dict[str, Any] | None:
+        """How far the present rush is; `left_s`: seconds until its buyers give up, None before
+        their release. Of several processes only reports are known."""
+        assert self.conductor is not None
+        rush = self.conductor.rush
+        if rush is None or rush.is_judged:
+            return None
+        left = rush.released_at + rush.deadline_s - time.monotonic()
+        crowd = self.crowd if self.crowd is not None and self.crowd.id == rush.id else None
+        arrived = sum(one.count for one in self.conductor.members if one.arrived)
+        return {
+            "sale": rush.target.sale,
+            "lock": rush.target.name,
+            "buyers": rush.buyers,
+            "arrived": crowd.arrived if crowd else arrived,
+            "answered": crowd.left if crowd else rush.arrived,
+            "left_s": round(max(0.0, left), 1) if rush.released_at else None,
+        }

@@ -59,9 +59,9 @@ class Rush:
         self.server = StreamServer(("127.0.0.1", 0), self._serve)
         self.server.start()
         url = f"http://127.0.0.1:{self.server.server_port}"
-        told = {"rush": "rush", "first": 0, "buyers": buyers, "of": 1, "deadline_s": 60}
+        told = {"rush": "rush", "buyers": buyers, "deadline_s": 60}
         target = OurShop(Shop(url, token=""), lock="none", product="apple")
-        self.crowd = crowd.Crowd(told, target, [url], self._hear)
+        self.crowd = crowd.Crowd(told, (0, 1), target, [url], self._hear)
         self.buyers = [self.crowd.join(SimpleNamespace(client=Session())) for _ in range(buyers)]
 
     def buy(self, me: Buyer) -> Answer:
@@ -77,9 +77,9 @@ class Rush:
             me.client.client.clientpool.close()
         self.server.stop()
 
-    def _hear(self, kind: str, data: dict[str, Any]) -> None:
+    def _hear(self, kind: str, **_: Any) -> None:
         if kind == messages.ARRIVED:
-            gevent.spawn(self.crowd.release, 0.0)
+            gevent.spawn(self.crowd.release, time.monotonic())
 
     def _serve(self, connection: socket, _: object) -> None:
         self.connections += 1
