@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -10,11 +11,10 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any, cast
 
 from rich.console import Console
@@ -25,7 +25,7 @@ from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import Measured, figures, measured
 from loadtest.load.judging import judged
-from loadtest.load.plan import DRAIN, LOCKS, Chosen, Plan
+from loadtest.load.plan import LOCKS, Chosen, Plan
 from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
@@ -39,13 +39,15 @@ from servers.process import ServerProcess
 CONNECTIONS = 300
 #: Clients started per second by each worker.
 SPAWN_RATE = 200
-#: Seconds that Locust may take beside what the plan says: to start, to connect its workers, to
+#: Seconds that purchases which are under way have after the end to get their last answer.
+DRAIN = 60
+#: Seconds that Locust may take besides what the plan says: to start, to connect its workers, to
 #: write what it measured and to end.
-BESIDE = 90.0
+BESIDES = 90.0
 
 
 def chosen(given: argparse.Namespace) -> Chosen:
-    """From the command line. Raises StackError for what cannot be loaded."""
+    """From the command line."""
     named = {name: getattr(given, name, None) for name in Chosen.__dataclass_fields__}
     named["locks"] = given.lock
     return Chosen(**{name: value for name, value in named.items() if value is not None})
@@ -55,18 +57,17 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
     """Load each strategy once a round, print the table, write the results.
 
     Returns 0 if every verdict was the expected one and every measurement succeeded, else 1. Raises
-    StackError when a part does not start.
+    StackError for what cannot be loaded, and when a part does not start.
     """
+    chosen.require_possible()
     with output(console, verbose=verbose) as out, _stack(chosen, out) as stack:
         known = {str(one["name"]): one for one in stack.shop().strategies()}
         require_known(chosen.locks, list(known), "lock")
         runs: list[Run] = []
         for number in range(1, chosen.rounds + 1):
             # another order in each round: no strategy always follows the same other one
-            shuffled = random.Random(f"{chosen.seed}/{number}").sample(
-                list(chosen.locks), len(chosen.locks)
-            )
-            for lock in shuffled:
+            chance = random.Random(f"{chosen.seed}/{number}")
+            for lock in chance.sample(list(chosen.locks), len(chosen.locks)):
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
                 one = _load(stack, chosen, known[lock], out)
                 runs.append(cast(Run, {**one, "round": number}))
@@ -76,13 +77,14 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
             **out.summary(stack, runs),
             "rounds": chosen.rounds,
             "load": {**asdict(chosen), "locks": list(chosen.locks)},
-            "medians": medians(runs),
+            "medians": load_table.medians(runs),
         }
         report.write_summary(out.folder.path, summary)
         (out.folder.path / load_table.NAME).write_text(load_table.markdown(summary))
         out.finish()
     console.print(load_table.table(summary))
-    report.print_reasons(console, load_table.notes(runs))
+    reasons = [f"{one['lock']}, round {one['round']}: {one['why']}" for one in runs if one["why"]]
+    report.print_reasons(console, reasons)
     console.print(load_table.LEGEND, style="dim", highlight=False)
     out.print_files("summary.json", load_table.NAME)
     return 0 if all(one["as_expected"] for one in runs) else 1
@@ -104,8 +106,8 @@ def _stack(chosen: Chosen, out: Output) -> Stack:
 def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict[str, Any]:
     """One strategy in one round."""
     lock = strategy["name"]
-    alone = chosen.nodes * chosen.workers == 1
-    fault = ONE_PROCESS if alone and ONE_PROCESS in EXPECTED[lock] else "rush"
+    is_one = chosen.nodes * chosen.workers == 1 and ONE_PROCESS in EXPECTED[lock]
+    fault = ONE_PROCESS if is_one else "rush"
     run: dict[str, Any] = {"lock": lock, "fault": fault, "expected": EXPECTED[lock][fault]}
     if not strategy["available"]:
         why = f"{strategy['needs']} is not set, and no such server is installed"
@@ -114,44 +116,49 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
     shop = stack.shop()
     names = [f"load-{number:03}" for number in range(1, chosen.products + 1)]
     plan = Plan(
+        **asdict(chosen),
         id=uuid.uuid4().hex,
         lock=lock,
-        names=names,
-        sales=[int(shop.restock(product=one, stock=chosen.stock)["sale"]) for one in names],
+        sales={name: shop.restock(product=name, stock=chosen.stock)["sale"] for name in names},
         hosts=[node.url for node in stack.nodes],
-        **chosen.demand(),
-        pids=pids(stack),
+        pids=_pids(stack),
     )
-    found = locust(plan, out)
+    found = _locust(plan, out)
     run |= {
         "attempts": plan.id,
         "hold_ms": plan.hold_ms,
         "buyers": len(found.purchases),
-        "clients": None if plan.is_open else plan.clients,
+        "clients": None if plan.arrivals_per_second else plan.clients,
         "arrivals_per_second": plan.arrivals_per_second or None,
-        **figures(
-            found, clients=plan.clients, units=plan.stock * plan.products, is_open=plan.is_open
-        ),
-        **judged(plan, found.purchases, shop),
+        **figures(found, plan),
+        **judged(plan, found, shop),
     }
     return {**run, **conclusion(run, found, plan)}
 
 
-def locust(plan: Plan, out: Output) -> Measured:
+def _locust(plan: Plan, out: Output) -> Measured:
     """Run Locust for this plan, and wait for it. Raises StackError where it measured nothing.
 
-    However this ends, Locust and its workers have ended. Its own report lies beside the table.
+    However this ends, Locust and its workers have ended. Its own report lies next to the table.
     """
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         file = Path(folder) / "plan.json"
-        plan.write(file)
+        file.write_text(json.dumps(asdict(plan)))
         process = ServerProcess("Locust", out.folder.log)
-        html = out.folder.path / f"{plan.lock}.html"
-        words = [*command(plan), "--html", str(html), "--plan", str(file)]
-        words.append("Arrivals" if plan.is_open else "Client")
-        environment = {**inherited(), "PYTHONUTF8": "1"}
+        port = str(free_port())
+        words = [
+            *(sys.executable, "-m", "locust", "-f", "loadtest/load/locustfile.py", "--headless"),
+            *("--users", str(plan.users), "--spawn-rate", str(SPAWN_RATE * plan.shares)),
+            *("--host", plan.hosts[0], "--only-summary", "--stop-timeout", str(DRAIN)),
+            *("--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"),
+            *("--master-port", port, "--master-bind-port", port),
+            *(("--processes", str(plan.locust_workers)) if plan.locust_workers else ()),
+            *("--html", str(out.folder.path / f"{plan.lock}.html")),
+            "Arrivals" if plan.arrivals_per_second else "Client",
+        ]
+        environment = {**inherited(), "PYTHONUTF8": "1", "LOAD_PLAN": str(file)}
         pid = process.start(words, folder=ROOT, environment=environment)
-        longest = plan.users / SPAWN_RATE + plan.warm_up + plan.seconds + DRAIN + BESIDE
+        longest = plan.users / SPAWN_RATE + plan.warm_up + plan.seconds + DRAIN + BESIDES
         try:
             embedded.adopt(pid)
             assert process.process is not None
@@ -168,28 +175,14 @@ def locust(plan: Plan, out: Output) -> Measured:
         return measured(Path(folder))
 
 
-def command(plan: Plan) -> list[str]:
-    """Locust, without the plan's file."""
-    port = str(free_port())
-    distributed = ["--processes", str(plan.locust_workers)] if plan.locust_workers else []
-    return [
-        *(sys.executable, "-m", "locust", "-f", "loadtest/load/locustfile.py", "--headless"),
-        *("--users", str(plan.users), "--spawn-rate", str(SPAWN_RATE * plan.shares)),
-        *("--host", plan.hosts[0], "--only-summary", "--stop-timeout", str(DRAIN)),
-        *("--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"),
-        *("--master-port", port, "--master-bind-port", port),
-        *distributed,
-    ]
-
-
-def conclusion(run: dict[str, Any], found: Measured, plan: Plan) -> dict[str, Any]:
+def conclusion(run: Mapping[str, Any], found: Measured, plan: Plan) -> dict[str, Any]:
     """`as_expected` and `why` of a run. A measurement that failed is never as expected.
 
     A flawed strategy whose stock did not run out has not oversold yet: lost updates show its flaw.
     """
-    verdict, expected, why = run["verdict"], run["expected"], ""
+    why = ""
     if found.shares < plan.shares:
-        why = f"{plan.shares - found.shares} of Locust's workers were lost: see the log of the run"
+        why = f"{plan.shares - found.shares} of Locust's workers were lost: see run.log"
     elif found.turned_away:
         why = (
             f"{plan.cap} buyers waited for an answer at a time, the most that may, and others were "
@@ -199,16 +192,18 @@ def conclusion(run: dict[str, Any], found: Measured, plan: Plan) -> dict[str, An
         why = run["why"] or "nothing was sold while it was measured: give more --stock"
     if why:
         return {"as_expected": False, "why": why}
-    if expected == "oversold":
-        shown = verdict == "oversold" or run["lost_updates"] > 0
-        return {"as_expected": shown, "why": run["why"] if not shown else ""}
-    if verdict == expected and found.locust_is_busy:
-        why = "Locust computed all the time, so its own limit was measured: give it more processes"
-        return {"as_expected": True, "why": f"{why} with --locust-workers 2"}
-    return {"as_expected": verdict == expected, "why": run["why"]}
+    has_lost = run["expected"] == "oversold" and run["lost_updates"] > 0
+    if run["verdict"] != run["expected"] and not has_lost:
+        return {"as_expected": False, "why": run["why"]}
+    if found.is_busy:
+        why = (
+            "Locust computed for more than 90 % of the time, so its own limit was measured: give "
+            "it more processes with --locust-workers 2"
+        )
+    return {"as_expected": True, "why": why}
 
 
-def pids(stack: Stack) -> dict[str, list[int]]:
+def _pids(stack: Stack) -> dict[str, list[int]]:
     """The processes of the nodes, of PostgreSQL and of Valkey; an empty list for servers that are
     not this run's own, of which nothing is known."""
     running = [p for node in stack.nodes for p in (node.process, node.settler) if p is not None]
@@ -219,28 +214,3 @@ def pids(stack: Stack) -> dict[str, list[int]]:
         "PostgreSQL": [] if postgres is None else [postgres],
         "Valkey": [valkey.pid for valkey in valkeys],
     }
-
-
-def medians(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """By strategy: the medians over the rounds. A figure that a round lacks has none. Of errors the
-    most in a round: a median would hide one in which the shop hardly sold."""
-    found: dict[str, dict[str, Any]] = {}
-    for lock in dict.fromkeys(run["lock"] for run in runs):
-        same: list[Any] = [r for r in runs if r["lock"] == lock and r["verdict"] != "not_run"]
-        if same:
-            parts = {part for run in same for part in run["cpu_ms_per_sale"]}
-            found[lock] = {
-                **{name: _median(same, name) for name in ("sold_per_s", "p99_to_p50", "jain")},
-                **{name: _median([r["answer_ms"] for r in same], name) for name in ("p50", "p99")},
-                "errors": max(run["errors"] for run in same),
-                "cpu_ms_per_sale": {
-                    part: _median([run["cpu_ms_per_sale"] for run in same], part)
-                    for part in sorted(parts)
-                },
-            }
-    return found
-
-
-def _median(rounds: Sequence[dict[str, Any]], name: str) -> float | None:
-    known = [one[name] for one in rounds if one.get(name) is not None]
-    return round(median(known), 3) if known and len(known) == len(rounds) else None

@@ -1,4 +1,4 @@
-"""Figures of a load run, from its purchases. Pure functions; times in monotonic seconds."""
+"""Figures of a load run, from what its buyers asked. Pure functions; times in monotonic seconds."""
 
 from __future__ import annotations
 
@@ -6,67 +6,70 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from loadtest.judge.intervals import Request
+from loadtest.judge.history import Event
+from loadtest.judge.intervals import ProductHistory, Request
 from loadtest.judge.sale_record import FINAL
+from loadtest.load.plan import Plan
 from loadtest.rush.measure import percentile
 
 
-class Purchase(NamedTuple):
-    """One purchase, with all its requests.
-
-    product   its place among the plan's products
-    intended  when it was to be sent: in the closed model, when it was sent
-    """
-
-    product: int
-    client: int
-    intended: float
-    requests: Sequence[Request]
-
-    @property
-    def outcome(self) -> str:
-        """Of the last answer."""
-        return self.requests[-1].outcome
-
-    @property
-    def answered(self) -> float | None:
-        last = self.requests[-1].answered
-        return None if last is None else last / 1e9
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measured:
-    """What Locust measured in a run, from `begin` to `end`.
+    """What Locust recorded and measured in a run, from `begin` to `end`.
 
-    cpu            processor seconds of each part in that time; None where they cannot be read
-    locust_is_busy whether Locust computed for more than 90 % of the time
-    turned_away    open model: arrivals above the cap
-    shares         processes whose purchases are known
+    events       of each product's buyers
+    cpu          processor seconds of each part in that time; None where they cannot be read
+    is_busy      whether Locust computed for more than 90 % of the time
+    turned_away  open model: arrivals above the cap
+    shares       processes whose buyers are known
     """
 
-    purchases: Sequence[Purchase]
+    events: Mapping[str, Sequence[Event]]
     begin: float
     end: float
     cpu: Mapping[str, float | None] = field(default_factory=dict)
-    locust_is_busy: bool = False
+    is_busy: bool = False
     turned_away: int = 0
     shares: int = 1
+
+    @cached_property
+    def histories(self) -> dict[str, ProductHistory]:
+        """That of each product."""
+        return {product: ProductHistory(found) for product, found in self.events.items()}
+
+    @cached_property
+    def purchases(self) -> list[list[Request]]:
+        """The requests of each purchase; the first was sent when it was to be sent."""
+        found: dict[str, list[Request]] = {}
+        for history in self.histories.values():
+            for request in history.requests:
+                found.setdefault(request.attempt, []).append(request)
+        return list(found.values())
 
 
 def measured(folder: Path) -> Measured:
     """What a run left in its folder."""
-    files = [json.loads(path.read_text()) for path in folder.glob("purchases-*.json")]
-    found = [
-        Purchase(product, who, intended, [Request(*one) for one in requests])
-        for file in files
-        for product, who, intended, requests in file["purchases"]
-    ]
+    files = [json.loads(path.read_text()) for path in folder.glob("buyers-*.json")]
+    events: dict[str, list[Event]] = {}
+    for file in files:
+        for product, found in file["events"].items():
+            events.setdefault(product, []).extend(found)
     window = json.loads((folder / "window.json").read_text())
-    turned_away = sum(file["turned_away"] for file in files)
-    return Measured(found, **window, turned_away=turned_away, shares=len(files))
+    before, after = window.pop("before"), window.pop("after")
+    return Measured(
+        {product: sorted(found, key=lambda one: one["t"]) for product, found in events.items()},
+        cpu={
+            part: None if now is None or before[part] is None else now - before[part]
+            for part, now in after.items()
+        },
+        turned_away=sum(file["turned_away"] for file in files),
+        shares=len(files),
+        **window,
+    )
 
 
 def jain(counts: Iterable[float]) -> float | None:
@@ -80,11 +83,14 @@ def jain(counts: Iterable[float]) -> float | None:
     return round(sum(values) ** 2 / (len(values) * squares), 3) if squares else None
 
 
-def figures(found: Measured, *, clients: int, units: int, is_open: bool) -> dict[str, Any]:
-    """The figures of a run as `summary.json` has them.
+def client_of(attempt: str) -> str:
+    """The client of a purchase, from its key."""
+    return attempt.rpartition("/")[2].partition("-")[0]
 
-    clients  of the closed model, for the fairness between them
-    units    that there were; a sale that ran out is measured until its last unit
+
+def figures(found: Measured, plan: Plan) -> dict[str, Any]:
+    """The figures of a run as `summary.json` has them. A sale that ran out is measured until its
+    last unit.
 
     measured_s       seconds that were measured, without the warm-up
     ended_by         `time` or `stock`
@@ -96,38 +102,38 @@ def figures(found: Measured, *, clients: int, units: int, is_open: bool) -> dict
     errors           answers that were neither sold nor sold_out
     cpu_ms_per_sale  milliseconds of processor time a sold unit, by part; None: not known
     """
-    times = sorted(p.answered for p in found.purchases if p.outcome == "sold" and p.answered)
-    ran_out = bool(times) and len(times) >= units and times[-1] < found.end
-    end = times[-1] if ran_out else found.end
-    seconds = max(end - found.begin, 1e-9)
-    within = [one for one in found.purchases if found.begin <= one.intended < end]
+    bought = sorted((one[-1].answered or 0, one[-1].attempt) for one in found.purchases
+                    if one[-1].outcome == "sold")  # fmt: skip
+    begin, end = found.begin * 1e9, found.end * 1e9
+    ran_out = len(bought) >= plan.stock * plan.products and bought[-1][0] < end
+    end = bought[-1][0] if ran_out else end
+    seconds = max((end - begin) / 1e9, 1e-9)
+    arrived = [one for one in found.purchases if begin <= one[0].sent < end]
     waited = sorted(
-        (one.answered - one.intended) * 1000
-        for one in within
-        if one.outcome in FINAL and one.answered
+        (one[-1].answered - one[0].sent) / 1e6
+        for one in arrived
+        if one[-1].outcome in FINAL and one[-1].answered
     )
-    sold = sum(found.begin <= t <= end for t in times)
-    of = Counter(
-        one.client
-        for one in found.purchases
-        if one.outcome == "sold" and found.begin <= (one.answered or 0) <= end
-    )
-    answers = Counter(request.outcome for one in within for request in one.requests)
+    sold = [client_of(attempt) for answered, attempt in bought if begin <= answered <= end]
+    units = Counter(sold)
+    answers = Counter(request.outcome for one in arrived for request in one)
     p50, p99 = percentile(waited, 50), percentile(waited, 99)
     return {
         "measured_s": round(seconds, 3),
         "ended_by": "stock" if ran_out else "time",
-        "sold": sold,
-        "sold_per_s": round(sold / seconds, 1),
+        "sold": len(sold),
+        "sold_per_s": round(len(sold) / seconds, 1),
         "answer_ms": {"p50": p50, "p99": p99, "max": percentile(waited, 100)},
         "p99_to_p50": round(p99 / p50, 2) if p50 else None,
-        "jain": None if is_open else jain(of[client] for client in range(clients)),
+        "jain": None
+        if plan.arrivals_per_second
+        else jain(units[f"c{number}"] for number in range(plan.clients)),
         "answers": dict(answers),
         "errors": sum(count for name, count in answers.items() if name not in FINAL),
         "cpu_ms_per_sale": {
-            part: None if spent is None or not sold else round(spent * 1000 / sold, 2)
+            part: None if spent is None or not sold else round(spent * 1000 / len(sold), 2)
             for part, spent in found.cpu.items()
         },
-        "locust_is_busy": found.locust_is_busy,
+        "locust_is_busy": found.is_busy,
         "turned_away": found.turned_away,
     }

@@ -1,6 +1,6 @@
 """Sustained sales: started by `python -m loadtest load`, which writes the plan that it reads.
 
-    locust -f loadtest/load/locustfile.py --headless --plan plan.json Client
+    LOAD_PLAN=plan.json locust -f loadtest/load/locustfile.py --headless Client
 
 `Client` is the closed model, `Arrivals` the open one. In the closed model a client that waits for
 its answer sends nothing meanwhile: a shop that stalls is asked less, and the buyers who would have
@@ -11,41 +11,43 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
-from functools import cache, partial
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import gevent
+import psutil
 from gevent.pool import Pool
 from locust import FastHttpUser, events, task
-from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
 
 from loadtest.judge.intervals import Request
 from loadtest.judge.verdict import ASK_AGAIN
-from loadtest.load import cpu
-from loadtest.load.plan import CONSTANT, Plan, read
-from loadtest.rush import messages
+from loadtest.load.plan import CONSTANT, read
+from loadtest.rush.rush import recorded
 from loadtest.stack.client import Shop
+from loadtest.stack.processes import family
 from loadtest.target.answer import CORRECT, Answer, pause_after
 from loadtest.target.ours import OurShop
 from servers.loopback import ask_loopback_directly
 
+FILE = Path(os.environ["LOAD_PLAN"])
+PLAN = read(FILE)
+SHOP = OurShop(Shop(PLAN.hosts[0]), lock=PLAN.lock, product="")
+SOLD = f"POST /buy [{PLAN.lock}] sold"
 #: Seconds between two looks at whether all is sold.
 EVERY = 0.25
-#: What was bought from this process: product, client, when it was to be sent, and the requests.
-purchases: list[tuple[int, int, float, list[Request]]] = []
+#: What was asked from this process, by product.
+asked: dict[str, list[Request]] = defaultdict(list)
 turned_away: list[float] = []
 
 ask_loopback_directly()
-
-
-@cache
-def plan_in(path: str) -> Plan:
-    return read(Path(path))
 
 
 class Buying(FastHttpUser):
@@ -57,32 +59,32 @@ class Buying(FastHttpUser):
     count = 0
 
     def __init__(self, environment: Environment) -> None:
-        options: Any = environment.parsed_options
-        self.plan = plan = plan_in(options.plan)
         runner: Any = environment.runner
-        self.who = Buying.count * plan.shares + max(0, runner.worker_index)
+        self.who = Buying.count * PLAN.shares + max(0, runner.worker_index)
         Buying.count += 1
         self.bought = 0
-        self.chance = Random(f"{plan.seed}/{self.who}")
-        self.shares = [1 / rank**plan.skew for rank in range(1, plan.products + 1)]  # Zipf's
-        self.shop = OurShop(Shop(plan.hosts[0]), lock=plan.lock, product="")
+        self.chance = Random(f"{PLAN.seed}/{self.who}")
+        self.weights = [1 / rank**PLAN.skew for rank in range(1, PLAN.products + 1)]  # Zipf's
         super().__init__(environment)
 
     def purchase(self, host: str, intended: float) -> None:
-        """Buy one unit; ask again with the same key until an answer is final."""
-        (product,) = self.chance.choices(range(self.plan.products), self.shares)
+        """Buy one unit; ask again with the same key until an answer is final.
+
+        intended  when it was to be sent, in monotonic seconds: the wait of the buyer begins then
+        """
+        (product,) = self.chance.choices(list(PLAN.sales), self.weights)
         name = f"c{self.who}-{self.bought}"
         self.bought += 1
-        form = {"lock": self.plan.lock, "product": self.plan.names[product], "buyer": name}
-        form |= {"sale": str(self.plan.sales[product]), "hold_ms": str(self.plan.hold_ms)}
-        asked: list[Request] = []
-        purchases.append((product, self.who, intended, asked))
+        form = {"lock": PLAN.lock, "product": product, "buyer": name}
+        form |= {"sale": str(PLAN.sales[product]), "hold_ms": str(PLAN.hold_ms)}
+        request = Request(f"{PLAN.id}/{name}", round(intended * 1e9))
         while True:
-            asked.append(Request(f"{self.plan.id}/{name}", time.monotonic_ns()))
-            answer = self._ask(host, form, asked[-1])
+            asked[product].append(request)
+            answer = self._ask(host, form, request)
             if answer.outcome not in ASK_AGAIN or not self.goes_on():
                 return
             gevent.sleep(pause_after(answer))
+            request = Request(request.attempt, time.monotonic_ns())
 
     def _ask(self, host: str, form: dict[str, str], request: Request) -> Answer:
         """Send the purchase once. Locust counts what a correct shop answers as a success, each
@@ -93,10 +95,11 @@ class Buying(FastHttpUser):
             headers={"Idempotency-Key": request.attempt},
             catch_response=True,
         ) as response:
-            answer = self.shop.read(response)
-            said = {"order": answer.order, "error": answer.why, **answer.body}
-            request.answer(answer.outcome, said)
-            response.request_meta["name"] = f"POST /buy [{self.plan.lock}] {answer.outcome}"
+            answer = SHOP.read(response)
+            request.answer(
+                answer.outcome, {"order": answer.order, "error": answer.why, **answer.body}
+            )
+            response.request_meta["name"] = f"POST /buy [{PLAN.lock}] {answer.outcome}"
             if answer.outcome in CORRECT:
                 response.success()
             else:
@@ -114,7 +117,7 @@ class Client(Buying):
 
     @task
     def buy(self) -> None:
-        self.purchase(self.plan.hosts[self.who % len(self.plan.hosts)], time.monotonic())
+        self.purchase(PLAN.hosts[self.who % len(PLAN.hosts)], time.monotonic())
 
 
 class Arrivals(Buying):
@@ -123,74 +126,73 @@ class Arrivals(Buying):
     concurrency = 2_000
 
     def on_start(self) -> None:
-        self.pool = Pool(-(-self.plan.cap // self.plan.shares))
+        self.pool = Pool(-(-PLAN.cap // PLAN.shares))
         self.at = time.monotonic()
-        self.between = self.plan.shares / self.plan.arrivals_per_second
+        self.between = PLAN.shares / PLAN.arrivals_per_second
 
     @task
     def arrive(self) -> None:
-        is_even = self.plan.arrivals == CONSTANT
+        is_even = PLAN.arrivals == CONSTANT
         self.at += self.between if is_even else self.chance.expovariate(1 / self.between)
         gevent.sleep(max(0.0, self.at - time.monotonic()))
         if self.pool.full():
             turned_away.append(self.at)  # such a run did not measure its rate
             return
-        host = self.plan.hosts[self.bought % len(self.plan.hosts)]
-        self.pool.spawn(self.purchase, host, self.at)
+        self.pool.spawn(self.purchase, PLAN.hosts[self.bought % len(PLAN.hosts)], self.at)
 
     def on_stop(self) -> None:
         self.pool.join()
         super().on_stop()
 
 
-@events.init_command_line_parser.add_listener
-def add_arguments(parser: LocustArgumentParser) -> None:
-    parser.add_argument("--plan", required=True, include_in_web_ui=False, help="What to do")
-
-
 @events.init.add_listener
 def set_up(environment: Environment, **_: Any) -> None:
     if not isinstance(environment.runner, WorkerRunner):
-        start = partial(gevent.spawn, measure, environment)
-        events.spawning_complete.add_listener(lambda **_: start())
+        start = partial(gevent.spawn, measure, environment.runner)
+        environment.events.spawning_complete.add_listener(lambda **_: start())
 
 
-def measure(environment: Environment) -> None:
+def measure(runner: Any) -> None:
     """Let them sell, measure, wait for the answers to all who came, and end the run."""
-    runner, options = environment.runner, environment.parsed_options
-    assert runner is not None
-    assert options is not None
-    plan = plan_in(options.plan)
-    parts = {**plan.pids, "Locust": [os.getpid()]}
-    gevent.sleep(plan.warm_up)
-    began, before = time.monotonic(), {part: cpu.seconds(pids) for part, pids in parts.items()}
-    sold = runner.stats.get(f"POST /buy [{plan.lock}] sold", "POST")
-    while time.monotonic() < began + plan.seconds:
-        gevent.sleep(min(EVERY, began + plan.seconds - time.monotonic()))
-        sold = runner.stats.get(f"POST /buy [{plan.lock}] sold", "POST")
-        if sold.num_requests >= plan.stock * plan.products:
+    parts = {**PLAN.pids, "Locust": [os.getpid()]}
+    gevent.sleep(PLAN.warm_up)
+    began, before = time.monotonic(), {part: cpu_seconds(pids) for part, pids in parts.items()}
+    while (left := began + PLAN.seconds - time.monotonic()) > 0:
+        gevent.sleep(min(EVERY, left))
+        if runner.stats.get(SOLD, "POST").num_requests >= PLAN.stock * PLAN.products:
             break  # Locust's workers say it every few seconds: the figures end with the last unit
-    ended, after = time.monotonic(), {part: cpu.seconds(pids) for part, pids in parts.items()}
-    used = {
-        part: None if (now := after[part]) is None or (then := before[part]) is None else now - then
-        for part in parts
-    }
+    ended, after = time.monotonic(), {part: cpu_seconds(pids) for part, pids in parts.items()}
     is_busy = runner.cpu_warning_emitted or runner.worker_cpu_warning_emitted
     runner.stop()
-    found = {"begin": began, "end": ended, "cpu": used, "locust_is_busy": is_busy}
-    Path(options.plan).with_name("window.json").write_text(json.dumps(found))
+    found = {"begin": began, "end": ended, "before": before, "after": after, "is_busy": is_busy}
+    FILE.with_name("window.json").write_text(json.dumps(found))
     runner.quit()
 
 
+def cpu_seconds(pids: Sequence[int]) -> float | None:
+    """Processor seconds so far of these processes, their descendants, and those of them that ended.
+
+    None where they cannot be read, or there is no process: unknown, and never 0. Only Linux keeps
+    the time of children that have ended, and shows others' processes.
+    """
+    if not (pids and sys.platform.startswith("linux")):
+        return None
+    try:
+        return float(sum(sum(one.cpu_times()[:4]) for pid in pids for one in family(pid)))
+    except psutil.Error:
+        return None
+
+
 @events.test_stop.add_listener
-def write_purchases(environment: Environment, **_: Any) -> None:
-    """What was bought from this process, once all its users have their answers."""
+def write(environment: Environment, **_: Any) -> None:
+    """What was asked from this process, once all its users have their answers."""
     if isinstance(environment.runner, MasterRunner):
         return
-    options: Any = environment.parsed_options
-    found = [
-        [product, who, intended, [messages.packed(one) for one in asked]]
-        for product, who, intended, asked in purchases
-    ]
-    path = Path(options.plan).with_name(f"purchases-{os.getpid()}.json")
-    path.write_text(json.dumps({"purchases": found, "turned_away": len(turned_away)}))
+    found = {
+        "events": {
+            product: recorded(requests, PLAN.lock, product, PLAN.sales[product])
+            for product, requests in asked.items()
+        },
+        "turned_away": len(turned_away),
+    }
+    FILE.with_name(f"buyers-{os.getpid()}.json").write_text(json.dumps(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 from rich.table import Table
@@ -21,109 +22,100 @@ CPU ms: processor time a sold unit, of the nodes, PostgreSQL, Valkey and Locust
 errors: answers that were neither sold nor sold_out, in the round with most of them"""
 #: The parts whose processor time is shown.
 PARTS = ("nodes", "PostgreSQL", "Valkey", "Locust")
-#: The text of a column, from a strategy's medians.
-Figure = Callable[[Mapping[str, Any]], str]
-
-
-def _text(value: float | None, form: str, unknown: str = "-") -> str:
-    return unknown if value is None else f"{value:{form}}"
+#: A figure of a run, None where it has none; and how it is written.
+Figure = tuple[Callable[[Mapping[str, Any]], float | None], str]
 
 
 def _cpu(part: str) -> Figure:
-    """0 only where 0 was measured."""
-    return lambda found: _text(found["cpu_ms_per_sale"].get(part), ".2f", "unknown")
+    return lambda run: run["cpu_ms_per_sale"].get(part), ".2f"
 
 
 FIGURES: dict[str, Figure] = {
-    "sold/s": lambda found: _text(found["sold_per_s"], ".0f"),
-    "p50 ms": lambda found: _text(found["p50"], ".0f"),
-    "p99 ms": lambda found: _text(found["p99"], ".0f"),
-    "p99 / p50": lambda found: _text(found["p99_to_p50"], ".1f"),
-    "Jain": lambda found: _text(found["jain"], ".2f"),
-    "errors": lambda found: _text(found["errors"], ".0f"),
+    "sold/s": (lambda run: run["sold_per_s"], ".0f"),
+    "p50 ms": (lambda run: run["answer_ms"]["p50"], ".0f"),
+    "p99 ms": (lambda run: run["answer_ms"]["p99"], ".0f"),
+    "p99 / p50": (lambda run: run["p99_to_p50"], ".1f"),
+    "Jain": (lambda run: run["jain"], ".2f"),
+    "errors": (lambda run: run["errors"], ".0f"),
     **{f"CPU ms {part}": _cpu(part) for part in PARTS},
+    "settled after ms": (lambda run: run["settlement_lag_ms"], ".0f"),
 }
-LAG = "settled after ms"
+#: Left out where no strategy has one: of the closed model, and of orders that are written later.
+IF_ANY = ("Jain", "settled after ms")
+
+
+def medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
+    """By strategy: the medians over the rounds. A figure that a round lacks has none. Of errors the
+    most in a round: a median would hide one in which the shop hardly sold."""
+    found: dict[str, dict[str, float | None]] = {}
+    for lock in dict.fromkeys(run["lock"] for run in runs if run["verdict"] != "not_run"):
+        found[lock] = {}
+        for name, (figure, _) in FIGURES.items():
+            of_rounds = [figure(run) for run in runs if run["lock"] == lock]
+            known = [one for one in of_rounds if one is not None]
+            typical = max if name == "errors" else median
+            found[lock][name] = typical(known) if known == of_rounds else None
+    return found
 
 
 def table(summary: Summary) -> Table:
     """One line per strategy: medians over the rounds, and the worst verdict."""
-    shown = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
-    for name in ("lock", "verdict"):
-        shown.add_column(name, no_wrap=True)
-    for name in columns(summary):
-        shown.add_column(name.replace("CPU ms ", "CPU ms\n"), justify="right")
-    for run in worst(summary):
-        shown.add_row(run["lock"], verdict_cell(run), *figures(summary, run))
-    return shown
+    headings = [name.replace("CPU ms ", "CPU ms\n") for name in _columns(summary)]
+    rows = [[run["lock"], _verdict_cell(run), *_cells(summary, run)] for run in _worst(summary)]
+    return report.rich_table(["lock", "verdict", *headings], rows)
 
 
 def markdown(summary: Summary) -> str:
     """The same as Markdown, with where and when it was measured, and the command."""
-    names = columns(summary)
-    lines = [f"| lock | verdict | {' | '.join(names)} |", f"|---|---|{'--:|' * len(names)}"]
-    for run in worst(summary):
-        cells = [f"**{verdict_text(run)}**", *figures(summary, run)]
-        lines.append(f"| `{run['lock']}` | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", where(summary)]) + "\n"
+    rows = [
+        [f"`{run['lock']}`", report.bold(verdict_text(run)), *_cells(summary, run)]
+        for run in _worst(summary)
+    ]
+    headings = ["lock", "verdict", *_columns(summary)]
+    return report.markdown_table(headings, rows, f"{_where(summary)}\n\n`{command(summary)}`")
 
 
-def columns(summary: Summary) -> list[str]:
-    """Without what no run has: Jain's index in the open model, the lag of those that settle."""
+def _columns(summary: Summary) -> list[str]:
     found = summary["medians"].values()
-    names = [name for name in FIGURES if name != "Jain" or any(one["jain"] for one in found)]
-    has_lag = any(run.get("settlement_lag_ms") is not None for run in _runs(summary))
-    return [*names, *([LAG] if has_lag else [])]
+    return [
+        name
+        for name in FIGURES
+        if name not in IF_ANY or any(one[name] is not None for one in found)
+    ]
 
 
-def figures(summary: Summary, run: Mapping[str, Any]) -> list[str]:
-    """The texts of the columns for a strategy; empty for one that was not run."""
-    names, found = columns(summary), summary["medians"].get(run["lock"])
+def _cells(summary: Summary, run: Mapping[str, Any]) -> list[str]:
+    """The texts of the columns for a strategy; empty for one that was not run. A processor time of
+    0 was measured: what was not is unknown."""
+    found = summary["medians"].get(run["lock"])
     if found is None:
-        return [""] * len(names)
-    lag = _text(run.get("settlement_lag_ms"), ".0f")
-    return [lag if name == LAG else FIGURES[name](found) for name in names]
+        return [""] * len(_columns(summary))
+    return [
+        ("unknown" if name.startswith("CPU") else "-")
+        if (value := found[name]) is None
+        else f"{value:{FIGURES[name][1]}}"
+        for name in _columns(summary)
+    ]
 
 
-def worst(summary: Summary) -> list[Any]:
+def _worst(summary: Summary) -> list[Any]:
     """One run per strategy: the first that is not as expected, else its first."""
-    runs = _runs(summary)
-    found = []
-    for lock in dict.fromkeys(run["lock"] for run in runs):
-        same = [run for run in runs if run["lock"] == lock]
-        found.append(next((run for run in same if not run["as_expected"]), same[0]))
-    return found
+    found: dict[str, Any] = {}
+    for run in summary["runs"]:
+        if run["lock"] not in found or (found[run["lock"]]["as_expected"] > run["as_expected"]):
+            found[run["lock"]] = run
+    return list(found.values())
 
 
-def verdict_cell(run: Any) -> str:
+def _verdict_cell(run: Any) -> str:
     """The verdict as elsewhere, and what a sale shows that lost decrements before it ran out."""
-    if verdict_text(run) != "LOST UPDATES":
-        return report.verdict_cell(run)
-    surprise = "" if run["as_expected"] else f" (expected {run['expected']})"
-    return f"[bold red]✗ LOST UPDATES[/]{surprise}"
+    return report.verdict_cell(run, verdict_text(run))
 
 
 def verdict_text(run: Mapping[str, Any]) -> str:
     """The verdict in capitals, without colour."""
     has_lost = run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0
     return "LOST UPDATES" if has_lost else str(run["verdict"]).upper().replace("_", " ")
-
-
-def notes(runs: Sequence[Any]) -> list[str]:
-    """A line for each run that says why it is no evidence, or what to know of it."""
-    return [f"{run['lock']}, round {run['round']}: {run['why']}" for run in runs if run.get("why")]
-
-
-def sums(summary: Summary) -> str:
-    """Of every run together: whether each product's stock is its orders and what is left."""
-    exact = [run for run in _runs(summary) if run["verdict"] == "exact"]
-    sales = [one for run in exact for one in run["products"]]
-    even = sum(one["asked"] == one["orders"] + one["left"] for one in sales)
-    orders = sum(one["orders"] for one in sales)
-    return (
-        f"{orders:,} orders in {len(sales)} exact sale{'s' * (len(sales) != 1)}; stock asked = "
-        f"orders + left in {even} of {len(sales)}."
-    )
 
 
 def title(summary: Summary) -> str:
@@ -143,18 +135,24 @@ def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
-def where(summary: Summary) -> str:
-    """What was run, on what, when, and by which command."""
-    machine, asked, rounds = summary["machine"], summary["load"], summary["rounds"]
+def _where(summary: Summary) -> str:
+    """What was run, on what and when; and of all exact sales together whether each product's stock
+    is its orders and what is left."""
+    asked, rounds = summary["load"], summary["rounds"]
     processes = max(1, asked["locust_workers"])
+    runs: Sequence[Any] = summary["runs"]
+    sales = [one for run in runs if run["verdict"] == "exact" for one in run["products"]]
+    even = sum(one["asked"] == one["orders"] + one["left"] for one in sales)
+    orders = sum(one["orders"] for one in sales)
     return (
         f"{'One round' if rounds == 1 else f'Medians of {rounds} interleaved rounds'} of "
         f"{asked['seconds']:g} s, {asked['warm_up']:g} s of warm-up before each; "
         f"{asked['stock']:,} units of each product, hold {asked['hold_ms']} ms; "
         f"{_nodes(asked['nodes'])} of {asked['workers']} workers and {summary['threads']} "
-        f"threads, Locust in {processes} process{'es' * (processes > 1)}; {machine['cpus']} CPUs "
-        f"for all of it, Python {machine['python']}, PostgreSQL {machine['postgres']}, "
-        f"{machine['redis']}; {summary['started'][:10]}. {sums(summary)}\n\n`{command(summary)}`"
+        f"threads, Locust in {processes} process{'es' * (processes > 1)}; "
+        f"{report.machine_and_date(summary)}. "
+        f"{orders:,} orders in {len(sales)} exact sale{'s' * (len(sales) != 1)}; stock asked = "
+        f"orders + left in {even} of {len(sales)}."
     )
 
 
@@ -169,7 +167,3 @@ def command(summary: Summary) -> str:
     if asked["products"] > 1:
         words.append(f"--skew {asked['skew']:g}")
     return f'make load ARGS="{" ".join(words)}"'
-
-
-def _runs(summary: Summary) -> Sequence[Any]:
-    return summary["runs"]

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -55,12 +55,12 @@ MATRIX = (
 IF_ANY = "no answer"
 
 
-def verdict_cell(run: Run) -> str:
-    """The verdict, with a sign for those who see no colour."""
+def verdict_cell(run: Run, verdict: str = "") -> str:
+    """The verdict, or other words for it, with a sign for those who see no colour."""
     colour = {"exact": "green", "oversold": "red"}.get(run["verdict"], "yellow")
     sign = "✓" if run["verdict"] == "exact" else "✗"
     surprise = "" if run["as_expected"] else f" (expected {run['expected']})"
-    return f"[bold {colour}]{sign} {run['verdict'].upper()}[/]{surprise}"
+    return f"[bold {colour}]{sign} {verdict or run['verdict'].upper()}[/]{surprise}"
 
 
 def typical(runs: Sequence[Run]) -> list[Run]:
@@ -79,16 +79,22 @@ def typical(runs: Sequence[Run]) -> list[Run]:
 def table(runs: Sequence[Run], columns: Sequence[str], *, narrow: bool = False) -> Table:
     """One line per run, for the terminal. `narrow`: each word of a heading on a line of its own."""
     columns = _shown(columns, runs)
+    headings = [re.sub(" (?!/)", "\n", name) for name in columns] if narrow else columns
+    rows = [[named(run), verdict_cell(run), *figures(run, runs, columns)] for run in runs]
+    return rich_table([_first(runs), "verdict", *headings], rows, narrow=narrow)
+
+
+def rich_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, narrow: bool = True
+) -> Table:
+    """For the terminal: names and verdicts, the first two columns, on the left; figures right."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     if narrow:
         shown.padding = (0, 1, 0, 0)
-    for name in (_first(runs), "verdict"):
-        shown.add_column(name, no_wrap=True)
-    for name in columns:
-        heading = re.sub(" (?!/)", "\n", name) if narrow else name
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for run in runs:
-        shown.add_row(named(run), verdict_cell(run), *figures(run, runs, columns))
+    for place, heading in enumerate(headings):
+        shown.add_column(heading, justify="left" if place < 2 else "right", no_wrap=True)
+    for row in rows:
+        shown.add_row(*row)
     return shown
 
 
@@ -109,14 +115,23 @@ def markdown(summary: Summary, columns: Sequence[str]) -> str:
     """The same as Markdown, with where and when it was measured."""
     runs = summary["runs"]
     columns = _shown(columns, runs)
-    lines = [
-        f"| {_first(runs)} | verdict | {' | '.join(columns)} |",
-        f"|---|---|{'--:|' * len(columns)}",
+    rows = [
+        [named(run, code="`"), bold(run["verdict"]), *figures(run, runs, columns)] for run in runs
     ]
-    for run in runs:
-        cells = [f"**{run['verdict'].upper()}**", *figures(run, runs, columns)]
-        lines.append(f"| {named(run, code='`')} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", where(summary)]) + "\n"
+    return markdown_table([_first(runs), "verdict", *columns], rows, where(summary))
+
+
+def markdown_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], below: str, *, left: int = 2
+) -> str:
+    """A table with a paragraph below it; the first `left` columns are text, the others figures."""
+    sides = "---|" * left + "--:|" * (len(headings) - left)
+    lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
+    return "\n".join([lines[0], f"|{sides}", *lines[1:], "", below]) + "\n"
+
+
+def bold(verdict: str) -> str:
+    return f"**{verdict.upper()}**"
 
 
 def _first(runs: Sequence[Run]) -> str:
@@ -184,8 +199,7 @@ def figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
 
 def where(summary: Summary) -> str:
     """One sentence: what was run, where and when."""
-    machine = summary["machine"]
-    first = summary["runs"][0]
+    machine, first = summary["machine"], summary["runs"][0]
     if "target" in summary:
         return (
             f"{first['buyers']} buyers, {first['initial_stock']} units; "
@@ -196,6 +210,14 @@ def where(summary: Summary) -> str:
     return (
         f"{first['buyers']} buyers, {first['initial_stock']} units, hold {first['hold_ms']} ms; "
         f"{summary['nodes']} nodes of {summary['workers']} workers and {summary['threads']} "
-        f"threads; {machine['cpus']} CPUs, Python {machine['python']}, PostgreSQL "
-        f"{machine['postgres']}, {machine['redis']}; {summary['started'][:10]}."
+        f"threads; {machine_and_date(summary)}."
+    )
+
+
+def machine_and_date(summary: Summary) -> str:
+    """On what it was run, and when."""
+    machine = summary["machine"]
+    return (
+        f"{machine['cpus']} CPUs, Python {machine['python']}, PostgreSQL {machine['postgres']}, "
+        f"{machine['redis']}; {summary['started'][:10]}"
     )
