@@ -2,7 +2,7 @@
 takes them off the stream after the commit.
 
 Any number may run: the rows of the products are locked first, and settling twice does nothing. One
-that ends in the middle of a batch leaves the batch on the stream, for whoever looks next.
+that ends in the middle of a batch leaves the batch on the stream for the next.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,72 +36,57 @@ MOST_BROKEN = 10_000
 PAUSE = 0.2
 
 
-class Settler:
-    """One consumer.
+def run(stop: threading.Event, *, alive: Path | None = None) -> None:
+    """Settle until `stop` is set; it ends after its batch. An error of a server is logged and tried
+    again.
 
-    stop   set: it ends after its batch
     alive  a file that is touched after each look at the stream that met no error
     """
-
-    def __init__(self, stop: threading.Event | None = None, *, alive: Path | None = None) -> None:
-        self.alive = alive
-        self.stop = stop or threading.Event()
-
-    def run(self) -> None:
-        """Settle until `stop` is set. An error of a server is logged and tried again."""
-        while not self.stop.is_set():
-            began = time.monotonic()
-            try:
-                self.step()
-                if self.alive is not None:
-                    self.alive.touch()
-            except redis.RedisError as error:
-                self._try_later("Redis", error)
-            except (DatabaseError, InterfaceError) as error:
+    while not stop.is_set():
+        began = time.monotonic()
+        try:
+            step()
+            if alive is not None:
+                alive.touch()
+        except (redis.RedisError, DatabaseError, InterfaceError) as error:
+            if not isinstance(error, redis.RedisError):
                 discard_dead(error)
                 connection.close()
-                self._try_later("PostgreSQL", error)
-            self.stop.wait(max(0.0, began + EVERY - time.monotonic()))
+            logger.warning("promises wait to be settled: %s", error)
+            stop.wait(PAUSE)
+        stop.wait(max(0.0, began + EVERY - time.monotonic()))
 
-    def step(self) -> int:
-        """Settle the oldest batch. Returns how many promises it had. Raises redis.RedisError,
-        DatabaseError: then the batch is still there."""
-        entries: Any = locks_client().xrange(STREAM, count=BATCH)
-        if entries:
-            self._settle(entries)
-        return len(entries)
 
-    def _settle(self, entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]]) -> None:
-        promises, ended = [], []
-        for entry, fields in entries:
-            try:
-                promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
-            except (KeyError, ValueError, TypeError) as error:
-                ended.append(_unreadable(entry, fields, error))
-        endings = settle_each(promises) if promises else {}
+def step() -> int:
+    """Settle the oldest batch. Returns how many promises it had. Raises redis.RedisError,
+    DatabaseError: then the batch is still there."""
+    entries: Any = locks_client().xrange(STREAM, count=BATCH)
+    promises: list[Promise] = []
+    ended: list[Ended] = []
+    for entry, fields in entries:
+        try:
+            promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
+        except (KeyError, ValueError, TypeError) as error:  # another version's, or not a node's
+            logger.error("promise %s cannot be read (%r): it is set aside", entry.decode(), error)
+            sale = fields.get(b"sale", b"")
+            ended.append((entry.decode(), int(sale) if sale.isdigit() else 0, Ending.BROKEN))
+    if promises:
+        endings = settle_each(promises)
         again = [one.key for one in promises if endings[one.entry] is Ending.AGAIN]
-        if again:  # whoever asks again is answered with the order that there is
+        if again:  # from now on these keys are answered with the order that they have
             remember(PurchaseHistory.objects.filter(idempotency_key__in=again), instead=True)
         point("settled", orders=len(promises))
-        acknowledge([*((one.entry, one.sale, endings[one.entry]) for one in promises), *ended])
+        ended += [(one.entry, one.sale, endings[one.entry]) for one in promises]
+    if ended:
+        acknowledge(ended)
+    return len(ended)
 
-    def _try_later(self, server: str, error: Exception) -> None:
-        logger.warning("%s: %s", server, error)
-        self.stop.wait(PAUSE)
 
-
-#: The id of an entry, its sale (0: nobody knows) and what became of it.
+#: The id of an entry, its sale (0: nobody knows) and how it ended.
 Ended = tuple[str, int, Ending]
 
 
-def _unreadable(entry: bytes, fields: Mapping[bytes, bytes], error: Exception) -> Ended:
-    """An entry that is no promise: a node of another version wrote it, or somebody else."""
-    logger.error("the promise %s cannot be read (%r): it is set aside", entry.decode(), error)
-    sale = fields.get(b"sale", b"")
-    return entry.decode(), int(sale) if sale.isdigit() else 0, Ending.BROKEN
-
-
-def acknowledge(ended: Sequence[Ended]) -> int:
+def acknowledge(ended: list[Ended]) -> int:
     """Take settled promises off the stream. Returns how many were still on it. Raises
     redis.RedisError, and then they are settled once more, which does nothing."""
     sales = list(dict.fromkeys(sale for _, sale, _ in ended))

@@ -1,8 +1,9 @@
-"""What became of the promises of a sale, and how long their orders took to be written."""
+"""Settlement figures: kept, broken and unsettled promises of a sale, and how late orders were."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from math import ceil
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ LAG = "lag:"
 
 
 def settled_of(sale: int) -> Settled:
-    """What became of the promises of this sale, as far as its Redis remembers."""
+    """How the promises of this sale ended, as far as its Redis remembers."""
     if not in_use():
         return NONE
     client = locks_client()
@@ -52,21 +53,10 @@ def backlog() -> tuple[int, float]:
 
 def _lag(count: dict[str, int]) -> dict[str, int] | None:
     """Percentiles by nearest rank."""
-    lags = sorted(
-        (int(name.removeprefix(LAG)), times) for name, times in count.items() if LAG in name
-    )
+    times = {int(name.removeprefix(LAG)): n for name, n in count.items() if LAG in name}
+    lags = sorted(Counter(times).elements())
     if not lags:
         return None
     longest = count["longest"]
-    return {f"p{part}": min(longest, _percentile(lags, part)) for part in (50, 99)} | {
-        "max": longest
-    }
-
-
-def _percentile(lags: list[tuple[int, int]], part: int) -> int:
-    rank = ceil(sum(times for _, times in lags) * part / 100)
-    for lag, times in lags:
-        rank -= times
-        if rank <= 0:
-            return lag
-    return lags[-1][0]
+    p50, p99 = (min(longest, lags[ceil(len(lags) * part / 100) - 1]) for part in (50, 99))
+    return {"p50": p50, "p99": p99, "max": longest}

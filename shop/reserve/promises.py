@@ -1,8 +1,8 @@
 """Units that Redis has promised to buyers, and whose orders are written afterwards.
 
 One script takes a unit and puts the promise on a stream; `manage.py settle` writes the orders
-(settle.py). What a sale begins with here is found under the lock of its product's row: meanwhile
-no promise is settled and no sale is opened or closed.
+(settle.py). A sale's counter is started under the lock of its product's row: meanwhile no promise
+is settled and no sale is opened or closed.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ import json
 import logging
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self, cast
+from dataclasses import dataclass
+from typing import Self, cast
 
 import redis
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from shop.errors import Behind, CommitUnknown, KeyReused, SaleClosed, SaleOver, SoldOut
 from shop.lua import lua
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
-from shop.reserve import order_numbers
-from shop.sale.purchase import Attempt, Stock, read_stock
+from shop.sale.purchase import Attempt, Receipt, Stock, read_stock
 
 logger = logging.getLogger("shop.reserve.promises")
 
@@ -35,19 +34,21 @@ LOCK = "reserve"
 #: All keys are in one cluster slot: one script takes the unit and writes to the stream.
 PREFIX = f"stock:{{{LOCK}}}"
 STREAM = f"{PREFIX}:promises"
-#: Entries of that stream whose order nobody will write, for whoever makes it good: the last
-#: MOST_BROKEN or some more. `entry` is the id that each had.
+#: Entries of that stream whose order nobody will write, for the operator who makes it good: the
+#: last MOST_BROKEN or some more. `entry` is the id that each had.
 BROKEN = f"{PREFIX}:broken"
+#: Order numbers that one query draws.
+BLOCK = 200
+REFUSED = {b"sold out": SoldOut, b"behind": Behind}
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A unit that was promised, and the order that is written for it.
+    """An entry of the stream: a unit that was promised, and the order that is written for it.
 
     order       the order's number
     stock_seen  units that there were before it
-    entry       its id on the stream: milliseconds of Redis's clock, and a number; empty for one
-                that was read from its attempt
+    entry       its id on the stream: milliseconds of Redis's clock, and a number
     """
 
     order: int
@@ -57,13 +58,8 @@ class Promise:
     buyer: str
     key: str | None
     fingerprint: str
-    stock_seen: int = 0
-    entry: str = ""
-
-    @property
-    def brief(self) -> str:
-        """What is kept for its attempt, but for the units."""
-        return f"{self.order} {self.sale} {self.fingerprint}"
+    stock_seen: int
+    entry: str
 
     @property
     def made_at(self) -> float:
@@ -82,17 +78,17 @@ class Promise:
 
 
 def count_key(sale: int) -> str:
-    """Where the units of a sale are that nobody was promised."""
+    """The key that counts the units of a sale that nobody was promised."""
     return f"{PREFIX}:{sale}"
 
 
 def books_key(sale: int) -> str:
-    """Where it is counted what became of the promises of a sale."""
+    """The key that counts how the promises of a sale ended."""
     return f"{PREFIX}:{sale}:books"
 
 
 def attempt_key(holder: str) -> str:
-    """Where an attempt's promise is kept, whatever the sale: a key has one order."""
+    """The key of an attempt's promise, whatever the sale: an Idempotency-Key has one order."""
     return f"{PREFIX}:by:{holder}"
 
 
@@ -133,8 +129,8 @@ def open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
     """Have Redis sell what PostgreSQL says is left of the product's sale, unless it does already;
     with what it may have forgotten: which keys have bought. Returns the sale.
 
-    instead_of  the sale that turned out not to be open: who comes after another thread has opened
-                the next one uses that
+    instead_of  the sale that turned out not to be open; a thread that finds another one opened by
+                now uses that
 
     Raises UnknownProduct, redis.RedisError, DatabaseError.
     """
@@ -147,62 +143,60 @@ def open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
             stock = read_stock(Attempt(product, buyer=""), for_update=True)
             left, waiting = promised(stock.sale_id)
             if left is None:
-                _begin(stock, waiting)
+                _start_counter(stock, waiting)
         _open[product] = stock
         return stock
 
 
-def _begin(stock: Stock, waiting: list[Promise]) -> None:
-    """Begin the counter of a sale. Its product's row is locked."""
+def _start_counter(stock: Stock, waiting: list[Promise]) -> None:
+    """Start the counter of a sale. Its product's row is locked."""
     orders = PurchaseHistory.objects.filter(sale=stock.sale_id)
     remember(orders)
     written = set(orders.values_list("pk", flat=True))
-    open_promises = [one for one in waiting if one.order not in written]
+    unwritten = [one for one in waiting if one.order not in written]
     pipeline = locks_client().pipeline(transaction=False)
-    for one in open_promises:
+    for one in unwritten:
         if one.key is not None:
-            brief = f"{one.brief} {one.stock_seen}"
+            brief = f"{one.order} {one.sale} {one.fingerprint} {one.stock_seen}"
             pipeline.set(attempt_key(one.key), brief, px=KEEP, nx=True)
-    left = max(0, stock.amount - len(open_promises))
+    left = max(0, stock.amount - len(unwritten))
     pipeline.set(count_key(stock.sale_id), left, px=KEEP, nx=True)
     pipeline.execute()
 
 
 def remember(orders: QuerySet[PurchaseHistory], *, instead: bool = False) -> None:
-    """Have Redis know which keys have bought, and what. Raises redis.RedisError, DatabaseError.
+    """Tell Redis which keys have bought, and what. Raises redis.RedisError, DatabaseError.
 
     instead  also of keys that it knows otherwise
     """
     pipeline = locks_client().pipeline(transaction=False)
-    for number, sale, key, fingerprint, seen in orders.exclude(idempotency_key=None).values_list(
-        "pk", "sale", "idempotency_key", "fingerprint", "stock_seen"
+    for key, *brief in orders.exclude(idempotency_key=None).values_list(
+        "idempotency_key", "pk", "sale", "fingerprint", "stock_seen"
     ):
-        brief = f"{number} {sale} {fingerprint} {seen}"
-        pipeline.set(attempt_key(str(key)), brief, px=KEEP, nx=not instead)
+        pipeline.set(attempt_key(str(key)), " ".join(map(str, brief)), px=KEEP, nx=not instead)
     pipeline.execute()
 
 
 def close_sale(sale: int) -> int:
-    """Promise nothing more of this sale. Call it while its product's row is locked: nobody begins
+    """Promise nothing more of this sale. Call it while its product's row is locked: nobody starts
     it again before the transaction has ended. Returns 0: its units are in the product's row.
     Raises redis.RedisError, but in a demo."""
-    if not in_use():
-        return 0
-    try:
-        locks_client().delete(count_key(sale))
-    except redis.RedisError as error:
-        if not settings.SHOP_DEMO:
-            raise
-        logger.warning("Redis may still sell sale %s: %s", sale, error)
+    if in_use():
+        try:
+            locks_client().delete(count_key(sale))
+        except redis.RedisError as error:
+            if not settings.SHOP_DEMO:
+                raise
+            logger.warning("Redis may still sell sale %s: %s", sale, error)
     return 0
 
 
 # --- a promise ----------------------------------------------------------------------------------
 
 
-def promise(attempt: Attempt) -> tuple[Promise, bool]:
-    """Promise one unit to this attempt, and whether it had been promised before: one key has one
-    promise, in whichever sale, for KEEP.
+def promise(attempt: Attempt) -> Receipt:
+    """Promise one unit to this attempt. One key has one promise, in whichever sale, for KEEP: the
+    receipt is `replayed` if it had been promised before.
 
     Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, Behind (too many are unsettled,
     or one for too long) or redis.RedisError when nothing was promised, and CommitUnknown when
@@ -217,65 +211,69 @@ def promise(attempt: Attempt) -> tuple[Promise, bool]:
             held = locks_client().get(attempt_key(holder))
             if held is None:
                 raise SaleOver
-            return _held(attempt, stock, cast(bytes, held)), True
-        answer, *value = _ask(attempt, holder, stock)
-        if answer == b"promised":
-            return value[0], False
-        if answer == b"held":
-            return _held(attempt, stock, value[0]), True
-        if answer == b"sold out":
-            raise SoldOut
-        if answer == b"behind":
-            raise Behind
+            return _receipt(attempt, cast(bytes, held), replayed=True)
+        answer, brief = _ask(attempt, holder, stock)
+        if brief:
+            return _receipt(attempt, brief, replayed=answer == b"held")
+        if answer in REFUSED:
+            raise REFUSED[answer]
         stock = open_sale(attempt.product, instead_of=stock)
     raise SaleClosed
 
 
-def _ask(attempt: Attempt, holder: str, stock: Stock) -> list[Any]:
-    """The script's answer, the promise in the place of the units."""
+def _ask(attempt: Attempt, holder: str, stock: Stock) -> list[bytes]:
+    """The answer of promise.lua."""
     client = locks_client()
     # Taken by itself: where Redis cannot be reached, nothing was asked.
     client.connection_pool.release(client.connection_pool.get_connection())
-    wanted = Promise(
-        order=order_numbers.take(),
-        sale=stock.sale_id,
-        product=stock.product_id,
-        product_name=attempt.product,
-        buyer=attempt.buyer,
-        key=attempt.key,
-        fingerprint=attempt.fingerprint,
-    )
+    order = {
+        "order": _order_number(),
+        "sale": stock.sale_id,
+        "product": stock.product_id,
+        "product_name": attempt.product,
+        "buyer": attempt.buyer,
+        "key": attempt.key,
+        "fingerprint": attempt.fingerprint,
+    }
     keys = [count_key(stock.sale_id), attempt_key(holder), STREAM]
-    order = asdict(wanted)
-    del order["stock_seen"], order["entry"]
-    args: list[str | int] = [wanted.brief, wanted.sale, json.dumps(order)]
+    brief = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
+    args: list[str | int] = [brief, stock.sale_id, json.dumps(order)]
     args += [settings.SHOP_MOST_UNSETTLED, KEEP, round(settings.SHOP_LONGEST_UNSETTLED * 1000)]
     try:
-        answer: list[Any] = lua("promise")(client, keys, args)
+        answer: list[bytes] = lua("promise")(client, keys, args)
     except redis.ResponseError:  # it refuses writes, or is busy
-        order_numbers.put_back(wanted.order)
         raise
     except redis.RedisError as error:
         logger.warning("%s: no reply to a promise: %s", LOCK, error)
         raise CommitUnknown from error
-    if answer[0] == b"promised":
-        return [answer[0], replace(wanted, stock_seen=int(answer[1]))]
-    order_numbers.put_back(wanted.order)
     return answer
 
 
-def _held(attempt: Attempt, stock: Stock, held: bytes) -> Promise:
-    """The promise that this attempt has. Raises KeyReused if it was another request's."""
-    order, sale, fingerprint, seen = held.decode().split()
+def _receipt(attempt: Attempt, brief: bytes, *, replayed: bool) -> Receipt:
+    """What this attempt was promised. Raises KeyReused if it was another request's."""
+    order, sale, fingerprint, seen = brief.decode().split()
     if fingerprint != attempt.fingerprint:
         raise KeyReused
-    return Promise(
-        order=int(order),
-        sale=int(sale),
-        product=stock.product_id,
-        product_name=attempt.product,
-        buyer=attempt.buyer,
-        key=attempt.key,
-        fingerprint=fingerprint,
-        stock_seen=int(seen),
-    )
+    return Receipt(int(order), int(sale), int(seen), replayed)
+
+
+_numbers: list[int] = []
+_drawing = threading.Lock()
+
+
+def _order_number() -> int:
+    """A number that no other order has or will have, from PostgreSQL's own sequence. Raises
+    DatabaseError.
+
+    A process draws a block at a time, so that a purchase needs no query. Numbers that no order gets
+    are gaps in the sequence, as after every rollback.
+    """
+    with _drawing:
+        if not _numbers:
+            sequence = f"{PurchaseHistory._meta.db_table}_id_seq"
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT nextval(%s::regclass) FROM generate_series(1, %s)", [sequence, BLOCK]
+                )
+                _numbers.extend(number for (number,) in reversed(cursor.fetchall()))
+        return _numbers.pop()

@@ -1,7 +1,7 @@
 """Compares what was promised with what is written, and changes nothing.
 
-Redis knows what it has not lost. Who was answered `sold` stands in the nodes' access log: with it,
-what Redis has lost is found too.
+Redis knows what it has not lost. The nodes' access logs name the orders that buyers were answered:
+with them, what Redis has lost is found too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from shop.models import Product, PurchaseHistory, Sale
+from shop.models import Product, Sale
 from shop.reserve.promises import promised
 
 #: An answer `sold` in a line of the access log, as text or as JSON.
@@ -72,15 +72,12 @@ def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> Balance:
     sellable, waiting = promised(sale.pk)
     told = answered(answers, sale.pk)
     numbers = told | {promise.order for promise in waiting}
-    written = set(
-        PurchaseHistory.objects.filter(sale=sale, pk__in=numbers).values_list("pk", flat=True)
-    )
+    written = set(sale.orders.filter(pk__in=numbers).values_list("pk", flat=True))
     unsettled = {promise.order for promise in waiting} - written
-    balance = Balance(
+    return Balance(
         sale=sale.pk,
         left=product.amount if sale.final_stock is None else sale.final_stock,
         sellable=sellable,
         unsettled=len(unsettled),
         not_kept=tuple(sorted(told - written - unsettled)),
     )
-    return balance

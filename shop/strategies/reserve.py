@@ -32,11 +32,11 @@ from shop.sale.strategy import Strategy
 
 def buy(attempt: Attempt) -> Receipt:
     point("reserve")
-    promise, replayed = promises.promise(attempt)
-    point("reserved", order=promise.order, amount=promise.stock_seen, sale=promise.sale)
-    if attempt.hold and not replayed:
+    receipt = promises.promise(attempt)
+    point("reserved", order=receipt.order_id, amount=receipt.stock_seen, sale=receipt.sale_id)
+    if attempt.hold and not receipt.replayed:
         time.sleep(attempt.hold)
-    return Receipt(promise.order, promise.sale, promise.stock_seen, replayed)
+    return receipt
 
 
 STRATEGY = Strategy(

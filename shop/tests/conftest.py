@@ -21,7 +21,7 @@ from shop import (
 )
 from shop.ops import health
 from shop.ops.redis import locks_client
-from shop.reserve import order_numbers, promises
+from shop.reserve import promises
 from shop.sale import on_sale
 from shop.strategies import STRATEGIES, redlock, zookeeper
 from shop.tests import servers
@@ -39,7 +39,7 @@ def _no_lock_is_left_of_another_test() -> None:
 def _nothing_is_remembered_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
     on_sale._known.clear()
     promises._open.clear()
-    order_numbers._free.clear()
+    promises._numbers.clear()
     monkeypatch.setattr(health, "_last", None)
 
 

@@ -10,48 +10,38 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from shop.models import Sale
 from shop.ops.redis import locks_client
 from shop.reserve.promises import attempt_key, count_key, promised
 from shop.reserve.reconcile import answered, reconcile
 from shop.reserve.settle import settle
 from shop.sale.reports import sale_report
 from shop.tests.outage import Outage
-from shop.tests.till import books, buy, committed, open_sale, settle_all
+from shop.tests.till import books, buy, committed, open_sale, sell_reserved, settle_all
 
 pytestmark = committed
 
 buy_reserved = partial(buy, lock="reserve")
 
 
-def sell(*keys: str) -> list[int]:
-    """The orders that buyers with these keys are promised."""
-    return [int(buy_reserved(key=key, buyer=key).body["order"]) for key in keys]
-
-
-def sellable(sale: Sale) -> int | None:
-    return promised(sale.pk)[0]
-
-
 def test_an_empty_redis_begins_with_what_is_left_and_knows_who_has_bought() -> None:
     sale = open_sale(5)
-    bought = sell("a", "b")
+    bought = sell_reserved("a", "b")
     settle_all()
     locks_client().flushall()
     again = buy_reserved(key="a", buyer="a")
-    assert sellable(sale) == 3
+    assert promised(sale.pk)[0] == 3
     assert (again.status, again.body["order"]) == (200, bought[0])
-    assert sell("c")[0] not in bought
+    assert sell_reserved("c")[0] not in bought
     assert books() == (3, 2)
 
 
 def test_a_counter_that_was_evicted_begins_with_what_nobody_was_promised() -> None:
     sale = open_sale(5)
-    bought = sell("a", "b", "c")
+    bought = sell_reserved("a", "b", "c")
     client = locks_client()
     client.delete(count_key(sale.pk), *map(attempt_key, "abc"))
-    assert sell("b") == bought[1:2], "the stream still knows"
-    assert sellable(sale) == 2
+    assert sell_reserved("b") == bought[1:2], "the stream still knows"
+    assert promised(sale.pk)[0] == 2
     assert books() == (3, 2)
 
 
@@ -68,9 +58,9 @@ def test_without_redis_nothing_is_promised_and_the_sale_can_be_reported(
 def test_a_redis_that_lost_its_last_second_is_found_by_the_answers(tmp_path: Path) -> None:
     """Three were answered `sold`, one was settled, and Redis forgets: two were promised in vain."""
     sale = open_sale(5)
-    kept = sell("a")
+    kept = sell_reserved("a")
     settle_all()
-    lost = sell("b", "c")
+    lost = sell_reserved("b", "c")
     locks_client().flushall()
     log = tmp_path / "access.log"
     lines = [f"... status=201 outcome=sold order={number} sale={sale.pk}" for number in kept + lost]
@@ -84,7 +74,7 @@ def test_a_redis_that_lost_its_last_second_is_found_by_the_answers(tmp_path: Pat
         call_command("reconcile", "--answers", log, stdout=out, no_color=True)
     assert "not_kept       2\n" in out.getvalue()
     assert f"order {lost[0]} was answered sold, and is lost" in out.getvalue()
-    sell("d", "e", "f", "g")
+    sell_reserved("d", "e", "f", "g")
     assert buy_reserved(key="h").status == 409
     assert books() == (5, 0), "never more orders than units"
 
@@ -101,24 +91,23 @@ def test_reconciliation_finds_what_redis_counts_wrongly_and_a_new_counter_begins
     planted: int, undersold: int, overpromised: int
 ) -> None:
     sale = open_sale(9)
-    sell("a")
+    sell_reserved("a")
     settle_all()
-    sell("b", "c")
+    sell_reserved("b", "c")
     locks_client().incrby(count_key(sale.pk), planted)
     found = reconcile(sale)
     assert (found.undersold, found.overpromised, found.unsettled) == (undersold, overpromised, 2)
     locks_client().delete(count_key(sale.pk))
-    sell("d")
+    sell_reserved("d")
     after = reconcile(sale)
     assert (after.undersold, after.overpromised, after.sellable) == (0, 0, 5)
 
 
 def test_an_order_that_is_committed_and_still_on_the_stream_is_counted_once() -> None:
-    """Between the commit and the XACK: PostgreSQL has taken the unit already."""
+    """Between the commit and the XDEL: PostgreSQL has taken the unit already."""
     sale = open_sale(5)
-    sell("a")
-    entries = promised(sale.pk)[1]
-    settle(entries)
+    sell_reserved("a")
+    settle(promised(sale.pk)[1])
     assert len(promised(sale.pk)[1]) == 1
     balance = reconcile(sale)
     assert (balance.unsettled, balance.undersold, balance.overpromised) == (0, 0, 0)
@@ -127,7 +116,7 @@ def test_an_order_that_is_committed_and_still_on_the_stream_is_counted_once() ->
 def test_a_redis_that_counts_too_much_cannot_sell_a_unit_twice() -> None:
     """Two units too many: two are promised that nobody will have, and counted."""
     sale = open_sale(2)
-    sell("a")
+    sell_reserved("a")
     locks_client().incrby(count_key(sale.pk), 2)
     assert [buy_reserved(key=key).status for key in "bcd"] == [201, 201, 201]
     assert books() == (2, 0)

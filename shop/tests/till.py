@@ -14,7 +14,7 @@ from django.test import Client
 from servers.tests.polling import eventually as eventually
 from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
 from shop.ops.redis import locks_client
-from shop.reserve.consumer import Settler
+from shop.reserve import consumer
 from shop.reserve.promises import STREAM
 from shop.sale import stock
 from shop.sale.points import Probe
@@ -59,10 +59,14 @@ def answer_of(response: Any) -> Answer:
     return Answer(response.status_code, response.json(), response.headers)
 
 
+def sell_reserved(*keys: str) -> list[int]:
+    """The orders that buyers with these keys are promised."""
+    return [int(buy(key=key, buyer=key, lock="reserve").body["order"]) for key in keys]
+
+
 def settle_all() -> None:
     """Write the orders of all that is promised: a consumer that ends when nothing is left."""
-    settler = Settler()
-    while settler.step():
+    while consumer.step():
         pass
 
 

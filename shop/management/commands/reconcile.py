@@ -30,12 +30,7 @@ class Command(BaseCommand):
         )  # fmt: skip
 
     def handle(
-        self,
-        *args: Any,
-        sale: int | None,
-        product: str,
-        answers: list[Path],
-        **options: Any,
+        self, *args: Any, sale: int | None, product: str, answers: list[Path], **options: Any
     ) -> None:
         try:
             number = reports.latest_sale_id(product=product) if sale is None else sale

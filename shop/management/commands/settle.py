@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from shop.reserve.consumer import Settler
+from shop.reserve import consumer
 
 
 class Command(BaseCommand):
@@ -34,5 +34,5 @@ class Command(BaseCommand):
             signal.signal(number, end)
         self.stdout.write("settling promises; SIGTERM ends it")
         self.stdout.flush()
-        Settler(stop, alive=alive).run()
+        consumer.run(stop, alive=alive)
         self.stdout.write("settled all that it read")
