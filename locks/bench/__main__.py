@@ -1,38 +1,54 @@
-"""RedisLock beside redis-py's Lock, python-redis-lock and the floor, interleaved in one run.
+"""RedisLock, redis-py's Lock, python-redis-lock and the floor, interleaved in one run.
 
-    python -m locks.bench             about five minutes
+    python -m locks.bench             about three minutes
     python -m locks.bench --quick     about one minute, for a look
 
 Prints one table and writes results/<time>/bench.json. Every figure is a median over the rounds;
 within a round the locks take turns in shuffled order, so that a busy machine slows all of them.
+Commands are what the server has read, the handshakes of new connections included.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import random
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ..testing.process import LOCKS, Process
 from ..testing.server import Server
-from . import counting, doors, scenarios
-from .contenders import AWAITED, UNCONTENDED, WAITING
-from .table import table
+from .contenders import TASKS, THREADS
+from .crowd import crowd
+from .drain import PROCESSES, drain, pairs
 
 Figures = dict[str, dict[str, float]]  # lock -> measure -> median
-Measure = Callable[[str], dict[str, float]]
+COLUMNS = [*THREADS, *TASKS]
+#: measure: its row's title, its format
+ROWS = {
+    "pairs_per_s": ("pairs/s", "{:.0f}"),
+    "seconds": ("seconds", "{:.3f}"),
+    "ratio": ("RedisLock / this", "{:.2f}"),
+    "hand_over_us": ("hand-over, us", "{:.0f}"),
+    "overtakes_max": ("overtakes, most", "{:.0f}"),
+    "reads": ("commands per acquisition", "{:.1f}"),
+    "bytes_per_waiter": ("bytes per waiter", "{:.0f}"),
+    "cpu_percent_while_waiting": ("% CPU while waiting", "{:.2f}"),
+    "drained_per_s": ("drained per second", "{:.0f}"),
+    "out_of_order": ("out of order", "{:.0f}"),
+}
 
 
-def interleaved(locks: list[str], rounds: int, measure: Measure) -> Figures:
+def interleaved(
+    locks: list[str], rounds: int, measure: Callable[[str], dict[str, float]]
+) -> Figures:
     """Medians per lock, each round in an order of its own.
 
     `ratio` is RedisLock's first measure divided by this lock's, in the same round.
@@ -52,69 +68,48 @@ def interleaved(locks: list[str], rounds: int, measure: Measure) -> Figures:
     }
 
 
-def run(server: Server, *, quick: bool) -> dict[str, Any]:
-    """Every scenario."""
-    client = server.client()
-    waiting = list(WAITING)
-    started: list[Process] = []
-
-    def start() -> Process:
-        started.append(Process(server.port, f"{LOCKS}.bench.worker"))
-        return started[-1]
-
-    try:
-        workers = [start() for _ in range(scenarios.PROCESSES + 1)]
-        report: dict[str, Any] = {}
-
-        def do(name: str, locks: list[str], rounds: int, measure: Measure) -> None:
-            print(f"{name} ...", flush=True)
-            report[name] = interleaved(locks, rounds, measure)
-
-        many, some, few, seconds = (20, 3, 1, 1.5) if quick else (100, 11, 3, 5.0)
-        do(
-            "uncontended",
-            list(UNCONTENDED),
-            many,
-            lambda lock: scenarios.uncontended(client, lock, 0.1),
-        )
-        for hold in (0.001, 0.005):
+def run(port: int, *, quick: bool) -> dict[str, Figures]:
+    """Every measure, by its title."""
+    alone, queued = (20, 3) if quick else (100, 11)
+    spawned = multiprocessing.get_context("spawn")
+    report: dict[str, Figures] = {}
+    print("uncontended ...", flush=True)
+    report["uncontended"] = interleaved([*THREADS], alone, lambda lock: pairs(port, lock, 0.1))
+    with ProcessPoolExecutor(PROCESSES, spawned) as pool:
+        list(pool.map(time.sleep, [0.5] * PROCESSES))  # all have started
+        for kind, locks, hold in (
+            ("threads", [*THREADS], 0.001),
+            ("threads", [*THREADS], 0.005),
+            ("tasks", ["RedisLock", *TASKS], 0.001),
+        ):
+            title = f"drain of 200 {kind}, hold {1000 * hold:.0f} ms"
+            print(f"{title} ...", flush=True)
 
             def drained(lock: str, hold: float = hold) -> dict[str, float]:
-                if lock == "floor":
-                    return scenarios.relay(client, workers, 200, hold)
-                return scenarios.drain(workers, lock, 200, hold)
+                return drain(pool, port, lock, 200, hold)
 
-            title = f"drain of 200, hold {1000 * hold:.0f} ms"
-            do(title, ["floor", *waiting], some, drained)
-        do(
-            "32 in a loop, hold 1 ms",
-            waiting,
-            few,
-            lambda lock: scenarios.churn(workers, lock, 32, 0.001, seconds),
-        )
-        do(
-            "drain of 200 tasks, hold 1 ms",
-            ["RedisLock", *AWAITED],
-            some,
-            partial(scenarios.drain, workers, waiters=200, hold=0.001),
-        )
-        print("10,000 tasks that wait in one process ...", flush=True)
-        report["crowd of 10,000 tasks"] = {"AsyncRedisLock": doors.crowd(server.port, 10_000)}
-        print("a cluster beside a single server ...", flush=True)
-        report["cluster"] = {"RedisLock": doors.cluster_beside_single(server.port)}
-        for waiters in (12, 100) if quick else (12, 100, 800):
-            do(
-                f"commands with {waiters} waiters",
-                ["RedisLock"],
-                1,
-                partial(scenarios.drain, workers, waiters=waiters, hold=0.001),
-            )
-        do("holder killed", waiting, few, lambda lock: scenarios.killed_holder(start, lock, 2))
-        do("head waiter killed", waiting, few, lambda lock: scenarios.killed_waiter(start, lock, 2))
-        return report
-    finally:
-        for process in started:
-            process.kill()
+            report[title] = interleaved(locks, queued, drained)
+    title = "10,000 tasks that wait in one process"
+    print(f"{title} ...", flush=True)
+    with ProcessPoolExecutor(1, spawned) as one:
+        report[title] = {"AsyncRedisLock": one.submit(crowd, port, 10_000).result()}
+    return report
+
+
+def table(report: dict[str, Figures]) -> str:
+    """A row per figure, a column per lock."""
+    lines = [["", *COLUMNS]]
+    for scenario, figures in report.items():
+        lines.append([scenario])
+        for measure, (title, form) in ROWS.items():
+            if any(measure in found for found in figures.values()):
+                values = [figures.get(lock, {}).get(measure) for lock in COLUMNS]
+                cells = ["" if value is None else form.format(value) for value in values]
+                lines.append([f"  {title}", *cells])
+    return "\n".join(
+        first.ljust(30) + "".join(cell.rjust(max(len(cell), 17) + 2) for cell in cells)
+        for first, *cells in lines
+    )
 
 
 def main() -> None:
@@ -123,11 +118,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder")
     options = parser.parse_args()
     begun = datetime.now(UTC)
-    counting.install()
     server = Server()
     try:
         version = server.client().info("server")
-        report = run(server, quick=options.quick)
+        report = run(server.port, quick=options.quick)
     finally:
         server.stop()
     folder = options.results / begun.strftime("%Y%m%dT%H%M%SZ")
@@ -140,9 +134,7 @@ def main() -> None:
     }
     document = {"started": begun.isoformat(), "machine": machine, "scenarios": report}
     path.write_text(json.dumps(document, indent=1) + "\n")
-    print()
-    print(table(report))
-    print(f"\n{path}")
+    print(f"\n{table(report)}\n\n{path}")
 
 
 if __name__ == "__main__":

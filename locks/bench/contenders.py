@@ -1,15 +1,13 @@
-"""The locks that are compared, each as a context manager that is made anew for every acquisition.
-
-`floor` is what no lock on one Redis can undercut when nobody waits: SET NX PX and one
-compare-and-delete script, by the same client. It cannot wait; where there are waiters, relay.py is
-the floor.
-"""
+"""The locks that are compared, each as a context manager, made anew for every acquisition."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    contextmanager,
+)
 from typing import Any
 
 import redis
@@ -20,40 +18,33 @@ import redis_lock  # type: ignore[import-untyped]  # python-redis-lock
 
 from .. import AsyncRedisLock, RedisLock
 
-WAIT = 60.0
-#: The articles' own release: delete the key if it is still ours.
-COMPARE_AND_DELETE = """
-if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0
-"""
-Hold = Callable[[redis.Redis, str, int], AbstractContextManager[Any]]
-AsyncHold = Callable[[Any, str, int], AbstractAsyncContextManager[Any]]
+#: Seconds: how long each lock waits at most, and its lease.
+WAIT, TTL = 60.0, 30
 
 
 @contextmanager
-def floor(client: redis.Redis, name: str, ttl: int) -> Iterator[None]:
-    token = secrets.token_hex(16)
-    if not client.set(name, token, nx=True, px=ttl * 1000):
-        raise RuntimeError(f"{name} is taken, and the floor cannot wait")
+def floor(client: redis.Redis, name: str) -> Iterator[None]:
+    """The least that a hand-over through one server takes: two commands, past redis-py's retries.
+
+    A token in a list goes round. It is no lock: the token of a holder that dies is gone, and
+    somebody has to put the first one in.
+    """
+    connection: Any = client.connection_pool.get_connection()
+    connection.send_command("BLPOP", name, 0)
+    connection.read_response()
     try:
         yield
     finally:
-        client.eval(COMPARE_AND_DELETE, 1, name, token)
-
-
-def ours(client: redis.Redis, name: str, ttl: int) -> AbstractContextManager[Any]:
-    return RedisLock(client, name, ttl=ttl).hold(wait=WAIT)
-
-
-def redis_py(client: redis.Redis, name: str, ttl: int) -> AbstractContextManager[Any]:
-    """Its defaults: asks again every 100 ms."""
-    return redis.lock.Lock(client, name, timeout=ttl, blocking_timeout=WAIT)
+        connection.send_command("RPUSH", name, "token")
+        connection.read_response()
+        client.connection_pool.release(connection)
 
 
 @contextmanager
-def python_redis_lock(client: redis.Redis, name: str, ttl: int) -> Iterator[None]:
+def python_redis_lock(client: redis.Redis, name: str) -> Iterator[None]:
     """Waits by BLPOP for at most its ttl; asked until it has the lock."""
-    lock = redis_lock.Lock(client, name, expire=ttl)
-    while not lock.acquire(timeout=ttl):
+    lock = redis_lock.Lock(client, name, expire=TTL)
+    while not lock.acquire(timeout=TTL):
         pass
     try:
         yield
@@ -61,27 +52,20 @@ def python_redis_lock(client: redis.Redis, name: str, ttl: int) -> Iterator[None
         lock.release()
 
 
-UNCONTENDED: dict[str, Hold] = {
+#: redis-py's ask again every 100 ms by default.
+THREADS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = {
     "floor": floor,
-    "RedisLock": ours,
-    "redis-py Lock": redis_py,
+    "RedisLock": lambda client, name: RedisLock(client, name, ttl=TTL).hold(wait=WAIT),
+    "redis-py Lock": lambda client, name: redis.lock.Lock(
+        client, name, timeout=TTL, blocking_timeout=WAIT
+    ),
     "python-redis-lock": python_redis_lock,
 }
-WAITING: dict[str, Hold] = {name: hold for name, hold in UNCONTENDED.items() if hold is not floor}
-
-
-def ours_async(client: Any, name: str, ttl: int) -> AbstractAsyncContextManager[Any]:
-    return AsyncRedisLock(client, name, ttl=ttl).hold(wait=WAIT)
-
-
-def redis_py_async(client: Any, name: str, ttl: int) -> AbstractAsyncContextManager[Any]:
-    """Its defaults: asks again every 100 ms."""
-    return redis.asyncio.lock.Lock(client, name, timeout=ttl, blocking_timeout=WAIT)
-
-
-AWAITED: dict[str, AsyncHold] = {
-    "AsyncRedisLock": ours_async,
-    "redis-py asyncio": redis_py_async,
+TASKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
+    "AsyncRedisLock": lambda client, name: AsyncRedisLock(client, name, ttl=TTL).hold(wait=WAIT),
+    "redis-py asyncio": lambda client, name: redis.asyncio.lock.Lock(
+        client, name, timeout=TTL, blocking_timeout=WAIT
+    ),
 }
-#: The blocking lock that excludes one for asyncio.
-BLOCKING = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}
+#: The lock for threads that excludes one for tasks.
+EXCLUDES = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}
