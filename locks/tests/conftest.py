@@ -49,7 +49,7 @@ def client(server: Server) -> Iterator[redis.Redis]:
 def proxy(server: Server) -> Iterator[Proxy]:
     proxy = Proxy(server.port)
     yield proxy
-    proxy.close()
+    proxy.stop()
 
 
 @pytest.fixture

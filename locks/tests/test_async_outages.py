@@ -48,12 +48,12 @@ def test_a_lost_reply_is_an_error_and_what_was_granted_is_given_back(
     async def main() -> None:
         async with lock_on(proxy.port) as lock:
             assert not await lock.locked()
-            proxy.cut_reply_to(b"EVALSHA")
+            proxy.lose_reply(b"EVALSHA")
             with pytest.raises(LockBackendError):
                 await lock.acquire(5)
             await until(lambda: is_free(lock), within=3)
             lease = await lock.acquire(5)
-            proxy.cut_reply_to(b"EVALSHA")
+            proxy.lose_reply(b"EVALSHA")
             assert await lease.release() is Release.UNKNOWN
             assert await lease.release() is Release.UNKNOWN  # it may have been the one before
             assert await is_free(lock)
@@ -70,7 +70,7 @@ def test_a_release_whose_connection_was_cut_is_repeated_long_before_the_ttl_ends
         async with lock_on(proxy.port, ttl=60) as lock:
             lease = await lock.acquire(1)
             proxy.cut()
-            proxy.refuse_next()
+            proxy.lose_request(b"\r\n")
             assert await lease.release() is Release.UNKNOWN
             await until(lambda: is_so(not near.locked()))
 
@@ -112,7 +112,7 @@ def test_renewals_survive_scripts_that_are_forgotten_and_a_connection_that_is_cu
             locks = [AsyncRedisLock(lock.client, f"forgotten {n}", ttl=1.5) for n in range(4)]
             leases = [await each.acquire(1) for each in locks]
             client.script_flush()
-            proxy.cut_reply_to(AS_TEXT)
+            proxy.lose_reply(AS_TEXT)
             later = max(lease.deadline for lease in leases) + 2
             await until(lambda: is_so(all(lease.deadline > later for lease in leases)), within=6)
             assert not any(lease.lost for lease in leases)
@@ -164,7 +164,7 @@ def _listens_elsewhere(here: Any, channel: bytes) -> bool:
 
 def test_thousands_of_tasks_on_a_silent_server_do_not_stop_their_loop(proxy: Proxy) -> None:
     """Each gives up in a moment of its own: no look at all the others."""
-    proxy.silence()
+    proxy.black_hole()
     tasks = 10_000
 
     async def main() -> None:

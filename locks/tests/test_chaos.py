@@ -130,7 +130,7 @@ def test_whatever_happens_no_two_hold_the_lock_and_the_queue_drains(
             elif fault == "cut":
                 proxy.cut()
             elif fault == "reply":
-                proxy.cut_reply_to(b"EVALSHA")
+                proxy.lose_reply(b"EVALSHA")
             elif fault == "pubsub":
                 client.client_kill_filter(_type="pubsub")
             time.sleep(chance.uniform(0.05, 0.2))
@@ -144,7 +144,7 @@ def test_whatever_happens_no_two_hold_the_lock_and_the_queue_drains(
         for worker in crowd.running:
             worker.kill()
             worker.wait(10)
-        proxy.close()
+        proxy.stop()
     events = [json.loads(line) for line in history.read_text().splitlines()]
     assert overlaps(events) == [], f"LOCKS_CHAOS_SEED={SEED}"
     assert len({event["fence"] for event in events}) > len(plan) / 4

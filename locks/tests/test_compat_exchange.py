@@ -67,7 +67,7 @@ def test_a_release_without_an_answer_raises_redis_py_s_error_and_keeps_the_token
     far = server.client(port=proxy.port, socket_timeout=1)
     lock: compat.Lock = far.lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
-    proxy.refuse_next()
+    proxy.lose_request(b"\r\n")
     with pytest.raises(redis.ConnectionError):
         lock.release()
     assert client.exists("job")
@@ -91,7 +91,7 @@ def test_a_token_whose_answer_was_lost_is_not_released_under_the_next_who_brings
     adopt = RedisLock.adopt
 
     def cut(*args: Any, **options: Any) -> Any:
-        proxy.cut_reply_to(b"EVALSHA")
+        proxy.lose_reply(b"EVALSHA")
         return adopt(*args, **options)
 
     monkeypatch.setattr(RedisLock, "adopt", cut)

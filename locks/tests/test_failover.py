@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as NotYet
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ import pytest
 import redis
 import redis.sentinel
 
+from servers.sentinels import MASTER, Sentinels
+
 from .. import LockBackendError, RedisLock, Release, wakeups
 from ..testing.process import LOCKS, ROOT
 from ..testing.proxy import Proxy
-from ..testing.sentinel import MASTER, Sentinel
 from ..testing.server import Server, eventually, free_port
 from .test_chaos import overlaps
 from .waiting import in_thread, waiter
@@ -49,7 +51,7 @@ class Pair:
         run("FAILOVER")
         eventually(lambda: _role(self.replica) == "master")
         eventually(lambda: _role(self.master) == "slave")
-        self.name.target = self.replica.port
+        self.name.lead_to(self.replica.port)
 
     def swap(self) -> None:
         """After a failover, to be ready for the next one."""
@@ -57,7 +59,7 @@ class Pair:
         eventually(lambda: self._status() == "up")
 
     def stop(self) -> None:
-        self.name.close()
+        self.name.stop()
         self.replica.stop()
         self.master.stop()
 
@@ -145,10 +147,10 @@ def test_nobody_waits_at_a_replica_that_the_name_still_leads_to(pair: Pair) -> N
     """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
     lock = RedisLock(pair.client(), "waits elsewhere", ttl=60)
     with lock.hold(wait=1):
-        pair.name.target = pair.replica.port  # for connections from now on
+        pair.name.lead_to(pair.replica.port)  # for connections from now on
         with pytest.raises(LockBackendError, match="replica"):
             lock.acquire(5)
-        pair.name.target = pair.master.port
+        pair.name.lead_to(pair.master.port)
         other = waiter(lock)
     assert other.result(2).release() is Release.RELEASED
 
@@ -164,7 +166,7 @@ def test_a_silent_subscription_at_a_master_stays_and_costs_no_place(
         roles = _calls(pair.master, "role")
         eventually(lambda: _calls(pair.master, "role") > roles + 1)
         assert lock._wakeups.channel == channel
-        pair.name.target = free_port()  # nobody there to ask: the probe itself must decide
+        pair.name.lead_to(free_port())  # nobody there to ask: the probe itself must decide
         pings = _calls(pair.master, "ping")
         eventually(lambda: _calls(pair.master, "ping") > pings + 1)
         assert lock._wakeups.channel == channel
@@ -179,14 +181,18 @@ def _calls(server: Server, command: str) -> int:
 def test_a_real_sentinel_s_failover_is_followed_by_holder_and_waiters(
     pair: Pair, tmp_path: Path
 ) -> None:
-    sentinel = Sentinel(tmp_path, pair.master)
+    log = (tmp_path / "log").open("wb")
+    sentinels = Sentinels(tmp_path, pair.master.port, log)
     try:
-        found = redis.sentinel.Sentinel([("127.0.0.1", sentinel.port)], socket_timeout=2)
+        sentinels.start()
+        sentinels.wait_until_ready()
+        asked = [("127.0.0.1", port) for port in sentinels.ports]
+        found = redis.sentinel.Sentinel(asked, socket_timeout=2)
         client: redis.Redis = found.master_for(MASTER)
         lock = RedisLock(client, "followed by all", ttl=30)
         holder = lock.acquire(5)
         other = waiter(lock)
-        sentinel.fail_over()
+        eventually(partial(_fails_over, sentinels.ports[0]), within=20)
         look = RedisLock(pair.replica.client(), "followed by all", ttl=30)
         eventually(lambda: _role(pair.replica) == "master")
         # An untouched subscription is looked after when it was silent for PROBE, 5 seconds.
@@ -201,7 +207,17 @@ def test_a_real_sentinel_s_failover_is_followed_by_holder_and_waiters(
         assert mine.release() is Release.RELEASED
         client.close()
     finally:
-        sentinel.stop()
+        sentinels.stop()
+        log.close()
+
+
+def _fails_over(port: int) -> bool:
+    """Asks this Sentinel for it; refused until the replica has said enough about itself."""
+    with redis.Redis(port=port) as sentinel:
+        try:
+            return bool(sentinel.execute_command("SENTINEL", "FAILOVER", MASTER))
+        except redis.ResponseError:
+            return False
 
 
 def test_failovers_that_keep_their_clients_give_no_lock_to_two(pair: Pair, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_no_task_waits_at_a_replica_that_the_name_still_leads_to(pair: Pair) -> 
         async with redis.asyncio.Redis(port=pair.name.port) as client:
             lock = AsyncRedisLock(client, "waits elsewhere", ttl=60)
             async with lock.hold(wait=1):
-                pair.name.target = pair.replica.port  # for connections from now on
+                pair.name.lead_to(pair.replica.port)  # for connections from now on
                 with pytest.raises(LockBackendError, match="replica"):
                     await lock.acquire(5)
 

@@ -78,7 +78,7 @@ def test_an_extension_without_an_answer_leaves_the_lease_as_it_was(
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
     with held(lock) as lease:
         before = lease.deadline
-        proxy.cut_reply_to(b"EVALSHA")
+        proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError, match="not extended"):
             lease.extend(30)
         assert lease.deadline == before
@@ -156,7 +156,7 @@ def test_an_adoption_whose_answer_was_lost_leaves_no_lock_that_nobody_has(
 ) -> None:
     far = RedisLock(server.client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30)
     handed = far.acquire(1).hand_over()
-    proxy.cut_reply_to(b"EVALSHA")
+    proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
         far.adopt(handed)
     with RedisLock(client, "lost on adoption", ttl=30).hold(wait=5):
@@ -166,7 +166,7 @@ def test_an_adoption_whose_answer_was_lost_leaves_no_lock_that_nobody_has(
 def test_a_hand_over_without_an_answer_leaves_the_lease_here(server: Server, proxy: Proxy) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "kept here", ttl=10)
     lease = lock.acquire(1)
-    proxy.cut_reply_to(b"EVALSHA")
+    proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
         lease.hand_over()
     lease.check()

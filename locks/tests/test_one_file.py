@@ -120,12 +120,12 @@ def test_a_reply_that_got_lost_leaves_no_lock(server: Server, proxy: Proxy) -> N
     lock = OneFileLock(client, "x", ttl=30)
     with lock.hold(wait=1):
         pass  # the server has the scripts from here on
-    proxy.cut_reply_to(b"EVALSHA")
+    proxy.lose_reply(b"EVALSHA")
     with pytest.raises(redis.ConnectionError), lock.hold(wait=1):
         pass
     assert not client.exists("lock:{x}")
     with lock.hold(wait=1) as lease:
-        proxy.cut_reply_to(b"EVALSHA")
+        proxy.lose_reply(b"EVALSHA")
     assert lease.outcome == "unknown"  # and the block's end raised nothing
     assert not client.exists("lock:{x}")
 
@@ -133,7 +133,7 @@ def test_a_reply_that_got_lost_leaves_no_lock(server: Server, proxy: Proxy) -> N
 def test_an_outage_shorter_than_the_lease_loses_nothing(server: Server, proxy: Proxy) -> None:
     with OneFileLock(once(proxy), "x", ttl=0.9).hold(wait=1) as lease:
         proxy.cut()
-        proxy.refuse_next()
+        proxy.lose_request(b"\r\n")
         time.sleep(1.2)
         lease.check()
     assert lease.outcome == "released"

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from servers import valkey
+
 from ..testing.server import Server, binary
 
 HERE = Path(__file__).parents[1]
@@ -99,7 +101,7 @@ def test_pip_installs_the_locks_alone_with_their_scripts_and_types(
 def test_the_folder_copied_under_any_name_beside_nothing_but_redis_py_works(
     server: Server, tmp_path: Path, name: str
 ) -> None:
-    """Its README's code, and its own tests of the queue and the lease. pytest is lent to it."""
+    """Its README's code, and its own tests of the queue, to which pytest and servers/ are lent."""
     folder = tmp_path.joinpath(*name.split("."))
     shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("__pycache__", "classic", "bench"))
     for parent in folder.relative_to(tmp_path).parents[:-1]:
@@ -114,6 +116,7 @@ def test_the_folder_copied_under_any_name_beside_nothing_but_redis_py_works(
     lent.mkdir()
     for tool in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py"):
         (lent / tool).symlink_to(str(distribution("pytest").locate_file(tool)))
+    (lent / "servers").symlink_to(Path(valkey.__file__).parent)
     alone = {"PYTHONPATH": f"{tmp_path}:{lent}", "LOCKS_TEST_SERVER": binary()}
     about = "queue", "giving_up", "wake_ups", "lease", "release", "fences"
     tests = [folder / f"tests/test_{each}.py" for each in about]

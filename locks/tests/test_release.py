@@ -35,7 +35,7 @@ def test_a_release_distinguishes_absent_other_and_silent_server(
     assert absent.release() is Release.EXPIRED
     far = RedisLock(server.client(port=proxy.port, socket_timeout=1), "outcomes", ttl=10)
     lease = far.acquire(1)
-    proxy.cut_reply_to(b"EVALSHA")
+    proxy.lose_reply(b"EVALSHA")
     assert lease.release() is Release.UNKNOWN
     assert not lock.locked()
 
@@ -48,9 +48,9 @@ def test_a_release_that_failed_may_be_called_again(
     lock.acquire(1).release()  # the server has the scripts now
     lease = lock.acquire(1)
     if reached:
-        proxy.cut_reply_to(b"EVALSHA")
+        proxy.lose_reply(b"EVALSHA")
     else:
-        proxy.refuse_next()
+        proxy.lose_request(b"\r\n")
     assert lease.release() is Release.UNKNOWN
     # The first release may have freed it, which is not the same as a lease that expired.
     assert lease.release() is (Release.UNKNOWN if reached else Release.RELEASED)
@@ -62,7 +62,7 @@ def test_a_release_that_the_server_never_saw_is_repeated_long_before_the_ttl_end
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "repeated", ttl=60)
     lease = lock.acquire(1)
-    proxy.refuse_next()
+    proxy.lose_request(b"\r\n")
     assert lease.release() is Release.UNKNOWN
     near = RedisLock(client, "repeated", ttl=60)
     eventually(lambda: not near.locked())

@@ -24,7 +24,7 @@ def six(server: Server) -> Iterator[list[Proxy]]:
     with ExitStack() as stack:
         proxies = [Proxy(server.port) for _ in range(6)]
         for proxy in proxies:
-            stack.callback(proxy.close)
+            stack.callback(proxy.stop)
         yield proxies
 
 
@@ -34,7 +34,7 @@ def test_a_short_ttl_once_leaves_later_renewals_their_own_timeout(
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()
     far = server.client(port=proxy.port)
     RedisLock(far, "brief too", ttl=0.06).acquire(1).release()
-    proxy.delay = 0.024
+    proxy.delay(0.012)
     lease = RedisLock(far, "a slow way", ttl=1.2).acquire(1)
     assert not lease.lost_event.wait(1.5)
     assert lease.release() is Release.RELEASED
@@ -70,7 +70,7 @@ def test_six_silent_servers_lose_no_lease_of_a_healthy_one(
     ]
     lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
     for proxy in six:
-        proxy.silence()
+        proxy.black_hole()
     assert not lease.lost_event.wait(2.5)
     assert lease.release() is Release.RELEASED
     assert [each.loss for each in silent] == [LossReason.EXPIRED] * 6

@@ -36,12 +36,12 @@ def test_a_client_that_retries_can_neither_lose_the_lock_nor_report_a_wrong_rele
     server: Server, client: redis.Redis, proxy: Proxy
 ) -> None:
     lock = RedisLock(server.client(port=proxy.port), "retried", ttl=10)  # ten retries by default
-    proxy.cut_reply_to(b"EVALSHA")
+    proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
         lock.acquire(5)
     assert not lock.locked()  # what the server had taken was given back
     lease = lock.acquire(5)
-    proxy.cut_reply_to(b"EVALSHA")
+    proxy.lose_reply(b"EVALSHA")
     assert lease.release() is Release.UNKNOWN  # a retry would find it gone, and say expired
     assert not lock.locked()
 
@@ -53,7 +53,7 @@ def test_a_lost_reply_to_a_waiter_leaves_nothing_in_the_queue(
     far = RedisLock(server.client(port=proxy.port), "waiter cut", ttl=10)
     with held(near):
         far._wakeups.listen(now() + 5)  # the next reply is the one to its enqueuing
-        proxy.cut_reply_to(b"EVALSHA")
+        proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
             far.acquire(5)
         assert near.inspect().waiters == ()

@@ -102,7 +102,7 @@ class Connection:
     def received(self, side: Side, data: bytes) -> None:
         if side is self.client and len(self._handshake) < HANDSHAKE:
             self._handshake += data
-            self._replicates = b"PSYNC" in self._handshake
+            self._replicates = self.has_sent(b"PSYNC")
         if self._is_in_a_hole(side):
             self.has_lost = True
             self.conditions.dropped += len(data)
@@ -116,6 +116,10 @@ class Connection:
             self._pass(side, None)
         if self._is_over():
             self._end()
+
+    def has_sent(self, text: bytes) -> bool:
+        """Whether the client's first bytes, up to HANDSHAKE, contain this."""
+        return text in self._handshake
 
     # --- called by the proxy ----------------------------------------------------------------------
 
@@ -219,7 +223,11 @@ class Connection:
             if rule.is_open and watcher.sees(data):
                 rule.take()
                 self.conditions.rules.remove(rule)
-                self._losing = rule
+                if rule.is_of_request:
+                    rule.fire(b"")
+                    self.cut()
+                else:
+                    self._losing = rule
                 return
 
     def _lose(self, reply: bytes | None) -> None:

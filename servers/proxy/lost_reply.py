@@ -11,13 +11,16 @@ class LostReply:
     match  bytes of the request
     after  bytes that the same connection must have sent before it; empty for none
     reply  the first bytes that were dropped; empty until then
+
+    With `is_of_request` the request itself is lost, and the server never sees it.
     """
 
-    def __init__(self, match: bytes, after: bytes = b"") -> None:
+    def __init__(self, match: bytes, after: bytes = b"", *, is_of_request: bool = False) -> None:
         if not match:
             raise ValueError("every request contains b'': say which one, as in match=b'COMMIT'")
         self.match = match
         self.after = after
+        self.is_of_request = is_of_request
         self.reply = b""
         self._fired = threading.Event()
         self._taken = self._cancelled = False

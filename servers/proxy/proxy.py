@@ -166,6 +166,12 @@ class Proxy:
         self._run_in_loop(self._add(rule))
         return rule
 
+    def lose_request(self, match: bytes) -> LostReply:
+        """Lose the next request that contains `match`: close its connection and deliver nothing."""
+        rule = LostReply(match, is_of_request=True)
+        self._run_in_loop(self._add(rule))
+        return rule
+
     # --- in the proxy's thread -------------------------------------------------------------------
 
     async def _set_mode(

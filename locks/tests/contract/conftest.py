@@ -12,9 +12,9 @@ from .doors import Door, clustered, single
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     """Three primaries, for tests that do them no harm, or move a slot."""
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    cluster = Cluster()
     yield cluster
     cluster.stop()
 

@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,11 +113,9 @@ def test_a_dead_shard_delays_no_renewal_of_another(door: Door, cluster: Cluster)
     eventually(lambda: is_free(door.lock(silent)), within=5)
 
 
-def test_the_primary_of_the_slot_fails_and_waiters_and_leases_follow_its_replica(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_the_primary_of_the_slot_fails_and_waiters_and_leases_follow_its_replica() -> None:
     """For each door a lock of its own, and one failure for all of them."""
-    cluster = Cluster(tmp_path_factory.mktemp("failover"), primaries=3, replicas=1)
+    cluster = Cluster(primaries=3, replicas=1)
     doors = [clustered(cluster.nodes[1].port)[kind]() for kind in CLUSTERED]
     try:
         names = [name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(doors))]
@@ -151,9 +148,9 @@ def _replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
 
 
 @pytest.mark.parametrize("kind", CLUSTERED)
-def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock(tmp_path: Path, kind: str) -> None:
+def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock(kind: str) -> None:
     """It says that nobody has any slot. The others know better."""
-    cluster = Cluster(tmp_path)
+    cluster = Cluster()
     gone = cluster.nodes[0]
     try:
         door: Door = clustered(cluster.port)[kind]()
