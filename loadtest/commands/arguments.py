@@ -14,17 +14,6 @@ from loadtest.stack.stack import NAMES, SERVERS
 Parse = Callable[[str], object]
 
 
-def one_of(known: Sequence[str]) -> Parse:
-    """One of these names. Raises ArgumentTypeError for another one."""
-
-    def parsed(text: str) -> str:
-        if text not in known:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}")
-        return text
-
-    return parsed
-
-
 def names(text: str) -> list[str]:
     """Names separated by commas. Raises ArgumentTypeError where there is none."""
     found = [name.strip() for name in text.split(",") if name.strip()]
@@ -43,91 +32,104 @@ def own_file(text: str) -> str:
 
 #: The verdicts that --expect may name.
 EXPECTED = ("exact", "oversold")
-#: Each option with its parser and help.
-OPTIONS: dict[str, tuple[Parse, str]] = {
+#: Each option with its parser, or the words that it may be, and help.
+OPTIONS: dict[str, tuple[Parse | Sequence[str], str]] = {
     "lock": (names, f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all"),
     "fault": (names, "faults, comma-separated; default: all"),
     "seed": (whole(0, 10**12 - 1), "shuffles the faults; repeats what was drawn"),
     "minutes": (number(0.01, 24 * 60), "how long; default: 2"),
     "buyers": (BUYERS, "default: 200"),
     "stock": (RUSH["stock"], "units on the shelf; default: 100"),
-    "hold_ms": (RUSH["hold_ms"], "milliseconds between check and decrement"),
+    "hold-ms": (RUSH["hold_ms"], "milliseconds between check and decrement"),
     "nodes": (whole(1, len(NAMES)), "application servers; default: 2"),
     "workers": (whole(1, 16), "processes per node; default: 2"),
-    "locust_workers": (whole(1, 16), "Locust's processes for the buyers; default: 1"),
+    "locust-workers": (whole(1, 16), "Locust's processes for the buyers; default: 1"),
     "repeat": (whole(1, 1000), "rounds; default: 1; target: at most, 10"),
-    "server": (one_of(SERVERS), f"{' or '.join(SERVERS)}: what serves the nodes"),
+    "server": (SERVERS, f"{' or '.join(SERVERS)}: what serves the nodes"),
     "mine": (own_file, "a file of yours that sells as the lock `mine`"),
     "host": (str, "address of your shop, such as http://127.0.0.1:8001"),
     "deadline": (RUSH["deadline"], "seconds after which buyers give up; default: 60"),
-    "i_may_load": (str, "the name of a machine, not this one, that you may rush"),
-    "expect": (one_of(EXPECTED), "exit with 0 for this verdict; default: exact"),
-    "clients": (
-        whole(1, MOST_CLIENTS),
-        "closed model: clients, each buys again and again; default: 64",
-    ),
-    "arrivals_per_second": (
+    "i-may-load": (str, "the name of a machine, not this one, that you may rush"),
+    "expect": (EXPECTED, "exit with 0 for this verdict; default: exact"),
+    "clients": (whole(1, MOST_CLIENTS), "closed model: each buys again and again; default: 64"),
+    "arrivals-per-second": (
         number(0.1, MOST_ARRIVALS),
         "open model: buyers arrive at this rate, whether or not others were answered",
     ),
     "arrivals": (
-        one_of((EXPONENTIAL, CONSTANT)),
+        (EXPONENTIAL, CONSTANT),
         f"open model: {EXPONENTIAL} (default) or {CONSTANT} times between them",
     ),
     "cap": (whole(1, MOST_CLIENTS), "open model: the most who may wait for an answer; 2000"),
     "seconds": (number(0.5, MOST_SECONDS), "measured, of each strategy in each round; 10"),
-    "warm_up": (number(0, 60), "seconds of selling before that; 1"),
+    "warm-up": (number(0, 60), "seconds of selling before that; 1"),
     "products": (whole(1, 1000), "1 is one hot product; default: 1"),
     "skew": (number(0, 5), "of --products: Zipf's exponent, 0 for all alike; default: 1.1"),
     "threads": (whole(1, 1000), "of each worker"),
     "rounds": (whole(1, 100), "each strategy once in each; default: 1"),
 }
-STACK = ("nodes", "workers", "locust_workers")
-RUSHED = ("lock", "buyers", "stock", "hold_ms", *STACK, "server")
-#: Each command with what it does and its options; all take --verbose.
-COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "demo": ("the same rush under each lock, with a verdict each (the default)", RUSHED),
+#: Options whose field has another name.
+FIELDS = {"lock": "locks", "fault": "faults", "i-may-load": "allowed"}
+STACK = "nodes workers locust-workers"
+RUSHED = f"lock buyers stock hold-ms {STACK} server"
+#: Each command with its options and what it does; all take --verbose.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": (RUSHED, "the same rush under each lock, with a verdict each (the default)"),
     "matrix": (
+        f"{RUSHED} repeat",
         "every strategy under the rush, each compared with its expected verdict",
-        (*RUSHED, "repeat"),
     ),
     "faults": (
+        "lock fault seed server",
         "every fault made for real, each strategy compared with its expected verdict",
-        ("lock", "fault", "seed", "server"),
     ),
     "chaos": (
+        "seed minutes",
         "random faults at random times during rushes of the sound strategies",
-        ("seed", "minutes"),
     ),
     "target": (
+        "host buyers stock deadline repeat i-may-load expect",
         "the rush against a shop of your own: target my_shop.py --host http://127.0.0.1:8001",
-        ("host", "buyers", "stock", "deadline", "repeat", "i_may_load", "expect"),
     ),
     "load": (
+        f"lock seed stock hold-ms {STACK} clients arrivals-per-second arrivals cap seconds warm-up "
+        "products skew threads rounds",
         "sustained sales: buyers who keep coming, at a rate or one purchase after the other",
-        ("lock", "seed", "stock", "hold_ms", *STACK, "clients", "arrivals_per_second", "arrivals",
-         "cap", "seconds", "warm_up", "products", "skew", "threads", "rounds"),
     ),
     "serve": (
+        f"lock buyers {STACK} mine server",
         "the shop with its page, and Locust's web UI, left running",
-        ("lock", "buyers", *STACK, "mine", "server"),
     ),
-}  # fmt: skip
+}
 
 
 def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespace:
-    """The command and its options, each None where it was not given. Ends with a message where one
-    is wrong. Without a command it is the first one."""
+    """The command, and those of its options that were given, by the names of its fields. Ends with
+    a message where one is wrong. Without a command it is the first one."""
     parser = argparse.ArgumentParser(prog="python -m loadtest", description=description)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command, (says, options) in COMMANDS.items():
-        own = commands.add_parser(command, help=says, description=says, allow_abbrev=False)
+    for command, (options, says) in COMMANDS.items():
+        own = commands.add_parser(
+            command,
+            help=says,
+            description=says,
+            allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,
+        )
         if command == "target":
-            own.add_argument("file", help="how your shop is bought from: docs/your-shop.md")
-        for name in options:
+            own.add_argument(
+                "file", type=Path, help="how your shop is bought from: docs/your-shop.md"
+            )
+        for name in options.split():
             kind, what = OPTIONS[name]
-            flag, needed = f"--{name.replace('_', '-')}", (command, name) == ("target", "host")
-            own.add_argument(flag, type=kind, help=what, metavar="...", required=needed)
+            own.add_argument(
+                f"--{name}",
+                dest=FIELDS.get(name, name.replace("-", "_")),
+                help=what,
+                metavar="...",
+                required=(command, name) == ("target", "host"),
+                **({"type": kind} if callable(kind) else {"choices": kind}),
+            )
         own.add_argument("--verbose", action="store_true", help="show where the time goes")
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
         arguments = [next(iter(COMMANDS)), *arguments]

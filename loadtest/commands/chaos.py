@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
+from secrets import randbits
 
 from rich.console import Console
 
 from loadtest.commands.faults import THREADS, refuse_external_servers
 from loadtest.commands.output import Output, output
 from loadtest.expected import UNBROKEN
-from loadtest.faults.chaos_rush import Rush, play
+from loadtest.faults.chaos_rush import Made, Rush, play
 from loadtest.faults.disturbances import DISTURBANCES, Disturbance
 from loadtest.faults.repair import repair
 from loadtest.faults.testbed import Testbed
@@ -39,18 +42,31 @@ HOLDS = ((60, 120, 120), (60, 0))
 TRIES = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """For how long, and what draws the rushes' seeds."""
+
+    minutes: float = 2.0
+    seed: int = field(default_factory=lambda: randbits(32))
+
+
 @dataclass
 class Found:
     """What the rushes showed.
 
     canaries  lock -> the first rush in which it broke
-    why       why the run shows nothing, one sentence each
+    errors    why a rush could not be made, one sentence each
     """
 
     rushes: list[Rush] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
     canaries: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+
+    @property
+    def made(self) -> list[Made]:
+        """The disturbances of all rushes."""
+        return [one for rush in self.rushes for one in rush.made]
 
     @property
     def broken(self) -> list[Cell]:
@@ -61,15 +77,18 @@ class Found:
 
     @property
     def why(self) -> list[str]:
-        made = [one for rush in self.rushes for one in rush.made]
-        proven = [one.name for one in made if one.evidence]
-        tried = [one.name for one in made]
-        idle = [n for n in dict.fromkeys(tried) if n not in proven and tried.count(n) >= TRIES]
-        missing = [lock for lock in CANARIES if lock not in self.canaries]
+        """Why the run shows nothing, one sentence each."""
+        proven = {one.name for one in self.made if one.evidence}
+        tried = Counter(one.name for one in self.made)
+        idle = [name for name, times in tried.items() if times >= TRIES and name not in proven]
         return [
             *([] if proven else ["no disturbance was seen to happen"]),
             *(f"{name} was never seen to happen" for name in idle),
-            *(f"{lock}, which must break, was not seen to" for lock in missing),
+            *(
+                f"{c}, which must break, was not seen to"
+                for c in CANARIES
+                if c not in self.canaries
+            ),
             *self.errors,
         ]
 
@@ -89,7 +108,7 @@ class Found:
                 self.canaries.setdefault(cell["lock"], rush.number)
 
 
-def run(minutes: float, seed: int, console: Console, *, verbose: bool = False) -> int:
+def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     """Run one rush after the other until the time is over or a sound strategy is violated; write
     summary.json after each.
 
@@ -97,47 +116,53 @@ def run(minutes: float, seed: int, console: Console, *, verbose: bool = False) -
     or when a part does not start.
     """
     refuse_external_servers()
-    chance = Random(seed)
     found = Found()
     with (
         output(console, verbose=verbose) as out,
         Testbed(log=out.folder.log, progress=out.progress, threads=THREADS) as testbed,
     ):
-        console.print(f"chaos for {minutes:g} minutes, seed {seed}", highlight=False)
-        summary: Summary = {**out.summary(testbed, []), "seed": seed, "minutes": minutes}
+        console.print(f"chaos for {chosen.minutes:g} minutes, seed {chosen.seed}", highlight=False)
+        summary: Summary = {**out.summary(testbed, []), "seed": chosen.seed}
+        summary["minutes"] = chosen.minutes
         try:
-            _rushes(testbed, found, minutes, chance, summary, out, verbose=verbose)
+            _rushes(testbed, chosen, found, summary, out)
         finally:
             if found.rushes:
                 if found.broken:
                     write(out.folder.path / "history.jsonl", testbed.events())
                 out.finish()
-    _report(found, seed, console)
+    for cell in found.broken:
+        console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
+        console.print("\n".join(cell["story"]), highlight=False)
+    canaries = ", ".join(f"{lock} in rush {number}" for lock, number in found.canaries.items())
+    console.print(f"canaries that broke: {canaries or 'none'}", highlight=False)
+    for why in found.why:
+        console.print(f"shows nothing: {why}", style="yellow", highlight=False)
+    console.print(
+        f"{len(found.rushes)} rushes, {sum(cell['orders'] for cell in found.cells)} orders, "
+        f"{len(found.made)} disturbances, {sum(bool(one.evidence) for one in found.made)} seen to "
+        f"happen, up to {max((rush.at_once for rush in found.rushes), default=0)} at once; "
+        f"{len(found.broken)} violations; seed {chosen.seed}",
+        style="bold",
+        highlight=False,
+    )
     out.print_files("summary.json")
     return found.exit_code
 
 
-def _rushes(
-    testbed: Testbed,
-    found: Found,
-    minutes: float,
-    chance: Random,
-    summary: Summary,
-    out: Output,
-    *,
-    verbose: bool,
-) -> None:
-    end = time.monotonic() + minutes * 60
+def _rushes(testbed: Testbed, chosen: Chosen, found: Found, summary: Summary, out: Output) -> None:
+    chance = Random(chosen.seed)
     deck = _deck(chance)
     strategies = {one["name"]: one for one in testbed.shop().strategies()}
+    end = time.monotonic() + chosen.minutes * 60
     while time.monotonic() < end and not found.broken:
         number = len(found.rushes) + 1
         left = max(0, end - time.monotonic()) / 60
         out.progress(f"rush {number}, {left:.1f} minutes left")
-        chosen = _deal(deck, chance.randint(1, MOST_AT_ONCE))
+        dealt = {one.name: one for one in islice(deck, chance.randint(1, MOST_AT_ONCE))}.values()
+        holds = HOLDS[0 if any(one.takes_the_lock for one in dealt) else 1]
         locks = (*UNBROKEN, *CANARIES)
-        holds = HOLDS[0 if any(one.takes_the_lock for one in chosen) else 1]
-        rush = Rush(number, chance.getrandbits(32), locks, chosen, chance.choice(holds))
+        rush = Rush(number, chance.getrandbits(32), locks, [*dealt], chance.choice(holds))
         cells: list[Cell] = []
         try:
             cells = play(testbed, rush, strategies)
@@ -147,10 +172,9 @@ def _rushes(
             repair(testbed)
         found.add(rush, cells)
         summary["rushes"] = [one.as_summary() for one in found.rushes]
-        summary["runs"] = found.cells
-        summary["canaries"] = dict(found.canaries)
+        summary["runs"], summary["canaries"] = found.cells, found.canaries
         report.write_summary(out.folder.path, summary)
-        if verbose:
+        if out.progress.verbose:
             shown = ", ".join(f"{one.name} ({one.evidence or 'not seen'})" for one in rush.made)
             line = f"rush {number}, {rush.seconds} s, hold {rush.hold_ms} ms: {shown}"
             out.console.print(line, highlight=False)
@@ -163,32 +187,3 @@ def _deck(chance: Random) -> Iterator[Disturbance]:
     cards = [one for one in DISTURBANCES for _ in range(one.weight)]
     while True:
         yield from chance.sample(cards, len(cards))
-
-
-def _deal(deck: Iterator[Disturbance], how_many: int) -> list[Disturbance]:
-    """The next so many of the deck, each once."""
-    dealt: dict[str, Disturbance] = {}
-    while len(dealt) < how_many:
-        one = next(deck)
-        dealt.setdefault(one.name, one)
-    return list(dealt.values())
-
-
-def _report(found: Found, seed: int, console: Console) -> None:
-    for cell in found.broken:
-        console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
-        console.print("\n".join(cell["story"]), highlight=False)
-    made = [one for rush in found.rushes for one in rush.made]
-    proven = sum(bool(one.evidence) for one in made)
-    canaries = ", ".join(f"{lock} in rush {number}" for lock, number in found.canaries.items())
-    console.print(f"canaries that broke: {canaries or 'none'}", highlight=False)
-    for why in found.why:
-        console.print(f"shows nothing: {why}", style="yellow", highlight=False)
-    orders = sum(cell["orders"] for cell in found.cells)
-    console.print(
-        f"{len(found.rushes)} rushes, {orders} orders, {len(made)} disturbances, {proven} seen to "
-        f"happen, up to {max((rush.at_once for rush in found.rushes), default=0)} at once; "
-        f"{len(found.broken)} violations; seed {seed}",
-        style="bold",
-        highlight=False,
-    )

@@ -13,13 +13,11 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import cast
 
 from rich.console import Console
 
-from loadtest.commands.rushes import CONTRAST, Setting
+from loadtest.commands.rushes import CONTRAST, Setting, compared
 from loadtest.commands.terminal import console as console_on_stdout
-from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run
 from loadtest.report import tables as report
 from loadtest.rush.buyers import Buyers
@@ -53,7 +51,8 @@ def main(arguments: list[str]) -> int:
 
 
 def contrast(host: str, token: str, console: Console) -> list[Run]:
-    """One rush per lock of the contrast; what each came to. Raises StackError."""
+    """One rush per lock of the contrast, each compared with its expected verdict. Raises
+    StackError."""
     runs, usual = [], Setting()
     with Buyers(sys.stderr.buffer) as buyers:
         for lock in CONTRAST:
@@ -67,9 +66,7 @@ def contrast(host: str, token: str, console: Console) -> list[Run]:
                 product=usual.product,
                 restock_token=token,
             )
-            expected = EXPECTED[lock]["rush"]
-            judged = {**run, "expected": expected, "as_expected": run["verdict"] == expected}
-            runs.append(cast(Run, judged))
+            runs.append(compared(run))
     return runs
 
 

@@ -12,10 +12,11 @@ from loadtest.report import tables as report
 #: What the words of the table mean, and what to do next.
 NEXT = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
-next: open report.html in a browser; make serve for a page with a Start button"""
+next: open report.html in a browser; make serve for a page with a Start button
+"""
 
 
-def run(setting: Setting, console: Console) -> int:
+def run(setting: Setting, console: Console, *, verbose: bool = False) -> int:
     """Run the rush under each lock, print the table, write the results.
 
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, for
@@ -23,7 +24,7 @@ def run(setting: Setting, console: Console) -> int:
     """
     extras = not set(setting.locks) <= set(CONTRAST)
     with (
-        output(console, verbose=setting.verbose) as out,
+        output(console, verbose=verbose) as out,
         stack_and_buyers(setting, out, extras=extras, record=True) as (stack, buyers),
     ):
         known = [str(one["name"]) for one in stack.shop().strategies()]
@@ -39,9 +40,5 @@ def run(setting: Setting, console: Console) -> int:
         out.write(summary, stack.events(), title="the rush")
         out.finish()
     console.print()
-    console.print(report.fitting(runs, report.DEMO, console))
-    report.print_reasons(console, report.reasons(runs))
-    console.print()
-    out.print_files("summary.json", html_report.NAME)
-    console.print(NEXT, style="dim", highlight=False)
-    return 0 if all(one["as_expected"] for one in runs) else 1
+    table = report.fitting(runs, report.DEMO, console)
+    return out.conclude(runs, table, report.reasons(runs), NEXT, html_report.NAME)

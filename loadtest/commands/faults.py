@@ -60,8 +60,10 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
             log=out.folder.log, progress=out.progress, threads=THREADS, server=chosen.server
         ) as testbed,
     ):
-        strategies = _strategies(testbed, chosen)
-        names = [name for name in names if any(name in EXPECTED[one["name"]] for one in strategies)]
+        known = {str(one["name"]): one for one in testbed.shop(RIVALS).strategies()}
+        require_known(chosen.locks, list(known), "lock")
+        strategies = [known[lock] for lock in chosen.locks or known]
+        names = [name for name in names if _concerned(name, strategies)]
         if not names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
@@ -70,21 +72,28 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
             _make_all(testbed, names, strategies, cells, summary, out)
         finally:
             if cells:
-                _write(testbed, summary, cells, out)
+                there = {cell["fault"] for cell in cells}
+                made = {name: one.title for name, one in FAULTS.items() if name in there}
+                (out.folder.path / "faults.md").write_text(fault_report.markdown(summary, cells))
+                out.write(summary, testbed.events(), title="every fault", faults=made)
+                out.finish()
     console.print()
     for shown in fault_report.tables(cells, console.width):
         console.print(shown)
     console.print(fault_report.numbers(cells), highlight=False, style="dim")
     if len(cells) <= FEW:
-        console.print()
-        for figure in fault_report.figures(cells):
-            console.print(figure, highlight=False)
+        console.print("", *fault_report.figures(cells), sep="\n", highlight=False)
     off = [cell for cell in cells if not cell["as_expected"]]
     for cell in off:
         console.print(fault_report.complaint(cell), style="red", highlight=False, markup=False)
     console.print(f"\n{len(cells)} cells, {len(off)} off their expected verdict", style="bold")
     out.print_files("summary.json", "faults.md", html_report.NAME)
     return exit_code(cells)
+
+
+def _concerned(fault: str, strategies: Sequence[Strategy]) -> list[Strategy]:
+    """The strategies that a fault concerns."""
+    return [one for one in strategies if fault in EXPECTED[one["name"]]]
 
 
 def exit_code(cells: Sequence[Cell]) -> int:
@@ -118,25 +127,13 @@ def _make_all(
             broken = 0
         except Exception as error:
             broken += 1
-            concerned = [one for one in strategies if name in EXPECTED[one["name"]]]
-            found = unknown(name, concerned, f"{type(error).__name__}: {error}")
+            why = f"{type(error).__name__}: {error}"
+            found = unknown(name, _concerned(name, strategies), why)
         cells += found
         summary["runs"] = cells
         report.write_summary(out.folder.path, summary)
         line = fault_report.line(name, found, time.monotonic() - began)
         out.console.print(line, highlight=False)
-
-
-def _write(testbed: Testbed, summary: Summary, cells: Sequence[Cell], out: Output) -> None:
-    """Write what was found so far."""
-    (out.folder.path / "faults.md").write_text(fault_report.markdown(summary, cells))
-    made = {name: fault.title for name, fault in FAULTS.items() if name in _faults_of(cells)}
-    out.write(summary, testbed.events(), title="every fault", faults=made)
-    out.finish()
-
-
-def _faults_of(cells: Sequence[Cell]) -> set[str]:
-    return {cell["fault"] for cell in cells}
 
 
 def refuse_external_servers() -> None:
@@ -156,9 +153,3 @@ def order(chosen: Chosen) -> list[str]:
     if chosen.seed is not None:
         random.Random(chosen.seed).shuffle(names)
     return names
-
-
-def _strategies(testbed: Testbed, chosen: Chosen) -> list[Strategy]:
-    known = {str(one["name"]): one for one in testbed.shop(RIVALS).strategies()}
-    require_known(chosen.locks, list(known), "lock")
-    return [known[lock] for lock in chosen.locks or known]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from loadtest.judge.evidence import STAYS
@@ -17,46 +17,26 @@ from loadtest.stack.stack import Stack
 GONE_WITHIN = 1.0
 
 
-def judged_with_history(
-    stack: Stack,
-    run: Mapping[str, Any],
-    *,
-    buyers: int,
-    stock: int,
-    lock: str,
-    product: str,
-    keys_before: set[str],
-) -> Judgement:
+def judged_with_history(stack: Stack, asked: Asked, keys_before: set[str]) -> Judgement:
     """Judge a rush that is over, by what was asked for and by all that was recorded.
 
-    run          what Locust says of it: its sale, the beginning of its keys, how many arrived
     keys_before  what was on the lock servers when it began
 
     Raises ShopUnreachable, OSError.
     """
     history = ProductHistory(stack.new_events())
     shop = stack.shop()
-    sale = int(run["sale"])
-    report = shop.settled_sale(sale)
+    report = shop.settled_sale(asked.sale)
     last = {request.attempt: request for request in history.requests}
     return judge(
         initial_stock=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
-        orders=shop.orders(sale),
+        orders=shop.orders(asked.sale),
         replies=[Reply(key, request.outcome, request.order) for key, request in last.items()],
         history=history,
         leaked=leaked_keys(stack, keys_before),
         unsettled=report["unsettled"],
-        asked=Asked(
-            stock=stock,
-            buyers=[f"{run['attempts']}/buyer-{number}" for number in range(buyers)],
-            arrived=int(run["arrived"]),
-            lock=lock,
-            product=product,
-            sale=sale,
-            recorded=True,
-            undisturbed=True,
-        ),
+        asked=asked,
     )
 
 

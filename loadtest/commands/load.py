@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -46,14 +45,7 @@ DRAIN = 60
 BESIDES = 90.0
 
 
-def chosen(given: argparse.Namespace) -> Chosen:
-    """From the command line."""
-    named = {name: getattr(given, name, None) for name in Chosen.__dataclass_fields__}
-    named["locks"] = given.lock
-    return Chosen(**{name: value for name, value in named.items() if value is not None})
-
-
-def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
+def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     """Load each strategy once a round, print the table, write the results.
 
     Returns 0 if every verdict was the expected one and every measurement succeeded, else 1. Raises
@@ -82,12 +74,9 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
         report.write_summary(out.folder.path, summary)
         (out.folder.path / load_table.NAME).write_text(load_table.markdown(summary))
         out.finish()
-    console.print(load_table.table(summary))
     reasons = [f"{one['lock']}, round {one['round']}: {one['why']}" for one in runs if one["why"]]
-    report.print_reasons(console, reasons)
-    console.print(load_table.LEGEND, style="dim", highlight=False)
-    out.print_files("summary.json", load_table.NAME)
-    return 0 if all(one["as_expected"] for one in runs) else 1
+    table = load_table.table(summary)
+    return out.conclude(runs, table, reasons, load_table.LEGEND, load_table.NAME)
 
 
 def _stack(chosen: Chosen, out: Output) -> Stack:

@@ -24,17 +24,17 @@ lost updates: decrements that another write erased
 time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR UPDATE)"""
 
 
-def run(setting: Setting, console: Console) -> int:
+def run(setting: Setting, console: Console, *, verbose: bool = False) -> int:
     """Run them all, print one table, write the results.
 
     A strategy whose server is not installed (ZooKeeper) is `not_run`. Returns 0 if every verdict
     was the expected one, else 1. Raises StackError.
     """
-    with output(console, verbose=setting.verbose) as out:
+    with output(console, verbose=verbose) as out:
         summary, events = _two_nodes(setting, out)
         runs = list(summary["runs"])
-        if alone := _of_one_process(runs):
-            more_runs, more_events = _one_process(setting, alone, out)
+        if locks := _of_one_process(runs):
+            more_runs, more_events = _one_process(setting, locks, out)
             runs += more_runs
             events += more_events
         summary["runs"] = runs
@@ -42,19 +42,14 @@ def run(setting: Setting, console: Console) -> int:
         (out.folder.path / "matrix.md").write_text(report.markdown(typical, report.MATRIX))
         out.write(summary, events, title="every strategy under the rush")
         out.finish()
-    console.print(report.fitting(report.typical(runs), report.MATRIX, console))
-    report.print_reasons(console, report.reasons(runs))
-    console.print(LEGEND, style="dim", highlight=False)
-    off = [one for one in runs if not one["as_expected"]]
-    console.print(f"\n{len(runs)} runs, {len(off)} verdicts off", style="bold")
-    out.print_files("summary.json", html_report.NAME)
-    return 1 if off else 0
+    off = sum(not one["as_expected"] for one in runs)
+    legend = f"{LEGEND}\n\n[bold]{len(runs)} runs, {off} verdicts off[/]"
+    table = report.fitting(report.typical(runs), report.MATRIX, console)
+    return out.conclude(runs, table, report.reasons(runs), legend, html_report.NAME)
 
 
 def _two_nodes(setting: Setting, out: Output) -> tuple[Summary, list[Event]]:
-    with (
-        stack_and_buyers(setting, out, extras=True, record=True) as (stack, buyers),
-    ):
+    with stack_and_buyers(setting, out, extras=True, record=True) as (stack, buyers):
         known = {str(one["name"]): one for one in stack.shop().strategies()}
         require_known(setting.locks, list(known), "lock")
         chosen = [known[lock] for lock in setting.locks or known]
@@ -79,11 +74,9 @@ def _of_one_process(runs: Sequence[Run]) -> list[str]:
 def _one_process(
     setting: Setting, locks: Sequence[str], out: Output
 ) -> tuple[list[Run], list[Event]]:
-    alone = replace(setting, nodes=1, workers=1)
-    with (
-        stack_and_buyers(alone, out, extras=False, record=True) as (stack, buyers),
-    ):
-        return [rush(stack, buyers, alone, lock, ONE_PROCESS) for lock in locks], stack.events()
+    single = replace(setting, nodes=1, workers=1)
+    with stack_and_buyers(single, out, extras=False, record=True) as (stack, buyers):
+        return [rush(stack, buyers, single, lock, ONE_PROCESS) for lock in locks], stack.events()
 
 
 def _not_run(strategy: Strategy, setting: Setting) -> Run:

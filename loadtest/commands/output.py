@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
 from loadtest.judge import history
 from loadtest.judge.history import Event
@@ -92,6 +93,17 @@ class Output:
     def finish(self) -> None:
         """Give the folder its name, and point results/latest at it."""
         self.path = self.folder.finish()
+
+    def conclude(
+        self, runs: Sequence[Run], table: Table, reasons: Sequence[str], legend: str, *files: str
+    ) -> int:
+        """Print the table of a run that is finished, why verdicts are off, what its words mean, and
+        where its files are. Returns 0 if every verdict was the expected one, else 1."""
+        self.console.print(table)
+        report.print_reasons(self.console, reasons)
+        self.console.print(legend, style="dim", highlight=False)
+        self.print_files("summary.json", *files)
+        return 0 if all(run["as_expected"] for run in runs) else 1
 
     def print_files(self, *names: str) -> None:
         """Print where these files are."""

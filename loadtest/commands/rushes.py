@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import ceil
-from typing import cast
+from typing import Any, cast
 
 from loadtest.commands.judged import judged_with_history
 from loadtest.commands.output import Output
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run
+from loadtest.judge.verdict import Asked
 from loadtest.rush.buyers import BUYERS, Buyers
 from loadtest.rush.files import TooFewFiles, allow
 from loadtest.rush.rush import cut_short, reasons_of
@@ -35,7 +36,6 @@ class Setting:
     workers: int = 2
     product: str = "apple"
     deadline: float = 60.0
-    verbose: bool = False
     repeat: int = 1
     mine: str = ""
     server: str = SERVERS[0]
@@ -66,31 +66,26 @@ def allow_files(setting: Setting) -> None:
         raise StackError(str(error)) from error
 
 
-def stack_for(setting: Setting, output: Output, *, extras: bool, record: bool = False) -> Stack:
-    """The stack for a setting, not yet started; `extras` and `record` as in Stack."""
-    return Stack(
-        nodes=setting.nodes,
-        workers=setting.workers,
-        threads=setting.threads,
-        log=output.folder.log,
-        progress=output.progress,
-        extras=extras,
-        record=record,
-        server=setting.server,
-    )
-
-
 @contextmanager
 def stack_and_buyers(
     setting: Setting, output: Output, *, extras: bool, record: bool = False
 ) -> Iterator[tuple[Stack, Buyers]]:
-    """The stack for a setting, and a Locust that starts beside it. Raises StackError when a part
-    does not start."""
+    """The stack for a setting, with `extras` and `record` as in Stack, and a Locust that starts
+    meanwhile. Raises StackError when a part does not start."""
     allow_files(setting)
     with ExitStack() as everything:
         buyers = Buyers(output.folder.log, workers=setting.locust_workers)
         everything.enter_context(buyers)
-        stack = stack_for(setting, output, extras=extras, record=record)
+        stack = Stack(
+            nodes=setting.nodes,
+            workers=setting.workers,
+            threads=setting.threads,
+            log=output.folder.log,
+            progress=output.progress,
+            extras=extras,
+            record=record,
+            server=setting.server,
+        )
         everything.enter_context(stack)
         everything.push(buyers)  # stopped first: then no connection keeps a node
         yield stack, buyers
@@ -120,18 +115,30 @@ def rush(
         report=report,
     )
     if stack.record:
-        judgement = judged_with_history(
-            stack, run, buyers=setting.buyers, stock=setting.stock, lock=lock,
-            product=setting.product, keys_before=before,
-        )  # fmt: skip
-        run |= judgement.as_run()
+        asked = Asked(
+            stock=setting.stock,
+            buyers=[f"{run['attempts']}/buyer-{number}" for number in range(setting.buyers)],
+            arrived=int(run["arrived"]),
+            lock=lock,
+            product=setting.product,
+            sale=int(run["sale"]),
+            recorded=True,
+            undisturbed=True,
+        )
+        run |= judged_with_history(stack, asked, before).as_run()
         if reasons := reasons_of(run):
             cut_short(run, reasons)
-    expected = EXPECTED[lock][fault]
+    return compared(run, fault)
+
+
+def compared(run: Mapping[str, Any], fault: str = "rush") -> Run:
+    """A rush compared with the verdict that is expected of its lock."""
+    expected = EXPECTED[run["lock"]][fault]
     as_expected = run["verdict"] == expected
-    if not as_expected and expected == "oversold" and setting.buyers <= setting.stock:
-        run["why"] = (
-            f"{setting.buyers} buyers for {setting.stock} units are too few to oversell: "
+    found = {**run, "fault": fault, "expected": expected, "as_expected": as_expected}
+    if not as_expected and expected == "oversold" and run["buyers"] <= run["initial_stock"]:
+        found["why"] = (
+            f"{run['buyers']} buyers for {run['initial_stock']} units are too few to oversell: "
             "let more buyers come than there are units"
         )
-    return cast(Run, {**run, "fault": fault, "expected": expected, "as_expected": as_expected})
+    return cast(Run, found)

@@ -122,7 +122,7 @@ def plain_locust(stack: Stack) -> str:
     return f"SHOP_RESTOCK_TOKEN={stack.token} {words}"
 
 
-def run(setting: Setting, console: Console) -> int:
+def run(setting: Setting, console: Console, *, verbose: bool = False) -> int:
     """Start both, print where they are, wait for Ctrl-C, which is its normal end.
 
     Raises StackError when a part does not start, or for an unknown lock.
@@ -130,7 +130,7 @@ def run(setting: Setting, console: Console) -> int:
     VAR.mkdir(exist_ok=True)
     with (
         Path(VAR / "serve.log").open("wb") as log,
-        Progress(console, verbose=setting.verbose) as progress,
+        Progress(console, verbose=verbose) as progress,
         serving(
             setting,
             log=log,

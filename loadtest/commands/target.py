@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from rich.console import Console
 
 from loadtest.commands.output import Output, output
 from loadtest.judge import history
-from loadtest.judge.run import Run, Summary
+from loadtest.judge.run import Machine, Run, Rushed, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.rush.buyers import BUYERS, Buyers, NotSold
@@ -34,6 +33,7 @@ next: docs/your-shop.md says where to look and which repair fits"""
 class Chosen:
     """What is rushed, and how.
 
+    allowed   the name of another machine that may be rushed
     deadline  seconds until buyers give up
     repeat    rushes at most: the first one that is not exact ends them
     expect    the verdict that is no failure
@@ -49,18 +49,7 @@ class Chosen:
     expect: str = "exact"
 
 
-def chosen(given: argparse.Namespace) -> Chosen:
-    """From the command line."""
-    options = {
-        name: getattr(given, name)
-        for name in ("buyers", "stock", "deadline", "repeat", "expect")
-        if getattr(given, name) is not None
-    }
-    file = Path(given.file).absolute()
-    return Chosen(file, given.host, given.i_may_load or "", **options)
-
-
-def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
+def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     """Rush it until something is found, `repeat` times at most; print the table, what was found and
     what was judged; write the results.
 
@@ -69,7 +58,8 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
     written.
     """
     ask_loopback_directly()
-    name = load(chosen.file, chosen.host).name
+    file = chosen.file.absolute()
+    name = load(file, chosen.host).name
     if warning := require_permission(chosen.host, chosen.allowed, buyers=chosen.buyers):
         console.print(warning, style="yellow", highlight=False, soft_wrap=True)
     with output(console, verbose=verbose) as out, Buyers(out.folder.log) as crowd:
@@ -80,7 +70,18 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
         except NotSold:
             Path(out.folder.log.name).unlink()
             raise
-        summary = _summary(chosen, runs, out)
+        # Of the shop's own machine and servers nothing is known.
+        here = {"cpus": os.cpu_count(), "python": platform.python_version()}
+        scope = {title: list(cast(Any, runs[0])[title]) for title in ("judged", "not_judged")}
+        summary: Summary = {
+            "started": out.started.isoformat(timespec="seconds"),
+            "machine": cast(Machine, {**here, "postgres": "", "redis": ""}),
+            "nodes": 0,
+            "workers": 0,
+            "threads": 0,
+            "target": cast(Rushed, {"file": file.name, "host": chosen.host, **scope}),
+            "runs": runs,
+        }
         events = history.read([out.folder.path / BUYERS])
         (out.folder.path / BUYERS).unlink()
         (out.folder.path / "target.md").write_text(report.markdown(summary, report.DEMO))
@@ -89,8 +90,8 @@ def run(chosen: Chosen, console: Console, *, verbose: bool) -> int:
     console.print(report.fitting(runs, report.DEMO, console))
     report.print_reasons(console, report.sentences(runs[-1]))
     console.print(f"\n{found(runs)}\n", style="bold", highlight=False, soft_wrap=True)
-    for title in ("judged", "not_judged"):
-        for what in summary["target"][title]:
+    for title, sentences in scope.items():
+        for what in sentences:
             words = title.replace("_", " ")
             console.print(f"{words}: {what}", highlight=False, soft_wrap=True, markup=False)
     console.print()
@@ -111,51 +112,22 @@ def found(runs: Sequence[Run]) -> str:
 
 
 def _rush(crowd: Buyers, chosen: Chosen, name: str, number: int, out: Output) -> Run:
-    """One rush, with the stock that its number has. Raises StackError."""
+    """One rush, with the stock that its number has. Of a shop the same is expected as of a sound
+    strategy, unless --expect says otherwise. Raises StackError."""
     stock = max(1, chosen.stock // CONTENTION[(number - 1) % len(CONTENTION)])
     out.progress(f"{number}/{chosen.repeat}  {chosen.buyers} buyers, {stock} units: {name}")
-    run = crowd.rush(
+    found = crowd.rush(
         [chosen.host],
-        target=str(chosen.file),
+        target=str(chosen.file.absolute()),
         i_may_load=chosen.allowed,
         buyers=chosen.buyers,
         stock=stock,
         deadline=chosen.deadline,
         history=str(out.folder.path / BUYERS),
     )
-    judged = _judged(chosen, run, number)
-    for_units = f"{chosen.buyers} buyers for {stock} units"
-    exact = judged["verdict"] == "exact"
-    result = "nothing found" if exact else report.verdict_cell(judged)
-    out.console.print(f"{for_units}: {result}", highlight=False)
-    return judged
-
-
-def _judged(chosen: Chosen, run: Mapping[str, object], number: int) -> Run:
-    """Of a shop the same is expected as of a sound strategy, unless --expect says otherwise."""
-    as_expected = run["verdict"] == chosen.expect
-    own = {"target": chosen.file.name, "expected": chosen.expect, "as_expected": as_expected}
-    return cast(Run, {**run, **own, "round": number})
-
-
-def _summary(chosen: Chosen, runs: list[Run], out: Output) -> Summary:
-    """The summary of these runs. Of the shop's own machine and servers nothing is known."""
-    return {
-        "started": out.started.isoformat(timespec="seconds"),
-        "machine": {
-            "cpus": os.cpu_count(),
-            "python": platform.python_version(),
-            "postgres": "",
-            "redis": "",
-        },
-        "nodes": 0,
-        "workers": 0,
-        "threads": 0,
-        "target": {
-            "file": chosen.file.name,
-            "host": chosen.host,
-            "judged": runs[0]["judged"],
-            "not_judged": runs[0]["not_judged"],
-        },
-        "runs": runs,
-    }
+    own = {"target": chosen.file.name, "expected": chosen.expect, "round": number}
+    run = cast(Run, {**found, **own, "as_expected": found["verdict"] == chosen.expect})
+    result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(run)
+    line = f"{chosen.buyers} buyers for {stock} units: {result}"
+    out.console.print(line, highlight=False)
+    return run

@@ -39,7 +39,7 @@ class StubbornStack(stack.Stack):
         self._is_migrated = True
         return "postgresql://nobody-asks"
 
-def run(setting, console):
+def run(setting, console, verbose):
     from loadtest.commands.output import Progress
     with (
         open(stack.ROOT / "run.log", "wb") as log,
@@ -51,7 +51,7 @@ def run(setting, console):
             console.print(line)
     return 0
 
-program.RUSHES["demo"] = run
+program.COMMANDS["demo"] = run, dict
 sys.exit(program.main(["demo"]))
 """
 

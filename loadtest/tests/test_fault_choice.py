@@ -30,7 +30,7 @@ def test_no_fault_is_made_on_servers_that_the_run_did_not_start(
     with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
         command.run(command.Chosen(), Console(quiet=True))
     with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
-        chaos.run(1, 1, Console(quiet=True))
+        chaos.run(chaos.Chosen(), Console(quiet=True))
 
 
 def test_an_unknown_fault_is_refused_with_the_known_ones() -> None:

@@ -30,7 +30,9 @@ PLAN = Plan(
 
 
 def chosen(*words: str) -> Chosen:
-    return load.chosen(parse(["load", *words], ""))
+    options = vars(parse(["load", *words], ""))
+    del options["command"]
+    return Chosen(**options)
 
 
 def test_what_is_asked_for_is_what_is_loaded() -> None:

@@ -53,8 +53,8 @@ def test_what_a_plan_has_typed_or_opened_is_there(minutes: int) -> None:
             _, make, name, *arguments = shlex.split(each)
             assert make == "make"
             given = parse([name, *shlex.split(" ".join(arguments).partition("=")[2])], None)
-            assert set(getattr(given, "lock", ())) <= set(EXPECTED)
-            assert set(getattr(given, "fault", None) or ()) <= set(FAULTS)
+            assert set(getattr(given, "locks", ())) <= set(EXPECTED)
+            assert set(getattr(given, "faults", ())) <= set(FAULTS)
         elif each.startswith("/"):
             asked = dict(parse_qsl(urlsplit(each).query))
             assert int(asked.pop("lesson", "1")) in lessons()
