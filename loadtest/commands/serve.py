@@ -20,7 +20,7 @@ from loadtest.commands.output import Progress, require_known
 from loadtest.commands.rushes import Setting, allow_files
 from loadtest.rush.buyers import Buyers
 from loadtest.rush.desk import Desk
-from loadtest.stack.manage import manage
+from loadtest.stack.database import manage
 from loadtest.stack.stack import ROOT, Stack, StackError, inherited
 from servers import embedded
 from servers.embedded import VAR

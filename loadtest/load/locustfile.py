@@ -32,7 +32,7 @@ from loadtest.judge.verdict import ASK_AGAIN
 from loadtest.load.plan import CONSTANT, read
 from loadtest.rush.rush import recorded
 from loadtest.stack.client import Shop
-from loadtest.stack.processes import family
+from loadtest.stack.node import family
 from loadtest.target.answer import CORRECT, Answer, pause_after
 from loadtest.target.ours import OurShop
 from servers.loopback import ask_loopback_directly

@@ -10,26 +10,24 @@ from typing import Any
 Parse = Callable[[str], Any]
 
 
-def whole(least: int, most: int) -> Parse:
-    """A parser of whole numbers. It raises ArgumentTypeError, naming the bounds."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,12}", text) or not least <= int(text) <= most:
-            raise ArgumentTypeError(f"{text[:64]!r} is not a whole number from {least} to {most}")
-        return int(text)
-
-    return parse
-
-
-def number(least: float, most: float) -> Parse:
+def number(least: float, most: float, kind: type = float) -> Parse:
     """A parser of numbers. It raises ArgumentTypeError, naming the bounds."""
+    form = r"[0-9]{1,12}" if kind is int else r"[0-9]{1,9}(\.[0-9]{1,9})?"
+    words = "a whole number" if kind is int else "a number"
 
-    def parse(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or not least <= float(text) <= most:
-            raise ArgumentTypeError(f"{text[:64]!r} is not a number from {least:g} to {most:g}")
-        return float(text)
+    def parse(text: str) -> Any:
+        if not re.fullmatch(form, text) or not least <= kind(text) <= most:
+            raise ArgumentTypeError(
+                f"{text[:64]!r} is not {words} from {least:.12g} to {most:.12g}"
+            )
+        return kind(text)
 
     return parse
+
+
+def whole(least: int, most: int) -> Parse:
+    """A parser of whole numbers, as `number` is of others."""
+    return number(least, most, int)
 
 
 def name(text: str) -> str:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Any, Self
 
-from loadtest.stack.environment import inherited
-from loadtest.stack.node import StackError
+from loadtest.stack.node import StackError, inherited
 from servers.embedded import ROOT
 from servers.signals import uninterrupted
 

@@ -23,7 +23,6 @@ from loadtest.rush.messages import logger
 from loadtest.rush.options import permissions, target_of
 from loadtest.rush.rush import Rush
 from loadtest.stack.client import ShopUnreachable
-from loadtest.target.errors import TargetError
 from loadtest.target.target import Target
 
 #: Seconds from the message to the moment of the release: the message has to be there by then.
@@ -53,25 +52,24 @@ class Conductor:
 
     def begin(self) -> None:
         """Open a sale, announce it to the processes with buyers, and watch the rush."""
-        buyers, host = int(self.options.num_users or 1), self.environment.host or ""
-        sizes = {"stock": int(self.options.stock), "deadline_s": float(self.options.deadline)}
-        self.options.rush = None
+        options = self.options
+        rush = self.rush = Rush(
+            target=Target(self.environment.host or ""),
+            buyers=int(options.num_users or 1),
+            stock=int(options.stock),
+            deadline_s=float(options.deadline),
+        )
+        options.rush = None
         try:
-            target, wrong = target_of(self.environment, self.token), None
-        except TargetError as error:
-            target, wrong = Target(host), error
-        rush = self.rush = Rush(target=target, buyers=buyers, **sizes)  # type: ignore[arg-type]
-        try:
-            if wrong is not None:
-                raise wrong
-            permissions(self.environment, buyers)
-            before = dict(vars(target))
-            rush.open_sale()
-            self.options.rush = {
+            rush.target = target_of(self.environment, self.token)
+            permissions(self.environment, rush.buyers)
+            before = dict(vars(rush.target))
+            rush.count.open(rush.stock)
+            options.rush = {
                 "rush": rush.id,
-                "buyers": buyers,
+                "buyers": rush.buyers,
                 "deadline_s": rush.deadline_s,
-                "state": messages.state(target, before) if self.has_workers else {},
+                "state": messages.state(rush.target, before) if self.has_workers else {},
                 "shares": self.members.expect(rush),
             }
         except ShopUnreachable as error:

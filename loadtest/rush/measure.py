@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from math import ceil
+from typing import Any
 
 from loadtest.judge.intervals import Request
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """From sending a purchase to its last answer, in monotonic seconds.
-
-    answered  when the first answer came, for requests in flight
-    """
-
-    sent: float
-    answered: float
-    done: float
-
-
-def intervals(requests: Sequence[Request]) -> list[Interval]:
-    """That of each buyer who has an answer."""
+def figures(requests: Sequence[Request]) -> dict[str, Any]:
+    """Those that a run has in summary.json, where judge/run.py says what they are. `buy_ms` is of
+    each buyer's whole purchase, `requests` of each single request, with those that asked again."""
     of: dict[str, list[Request]] = {}
     for request in requests:
         of.setdefault(request.attempt, []).append(request)
-    found = []
-    for asked in of.values():
-        answered = [one.answered for one in asked if one.answered is not None]
-        if answered:
-            found.append(Interval(*(t / 1e9 for t in (asked[0].sent, answered[0], answered[-1]))))
-    return found
+    answers = [
+        (asked[0].sent / 1e9, [one.answered / 1e9 for one in asked if one.answered is not None])
+        for asked in of.values()
+    ]
+    known = [(sent, answered) for sent, answered in answers if answered]
+    began = min((sent for sent, _ in known), default=0.0)
+    ended = max((answered[-1] for _, answered in known), default=0.0)
+    took = [(one.answered - one.sent) / 1e6 for one in requests if one.answered is not None]
+    return {
+        "duration_s": round(ended - began, 3),
+        "buy_ms": percentiles(((done[-1] - sent) * 1000 for sent, done in known), 50, 95, 99),
+        "arrival_spread_ms": spread_ms([sent for sent, _ in answers]),
+        "began_s": began,
+        "requests": {
+            "asked": len(requests),
+            "full": sum(request.outcome == "full" for request in requests),
+            **percentiles(took, 50, 99),
+        },
+        "in_flight": in_flight([(sent, answered[0]) for sent, answered in known]),
+    }
 
 
 def first_sent(requests: Sequence[Request]) -> list[float]:
@@ -49,56 +52,27 @@ def spread_ms(sent: Sequence[float]) -> float:
 
 def after(moment: float, sent: Sequence[float]) -> dict[str, float | None]:
     """Milliseconds: the spread, and how long after the moment the first and the last were sent."""
-    first, last = (
-        (round((t - moment) * 1000, 3) for t in (min(sent), max(sent))) if sent else (None, None)
-    )
-    return {"arrival_spread_ms": spread_ms(sent), "first_ms": first, "last_ms": last}
+    found: dict[str, float | None] = {"arrival_spread_ms": spread_ms(sent)}
+    for name, chosen in (("first_ms", min), ("last_ms", max)):
+        found[name] = round((chosen(sent) - moment) * 1000, 3) if sent else None
+    return found
 
 
-def in_flight(intervals: Sequence[Interval]) -> int:
+def in_flight(intervals: Iterable[tuple[float, float]]) -> int:
     """The most requests that were sent and not yet answered at one instant."""
-    steps = [(i.sent, 1) for i in intervals] + [(i.answered, -1) for i in intervals]
+    steps = sorted(step for sent, answered in intervals for step in ((sent, 1), (answered, -1)))
     most = now = 0
-    for _, step in sorted(steps):
+    for _, step in steps:
         now += step
         most = max(most, now)
     return most
 
 
-def duration_s(intervals: Sequence[Interval]) -> float:
-    """Seconds from the first request sent to the last answer."""
-    if not intervals:
-        return 0.0
-    return round(max(i.done for i in intervals) - min(i.sent for i in intervals), 3)
-
-
-def latency_ms(intervals: Sequence[Interval]) -> dict[str, float]:
-    """How long buyers waited for their last answer: median, 95th and 99th percentile, longest."""
-    waited = sorted((i.done - i.sent) * 1000 for i in intervals)
-    return {
-        "p50": percentile(waited, 50),
-        "p95": percentile(waited, 95),
-        "p99": percentile(waited, 99),
-        "max": percentile(waited, 100),
-    }
-
-
-def began_s(intervals: Sequence[Interval]) -> float:
-    """When the first request was sent: seconds of the monotonic clock, 0 without any."""
-    return min((interval.sent for interval in intervals), default=0.0)
-
-
-def requests_ms(requests: Sequence[Request]) -> dict[str, float]:
-    """Of every single request, a buyer's first and those that asked again: how many there were, how
-    many of them were refused because too many waited, and how long their answers took."""
-    took = sorted((r.answered - r.sent) / 1e6 for r in requests if r.answered is not None)
-    return {
-        "asked": len(requests),
-        "full": sum(request.outcome == "full" for request in requests),
-        "p50": percentile(took, 50),
-        "p99": percentile(took, 99),
-        "max": percentile(took, 100),
-    }
+def percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
+    """The percentiles p50, p99 and so on, and the largest: `max`."""
+    ordered = sorted(values)
+    found = {f"p{percent}": percentile(ordered, percent) for percent in percents}
+    return {**found, "max": percentile(ordered, 100)}
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

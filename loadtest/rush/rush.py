@@ -5,12 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from loadtest.judge.history import Event as Recorded
 from loadtest.judge.history import History
 from loadtest.judge.intervals import ProductHistory, Request
-from loadtest.judge.verdict import Asked, Judgement, Reply, judge
+from loadtest.judge.verdict import Asked, Reply, judge
 from loadtest.rush import measure
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import Count, match, scope
@@ -44,8 +45,9 @@ class Rush:
     is_judged: bool = False
     has_result: bool = False
 
-    def __post_init__(self) -> None:
-        self.count = Count(self.target)
+    @cached_property
+    def count(self) -> Count:
+        return Count(self.target)
 
     @property
     def arrival_timeout(self) -> float:
@@ -56,10 +58,6 @@ class Rush:
     def over(self) -> bool:
         """Whether there will be no verdict, whatever else happens."""
         return bool(self.broken or self.lost or self.is_judged)
-
-    def open_sale(self) -> None:
-        """Open a new sale. Raises ShopUnreachable."""
-        self.count.open(self.stock)
 
     def take(self, arrived: int, requests: Sequence[Request]) -> None:
         """Add what the buyers of one process report."""
@@ -133,19 +131,7 @@ class Rush:
                 undisturbed=True,
             ),
         )
-        run = self._as_run(judgement)
-        run |= scope(self.target, listed=not isinstance(found, int), shows_stock=left is not None)
-        if left is None:
-            run |= {"stock_left": None, "lost_updates": None}
-        run |= {"stopped": True} if self.stopped else {}
-        run |= {"lost": self.lost} if self.lost else {}
-        if reasons := reasons_of(run):
-            cut_short(run, reasons)
-        return run
-
-    def _as_run(self, judgement: Judgement) -> dict[str, Any]:
-        intervals = measure.intervals(self.requests)
-        return {
+        run: dict[str, Any] = {
             "lock": self.target.name,
             "fault": "rush",
             "sale": self.target.sale,
@@ -154,13 +140,16 @@ class Rush:
             "arrived": self.arrived,
             "hold_ms": self.target.hold_ms,
             **judgement.as_run(),
-            "duration_s": measure.duration_s(intervals),
-            "buy_ms": measure.latency_ms(intervals),
-            "arrival_spread_ms": measure.spread_ms(measure.first_sent(self.requests)),
-            "began_s": measure.began_s(intervals),
-            "requests": measure.requests_ms(self.requests),
-            "in_flight": measure.in_flight(intervals),
+            **measure.figures(self.requests),
         }
+        run |= scope(self.target, listed=not isinstance(found, int), shows_stock=left is not None)
+        if left is None:
+            run |= {"stock_left": None, "lost_updates": None}
+        run |= {"stopped": True} if self.stopped else {}
+        run |= {"lost": self.lost} if self.lost else {}
+        if reasons := reasons_of(run):
+            cut_short(run, reasons)
+        return run
 
 
 def recorded(requests: Sequence[Request], lock: str, product: str, sale: int) -> list[Recorded]:

@@ -15,6 +15,12 @@ from loadtest.target.hosts import name_of
 from loadtest.target.target import Buyer as Person
 from loadtest.target.target import Target
 
+#: What an answer in HTML often means.
+HINT = (
+    "An HTML page is often a login or an error: does prepare() log in and send the CSRF token? "
+    "Where the shop answers with pages, read response.text or response.url. "
+)
+
 
 class Visit:
     """One buyer of another shop, at these addresses.
@@ -105,10 +111,8 @@ def keep_open(client: Any) -> list[Any]:
     send: Callable[..., Any] = client.request
 
     def request(*arguments: Any, **options: Any) -> Any:
-        expects_errors = bool(options.get("catch_response"))
-        options["catch_response"] = True
-        response = send(*arguments, **options)
-        responses.append((response, expects_errors))
+        response = send(*arguments, **{**options, "catch_response": True})
+        responses.append((response, bool(options.get("catch_response"))))
         return response
 
     client.request = request
@@ -143,7 +147,8 @@ def read(target: Target, response: Any) -> Answer:
     except Exception as error:  # any: the code is not ours
         if status >= 500:
             return Answer("error", why=excerpt(response), open=True)
-        note = f"It was to read {excerpt(response)}. {_hint(response)}"
+        kind = str((response.headers or {}).get("Content-Type", ""))
+        note = f"It was to read {excerpt(response)}. {HINT if 'html' in kind else ''}"
         raise wrong(target, "read", error, note) from error
     if not isinstance(answer, Answer) or answer.outcome not in OUTCOMES:
         raise TargetError(
@@ -151,13 +156,3 @@ def read(target: Target, response: Any) -> Answer:
             'sold(), sold_out(), again() or error("why")'
         )
     return answer
-
-
-def _hint(response: Any) -> str:
-    """What an answer in HTML often means."""
-    if "html" not in str((response.headers or {}).get("Content-Type", "")):
-        return ""
-    return (
-        "An HTML page is often a login or an error: does prepare() log in and send the CSRF "
-        "token? Where the shop answers with pages, read response.text or response.url. "
-    )

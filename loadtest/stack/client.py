@@ -80,22 +80,16 @@ class Shop:
         Raises Refused when nobody listened, so that nothing can have happened, and
         ShopUnreachable when no answer came, so that it may have.
         """
-        headers = {"Idempotency-Key": key, "Demo-Stop": stop}
         wanted: dict[str, Any] = {"product": product, "lock": lock, "buyer": buyer}
         wanted |= {"sale": sale} if sale else {}
         wanted |= {"hold_ms": hold_ms} if hold_ms else {}
-        request = self._request("POST", "/buy", wanted, headers)
+        headers = {"Idempotency-Key": key, "Demo-Stop": stop}
+        status, text = self._send("POST", "/buy", wanted, headers)
         try:
-            with urlopen(request, timeout=self.timeout) as response:
-                return response.status, dict(json.load(response))
-        except HTTPError as error:
-            with error:
-                return error.code, _read(error)
-        except URLError as error:
-            if isinstance(error.reason, ConnectionRefusedError):
-                raise Refused(f"nobody listens at {self.url}") from error
-            raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
-        except (OSError, ValueError, HTTPException) as error:
+            return status, dict(json.loads(text))
+        except ValueError as error:
+            if status >= 400:
+                return status, {}
             raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
 
     def strategies(self) -> list[Strategy]:
@@ -143,31 +137,34 @@ class Shop:
         return self._ask("GET", "/readyz")
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        bearer = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        request = self._request(method, path, body, bearer)
         try:
-            with urlopen(request, timeout=self.timeout) as response:
-                return dict(json.load(response))
-        except HTTPError as error:
-            with error:
-                text = error.read(2000).decode(errors="replace")
-            raise ShopUnreachable(f"{method} {path}: {error.code}: {text}") from error
-        except (URLError, OSError, ValueError) as error:
+            bearer = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+            status, text = self._send(method, path, body, bearer)
+            if status < 400:
+                return dict(json.loads(text))
+        except (ShopUnreachable, ValueError) as error:
             raise ShopUnreachable(
                 f"no shop answers at {self.url} ({error}): start one with make serve, "
                 "or name another with --host"
             ) from error
+        raise ShopUnreachable(f"{method} {path}: {status}: {text[:2000].decode(errors='replace')}")
 
-    def _request(
+    def _send(
         self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]
-    ) -> Request:
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer, whatever it is. Raises as buy()."""
         given = {"Content-Type": "application/json", **headers}
         data = None if body is None else json.dumps(body).encode()
-        return Request(self.url + path, data=data, headers=given, method=method)
-
-
-def _read(error: HTTPError) -> dict[str, Any]:
-    try:
-        return dict(json.load(error))
-    except (OSError, ValueError, HTTPException):
-        return {}
+        request = Request(self.url + path, data=data, headers=given, method=method)
+        try:
+            with urlopen(request, timeout=self.timeout) as response:
+                return response.status, response.read()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read()
+        except URLError as error:
+            if isinstance(error.reason, ConnectionRefusedError):
+                raise Refused(f"nobody listens at {self.url}") from error
+            raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
+        except (OSError, HTTPException) as error:
+            raise ShopUnreachable(f"no answer from {self.url}: {error}") from error

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import IO
 
-from loadtest.stack.environment import PLAIN, inherited
-from loadtest.stack.manage import manage
+from loadtest.stack.node import PLAIN, StackError, inherited
 from servers import embedded
 from servers.embedded import ROOT
 
@@ -39,6 +40,21 @@ def create(progress: Callable[[str], None], *, log: IO[bytes]) -> str:
 def migrate(environment: Mapping[str, str], *, log: IO[bytes]) -> None:
     """Run `manage.py migrate`. Raises StackError where it fails."""
     manage("migrate", "--no-input", "--verbosity", "0", environment=environment, log=log)
+
+
+def manage(*words: str, environment: Mapping[str, str], log: IO[bytes]) -> None:
+    """Run `manage.py` with these words and wait for it. Raises StackError where it fails."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", *words],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    if done.returncode:
+        raise StackError(f"manage.py {words[0]} failed; see {log.name}")
 
 
 def _digest_of_migrations() -> str:

@@ -1,4 +1,4 @@
-"""One application server, as a process of its own, and beside it the consumer of its promises."""
+"""One application server, as a process of its own, and next to it the consumer of its promises."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from contextlib import suppress
 from typing import IO
 
+import psutil
+
 from loadtest.stack.client import Shop
 from servers import embedded
 from servers.embedded import ROOT
@@ -18,10 +20,42 @@ from servers.process import STOP_TIMEOUT, ServerProcess
 
 #: Seconds for a node to answer after its start.
 START_TIMEOUT = 30.0
+#: Settings of a real shop in the user's environment or .env that would spoil a demo.
+PLAIN = {
+    "DEBUG": "0",
+    "HTTPS": "0",
+    "ALLOWED_HOSTS": "localhost,127.0.0.1",
+    "SHOP_BEHIND_PROXY": "0",
+    "BUY_RATE_LIMIT": "",
+    "SHOP_MAX_PURCHASES": "0",
+    "SHOP_MAX_WAITING": "0",
+    "GUNICORN_CMD_ARGS": "",
+    "PYTHONUTF8": "1",
+}
 
 
 class StackError(RuntimeError):
     """A part of the stack did not start. The message names its log."""
+
+
+def inherited() -> dict[str, str]:
+    """This process's environment for those that it starts in ROOT.
+
+    Without the user's own Locust options, and without PYTHONSAFEPATH, which would hide our packages
+    from `python -m`. LOCUST_ALLOWED_HOSTS is of this project, not Locust's.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name == "LOCUST_ALLOWED_HOSTS"
+        or not (name.startswith("LOCUST_") or name == "PYTHONSAFEPATH")
+    }
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all that descend from it. Raises psutil.NoSuchProcess."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
 
 
 class Node:

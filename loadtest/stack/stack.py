@@ -16,8 +16,7 @@ import redis
 from loadtest.judge.history import Event, Reader
 from loadtest.stack import database
 from loadtest.stack.client import Shop
-from loadtest.stack.environment import PLAIN, inherited
-from loadtest.stack.node import Node, StackError
+from loadtest.stack.node import PLAIN, Node, StackError, inherited
 from servers import embedded, zookeeper
 from servers.embedded import ROOT
 from servers.process import STOP_TIMEOUT

@@ -1,25 +1,21 @@
-"""The shop of this project as a target: the first one, and written like any other."""
+"""The shop of this project as a target. How its buyers buy stands in the locustfile."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 from loadtest.judge.verdict import OUTCOMES
 from loadtest.stack.client import Shop
 from loadtest.target.answer import NONE, Answer
-from loadtest.target.target import Buyer, Target
-
-FORM = "application/x-www-form-urlencoded"
+from loadtest.target.target import Target
 
 
 class OurShop(Target):
     """Buys under one strategy. Its orders have keys, so that asking again is safe."""
 
     repeatable = True
-    warm_up = "/healthz"
     settles_s = 0.0  # stock() waits for what the sale has promised
 
     def __init__(self, shop: Shop, *, lock: str, product: str, hold_ms: int = 0) -> None:
@@ -32,22 +28,6 @@ class OurShop(Target):
 
     def open(self, stock: int) -> None:
         self.sale = int(self.shop.restock(product=self.product, stock=stock)["sale"])
-
-    def prepare(self, buyer: Buyer) -> None:
-        wanted = {"product": self.product, "lock": self.name, "buyer": buyer.name}
-        wanted["sale"] = str(self.sale)  # who is late buys nothing of the next one
-        if self.hold_ms:
-            wanted["hold_ms"] = str(self.hold_ms)
-        buyer.kept["form"] = urlencode(wanted)  # before the barrier, where it delays nobody
-        buyer.client.get(self.warm_up, name="GET /healthz [warm-up]", catch_response=True)
-
-    def buy(self, buyer: Buyer) -> Any:
-        return buyer.client.post(
-            "/buy",
-            name=f"POST /buy [{self.name}]",
-            data=buyer.kept["form"],
-            headers={"Idempotency-Key": buyer.key, "Content-Type": FORM},
-        )
 
     def read(self, response: Any) -> Answer:
         """No answer, or one not from the shop, leaves open what happened: `unknown`."""

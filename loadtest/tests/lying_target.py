@@ -44,7 +44,7 @@ def rushed(
     called  that word
     """
     rush = Rush(target=target, buyers=len(answers), stock=STOCK, deadline_s=60, id="rush")
-    rush.open_sale()
+    rush.count.open(STOCK)
     requests = []
     for number, letter in enumerate(answers):
         key = rush.key(number)

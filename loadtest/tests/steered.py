@@ -19,7 +19,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from loadtest.stack.environment import inherited
+from loadtest.stack.node import inherited
 from loadtest.stack.stack import ROOT
 from loadtest.target import ask
 from servers.loopback import free_port

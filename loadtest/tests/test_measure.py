@@ -4,27 +4,39 @@ import pytest
 
 from loadtest.judge.intervals import Request
 from loadtest.rush import measure
-from loadtest.rush.measure import Interval
 
-THREE = [Interval(1.000, 1.030, 1.030), Interval(1.010, 1.020, 1.500), Interval(1.025, 1.2, 1.2)]
-
-
-def test_the_spread_is_from_the_first_request_to_the_last() -> None:
-    assert measure.spread_ms([one.sent for one in THREE]) == 25.0
-
-
-def test_in_flight_counts_what_was_sent_and_not_answered() -> None:
-    assert measure.in_flight(THREE) == 2
-    assert measure.in_flight([Interval(1, 2, 2), Interval(2, 3, 3)]) == 1
-    assert measure.in_flight([Interval(1, 2, 2)] * 3) == 3
+#: Buyer a is refused and asks again, b and c are answered once, d never is. In nanoseconds.
+ASKED = [
+    Request("a", 10_000_000, 20_000_000, outcome="full"),
+    Request("b", 25_000_000, 200_000_000),
+    Request("c", 1_000_000, 30_000_000),
+    Request("a", 400_000_000, 500_000_000, outcome="sold"),
+    Request("d", 41_000_000),
+]
 
 
-def test_the_duration_ends_with_the_last_answer() -> None:
-    assert measure.duration_s(THREE) == 0.5
+def test_a_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None:
+    assert measure.figures(ASKED) == {
+        "duration_s": 0.499,
+        "buy_ms": {"p50": 175.0, "p95": 490.0, "p99": 490.0, "max": 490.0},
+        "arrival_spread_ms": 40.0,
+        "began_s": 0.001,
+        "requests": {"asked": 5, "full": 1, "p50": 29.0, "p99": 175.0, "max": 175.0},
+        "in_flight": 2,
+    }
 
 
-def test_latency_is_that_of_the_last_answer() -> None:
-    assert measure.latency_ms(THREE) == {"p50": 175.0, "p95": 490.0, "p99": 490.0, "max": 490.0}
+def test_of_requests_that_end_as_others_begin_one_is_in_flight() -> None:
+    assert measure.in_flight([(1, 2), (2, 3)]) == 1
+    assert measure.in_flight([(1, 2)] * 3) == 3
+
+
+def test_a_worker_is_late_by_what_it_sent_after_the_moment() -> None:
+    assert measure.after(1.0, [1.002, 1.010, 1.005]) == {
+        "arrival_spread_ms": 8.0,
+        "first_ms": 2.0,
+        "last_ms": 10.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -35,14 +47,7 @@ def test_a_percentile_is_a_value_that_was_measured(percent: float, value: float)
 
 
 def test_nothing_measured_is_zero() -> None:
-    assert measure.spread_ms([]) == measure.duration_s([]) == 0
-    assert measure.latency_ms([]) == {"p50": 0, "p95": 0, "p99": 0, "max": 0}
-    assert measure.began_s([]) == 0
-
-
-def test_every_single_request_counts_and_so_does_one_that_was_not_answered() -> None:
-    first = Request("a", 1_000_000, 3_000_000, outcome="full")
-    again = Request("a", 9_000_000, 19_000_000, outcome="sold")
-    silent = Request("b", 2_000_000)
-    found = measure.requests_ms([first, again, silent])
-    assert found == {"asked": 3, "full": 1, "p50": 2.0, "p99": 10.0, "max": 10.0}
+    found = measure.figures([])
+    assert found["duration_s"] == found["began_s"] == found["in_flight"] == 0
+    assert found["buy_ms"] == {"p50": 0, "p95": 0, "p99": 0, "max": 0}
+    assert measure.after(1.0, [])["first_ms"] is None
