@@ -1,7 +1,7 @@
 """Locust as a library, in a process of its own: one start serves every rush.
 
 It reads one JSON object a line, {"rush": {option: value}} or {"stop": true}, and answers with lines
-of {"progress": ...} and one of {"run": ...}. It ends with its input, so with whoever started it.
+of {"progress": ...} and one of {"run": ...}. It ends with its input, so with its parent.
 The users are those of the locustfile; nothing else imports that or Locust.
 """
 
@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -61,28 +60,21 @@ class Child:
         events.init.fire(environment=self.environment, runner=self.runner, web_ui=None)
         assert rushes.conductor is not None
         self.conductor = rushes.conductor
-        self.conductor.end_the_run = lambda: None  # this process stops each run itself
-        self.stop = Event()
+        self.is_over = Event()
+        self.conductor.end_the_run = self.is_over.set  # this process stops each run itself
 
     def rush(self, asked: dict[str, Any], say: Any) -> dict[str, Any]:
-        """Run one rush with these options. Returns what it came to."""
+        """Run one rush with these options. Returns its run."""
         self._wait_for_workers()
-        self.stop.clear()
+        self.is_over.clear()
         self.conductor.token = asked.pop("restock_token", "")
         report = asked.pop("report", "")
         self.environment.host = asked.pop("host")
         vars(self.environment.parsed_options).update(asked)
-        before, self.conductor.last = self.conductor.rush, {}
         start = gevent.spawn(self.runner.start, asked["num_users"], SPAWN_RATE)
-        while (rush := self.conductor.rush) in (before, None):
-            gevent.sleep(0.01)
-        said = 0.0
-        while rush is not None and not rush.has_result and not self.stop.is_set():
-            if time.monotonic() > said + EVERY:
-                said = time.monotonic()
-                if (far := rushes.progress()) is not None:
-                    say({"progress": far})
-            gevent.sleep(0.01)
+        while not self.is_over.wait(EVERY):
+            if (far := rushes.progress()) is not None:
+                say({"progress": far})
         start.join()
         if report:
             self._save(Path(report))
@@ -123,7 +115,7 @@ def main(workers: int) -> None:
             for line in FileObject(os.dup(0)):
                 told = json.loads(line)
                 if "stop" in told:
-                    child.stop.set()
+                    child.is_over.set()
                 else:
                     asked.put(told["rush"])
             os.killpg(0, signal.SIGKILL)  # with its workers: there is nothing to be lost

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,20 +76,6 @@ def test_a_rush_that_is_stopped_is_no_verdict_and_the_next_one_runs(
     assert 0 < heard[-1]["left_s"] <= 40
     assert (after["verdict"], after["orders"]) == ("exact", 3)
     assert b"a target may print" in (tmp_path / "log").read_bytes()
-
-
-def test_a_worker_that_is_killed_in_a_rush_leaves_no_verdict(tmp_path: Path, host: str) -> None:
-    places = Places(tmp_path, buy="01")
-
-    def kill(progress: dict[str, Any]) -> None:
-        if progress["arrived"] == 8 and progress["left_s"] is not None:
-            with suppress(ProcessLookupError):  # it was asked twice
-                os.kill(places.until_there("buy", 1), signal.SIGKILL)
-
-    with (tmp_path / "log").open("wb") as log, Buyers(log, workers=2) as buyers:
-        run = buyers.rush([host], target=str(places.target), heard=kill, **SIZE)
-    assert run["verdict"] == "unknown"
-    assert "is gone, 4 of its buyers had no answer" in run["why"]
 
 
 def test_a_target_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path, host: str) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -38,14 +38,15 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
-def locust(
-    stack: Stack, *options: str, token: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SHOP_RESTOCK_TOKEN": token or stack.token}
+def command(stack: Stack) -> list[str]:
+    return [sys.executable, "-m", "locust", "--headless", "--host", stack.nodes[0].url]
+
+
+def locust(stack: Stack, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "locust", "--headless", "--host", stack.nodes[0].url, *options],
+        [*command(stack), *options],
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, "SHOP_RESTOCK_TOKEN": stack.token},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -74,53 +75,49 @@ def test_a_lock_sells_the_stock_and_exits_with_0(stack: Stack) -> None:
     assert "very high" not in done.stderr
 
 
-def test_an_unknown_lock_is_refused_with_the_names_that_there_are(stack: Stack) -> None:
-    done = locust(stack, "--lock", "nonsense")
-    assert done.returncode == 2
-    assert "invalid choice: 'nonsense'" in done.stderr
-    assert "redis" in done.stderr
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (("--lock", "nonsense"), 2, ["invalid choice: 'nonsense'", "redis"]),
+        (("--hold-ms", "10000000"), 2, ["'10000000' is not a whole number from 0 to 5000"]),
+        (("--restock-token", "wrong"), 6, ["SHOP_RESTOCK_TOKEN"]),
+        (("--host", "http://127.0.0.1:9"), 6, ["no shop answers at http://127.0.0.1:9", "serve"]),
+        (("--history", str(ROOT)), 6, ["--history cannot be written", str(ROOT), "UNKNOWN [none]"]),
+        (("--result", str(ROOT)), 6, ["--result cannot be written", str(ROOT), "UNKNOWN [none]"]),
+    ],
+)
+def test_what_cannot_be_says_what_to_do_and_is_no_verdict(
+    stack: Stack, options: Sequence[str], status: int, said: Sequence[str]
+) -> None:
+    done = locust(stack, "-u", "5", *options)
+    assert done.returncode == status, done.stderr
+    assert [words for words in said if words not in done.stderr] == []
 
 
-def test_a_wrong_token_says_what_to_do_and_is_no_verdict(stack: Stack) -> None:
-    done = locust(stack, "--lock", "none", "-u", "5", token="wrong")
-    assert done.returncode == 6
-    assert "SHOP_RESTOCK_TOKEN" in done.stderr
-
-
-def test_a_shop_that_is_not_there_says_how_to_start_one(stack: Stack) -> None:
-    done = locust(stack, "--host", "http://127.0.0.1:9", "-u", "5")
-    assert done.returncode == 6
-    assert "no shop answers at http://127.0.0.1:9" in done.stderr
-    assert "make serve" in done.stderr
-
-
-def test_a_rush_that_its_time_limit_cuts_off_is_no_verdict(stack: Stack) -> None:
-    slow = ("--lock", "row-lock", "--hold-ms", "300", "--product", "pear")
-    done = locust(stack, *slow, "-u", "40", "--stock", "40", "-t", "3s")
-    assert done.returncode == 6, done.stderr
-    assert "UNKNOWN [row-lock]" in done.stderr
-    assert "the rush was stopped: " in done.stderr
-
-
-def test_a_rush_that_a_signal_cuts_off_is_no_verdict(stack: Stack) -> None:
-    running = {}
-    for what in (signal.SIGINT, signal.SIGTERM):
-        slow = ("--lock", "row-lock", "--hold-ms", "300", "--product", what.name)
-        command = [sys.executable, "-m", "locust", "--headless", "--host", stack.nodes[0].url]
-        running[what] = subprocess.Popen(
-            [*command, *slow, "-u", "40", "--stock", "40", "--only-summary"],
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, "-t"], ids=str)
+def test_a_rush_that_is_cut_off_is_no_verdict(
+    stack: Stack, how: signal.Signals | str, tmp_path: Path
+) -> None:
+    """By a signal, or by its time limit."""
+    product, result = f"cut-{how}", tmp_path / "result.json"
+    slow = ("--lock", "row-lock", "--hold-ms", "300", "--product", product, "--deadline", "30")
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command(stack), *slow, "-u", "40", "--stock", "40", "--result", str(result)]
+            + (["-t", "3s"] if how == "-t" else []),
             cwd=ROOT,
             env={**os.environ, "SHOP_RESTOCK_TOKEN": stack.token},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
-    for what, process in running.items():
-        wait_for_an_order(stack, what.name)
-        process.send_signal(what)
-    assert {what: process.wait(30) for what, process in running.items()} == dict.fromkeys(
-        running, EXIT_CODES["unknown"]
-    )
+        if isinstance(how, signal.Signals):
+            wait_for_an_order(stack, product)
+            process.send_signal(how)
+        assert process.wait(60) == EXIT_CODES["unknown"], (tmp_path / "log").read_text()
+    run = json.loads(result.read_text())
+    assert run["verdict"] == "unknown"
+    assert run["why"].startswith("the rush was stopped: ")
 
 
 def wait_for_an_order(stack: Stack, product: str) -> None:
@@ -133,23 +130,6 @@ def wait_for_an_order(stack: Stack, product: str) -> None:
             pass
         time.sleep(0.05)
     raise AssertionError(f"nobody bought {product}")
-
-
-@pytest.mark.parametrize("option", ["--history", "--result"])
-def test_a_file_that_cannot_be_written_is_named_and_the_run_ends_without_a_verdict(
-    stack: Stack, tmp_path: Path, option: str
-) -> None:
-    done = locust(stack, "--lock", "token", "-u", "5", option, str(tmp_path))  # a folder
-    assert done.returncode == 6, done.stderr
-    assert f"{option} cannot be written" in done.stderr
-    assert str(tmp_path) in done.stderr
-    assert "UNKNOWN [token]" in done.stderr
-
-
-def test_a_hold_out_of_bounds_is_refused_before_anything_begins(stack: Stack) -> None:
-    done = locust(stack, "--hold-ms", "10000000")
-    assert done.returncode == 2
-    assert "'10000000' is not a whole number from 0 to 5000" in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -233,19 +213,14 @@ def test_the_web_ui_is_opened_under_names_that_are_allowed(
 @pytest.mark.parametrize(
     "field",
     [
-        *("result", "history", "target", "nodes", "restock_token", "i_may_load", "csv_prefix"),
-        *("html_file", "user_classes", "locustfile", "headless"),
+        *("result", "history", "target", "nodes", "restock_token", "i_may_load", "rush"),
+        *("csv_prefix", "html_file", "user_classes", "locustfile", "headless", "host"),
     ],
 )
 def test_a_form_sets_what_a_rush_is_and_nothing_else(web_ui: str, field: str) -> None:
     for path in ("/swarm", "/stop"):
         status, said = ask(web_ui, "POST", path, urlencode({"user_count": "1", field: "x"}))
         assert (status, f"{field} is set on Locust's command line only" in said) == (403, True)
-
-
-def test_a_form_names_no_other_host_and_no_class_of_users(web_ui: str) -> None:
-    form = urlencode({"user_count": "1", "spawn_rate": "1", "host": "http://127.0.0.1:9"})
-    assert ask(web_ui, "POST", "/swarm", form)[0] == 403
     assert ask(web_ui, "POST", "/user", "{}")[0] == 403
 
 
