@@ -15,8 +15,8 @@ from itertools import product
 from statistics import median
 
 from rich.console import Console
-from rich.table import Table
 
+from loadtest.commands.load import parts
 from loadtest.commands.output import Output, output
 from loadtest.commands.rushes import Setting, rush, stack_and_buyers
 from loadtest.commands.terminal import console as console_on_stdout
@@ -27,7 +27,7 @@ from loadtest.rush.buyers import Buyers
 from loadtest.stack.stack import SERVERS, Stack, StackError
 from servers import embedded
 from servers.signals import end_on, end_on_hangup_and_sigterm
-from tools.usage import MACHINE, MB, Usage, look, parts
+from tools.usage import MACHINE, MB, Usage, look
 
 #: Hand-over in Redis, and the database's own queue.
 LOCKS = ("redis", "row-lock")
@@ -107,13 +107,10 @@ def _run(given: argparse.Namespace, console: Console) -> int:
                 report.write_summary(out.folder.path, summary)  # a later rush may fail
                 (out.folder.path / "growth.md").write_text(markdown(summary))
         out.finish()
-    console.print(_table(runs))
-    for line in repeated(runs):
-        console.print(line, highlight=False, soft_wrap=True)
-    report.print_reasons(console, report.reasons(runs))
-    console.print(LEGEND, style="dim", highlight=False)
-    out.print_files("summary.json", "growth.md")
-    return 0 if all(one["as_expected"] for one in runs) else 1
+    headings = ["lock", "verdict", *(name.replace(" ", "\n", 1) for name in COLUMNS)]
+    rows = [[report.named(one), report.verdict_cell(one), *_cells(one)] for one in runs]
+    reasons = [*repeated(runs), *report.reasons(runs)]
+    return out.conclude(runs, report.rich_table(headings, rows), reasons, LEGEND, "growth.md")
 
 
 def _base(setting: Setting, out: Output) -> float:
@@ -127,8 +124,10 @@ def _base(setting: Setting, out: Output) -> float:
 
 def _one(stack: Stack, buyers: Buyers, setting: Setting, lock: str, base: float) -> Run:
     """One rush, with what it took. Raises StackError."""
-    with Usage(parts(stack, buyers=buyers.pid)) as usage:
+    locust = [] if buyers.pid is None else [buyers.pid]
+    with Usage({**parts(stack), "Locust": locust}) as usage:
         done = rush(stack, buyers, setting, lock)
+    peak = max(sample.memory for sample in usage.samples) / MB
     grown: Grown = {
         "server": setting.server,
         "nodes": setting.nodes,
@@ -136,9 +135,9 @@ def _one(stack: Stack, buyers: Buyers, setting: Setting, lock: str, base: float)
         "locust_workers": setting.locust_workers,
         "base_mb": round(base, 1),
         "idle_mb": round(usage.samples[0].memory / MB, 1),
-        "peak_mb": usage.peak_mb,
-        "kb_per_buyer": round((usage.peak_mb - base) * 1024 / setting.buyers, 1),
-        "threads": usage.threads,
+        "peak_mb": round(peak, 1),
+        "kb_per_buyer": round((peak - base) * 1024 / setting.buyers, 1),
+        "threads": max(sample.threads for sample in usage.samples),
         "cpu": usage.cpu(done["began_s"], done["duration_s"]),
     }
     return {**done, "grown": grown}
@@ -175,35 +174,23 @@ def _cells(run: Run) -> list[str]:
     return [figure(run) for figure in COLUMNS.values()]
 
 
-def _table(runs: Sequence[Run]) -> Table:
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    for name in ("lock", "verdict"):
-        shown.add_column(name, no_wrap=True)
-    for name in COLUMNS:
-        shown.add_column(name.replace(" ", "\n", 1), justify="right")
-    for one in runs:
-        shown.add_row(report.named(one), report.verdict_cell(one), *_cells(one))
-    return shown
-
-
 def markdown(summary: Summary) -> str:
     """The table, and where and when it was measured."""
-    lines = [f"| lock | verdict | {' | '.join(COLUMNS)} |", f"|---|---|{'--:|' * len(COLUMNS)}"]
-    for run in summary["runs"]:
-        first = [report.named(run, code="`"), f"**{run['verdict'].upper()}**"]
-        lines.append(f"| {' | '.join([*first, *_cells(run)])} |")
-    machine = summary["machine"]
-    first_made = summary["runs"][0]
-    grown = first_made["grown"]
+    first = summary["runs"][0]
+    grown = first["grown"]
     waits = "a thread for each buyer" if grown["server"] == SERVERS[0] else "no thread for a buyer"
     where = (
-        f"{first_made['initial_stock']} units; {grown['server']}, {waits}, {grown['workers']} "
-        f"processes a node, {grown['locust_workers']} of Locust; {machine['cpus']} CPUs, Python "
-        f"{machine['python']}, PostgreSQL {machine['postgres']}, {machine['redis']}; "
-        f"{summary['started'][:10]}; `make growth`."
+        f"{first['initial_stock']} units; {grown['server']}, {waits}, {grown['workers']} "
+        f"processes a node, {grown['locust_workers']} of Locust; "
+        f"{report.machine_and_date(summary)}; `make growth`."
     )
-    again = [part for line in repeated(summary["runs"]) for part in (f"- {line}", "")]
-    return "\n".join([*lines, "", *again, where]) + "\n"
+    rows = [
+        [report.named(run, code="`"), report.bold(run["verdict"]), *_cells(run)]
+        for run in summary["runs"]
+    ]
+    again = [f"- {line}" for line in repeated(summary["runs"])]
+    below = "\n\n".join([*again, where])
+    return report.markdown_table(["lock", "verdict", *COLUMNS], rows, below)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from loadtest.commands.rushes import Setting
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS
-from loadtest.judge.run import Grown, Run, Summary
+from loadtest.judge.run import Run, Summary
 from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.stack.results import RESULTS
@@ -45,6 +45,8 @@ FEW = {
 ROUNDS = 3
 
 
+#: The faults that the tables leave out.
+APART = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
 #: In place of the faults that broke a strategy, where there are none.
 NOTHING = "nothing here"
 
@@ -57,17 +59,17 @@ def end(table: str) -> str:
     return f"<!-- {table}: end -->"
 
 
-def with_table(text: str, name: str, table: str) -> str:
-    """`text` with `table` between the markers of that name. Raises ValueError without them."""
-    before, first, rest = text.partition(begin(name))
+def put(page: Path, name: str, table: str) -> None:
+    """Put `table` between the markers of that name in a page. Raises ValueError without them."""
+    before, first, rest = page.read_text().partition(begin(name))
     _, last, after = rest.partition(end(name))
     if not (first and last):
-        raise ValueError(f"README.md lacks the lines {begin(name)!r} and {end(name)!r}")
-    return f"{before}{first}\n{table}{last}{after}"
+        raise ValueError(f"{page.name} lacks the lines {begin(name)!r} and {end(name)!r}")
+    page.write_text(f"{before}{first}\n{table}{last}{after}")
 
 
 def newest(results: Path, table: str, whole: Callable[[Sequence[Run]], bool]) -> Path | None:
-    """The newest file `table` beside which summary.json is of a whole run; None without one."""
+    """The newest file `table` whose summary.json is of a whole run; None without one."""
     found = sorted(results.glob(f"[0-9]*/{table}"), reverse=True)
     return next((path for path in found if whole(_summary(path)["runs"])), None)
 
@@ -96,124 +98,87 @@ def is_contrast(runs: Sequence[Run]) -> bool:
 
 def is_growth(runs: Sequence[Run], *, server: str = NODE_SERVERS[0]) -> bool:
     """Whether these are rushes of the usual sizes on such nodes, one of each, with the expected
-    verdicts, and nobody was refused."""
-    found = _grown(runs)
+    verdicts."""
+    grown = [run["grown"]["server"] for run in runs if "grown" in run and run["as_expected"]]
     usual = {run["buyers"] for run in runs} >= set(growth.SIZES) and not growth.repeated(runs)
-    return usual and len(found) == len(runs) and {one["server"] for one in found} == {server}
-
-
-def _grown(runs: Sequence[Run]) -> list[Grown]:
-    """What those took that came to their verdict; a table shows no others."""
-    return [run["grown"] for run in runs if "grown" in run and run["as_expected"]]
-
-
-#: The tables of docs/scale.md that `growth` writes.
-GROWN: dict[str, Callable[[Sequence[Run]], bool]] = {
-    "growth": is_growth,
-    "growth-asgi": partial(is_growth, server="asgi"),
-}
+    return usual and grown == [server] * len(runs)
 
 
 def load_tables(results: Path) -> str:
     """The tables of the newest whole runs of make load, one of each kind under a heading; empty
-    without any. Kinds: one hot product or many, with a hold or without, closed or open, and how
-    many nodes."""
-    found: dict[tuple[bool, bool, bool, int], tuple[Summary, str]] = {}
+    without any. Whole are three rounds of which each measurement succeeded. Kinds: one hot product
+    or many, with a hold or without, closed or open, and how many nodes."""
+    found: dict[tuple[bool, bool, bool, int], str] = {}
     for path in sorted(results.glob(f"[0-9]*/{load_table.NAME}")):
         summary = _summary(path)
-        if is_whole_load(summary):
+        if summary["rounds"] >= ROUNDS and all(run["as_expected"] for run in summary["runs"]):
             asked = summary["load"]
             is_open, has_hold = asked["arrivals_per_second"] > 0, asked["hold_ms"] > 0
             kind = (asked["products"] > 1, has_hold, is_open, asked["nodes"])
-            found[kind] = (summary, path.read_text())
-    headed = [f"### {load_table.title(found[k][0])}\n\n{found[k][1]}" for k in sorted(found)]
-    return "\n".join(headed)
-
-
-def is_whole_load(summary: Summary) -> bool:
-    """Whether a load run is worth a page: three rounds, and each measurement succeeded."""
-    return summary["rounds"] >= ROUNDS and all(run["as_expected"] for run in summary["runs"])
-
-
-def write_load_tables(results: Path, page: Path) -> None:
-    """Put the tables of make load between the markers of a page, if there are any."""
-    if tables := load_tables(results):
-        page.write_text(with_table(page.read_text(), "load", tables))
-    else:
-        print("docs/scale.md needs make load with --rounds 3; the old tables stay")
+            found[kind] = f"### {load_table.title(summary)}\n\n{path.read_text()}"
+    return "\n".join(found[kind] for kind in sorted(found))
 
 
 def main(results: Path = RESULTS, root: Path = ROOT) -> int:
-    readme = root / "README.md"
-    text = readme.read_text()
+    readme, strategies, scale = (
+        root / name for name in ("README.md", "docs/strategies.md", "docs/scale.md")
+    )
     demo = newest(results, "demo.md", is_contrast)
     matrix = newest(results, "matrix.md", is_every_strategy)
     faults = newest(results, "faults.md", is_every_fault)
     if demo is None:
         print("there is no table yet that make demo wrote; the old one stays")
     else:
-        text = with_table(text, "demo", contrast_table(_summary(demo)))
+        put(readme, "demo", contrast_table(_summary(demo)))
     if matrix is None or faults is None:
         print("the table of locks needs make matrix and make faults, both whole; the old one stays")
     else:
-        text = with_table(text, "faults", faults_table(_summary(matrix), _summary(faults)))
-        every = root / "docs" / "strategies.md"
-        locks = locks_table(_summary(matrix), _summary(faults))
-        every.write_text(with_table(every.read_text(), "locks", locks))
+        put(readme, "faults", faults_table(_summary(matrix), _summary(faults)))
+        put(strategies, "locks", locks_table(_summary(matrix), _summary(faults)))
         (root / "docs" / "faults.md").write_text(faults.read_text())
-    readme.write_text(text)
-    write_load_tables(results, root / "docs" / "scale.md")
-    for name, whole in GROWN.items():
+    if tables := load_tables(results):
+        put(scale, "load", tables)
+    else:
+        print("docs/scale.md needs make load with --rounds 3; the old tables stay")
+    for name, whole in (("growth", is_growth), ("growth-asgi", partial(is_growth, server="asgi"))):
         if grown := newest(results, "growth.md", whole):
-            page = root / "docs" / "scale.md"
-            page.write_text(with_table(page.read_text(), name, growth.markdown(_summary(grown))))
+            put(scale, name, growth.markdown(_summary(grown)))
     return 0
 
 
 def contrast_table(demo: Summary) -> str:
-    """The three lines of a demo: what guards the stock, and what came of it."""
-    lines = [
-        "| what guards the stock | verdict | orders | stock left | lost updates |",
-        "|---|---|--:|--:|--:|",
+    """The three lines of a demo: what guards the stock, and the verdict."""
+    names = ("orders", "stock left", "lost updates")
+    rows = [
+        [
+            f"`{run['lock']}`: {GUARDS[run['lock']]}",
+            report.bold(run["verdict"]),
+            *report.figures(run, demo["runs"], names),
+        ]
+        for run in demo["runs"]
     ]
-    for run in demo["runs"]:
-        named = f"`{run['lock']}`: {GUARDS[run['lock']]}"
-        figures = report.figures(run, demo["runs"], ("orders", "stock left", "lost updates"))
-        lines.append(f"| {' | '.join([named, _bold(run['verdict']), *figures])} |")
-    machine = demo["machine"]
-    where = (
-        f"{demo['nodes']} servers, no artificial delay; {machine['cpus']} CPUs, Python "
-        f"{machine['python']}, PostgreSQL {machine['postgres']}, {machine['redis']}; "
-        f"{demo['started'][:10]}."
-    )
-    return "\n".join([*lines, "", where]) + "\n"
-
-
-def _bold(verdict: str) -> str:
-    return f"**{verdict.upper()}**"
+    where = f"{demo['nodes']} servers, no artificial delay; {report.machine_and_date(demo)}."
+    return report.markdown_table(["what guards the stock", "verdict", *names], rows, where)
 
 
 def faults_table(matrix: Summary, faults: Summary) -> str:
     """The strategies of FEW: the verdict in the rush, and what broke each; below, how many of all
     stayed exact."""
-    rushes = {run["lock"]: run for run in matrix["runs"] if run["fault"] == "rush"}
-    broken = {
-        lock: _broken([cell for cell in faults["runs"] if cell["lock"] == lock])
-        if run["verdict"] == "exact"
-        else "any rush"
-        for lock, run in rushes.items()
-    }
-    lines = ["| what guards the stock | in the rush | broken by |", "|---|---|---|"]
-    for lock, said in ((lock, said) for lock, said in FEW.items() if lock in rushes):
-        lines.append(f"| `{lock}`: {said} | {_bold(rushes[lock]['verdict'])} | {broken[lock]} |")
+    rushes = {run["lock"]: run["verdict"] for run in matrix["runs"] if run["fault"] == "rush"}
+    broken = {lock: _broken(lock, verdict, faults) for lock, verdict in rushes.items()}
+    rows = [
+        [f"`{lock}`: {said}", report.bold(rushes[lock]), broken[lock]]
+        for lock, said in FEW.items()
+        if lock in rushes
+    ]
     exact = [f"`{lock}`" for lock, by in broken.items() if by == NOTHING]
-    apart = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
-    sum_up = (
+    below = (
         f"{len(exact)} of {len(broken)} stayed exact throughout: {', '.join(exact)}. "
-        f"{len(faults['runs'])} cells, {faults['started'][:10]}; without {apart}, which no lock "
+        f"{len(faults['runs'])} cells, {faults['started'][:10]}; without {APART}, which no lock "
         "survives by itself."
     )
-    return "\n".join([*lines, "", sum_up]) + "\n"
+    headings = ["what guards the stock", "in the rush", "broken by"]
+    return report.markdown_table(headings, rows, below, left=3)
 
 
 def locks_table(matrix: Summary, faults: Summary) -> str:
@@ -221,34 +186,37 @@ def locks_table(matrix: Summary, faults: Summary) -> str:
     runs = report.typical(matrix["runs"])
     lines = ["| lock | in the rush | s | time / row-lock | broken by |", "|---|---|--:|--:|---|"]
     for run in runs:
-        cells = [cell for cell in faults["runs"] if cell["lock"] == run["lock"]]
-        broken = "any rush" if run["verdict"] == "oversold" else _broken(cells)
         figures = report.figures(run, runs, ("seconds", "time / row-lock"))
-        row = [report.named(run, code="`"), f"**{run['verdict'].upper()}**", *figures, broken]
+        broken = _broken(run["lock"], run["verdict"], faults)
+        row = [report.named(run, code="`"), report.bold(run["verdict"]), *figures, broken]
         lines.append(f"| {' | '.join(row)} |")
-    apart = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
-    count = (
-        f"{len(faults['runs'])} cells of `make faults`, {faults['started'][:10]}; {apart}, which "
-        "no lock survives by itself, are in docs/verdicts.md."
+    below = (
+        f"{report.where(matrix)} {len(faults['runs'])} cells of `make faults`, "
+        f"{faults['started'][:10]}; {APART}, which no lock survives by itself, are in "
+        "docs/verdicts.md."
     )
-    return "\n".join([*lines, "", f"{report.where(matrix)} {count}"]) + "\n"
+    return "\n".join([*lines, "", below]) + "\n"
 
 
-def _broken(cells: Sequence[Run]) -> str:
-    """For instance `slow, pause; deadlock: crash`. Without a name the verdict is oversold."""
-    by_verdict: dict[str, list[str]] = {}
+def _broken(lock: str, verdict: str, faults: Summary) -> str:
+    """What broke a strategy of this verdict in the rush, for instance `slow, pause; deadlock:
+    crash`. Without a name the verdict is oversold."""
+    cells = [cell for cell in faults["runs"] if cell["lock"] == lock]
+    if verdict == "oversold":
+        return "any rush"
+    if not cells:
+        return ""  # no fault concerns it
+    by_verdict: dict[str, list[str]] = {"oversold": []}
     for cell in cells:
         if cell["verdict"] != "exact" and cell["fault"] not in BEYOND_LOCKS:
             by_verdict.setdefault(cell["verdict"], []).append(cell["fault"])
-    oversold = ", ".join(by_verdict.pop("oversold", []))
+    oversold = ", ".join(by_verdict.pop("oversold"))
     others = [f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items()]
-    if not cells:
-        return ""  # no fault concerns it
     return "; ".join(filter(None, (oversold, *others))) or NOTHING
 
 
 def _summary(table: Path) -> Summary:
-    """The summary.json beside a table."""
+    """The summary.json of the run that wrote a table."""
     found: Summary = json.loads(table.with_name("summary.json").read_text())
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -11,11 +10,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import psutil
-import psycopg
-import redis
 
 from loadtest.stack.node import family
-from loadtest.stack.stack import Stack
 
 #: What processors do when they compute, as psutil calls it. A guest's time is in `user`.
 COMPUTING = ("user", "nice", "system", "irq", "softirq")
@@ -41,58 +37,29 @@ class Sample:
     cpu: Mapping[str, Mapping[int, float]]
 
 
-def parts(stack: Stack, *, buyers: int | None = None) -> dict[str, list[psutil.Process]]:
-    """The processes of each part of a stack that runs on this machine.
-
-    buyers  the pid of Locust; it may have workers of its own
-    """
-    masters = [node.process.pid for node in stack.nodes if node.process is not None]
-    found = {NODES: [process for pid in masters for process in family(pid)]}
-    if not os.environ.get("DATABASE_URL"):
-        query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
-        with psycopg.connect(stack.database_url) as connection:
-            pids = [pid for (pid,) in connection.execute(query)]
-        found["PostgreSQL"] = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    if stack.valkeys:
-        with redis.Redis(port=stack.valkeys[0].port) as client:
-            found["Valkey"] = family(int(client.info("server")["process_id"]))
-    if buyers is not None:
-        found["Locust"] = family(buyers)
-    return found
-
-
 class Usage:
-    """Looks at the parts of a stack every INTERVAL seconds, from a thread, until the block ends."""
+    """Looks at the processes of each part, and at what descends from them, every INTERVAL seconds
+    until the block ends."""
 
-    def __init__(self, watched: Mapping[str, Sequence[psutil.Process]]) -> None:
-        self.watched = watched
+    def __init__(self, parts: Mapping[str, Sequence[int]]) -> None:
+        self.parts = parts
         self.samples: list[Sample] = []
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
-        self.samples.append(look(self.watched))
+        self.samples.append(look(self.parts))
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._enough.set()
         self._thread.join()
-        self.samples.append(look(self.watched))
+        self.samples.append(look(self.parts))
 
     def _watch(self) -> None:
         while not self._enough.wait(INTERVAL):
-            self.samples.append(look(self.watched))
-
-    @property
-    def peak_mb(self) -> float:
-        """The most memory that the nodes had, in MB."""
-        return round(max(sample.memory for sample in self.samples) / MB, 1)
-
-    @property
-    def threads(self) -> int:
-        """The most threads that the nodes had."""
-        return max(sample.threads for sample in self.samples)
+            self.samples.append(look(self.parts))
 
     def cpu(self, began: float, seconds: float) -> dict[str, float]:
         """Shares of one processor, in percent, of each part and of the busiest process of it:
@@ -110,12 +77,12 @@ class Usage:
         return found
 
 
-def look(watched: Mapping[str, Sequence[psutil.Process]]) -> Sample:
+def look(parts: Mapping[str, Sequence[int]]) -> Sample:
     """One sample of the parts. A process that has ended counts as nothing."""
     memory = threads = 0
-    cpu: dict[str, dict[int, float]] = {part: {} for part in watched}
-    for part, processes in watched.items():
-        for process in processes:
+    cpu: dict[str, dict[int, float]] = {part: {} for part in parts}
+    for part, pids in parts.items():
+        for process in [one for pid in pids for one in family(pid)]:
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 cpu[part][process.pid] = sum(process.cpu_times()[:2])  # without its children's
                 if part == NODES:

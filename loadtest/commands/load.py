@@ -110,7 +110,7 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
         lock=lock,
         sales={name: shop.restock(product=name, stock=chosen.stock)["sale"] for name in names},
         hosts=[node.url for node in stack.nodes],
-        pids=_pids(stack),
+        pids=parts(stack),
     )
     found = _locust(plan, out)
     run |= {
@@ -192,9 +192,9 @@ def conclusion(run: Mapping[str, Any], found: Measured, plan: Plan) -> dict[str,
     return {"as_expected": True, "why": why}
 
 
-def _pids(stack: Stack) -> dict[str, list[int]]:
-    """The processes of the nodes, of PostgreSQL and of Valkey; an empty list for servers that are
-    not this run's own, of which nothing is known."""
+def parts(stack: Stack) -> dict[str, list[int]]:
+    """The processes of the nodes, of PostgreSQL and of Valkey, each with its descendants; an empty
+    list for servers that are not this run's own, of which nothing is known."""
     running = [p for node in stack.nodes for p in (node.process, node.settler) if p is not None]
     postgres = None if os.environ.get("DATABASE_URL") else embedded.postgres_pid()
     valkeys = [] if os.environ.get("REDIS_URL") else stack.valkeys

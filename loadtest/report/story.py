@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loadtest.judge.intervals import Commit, Hold, ProductHistory, Request
+from loadtest.judge.intervals import Hold, ProductHistory, Request
 from loadtest.judge.verdict import Judgement
 
 #: Lines of a timeline, with the last one, which sums up.
@@ -26,6 +26,8 @@ CAST = 3
 EXPLAINING = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
 #: Refusals after which a buyer asks again.
 TURNED_AWAY = ("busy", "lost", "full", "unavailable")
+#: What a release finds, in words.
+RELEASED = {"expired": "finds that the lock was not its own", "unknown": "gets no answer"}
 #: How many hold the lock, in words.
 COUNT = {2: "two", 3: "three", 4: "four", 5: "five"}
 
@@ -109,17 +111,13 @@ def _locks(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:
         yield Line(hold.start, 3 if together or hold is every[0] else 2, text)
     yield from _deletions(history, every, cast)
     for event in history.events:
-        if event["f"].startswith("stops at ") and event.get("attempt") in cast:
-            if not event["f"].endswith(("after_read", "after_commit")):  # _reads, _sales
-                yield Line(event["t"], 3, f"{name(event['attempt'])} {event['f']}")
-        elif event["f"] == "released" and event.get("attempt") in cast:
-            outcome = event.get("outcome")
-            if outcome == "expired":
-                text = f"{name(event['attempt'])} releases, and finds that the lock was not its own"
-                yield Line(event["t"], 1, text)
-            elif outcome == "unknown":
-                text = f"{name(event['attempt'])} releases, and gets no answer"
-                yield Line(event["t"], 1, text)
+        attempt, f = event.get("attempt", ""), event["f"]
+        if attempt not in cast:
+            continue
+        if f.startswith("stops at ") and not f.endswith(("after_read", "after_commit")):
+            yield Line(event["t"], 3, f"{name(attempt)} {f}")  # those two: _reads, _sales
+        elif f == "released" and event.get("outcome") in RELEASED:
+            yield Line(event["t"], 1, f"{name(attempt)} releases, and {RELEASED[event['outcome']]}")
 
 
 def _deletions(
@@ -127,16 +125,13 @@ def _deletions(
 ) -> Iterator[Line]:
     """Releases that were reported as done though another buyer held the lock by then."""
     for event in history.events:
-        if event["f"] != "released" or event.get("outcome") != "released":
+        attempt = event.get("attempt", "")
+        if attempt not in cast or (event["f"], event.get("outcome")) != ("released", "released"):
             continue
-        others = [
-            other
-            for other in every
-            if other.start < event["t"] < other.end and other.attempt != event.get("attempt")
-        ]
-        if others and event.get("attempt") in cast:
+        others = [o for o in every if o.start < event["t"] < o.end and o.attempt != attempt]
+        if others:
             whose = name(others[-1].attempt)
-            text = f"{name(event['attempt'])} releases, and so deletes the lock of {whose}"
+            text = f"{name(attempt)} releases, and so deletes the lock of {whose}"
             yield Line(event["t"], 3, text)
 
 
@@ -163,42 +158,28 @@ def _sales(history: ProductHistory, judgement: Judgement, cast: Sequence[str]) -
     numbers.update({r.attempt: r.order for r in asked if r.order is not None})
     committed = {commit.attempt: commit for commit in history.commits}
     answered = {request.attempt: request for request in asked if request.order is not None}
-    erased = _erased(judgement)
+    stale = [finding.attempts for finding in judgement.findings if finding.rule == "stale_write"]
+    erased = {by: lost for by, *lost in stale}  # by the attempt of a stale write
     lines = []
     for attempt in cast:
         commit, answer = committed.get(attempt), answered.get(attempt)
         if attempt not in numbers or (commit is None and answer is None):
             continue
-        text = f"{name(attempt)} sells order {numbers[attempt]}{_written(commit)}"
+        text = f"{name(attempt)} sells order {numbers[attempt]}"
+        if commit is not None and commit.amount is not None:
+            text += f", writes back {commit.amount - 1}"
         if attempt in erased:
             lost = [str(numbers[key]) for key in erased[attempt] if key in numbers]
             text += f": the decrement of order {', '.join(lost)} is lost"
         if attempt in judgement.recovered:
             text += " (its buyer does not know)"
-        lines.append(Line(_when(commit, answer), 3, text))
+        if commit is not None:
+            when = commit.done or commit.begun
+        else:
+            assert answer is not None
+            when = answer.answered or answer.sent
+        lines.append(Line(when, 3, text))
     return lines
-
-
-def _erased(judgement: Judgement) -> dict[str, tuple[str, ...]]:
-    """By the attempt of a stale write: the attempts whose decrements it erased."""
-    return {
-        finding.attempts[0]: finding.attempts[1:]
-        for finding in judgement.findings
-        if finding.rule == "stale_write"
-    }
-
-
-def _written(commit: Commit | None) -> str:
-    if commit is None or commit.amount is None:
-        return ""
-    return f", writes back {commit.amount - 1}"
-
-
-def _when(commit: Commit | None, answer: Request | None) -> int:
-    if commit is not None:
-        return commit.done or commit.begun
-    assert answer is not None
-    return answer.answered or answer.sent
 
 
 def _answers(history: ProductHistory, judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:

@@ -6,7 +6,6 @@ from typing import Any
 from rich.console import Console
 
 from loadtest.report import tables as report
-from loadtest.stack.stack import ROOT
 
 
 def run(lock: str, seconds: float, **changes: Any) -> Any:
@@ -101,10 +100,3 @@ def test_a_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> Non
     report.print_reasons(console, report.reasons([odd]))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "none: x[/red][bold]</script> bought\n"
-
-
-def test_every_command_prints_its_reasons_as_they_are() -> None:
-    for path in (ROOT / "loadtest" / "commands").glob("*.py"):
-        text = path.read_text()
-        assert "console.print(reason" not in text, path.name
-        assert "[red]{error}" not in text, path.name

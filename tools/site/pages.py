@@ -92,13 +92,8 @@ def orders() -> str:
 def faults() -> str:
     """The report of a whole run of `make faults`, with the code that decides beside each cell."""
     data = json.loads(gzip.decompress(FAULTS.read_bytes()))
-    page = report.page(
-        report.HERE / report.NAME,
-        [*(report.HERE / name for name in report.SCRIPTS), HERE / "code.js", HERE / "faults.js"],
-        {**data, "sources": strategies()},
-        heading="Oversold",
-        waits="",
-    )
+    data["sources"] = strategies()
+    page = report.render(data, HERE / "code.js", HERE / "faults.js")
     page = page.replace("<header>", f"{navigation('Every fault')}\n<header>", 1)
     page = page.replace("</main>", f"{_read('faults.html')}</main>", 1)
     page = page.replace("</style>", f"{_read('site.css')}</style>", 1)

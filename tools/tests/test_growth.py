@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tools import growth, readme
 from tools.usage import MACHINE, NODES, Sample, Usage, look
 
@@ -29,7 +27,7 @@ def test_a_share_is_of_the_time_around_the_rush_and_of_no_other() -> None:
 
 
 def test_a_look_at_this_process_finds_its_memory_its_threads_and_its_time() -> None:
-    found = look({NODES: [psutil.Process()], "Locust": []})
+    found = look({NODES: [os.getpid()], "Locust": []})
     assert found.memory > 10 * 1024 * 1024
     assert found.threads >= 1
     assert found.cpu[NODES][os.getpid()] > 0
@@ -38,11 +36,9 @@ def test_a_look_at_this_process_finds_its_memory_its_threads_and_its_time() -> N
 
 
 def test_usage_looks_at_the_beginning_and_at_the_end_of_a_short_block_too() -> None:
-    with Usage({NODES: [psutil.Process()]}) as usage:
+    with Usage({NODES: [os.getpid()]}) as usage:
         pass
     assert len(usage.samples) >= 2
-    assert usage.peak_mb > 10
-    assert usage.threads >= 1
 
 
 def grown(buyers: int, server: str = "gthread") -> dict[str, Any]:

@@ -65,40 +65,27 @@ def table(name: str, text: str = TEXT) -> str:
     return text.partition(readme.begin(name))[2].partition(readme.end(name))[0]
 
 
-def test_the_table_of_the_demo_is_one_that_a_demo_wrote() -> None:
+def test_the_tables_are_results_and_say_the_same_of_every_strategy() -> None:
     assert re.search(r"\| `none`: nothing \| \*\*OVERSOLD\*\* \| 200 \|", table("demo"))
     for lock in ("token", "redis"):
         assert re.search(rf"\| `{lock}`: .+ \| \*\*EXACT\*\* \| 100 \| 0 \| 0 \|", table("demo"))
     assert re.search(r"\d+ CPUs, Python 3\.\d+\.\d+, PostgreSQL \d+", table("demo"))
-
-
-def test_the_table_of_locks_names_every_strategy_that_there_is() -> None:
-    named = re.findall(r"^\| `([a-z-]+)` \|", table("locks", STRATEGIES), re.MULTILINE)
+    every = re.findall(r"^\| `([a-z-]+)` \|", table("locks", STRATEGIES), re.M)
     files = {path.stem for path in (ROOT / "shop" / "strategies").glob("*.py")}
-    assert {name.replace("-", "_") for name in named} <= files
-    assert len(named) >= 28
-
-
-def test_the_readme_says_how_many_stayed_exact_as_the_table_of_all_does() -> None:
+    assert {name.replace("-", "_") for name in every} <= files
+    assert len(every) >= 28
     nothing = re.findall(r"^\| `([a-z-]+)` .* nothing here \|$", table("locks", STRATEGIES), re.M)
-    every = re.findall(r"^\| `[a-z-]+` \|", table("locks", STRATEGIES), re.M)
     listed = ", ".join(f"`{name}`" for name in nothing)
     assert f"{len(nothing)} of {len(every)} stayed exact throughout: {listed}." in table("faults")
+    page = (ROOT / "docs" / "faults.md").read_text()
+    assert not re.search(r"\bpids?\b|(localhost|127\.0\.0\.1):", page), "it names this machine"
 
 
-@pytest.mark.parametrize("name", ["demo", "faults", "locks"])
-def test_a_readme_without_its_markers_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"lacks the lines '<!-- {name}: begin"):
-        readme.with_table("# no markers", name, "| table |\n")
-
-
-def test_it_is_short() -> None:
-    assert len(TEXT.splitlines()) <= 130
-
-
-def test_its_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", TEXT):
-        assert (ROOT / target).exists(), target
+def test_a_page_without_its_markers_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("# no markers")
+    with pytest.raises(ValueError, match=r"README\.md lacks the lines '<!-- demo: begin"):
+        readme.put(page, "demo", "| table |\n")
 
 
 def run_of(lock: str, fault: str, verdict: str, **more: object) -> Any:
@@ -142,37 +129,24 @@ def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
     assert short[-1].startswith("1 of 3 stayed exact throughout: `row-lock`. 5 cells, 2026-01-02;")
 
 
-def test_the_readme_is_not_written_from_a_run_of_some_strategies_or_faults(tmp_path: Path) -> None:
-    folder = tmp_path / "2026-01-02T03-04-05"
-    folder.mkdir()
-    part = {"runs": [{"lock": "redis", "fault": "pause", "verdict": "exact"}]}
-    (folder / "summary.json").write_text(json.dumps(part))
-    for name in ("matrix.md", "faults.md"):
-        (folder / name).touch()
-    assert readme.newest(tmp_path, "matrix.md", readme.is_every_strategy) is None
-    assert readme.newest(tmp_path, "faults.md", readme.is_every_fault) is None
-    assert readme.newest(tmp_path, "faults.md", bool) == folder / "faults.md"
-
-
-def test_the_page_of_faults_is_not_written_from_a_run_that_shows_nothing_in_part() -> None:
-    runs: list[Any] = [
+def test_no_table_is_made_of_a_run_in_part_or_of_another_size(tmp_path: Path) -> None:
+    faults: list[Any] = [
         {"lock": f"lock-{number}", "fault": fault, "verdict": "exact"}
         for number in range(readme.SOME + 1)
         for fault in FAULTS
     ]
-    assert readme.is_every_fault(runs)
-    runs[3]["verdict"] = "unknown"
-    assert not readme.is_every_fault(runs)
-
-
-def test_the_page_of_faults_names_no_process_and_no_port() -> None:
-    page = (ROOT / "docs" / "faults.md").read_text()
-    assert not re.search(r"\bpids?\b|(localhost|127\.0\.0\.1):", page)
-
-
-def test_many_runs_of_few_strategies_are_no_whole_matrix() -> None:
-    whole: Any = [{"lock": lock, "buyers": 200} for lock in EXPECTED]
-    assert readme.is_every_strategy(whole)
-    assert not readme.is_every_strategy([run for run in whole if run["lock"] == "redis"] * 30)
-    large: Any = [{**run, "buyers": 2000} for run in whole]
+    assert readme.is_every_fault(faults)
+    assert not readme.is_every_fault(faults[:3])
+    faults[3]["verdict"] = "unknown"
+    assert not readme.is_every_fault(faults)
+    matrix: list[Any] = [{"lock": lock, "buyers": 200} for lock in EXPECTED]
+    assert readme.is_every_strategy(matrix)
+    assert not readme.is_every_strategy([run for run in matrix if run["lock"] == "redis"] * 30)
+    large: Any = [{**run, "buyers": 2000} for run in matrix]
     assert not readme.is_every_strategy(large)
+    folder = tmp_path / "2026-01-02T03-04-05"
+    folder.mkdir()
+    (folder / "summary.json").write_text(json.dumps({"runs": matrix[:1]}))
+    (folder / "matrix.md").touch()
+    assert readme.newest(tmp_path, "matrix.md", readme.is_every_strategy) is None
+    assert readme.newest(tmp_path, "matrix.md", bool) == folder / "matrix.md"

@@ -10,7 +10,6 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -27,14 +26,8 @@ ASSETS = ROOT / "shop" / "demo" / "static" / "assets"
 ECHARTS = ASSETS / "vendor" / "echarts"
 #: In this order, after the shared dom.js: each may use those before it.
 SCRIPTS = (
-    "words.js",
-    "marks.js",
-    "timeline.js",
-    "lanes.js",
-    "latency.js",
-    "verdicts.js",
-    "detail.js",
-    "main.js",
+    *("words.js", "marks.js", "timeline.js", "lanes.js"),
+    *("latency.js", "verdicts.js", "detail.js", "main.js"),
 )
 #: The licence texts that the charting library asks to be kept.
 LICENCES = ("NOTICE", "LICENSE", "licenses/LICENSE-d3")
@@ -55,40 +48,24 @@ def write(
     title    what was run, in a few words
     faults   what each fault does, by name
     """
-    data = report_data(summary, events)
-    where = report.where(summary) if summary["runs"] else ""
-    page = render({**data, "title": title, "where": where, "faults": dict(faults or {})})
+    data = {
+        **report_data(summary, events),
+        "title": title,
+        "where": report.where(summary) if summary["runs"] else "",
+        "faults": dict(faults or {}),
+    }
     path = folder / NAME
-    path.write_text(page, encoding="utf-8")
+    path.write_text(render(data), encoding="utf-8")
     return path
 
 
-def render(data: Mapping[str, Any]) -> str:
-    """The page with its data. Text in the data stays text, whatever it looks like."""
-    return page(
-        HERE / NAME,
-        [HERE / name for name in SCRIPTS],
-        data,
-        heading="Oversold",
-        waits="How long buyers waited for their last answer",
-    )
-
-
-def page(
-    sections: Path, scripts: Sequence[Path], data: Mapping[str, Any], *, heading: str, waits: str
-) -> str:
-    """A page that opens from disk: what all reports share, with these sections, scripts and data.
-
-    data     its `title` is also the page's
-    heading  stands before the title
-    waits    the heading of the chart of waiting times
-    """
-    return _frame().substitute(
+def render(data: Mapping[str, Any], *more: Path) -> str:
+    """The page with its data, and with `more` scripts after its own. Text in the data stays text,
+    whatever it looks like."""
+    scripts = [*(HERE / name for name in SCRIPTS), *more]
+    return Template(_read(HERE / NAME)).substitute(
         title=html.escape(str(data["title"])),
-        heading=html.escape(heading),
-        sections=_read(sections),
-        waits=html.escape(waits),
-        style=_style(),
+        style=_read(ASSETS / "look.css") + _read(HERE / "report.css"),
         data=as_json(data),
         echarts=_script(_read(ECHARTS / "echarts.min.js")),
         script=_script("\n".join([_shared(), *map(_read, scripts)])),
@@ -106,18 +83,9 @@ def _script(text: str) -> str:
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def _style() -> str:
-    return _read(ASSETS / "look.css") + _read(HERE / "report.css")
-
-
 def _shared() -> str:
     """dom.js as a part of one script: a file that is opened from disk cannot import a module."""
     return re.sub(r"^export ", "", _read(ASSETS / "dom.js"), flags=re.MULTILINE)
-
-
-@cache
-def _frame() -> Template:
-    return Template(_read(HERE / "frame.html"))
 
 
 def _read(path: Path) -> str:

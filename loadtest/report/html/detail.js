@@ -1,4 +1,4 @@
-// What one run came to, in words, beside its timeline.
+// The facts of one run, in words, next to its timeline.
 
 function fillFacts(run, faults) {
   const counts = Object.entries(run.outcomes || {}).filter(([, number]) => number);
@@ -14,7 +14,7 @@ function fillFacts(run, faults) {
   const add = (term, ...said) => said.length && terms.push(element("dt", {}, term), ...said.map((s) => element("dd", {}, s)));
   if (faults[run.fault]) add("Fault", faults[run.fault]);
   if (run.evidence) add("Seen", run.evidence);
-  add("Found", ...(run.violations || []).map((rule) => `${words(rule)}: ${FOUND[rule] || "see the history"}`));
+  add("Found", ...(run.findings || []));
   if (run.target) add("Judged", ...run.judged);
   if (run.target) add("Not judged", ...run.not_judged);
   if (run.missing && run.verdict !== "not_run") add("Missing", run.missing);

@@ -46,7 +46,6 @@ class _Lanes:
         self.stale = self._stale()
 
     def data(self) -> dict[str, Any]:
-        shelf = self._shelf()
         return {
             "lanes": self._names(),
             "requests": [
@@ -61,7 +60,7 @@ class _Lanes:
                 for e in self.history.events
                 if e["by"] == "fault" and e.get("phase") != "arm"
             ],
-            "shelf": shelf,
+            "shelf": self._shelf(),
             "end": self._end(),
         }
 
@@ -76,11 +75,6 @@ class _Lanes:
         return [[name(attempt), nodes.get(attempt, "")] for attempt in self.lane]
 
     def _holds(self) -> list[list[Any]]:
-        found = {
-            event.get("token"): event.get("outcome")
-            for event in self.history.events
-            if event["f"] == "released"
-        }
         return [
             [
                 self.lane[hold.attempt],
@@ -88,7 +82,7 @@ class _Lanes:
                 self.ms(hold.start),
                 self.ms(hold.end),
                 hold.fence,
-                found.get(hold.token) or ("" if hold.released else "never released"),
+                hold.outcome or ("" if hold.released else "never released"),
             ]
             for hold in self.holds
         ]
