@@ -20,7 +20,7 @@ from loadtest.load.plan import THREADS, Chosen, Plan
 from loadtest.report import load_table
 from loadtest.rush.rush import recorded
 from loadtest.stack.client import Shop
-from loadtest.stack.stack import ROOT, StackError
+from loadtest.stack.stack import StackError
 from tools import readme
 
 PLAN = Plan(
@@ -230,20 +230,18 @@ def test_a_verdict_is_compared_with_that_of_the_rush(
 
 
 @pytest.mark.parametrize(
-    ("failed", "why"),
+    ("found", "as_expected", "why"),
     [
-        (measured(turned_away=3), "lower --arrivals-per-second"),
-        (measured(shares=0), "1 of Locust's workers were lost"),
+        (measured(turned_away=3), False, "lower --arrivals-per-second"),
+        (measured(shares=0), False, "1 of Locust's workers were lost"),
+        (measured(is_busy=True), True, "its own limit was measured"),
     ],
 )
-def test_a_failed_measurement_is_never_as_expected(failed: Measured, why: str) -> None:
-    found = load.conclusion(run_of("redis"), failed, PLAN)
-    assert (found["as_expected"], why in found["why"]) == (False, True)
-
-
-def test_a_locust_without_a_moment_to_spare_is_named() -> None:
-    found = load.conclusion(run_of("redis"), measured(is_busy=True), PLAN)
-    assert "its own limit was measured" in found["why"]
+def test_a_failed_measurement_is_never_as_expected_and_a_busy_locust_is_named(
+    found: Measured, as_expected: bool, why: str
+) -> None:
+    concluded = load.conclusion(run_of("redis"), found, PLAN)
+    assert (concluded["as_expected"], why in concluded["why"]) == (as_expected, True)
 
 
 def test_medians_are_over_the_rounds_and_unknown_where_a_round_is() -> None:
@@ -292,11 +290,3 @@ def test_the_page_of_scale_has_the_newest_whole_run_of_each_kind(tmp_path: Path)
         "### One hot product, 400 arrivals a second (open model), 2 nodes",
         "### 100 products, Zipf skew 1.1, 64 clients (closed model), 2 nodes",
     ]
-
-
-def test_the_tables_of_docs_scale_are_those_that_a_load_wrote() -> None:
-    text = (ROOT / "docs" / "scale.md").read_text()
-    part = text.partition(readme.begin("load"))[2].partition(readme.end("load"))[0]
-    assert "make load ARGS=" in part
-    assert "closed model" in part
-    assert "open model" in part
