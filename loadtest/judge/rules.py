@@ -13,10 +13,7 @@ from collections.abc import Callable
 from math import inf
 
 from loadtest.judge import integrity, lock_rules, stock_rules
-from loadtest.judge.sale_record import OUTCOMES, Finding, Record, more
-
-#: Outcomes that say that nothing was sold.
-DEFINITE = frozenset(OUTCOMES) - {"sold", "unknown"}
+from loadtest.judge.sale_record import Finding, Record, more
 
 Rule = Callable[[Record], Finding | None]
 
@@ -116,7 +113,7 @@ def false_refusal(record: Record) -> Finding | None:
     found = _sold_and_refused(record)
     if found:
         return Finding("false_refusal", found[0][1] + more(found), tuple(key for key, _ in found))
-    found = _replayed_after_refusals(record) + _replayed_after_last_refusals(record)
+    found = _replayed_after_refusals(record)
     if found:
         return Finding("false_refusal", found[0][1] + more(found), tuple(key for key, _ in found))
     refused = [
@@ -155,17 +152,6 @@ def _replayed_after_refusals(record: Record) -> list[tuple[str, str]]:
                 found.append((key, what))
                 break
     return found
-
-
-def _replayed_after_last_refusals(record: Record) -> list[tuple[str, str]]:
-    """The same where no history has the requests, only each buyer's outcomes."""
-    return [
-        (reply.key, f"{reply.key} was only ever refused, and then answered with an earlier order")
-        for reply in record.replies
-        if reply.replayed
-        and reply.key not in record.requests_of
-        and not set(reply.earlier) - DEFINITE
-    ]
 
 
 def _was_answered(record: Record, key: str, outcome: str) -> bool:

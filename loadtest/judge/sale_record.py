@@ -52,18 +52,14 @@ class Asked:
 class Reply:
     """The last reply to one buyer.
 
-    key       the buyer's Idempotency-Key
-    outcome   one of OUTCOMES
-    order     the order's number, when sold
-    replayed  whether it says that the order is an earlier one
-    earlier   the outcomes before it, where no history has them
+    key      the buyer's Idempotency-Key
+    outcome  one of OUTCOMES
+    order    the order's number, when sold
     """
 
     key: str
     outcome: str
     order: int | None = None
-    replayed: bool = False
-    earlier: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
