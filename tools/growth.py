@@ -35,7 +35,7 @@ SIZES = (200, 1000, 2000, 5000)
 #: Buyers of the small rush after which the memory of nodes without buyers is measured: what is
 #: imported and opened by the first purchases is no buyer's.
 FEW = 20
-#: Buyers of a large rush give up after a second for each so many of them, so that the rush has a
+#: Buyers of a large rush give up after a second for each group of this many, so that the rush has a
 #: verdict on a slow machine too.
 A_SECOND_FOR = 20
 

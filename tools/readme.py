@@ -41,7 +41,7 @@ FEW = {
     "row-lock": "SELECT ... FOR UPDATE",
     "conditional": "UPDATE ... WHERE amount > 0",
 }
-#: A load run has at least so many rounds before it is shown.
+#: A load run needs at least this many rounds to be shown.
 ROUNDS = 3
 
 

@@ -28,7 +28,7 @@ from servers.signals import end_on_hangup_and_sigterm
 
 
 def main(arguments: list[str]) -> int:
-    """0 if every lock came to the verdict that the shop's registry expects, 1 if not, 2 if a rush
+    """0 if every lock's verdict is the one that the shop's registry expects, 1 if not, 2 if a rush
     could not be run. With arguments this process becomes Locust, and the exit code is Locust's."""
     host = os.environ.get("LOCUST_HOST") or "http://127.0.0.1:8000"
     token = os.environ.get("SHOP_RESTOCK_TOKEN", "")

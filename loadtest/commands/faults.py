@@ -26,7 +26,7 @@ from servers import embedded
 
 #: Threads of a node: a few buyers of every strategy wait at the same time.
 THREADS = 160
-#: After so many faults in a row whose servers did not come back, the others are not made.
+#: After this many faults in a row whose servers did not come back, the others are not made.
 BROKEN_IN_A_ROW = 2
 #: So many cells and no more are also printed in figures.
 FEW = 16
@@ -97,7 +97,7 @@ def _concerned(fault: str, strategies: Sequence[Strategy]) -> list[Strategy]:
 
 
 def exit_code(cells: Sequence[Cell]) -> int:
-    """0: all as expected. 1: a verdict is off its expected one, or something beside it was wrong.
+    """0: all as expected. 1: a verdict is off its expected one, or something else was wrong.
     EXIT_CODES["unknown"]: nothing is off, but some cells show nothing. (2 is for a run that could
     not be made at all.)"""
     off = [cell for cell in cells if not cell["as_expected"]]

@@ -80,7 +80,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
 
 
 def _stack(chosen: Chosen, out: Output) -> Stack:
-    pool = max(2, CONNECTIONS // (chosen.nodes * chosen.workers))
+    pool = min(20, max(2, CONNECTIONS // (chosen.nodes * chosen.workers)))
     return Stack(
         nodes=chosen.nodes,
         workers=chosen.workers,
@@ -88,7 +88,7 @@ def _stack(chosen: Chosen, out: Output) -> Stack:
         log=out.folder.log,
         progress=out.progress,
         extras=not set(chosen.locks) <= set(LOCKS),
-        environment={"SHOP_DB_POOL": str(pool)} if pool < 20 else None,
+        environment={"SHOP_DB_POOL": str(pool)},
     )
 
 

@@ -97,7 +97,7 @@ def make_admin(stack: Stack) -> str:
     """Make the admin's user ADMIN in the database of this run. Returns its random password, empty
     where the database is not the run's own. Raises StackError.
 
-    The nodes listen on 127.0.0.1 alone, and the database goes with the run.
+    The nodes listen on 127.0.0.1 only, and the database goes with the run.
     """
     if os.environ.get("DATABASE_URL"):
         return ""

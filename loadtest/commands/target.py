@@ -53,7 +53,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     """Rush it until something is found, `repeat` times at most; print the table, what was found and
     what was judged; write the results.
 
-    Returns 0 if that came to the expected verdict, else 1. Raises ShopUnreachable or StackError,
+    Returns 0 if the verdict was the expected one, else 1. Raises ShopUnreachable or StackError,
     with what to do, where the target is wrong or its shop does not answer; then no results are
     written.
     """
@@ -101,7 +101,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
 
 
 def found(runs: Sequence[Run]) -> str:
-    """What these rushes came to: of a shop that was exact each time, how little that is."""
+    """The result of these rushes: of a shop that was exact each time, how little that is."""
     if runs[-1]["verdict"] != "exact":
         return f"found in rush {len(runs)}: {runs[-1]['verdict'].upper()}"
     return (

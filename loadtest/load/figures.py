@@ -83,11 +83,6 @@ def jain(counts: Iterable[float]) -> float | None:
     return round(sum(values) ** 2 / (len(values) * squares), 3) if squares else None
 
 
-def client_of(attempt: str) -> str:
-    """The client of a purchase, from its key."""
-    return attempt.rpartition("/")[2].partition("-")[0]
-
-
 def figures(found: Measured, plan: Plan) -> dict[str, Any]:
     """The figures of a run as `summary.json` has them. A sale that ran out is measured until its
     last unit.
@@ -114,8 +109,8 @@ def figures(found: Measured, plan: Plan) -> dict[str, Any]:
         for one in arrived
         if one[-1].outcome in FINAL and one[-1].answered
     )
-    sold = [client_of(attempt) for answered, attempt in bought if begin <= answered <= end]
-    units = Counter(sold)
+    sold = [attempt for answered, attempt in bought if begin <= answered <= end]
+    units = Counter(attempt.rpartition("-")[0] for attempt in sold)  # by client
     answers = Counter(request.outcome for one in arrived for request in one)
     p50, p99 = percentile(waited, 50), percentile(waited, 99)
     return {
@@ -127,7 +122,7 @@ def figures(found: Measured, plan: Plan) -> dict[str, Any]:
         "p99_to_p50": round(p99 / p50, 2) if p50 else None,
         "jain": None
         if plan.arrivals_per_second
-        else jain(units[f"c{number}"] for number in range(plan.clients)),
+        else jain(units[f"{plan.id}/c{number}"] for number in range(plan.clients)),
         "answers": dict(answers),
         "errors": sum(count for name, count in answers.items() if name not in FINAL),
         "cpu_ms_per_sale": {

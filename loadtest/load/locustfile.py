@@ -78,10 +78,12 @@ class Buying(FastHttpUser):
         form = {"lock": PLAN.lock, "product": product, "buyer": name}
         form |= {"sale": str(PLAN.sales[product]), "hold_ms": str(PLAN.hold_ms)}
         request = Request(f"{PLAN.id}/{name}", round(intended * 1e9))
+        runner: Any = self.environment.runner
         while True:
             asked[product].append(request)
             answer = self._ask(host, form, request)
-            if answer.outcome not in ASK_AGAIN or not self.goes_on():
+            is_over = runner.state not in (STATE_RUNNING, STATE_SPAWNING)
+            if answer.outcome not in ASK_AGAIN or is_over:  # after the end nobody asks again
                 return
             gevent.sleep(pause_after(answer))
             request = Request(request.attempt, time.monotonic_ns())
@@ -89,27 +91,19 @@ class Buying(FastHttpUser):
     def _ask(self, host: str, form: dict[str, str], request: Request) -> Answer:
         """Send the purchase once. Locust counts what a correct shop answers as a success, each
         outcome by itself."""
+        headers = {"Idempotency-Key": request.attempt}
         with self.client.post(
-            f"{host}/buy",
-            data=form,
-            headers={"Idempotency-Key": request.attempt},
-            catch_response=True,
+            f"{host}/buy", data=form, headers=headers, catch_response=True
         ) as response:
             answer = SHOP.read(response)
-            request.answer(
-                answer.outcome, {"order": answer.order, "error": answer.why, **answer.body}
-            )
+            said = {"order": answer.order, "error": answer.why, **answer.body}
+            request.answer(answer.outcome, said)
             response.request_meta["name"] = f"POST /buy [{PLAN.lock}] {answer.outcome}"
             if answer.outcome in CORRECT:
                 response.success()
             else:
                 response.failure(f"{response.status_code} {answer.outcome}")
         return answer
-
-    def goes_on(self) -> bool:
-        """Whether the run does: after its end nobody asks again."""
-        runner: Any = self.environment.runner
-        return runner.state in (STATE_RUNNING, STATE_SPAWNING)
 
 
 class Client(Buying):

@@ -61,7 +61,10 @@ def medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
 def table(summary: Summary) -> Table:
     """One line per strategy: medians over the rounds, and the worst verdict."""
     headings = [name.replace("CPU ms ", "CPU ms\n") for name in _columns(summary)]
-    rows = [[run["lock"], _verdict_cell(run), *_cells(summary, run)] for run in _worst(summary)]
+    rows = [
+        [run["lock"], report.verdict_cell(run, verdict_text(run)), *_cells(summary, run)]
+        for run in _worst(summary)
+    ]
     return report.rich_table(["lock", "verdict", *headings], rows)
 
 
@@ -107,13 +110,8 @@ def _worst(summary: Summary) -> list[Any]:
     return list(found.values())
 
 
-def _verdict_cell(run: Any) -> str:
-    """The verdict as elsewhere, and what a sale shows that lost decrements before it ran out."""
-    return report.verdict_cell(run, verdict_text(run))
-
-
 def verdict_text(run: Mapping[str, Any]) -> str:
-    """The verdict in capitals, without colour."""
+    """The verdict in capitals; of a sale that lost decrements before it ran out, what it shows."""
     has_lost = run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0
     return "LOST UPDATES" if has_lost else str(run["verdict"]).upper().replace("_", " ")
 

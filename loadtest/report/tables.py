@@ -186,8 +186,8 @@ def write_summary(folder: Path, summary: Summary) -> None:
 
 def named(run: Run, code: str = "") -> str:
     """The name of a run's strategy, and whether it ran in one process."""
-    alone = " (one process)" if run["fault"] == ONE_PROCESS else ""
-    return f"{code}{run['lock']}{code}{alone}"
+    single = " (one process)" if run["fault"] == ONE_PROCESS else ""
+    return f"{code}{run['lock']}{code}{single}"
 
 
 def figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:

@@ -26,7 +26,7 @@ function fillFacts(run, faults) {
   );
 }
 
-// A line of the timeline begins with its seconds: the rest hangs beside them.
+// A line of the timeline begins with its seconds: the rest hangs next to them.
 function storyLine(text) {
   const found = /^\s*([\d.]+ s|\.\.\.)\s+(.*)$/.exec(text);
   const [, when, what] = found || [null, "", text];
