@@ -115,7 +115,7 @@ test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)
 
 fuzz: install-dev
-	@FUZZ_REQUESTS=10000 exec $(BIN)/python -m pytest shop/tests/test_fuzz.py -q -s $(ARGS)
+	@FUZZ_REQUESTS=10000 exec $(BIN)/python -m pytest shop/tests/api/test_fuzz.py -q -s $(ARGS)
 
 lint: install-dev
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
-"""What `make test` runs, and in which order.
+"""The modules that `make test` runs, and their order.
 
 A pytest plugin. Modules that run whole commands in a clone, a browser or a cluster are left to
 `make test-whole`, unless they are named. The others begin with the longest, so that none is left
-alone at the end: xdist takes modules in this order (`--no-loadscope-reorder`); by itself it begins
+over at the end: xdist takes modules in this order (`--no-loadscope-reorder`); by itself it begins
 with those that have most tests, and ends with the few that take half a minute each.
 """
 
@@ -18,37 +18,21 @@ import pytest
 #: those that wait, so that not all workers want the processors at once.
 LONGEST = (
     "tools/tests/test_readme.py",
-    "loadtest/tests/test_faults.py",
-    "loadtest/tests/test_demo.py",
-    "loadtest/tests/test_load.py",
+    *(f"loadtest/tests/test_{name}.py" for name in ("faults", "demo", "load")),
     "locks/tests/test_failover.py",
-    "loadtest/tests/test_page.py",
-    "loadtest/tests/test_behind_nginx.py",
+    *(f"loadtest/tests/test_{name}.py" for name in ("page", "behind_nginx")),
     "loadtest/tests/test_attacks_from_the_web.py",
-    "servers/tests/test_embedded.py",
-    "servers/tests/test_embedded_user.py",
-    "loadtest/tests/test_sentinels.py",
-    "loadtest/tests/test_locust.py",
-    "loadtest/tests/test_buyers.py",
-    "loadtest/tests/test_workers.py",
-    "shop/tests/test_metrics.py",
-    "shop/tests/test_isolation.py",
+    *("servers/tests/test_embedded.py", "servers/tests/test_embedded_user.py"),
+    *(f"loadtest/tests/test_{name}.py" for name in ("sentinels", "locust", "buyers", "workers")),
+    *("shop/tests/strategies/test_every_strategy.py", "shop/tests/ops/test_metrics.py"),
+    *("shop/tests/strategies/test_isolation.py", "shop/tests/ops/test_roles.py"),
     "loadtest/tests/test_html_report_page.py",
     "loadtest/tests/test_partition_from_database.py",
-    "shop/tests/test_fuzz.py",
-    "shop/tests/test_node.py",
-    "shop/tests/test_asgi_node.py",
-    "shop/tests/test_asgi_contract.py",
-    "shop/tests/test_max_hold.py",
-    "shop/tests/test_roles.py",
-    "locks/tests/test_watchdog.py",
-    "locks/tests/test_package.py",
-    "loadtest/tests/test_database_cut_off.py",
-    "shop/tests/test_every_strategy.py",
-    "locks/tests/test_chaos.py",
-    "loadtest/tests/test_content_security.py",
-    "shop/tests/test_server_lock.py",
-    "loadtest/tests/test_serve.py",
+    *("shop/tests/api/test_fuzz.py", "shop/tests/ops/test_pgbouncer.py"),
+    *("shop/tests/sale/test_asgi_node.py", "shop/tests/api/test_asgi_contract.py"),
+    *("locks/tests/test_watchdog.py", "locks/tests/test_package.py"),
+    *("loadtest/tests/test_database_cut_off.py", "locks/tests/test_chaos.py"),
+    *("loadtest/tests/test_content_security.py", "loadtest/tests/test_serve.py"),
 )
 
 

@@ -1,4 +1,4 @@
-"""What every test of the shop starts from."""
+"""Fixtures of every test of the shop."""
 
 from __future__ import annotations
 

@@ -1,20 +1,18 @@
-"""What tests do to PostgreSQL: another address, a killed backend, a lost reply."""
+"""Faults of PostgreSQL for a test: another address, a killed backend, a lost reply."""
 
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import psycopg
 from django.db import connection
 
-SOCKET = ".s.PGSQL.5432"
+from servers.proxy.proxy import Proxy
 
 
 @contextmanager
@@ -46,80 +44,31 @@ def kill_this_threads_backend() -> None:
 
 
 class ReplyCutter:
-    """A proxy before PostgreSQL that lets COMMIT through and keeps its reply for itself.
+    """A proxy before PostgreSQL that lets one COMMIT through and loses its reply.
 
     `folder` is where a client finds its socket; `cut` counts the replies that got lost.
     """
 
     def __init__(self) -> None:
-        self.cut = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="oversold-")  # short enough for a socket
-        self.folder = Path(self._folder.name)
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._threads: list[threading.Thread] = []
+        self._made = tempfile.TemporaryDirectory(prefix="oversold-")  # short enough for a socket
+        self.folder = Path(self._made.name)
+        with beside_django() as beside:
+            host, port = beside.info.host, beside.info.port
+        server = Path(host) / f".s.PGSQL.{port}" if host.startswith("/") else (host, port)
+        self._proxy = Proxy(server, folder=self.folder)
+
+    @property
+    def cut(self) -> int:
+        return int(self._lost.wait(5))
 
     def __enter__(self) -> Self:
-        self._listener.bind(str(self.folder / SOCKET))
-        self._listener.listen()
-        self._start(self._accept)
+        self._proxy.start()
+        self._lost = self._proxy.lose_reply(b"COMMIT")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # or accept() would go on waiting
-        for thread in self._threads:
-            thread.join(5)
-        self._listener.close()
-        self._folder.cleanup()
-
-    def _start(self, work: Any, *args: Any) -> None:
-        thread = threading.Thread(target=work, args=args, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            self._start(self._serve, client)
-
-    def _serve(self, client: socket.socket) -> None:
-        committing = threading.Event()
-        with client, _to_postgres() as server:
-            replies = threading.Thread(target=self._reply, args=(server, client, committing))
-            replies.start()
-            with suppress(OSError):
-                while data := client.recv(65536):
-                    if b"COMMIT" in data:
-                        committing.set()
-                    server.sendall(data)
-            with suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)
-            replies.join()
-
-    def _reply(
-        self, server: socket.socket, client: socket.socket, committing: threading.Event
-    ) -> None:
-        with suppress(OSError):
-            while data := server.recv(65536):
-                if committing.is_set():
-                    assert b"COMMIT" in data, data  # the command tag: it did happen
-                    self.cut += 1
-                    client.shutdown(socket.SHUT_RDWR)
-                    return
-                client.sendall(data)
-
-
-def _to_postgres() -> socket.socket:
-    """A connection to where DATABASE_URL points."""
-    with beside_django() as beside:
-        host, port = beside.info.host, beside.info.port
-    if not host.startswith("/"):
-        return socket.create_connection((host, port))
-    server = socket.socket(socket.AF_UNIX)
-    server.connect(f"{host}/.s.PGSQL.{port}")
-    return server
+        self._proxy.stop()
+        self._made.cleanup()
 
 
 def somebody_waits_for_a_row() -> bool:

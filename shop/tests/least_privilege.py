@@ -48,7 +48,7 @@ class Roles:
 
 @contextmanager
 def roles_of_compose(folder: Path) -> Iterator[Roles]:
-    """deploy/docker/roles.sql run by psql in a new database, under names of this test alone."""
+    """deploy/docker/roles.sql run by psql in a new database, under names of this test only."""
     make_secrets(folder)
     name = f"oversold_{secrets.token_hex(4)}"
     roles = Roles(name, owner=f"{name}_migrate", app=f"{name}_app")

@@ -8,8 +8,6 @@ import os
 import secrets
 import subprocess
 import sys
-import threading
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +22,6 @@ from servers.postgres import Postgres
 from servers.process import ServerProcess
 from servers.valkey import Valkey
 from shop.tests import servers
-from shop.tests.till import eventually
 
 #: What may read and do what a stranger may not.
 BEARER = {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}"}
@@ -39,6 +36,19 @@ def migrate(environment: dict[str, str]) -> None:
     command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
     subprocess.run(command, cwd=settings.BASE_DIR, env=environment, check=True)
     _migrated.add(environment["DATABASE_URL"])
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Python in the project's folder, with nothing of ours in its environment but `environment`."""
+    plain = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=settings.BASE_DIR,
+        env={"DJANGO_SETTINGS_MODULE": "shop.settings", **plain, **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
 
 
 @cache
@@ -153,69 +163,10 @@ class Node:
             asked.close()
 
 
-@dataclass
-class Crowd:
-    """Buyers in threads who buy and buy, asking again with the same key until it has bought."""
-
-    node: Node
-    lock: str
-    size: int = 8
-    name: str = field(default_factory=secrets.token_hex)  # keys never expire
-    outcomes: list[str] = field(default_factory=list)  # every outcome, in order
-    bought: list[tuple[str, int]] = field(default_factory=list)  # key, order
-    failed: list[str] = field(default_factory=list)
-    enough: threading.Event = field(default_factory=threading.Event)
-
-    def __enter__(self) -> Self:
-        self._threads = [
-            threading.Thread(target=self._buy, args=(number,)) for number in range(self.size)
-        ]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.enough.set()
-        for thread in self._threads:
-            thread.join(30)
-
-    def wait_for(self, outcome: str, more: int) -> None:
-        """Until `more` buyers beyond those so far were answered `outcome`."""
-        wanted = self.outcomes.count(outcome) + more
-        eventually(
-            lambda: self.outcomes.count(outcome) >= wanted or bool(self.failed),
-            what=f"{more} more are answered {outcome}; so far {set(self.outcomes)}",
-            timeout=30,
-        )
-        assert not self.failed
-
-    def _buy(self, number: int) -> None:
-        purchase, in_doubt = 0, False
-        body = json.dumps({"buyer": f"b{number}", "lock": self.lock}).encode()
-        while not (self.enough.is_set() or self.failed):
-            key = f"{self.name}-{number}-{purchase}"
-            try:
-                status, answer = self.node.ask("POST", "/buy", body, {"Idempotency-Key": key})
-            except (OSError, ValueError, http.client.HTTPException) as error:
-                self.failed.append(repr(error))
-                return
-            self.outcomes.append(answer["outcome"])
-            in_doubt = in_doubt or answer["outcome"] == "unknown"
-            if status == 200 and not in_doubt:
-                self.failed.append(f"{key} has bought, and was answered that nothing was sold")
-                return
-            if status in (200, 201):
-                self.bought.append((key, answer["order"]))
-                purchase, in_doubt = purchase + 1, False
-            elif status != 503:
-                self.failed.append(f"{status} {answer}")
-                return
-
-
 def node_at(
     log: Path, *, valkey: Valkey, postgres: Postgres | None = None, **environment: str
 ) -> Node:
-    """A node before these two servers, with these environment variables beside the usual ones.
+    """A node before these two servers, with these environment variables added.
 
     A test that does not stop PostgreSQL names none: a database is made sooner than a server.
     """

@@ -1,4 +1,4 @@
-"""Real servers for every test: PostgreSQL from the checkout's own, a Valkey for this run alone.
+"""Real servers for every test: PostgreSQL from the checkout's own, a Valkey for this run only.
 
 A plugin (`-p shop.tests.servers`) and not a conftest: pytest-django reads the settings first.
 """

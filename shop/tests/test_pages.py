@@ -5,36 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from django.conf import settings
 from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
-from shop.strategies import STRATEGIES
 from shop.tests.database import database_at
 from shop.tests.outage import Outage
 from shop.tests.till import answer_of, committed, open_sale, rolled_back
-
-
-def test_every_strategy_is_listed_with_its_expected_verdict() -> None:
-    answer = answer_of(Client().get("/strategies")).body["strategies"]
-    assert [strategy["name"] for strategy in answer] == list(STRATEGIES)
-    for strategy in answer:
-        assert strategy["expected"]["rush"] in {"exact", "oversold"}
-        assert strategy["available"] is not bool(strategy.pop("needs")), strategy
-        assert (settings.BASE_DIR / strategy.pop("file")).is_file()
-        for trait in (
-            "available",
-            "sound",
-            "renewed",
-            "fenced",
-            "takes_over",
-            "reserves",
-            "deferred",
-        ):
-            assert strategy.pop(trait) in {True, False}
-        assert set(strategy) == {"name", "title", "article", "summary", "expected", "backend"}
-        assert all(strategy.values()), strategy
 
 
 def test_healthz_touches_no_backend(redis_outage: Outage) -> None:

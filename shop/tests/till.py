@@ -1,7 +1,8 @@
-"""What a test asks at the till: POST /buy, and what the shop's books say afterwards."""
+"""POST /buy as a test asks it, and what the shop's books say afterwards."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from shop.sale import stock
 from shop.sale.points import Probe
 
 APPLE = "apple"
+#: Seconds that a test waits for what certainly comes.
+TIMEOUT = 20
 LOCKED = ["token", "redis"]
 EVERY = ["none", *LOCKED]
 
@@ -100,6 +103,21 @@ def at(place: str, happens: Callable[[], object]) -> Probe:
     return probe
 
 
+class Inside:
+    """A probe that stops the first buyer inside the critical section until `leave` is set."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.reached, self.leave = threading.Event(), threading.Event()
+
+    def __call__(self, name: str, facts: Mapping[str, object]) -> None:
+        if name == "begins":
+            self.begun.append(str(facts["lock"]))
+        elif name == "after_read" and not self.reached.is_set():
+            self.reached.set()
+            assert self.leave.wait(TIMEOUT)
+
+
 def assert_asks_to_come_back(answer: Answer, outcome: str, error: str) -> None:
     assert answer.status == 503
     assert answer.headers["Retry-After"] == "1"
@@ -111,7 +129,7 @@ def get(path: str) -> Answer:
 
 
 def report(sale: Sale, **numbers: Any) -> dict[str, Any]:
-    """The report of an open sale of 3 apples that nobody came to, but for what is named."""
+    """The report of an open sale of 3 apples that nobody has asked for, but for what is named."""
     untouched = {
         "sale": sale.pk,
         "product": APPLE,

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from functools import partial
 from pathlib import Path
 
 import pytest
-import redis
+from django.db import transaction
 from django.test import Client
 from pytest_django import Settings
 
 from shop.demo.interleaving import Interleaving
 from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
+from shop.sale.locked import LockInsideTransaction, held, on_redis
 from shop.sale.points import installed
+from shop.sale.purchase import Attempt
+from shop.strategies.token import TokenLock
 from shop.tests.database import database_at
 from shop.tests.outage import Outage
 from shop.tests.till import (
@@ -31,6 +33,7 @@ from shop.tests.till import (
     committed,
     eventually,
     open_sale,
+    rolled_back,
 )
 
 pytestmark = committed
@@ -153,39 +156,6 @@ def test_a_lock_lost_after_the_commit_leaves_the_answer_201_and_says_what_became
 # --- unavailable --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lock", LOCKED)
-def test_a_redis_that_is_busy_with_a_script_is_503_unavailable(lock: str) -> None:
-    open_sale(1)
-    client = locks_client()
-    client.config_set("busy-reply-threshold", 1)
-
-    def run_forever() -> None:
-        with pytest.raises(redis.ResponseError, match="killed by user with SCRIPT KILL"):
-            client.eval("while true do end", 0)
-
-    def is_busy() -> bool:
-        try:
-            client.ping()
-        except redis.ResponseError as error:
-            return str(error).startswith("BUSY") or "busy" in str(error)
-        return False
-
-    script = threading.Thread(target=run_forever)
-    script.start()
-    try:
-        eventually(is_busy, what="Redis is busy")
-        answer = buy(lock=lock)
-    finally:
-        client.script_kill()
-        script.join()
-        client.config_set("busy-reply-threshold", 5000)
-    assert_asks_to_come_back(
-        answer, "unavailable", "the lock's server does not answer; nothing was sold"
-    )
-    assert books() == (0, 1)
-    assert buy(lock=lock).status == 201
-
-
 @pytest.mark.parametrize("lock", ["redis", "row-lock"])
 def test_without_postgresql_a_sale_is_503_unavailable(lock: str, tmp_path: Path) -> None:
     open_sale(1)
@@ -230,3 +200,27 @@ def test_a_product_that_was_never_on_sale_is_404() -> None:
     for lock in EVERY:
         assert buy(lock=lock, product="pear").status == 404, lock
     assert books("pear") == (0, 5)
+
+
+# --- a lock inside the transaction is free before the commit: refused --------------------------
+
+
+def test_the_error_is_raised_before_the_lock_is_taken_and_names_the_remedy() -> None:
+    lock = on_redis(TokenLock)(Attempt(product=APPLE, buyer="ada", lock="token"))
+    with transaction.atomic(), pytest.raises(LockInsideTransaction) as caught, held(lock):
+        pytest.fail("the lock was taken inside a transaction")
+    assert str(caught.value) == (
+        "A lock taken inside a transaction is released before the commit, and the next buyer reads "
+        "the old stock. Take the lock outside and open the transaction inside it: no "
+        "ATOMIC_REQUESTS, no atomic() around a purchase. To see it oversell, ask for "
+        "lock=redis-in-transaction."
+    )
+    assert locks_client().dbsize() == 0
+
+
+@rolled_back
+def test_the_transaction_around_a_test_is_not_counted() -> None:
+    open_sale(1)
+    assert buy(lock="token").status == 201
+    with transaction.atomic(), pytest.raises(LockInsideTransaction):
+        buy(lock="token")

@@ -1,9 +1,8 @@
-"""What a sale came to, read over HTTP; and what the database itself refuses to hold."""
+"""The report of a sale, its orders and its curve, read over HTTP."""
 
 from __future__ import annotations
 
 import pytest
-from django.db import IntegrityError, transaction
 from django.test import Client
 from pytest_django import Settings
 
@@ -139,7 +138,7 @@ def test_orders_are_listed_oldest_first_as_they_were_written() -> None:
 def test_nobody_reads_buyers_and_keys_without_the_token(
     bearer: str | None, demo: bool, settings: Settings
 ) -> None:
-    """Whoever has an order's key is answered with that order."""
+    """A request with an order's key is answered with that order."""
     settings.SHOP_DEMO = demo
     answer = orders_of(open_sale(3), bearer=bearer)
     assert answer.status == 403
@@ -201,30 +200,3 @@ def test_a_sale_that_does_not_exist_is_404(path: str) -> None:
         "outcome": "error",
         "error": "There is no such sale. Open one with POST /restock or manage.py restock.",
     }
-
-
-# --- what the database itself refuses -----------------------------------------------------------
-
-
-def test_stock_cannot_be_written_below_zero() -> None:
-    open_sale(0)
-    with (
-        transaction.atomic(),
-        pytest.raises(IntegrityError, match="product_amount_not_negative"),
-    ):
-        Product.objects.filter(name=APPLE).update(amount=-1)
-
-
-def test_a_key_cannot_be_written_twice_and_no_key_can() -> None:
-    sale = open_sale(3)
-    record(sale, orders=2, stock_left=1)  # without keys
-    one, two = PurchaseHistory.objects.all()
-    PurchaseHistory.objects.filter(pk=one.pk).update(idempotency_key="k1")
-    with transaction.atomic(), pytest.raises(IntegrityError, match="idempotency_key"):
-        PurchaseHistory.objects.filter(pk=two.pk).update(idempotency_key="k1")
-
-
-def test_an_order_cannot_be_without_a_sale() -> None:
-    record(open_sale(3), orders=1, stock_left=2)
-    with transaction.atomic(), pytest.raises(IntegrityError, match="sale_id"):
-        PurchaseHistory.objects.update(sale=None)

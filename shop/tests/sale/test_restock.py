@@ -107,20 +107,9 @@ def test_a_close_without_a_sale_or_a_product_changes_nothing() -> None:
     assert buy().status == 201
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Authorization": "Bearer "},
-        {"Authorization": "Bearer wrong"},
-        {"Authorization": f"Bearer {servers.RESTOCK_TOKEN}x"},
-        {"Authorization": f"Bearer {servers.RESTOCK_TOKEN[:-1]}"},
-        {"Authorization": "Bearer \xfc"},
-    ],
-    ids=["none", "empty", "wrong", "longer", "shorter", "not ascii"],
-)
-def test_a_restock_without_the_token_is_403_and_opens_nothing(headers: dict[str, str]) -> None:
-    answer = restock({"stock": 9}, headers)
+@pytest.mark.parametrize("bearer", ["", "wrong", servers.RESTOCK_TOKEN[:-1], "\xfc"])
+def test_a_restock_without_the_token_is_403_and_opens_nothing(bearer: str) -> None:
+    answer = restock({"stock": 9}, {"Authorization": f"Bearer {bearer}"})
     assert answer.status == 403
     assert answer.body == {
         "outcome": "error",

@@ -1,4 +1,4 @@
-"""What the faults do not show of the flawed locks: two takeovers, and who may release."""
+"""Flaws that no fault shows: two takeovers, and a release by a stranger."""
 
 from __future__ import annotations
 

@@ -60,13 +60,6 @@ def votes(lock: RedlockLock, *places: int) -> list[object]:
     return [lock.clients[place].get(lock.key) for place in places or range(5)]
 
 
-def test_all_five_hold_the_token_and_the_release_deletes_it_on_all(lock: RedlockLock) -> None:
-    lease = lock.acquire(1)
-    assert votes(lock) == [lease.token.encode()] * 5
-    assert lease.release() is Release.RELEASED
-    assert votes(lock) == [None] * 5
-
-
 def test_all_are_asked_before_the_first_has_answered(servers: list[Valkey]) -> None:
     lock = RedlockLock(clients_of(servers), "apple", ttl=TTL, timeout=2.0)
     with lock.hold(1):

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from locks import Lease, Lock, LockBackendError, LockNotHeld, LockTimeout, Release
-from servers.embedded import Valkey
+from locks import Lease, Lock, LockNotHeld, LockTimeout, Release
 from shop.ops.redis import locks_client
 from shop.sale import points, subscriber
 from shop.sale.polling import PollingLock
@@ -110,38 +104,6 @@ def test_one_connection_serves_all_waiters_of_a_process_and_no_channel_stays_beh
 def use(lock: Lock) -> None:
     with lock.hold(20):
         pass
-
-
-def test_waiters_subscribe_again_when_their_connection_is_cut(
-    lock: ReentrantLock, other: ThreadPoolExecutor
-) -> None:
-    client = lock.client
-    lease = lock.acquire(0)
-    waiting = other.submit(lock.acquire, 20)
-    eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
-    assert client.client_kill_filter(_type="pubsub") >= 1  # other locks' subscriptions too
-    eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
-    lease.release()
-    assert waiting.result(timeout=5).waited_seconds < 5
-
-
-def test_a_waiter_knows_at_once_when_the_server_dies(
-    tmp_path: Path, other: ThreadPoolExecutor
-) -> None:
-    server = Valkey(tmp_path)
-    try:
-        server.start()
-        with redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0)) as client:
-            lock = ReentrantLock(client, "apple")
-            lease = lock.acquire(0)
-            waiting = other.submit(lock.acquire, 20)
-            eventually(lambda: client.pubsub_numsub(lock.channel)[0][1] == 1, what="so it is")
-            server.stop(signal.SIGKILL)
-            with pytest.raises(LockBackendError):
-                waiting.result(timeout=5)
-            assert lease.release() is Release.UNKNOWN
-    finally:
-        server.stop(signal.SIGKILL)
 
 
 def test_without_a_lease_the_watchdog_renews_and_with_one_it_does_not(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -133,61 +132,6 @@ def test_a_waiter_whose_session_ends_is_notified_and_does_not_hold(
         with pytest.raises(LockBackendError):
             waiting.result(timeout=10)
         eventually(lambda: len(queue(lock)) == 1, what="so it is")
-
-
-def test_a_waiter_keeps_its_place_when_only_the_connection_is_cut(
-    lock: ZookeeperLock, other: Any
-) -> None:
-    waiter = ZookeeperLock(other, lock.name, ttl=SESSION)
-    with ThreadPoolExecutor(1) as pool:
-        with lock.hold(1):
-            waiting = pool.submit(waiter.acquire, 20)
-            eventually(lambda: len(queue(lock)) == 2, what="so it is")
-            place = set(queue(lock))
-            session = other.client_id
-            other._connection._socket.shutdown(socket.SHUT_RDWR)
-            eventually(lambda: not other.connected, what="so it is")
-            eventually(lambda: other.client_id == session, what="so it is")
-            assert set(queue(lock)) == place
-        lease = waiting.result(timeout=5)
-        lease.check()
-        assert lease.release() is Release.RELEASED
-
-
-def test_a_node_whose_making_was_not_confirmed_is_found_again(
-    lock: ZookeeperLock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kazoo.exceptions import ConnectionLoss
-
-    lock.client.ensure_path(lock.path)
-    create = lock.client.create_async
-
-    class Unconfirmed:
-        def __init__(self, *args: Any, **options: Any) -> None:
-            create(*args, **options).get()
-
-        def get(self, timeout: float) -> Any:
-            raise ConnectionLoss
-
-    monkeypatch.setattr(lock.client, "create_async", Unconfirmed)
-    with lock.hold(1) as lease:
-        assert lease.fence
-        assert queue(lock) == [lease.token.rpartition("/")[2]]
-    assert queue(lock) == []
-
-
-def test_a_waiter_whose_node_is_gone_does_not_take_anothers_turn_for_its_own(
-    lock: ZookeeperLock,
-) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        with lock.hold(1) as lease:
-            waiting = pool.submit(lock.acquire, 20)
-            eventually(lambda: len(queue(lock)) == 2, what="so it is")
-            (waiter,) = set(queue(lock)) - {lease.token.rpartition("/")[2]}
-            eventually(lambda: lease.token in lock.client._data_watchers, what="so it is")
-            lock.client.delete(f"{lock.path}/{waiter}")
-        with pytest.raises(LockBackendError, match="our node is gone"):
-            waiting.result(timeout=5)
 
 
 @pytest.mark.usefixtures("zookeeper_server")  # skips or fails where there is none

@@ -1,0 +1,128 @@
+"""manage.py restock, sale_report and check_stack: their whole output, and how they fail."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+
+from shop.models import Sale
+from shop.ops.redis import locks_client
+from shop.tests.till import APPLE, buy, open_sale, report, rolled_back
+
+pytestmark = rolled_back
+
+TIMEOUTS = ", ".join(f"{name} {value} ms" for name, value in settings.DB_TIMEOUTS_MS.items())
+
+
+def output_of(*command: str, **options: Any) -> str:
+    out = StringIO()
+    call_command(*command, stdout=out, no_color=True, **options)
+    return out.getvalue()
+
+
+# --- restock ------------------------------------------------------------------------------------
+
+
+def test_restock_opens_a_sale_of_a_hundred_apples() -> None:
+    said = output_of("restock")
+    sale = Sale.objects.latest("pk")
+    assert said == f"sale {sale.pk} is open: 100 units of apple\n"
+    assert (sale.product.name, sale.initial_stock, sale.product.amount) == (APPLE, 100, 100)
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (("restock", "--stock=-1"), "--stock is -1: use 0 to 1000000"),
+        (("restock", "--stock=1000001"), "--stock is 1000001: use 0 to 1000000"),
+        (
+            ("restock", "--product", "two words"),
+            "bad product name: use 1 to 64 letters, digits, - and _",
+        ),
+        (
+            ("sale_report", "0"),
+            "There is no such sale. Open one with POST /restock or manage.py restock.",
+        ),
+        (
+            ("sale_report", "--product", "plum"),
+            "plum was never on sale. Open one with POST /restock or manage.py restock.",
+        ),
+    ],
+)
+def test_what_a_command_does_not_take_is_an_error_with_what_it_does(
+    command: tuple[str, ...], error: str
+) -> None:
+    with pytest.raises(CommandError) as raised:
+        output_of(*command)
+    assert str(raised.value) == error
+
+
+# --- sale_report --------------------------------------------------------------------------------
+
+
+def test_sale_report_says_what_the_latest_sale_came_to() -> None:
+    sale = open_sale(3)
+    buy()
+    assert output_of("sale_report") == (
+        f"sale              {sale.pk}\n"
+        "product           apple\n"
+        "open              True\n"
+        "initial_stock     3\n"
+        "orders            1\n"
+        "stock_left        2\n"
+        "buyers            -\n"
+        "oversold          0\n"
+        "undersold         -\n"
+        "lost_updates      0\n"
+        "settled           0\n"
+        "unsettled         0\n"
+        "broken_promises   0\n"
+        "settlement_lag_ms -\n"
+    )
+
+
+def test_sale_report_as_json_is_the_report_of_the_http_interface() -> None:
+    sale = open_sale(3)
+    open_sale(5)
+    said = output_of("sale_report", str(sale.pk), "--buyers", "2", "--json")
+    assert said == json.dumps(json.loads(said), indent=2) + "\n"
+    assert json.loads(said) == report(sale, open=False, buyers=2, undersold=2)
+
+
+# --- check_stack --------------------------------------------------------------------------------
+
+
+def versions() -> tuple[str, str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version")
+        postgres = cursor.fetchone()[0]
+    return postgres, locks_client().info()["valkey_version"]
+
+
+def test_check_stack_says_ok_for_every_part() -> None:
+    postgres, valkey = versions()
+    assert output_of("check_stack") == (
+        f"OK   PostgreSQL: version {postgres}, fsync on\n"
+        "OK   migrations: all applied\n"
+        f"OK   Redis (locks): Valkey {valkey}, maxmemory-policy noeviction\n"
+        "OK   Redis (cache): answers\n"
+        f"OK   PostgreSQL timeouts: {TIMEOUTS}\n"
+    )
+
+
+def test_check_stack_fails_on_a_redis_that_may_evict_locks() -> None:
+    out = StringIO()
+    locks_client().config_set("maxmemory-policy", "volatile-lru")
+    try:
+        with pytest.raises(CommandError, match="not ready: eviction"):
+            call_command("check_stack", stdout=out, no_color=True)
+    finally:
+        locks_client().config_set("maxmemory-policy", "noeviction")
+    assert "FAIL The locks' Redis has maxmemory-policy volatile-lru" in out.getvalue()

@@ -1,0 +1,155 @@
+"""Every request has an id, in its answer and in each of its log lines. No line can be forged."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import logging.config
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from shop.models import PurchaseHistory
+from shop.ops.logs import logging_config, request_id_of
+from shop.tests.node import run
+from shop.tests.outage import Outage
+from shop.tests.till import open_sale, rolled_back
+
+pytestmark = rolled_back
+MADE = re.compile(r"[0-9a-f]{32}")
+FORGED = ["a" * 65, "", "with space", "a\n", "<script>", "é", "{jndi:ldap}", "\x1b[31m"]
+
+
+@pytest.mark.parametrize("given", ["a", "a" * 64, "0f-1_Z"])
+def test_a_well_formed_id_is_kept_and_comes_back(given: str) -> None:
+    assert Client().get("/healthz", headers={"X-Request-ID": given})["X-Request-ID"] == given
+
+
+def test_any_other_is_replaced_by_one_of_ours() -> None:
+    assert all(MADE.fullmatch(request_id_of(given)) for given in (None, *FORGED))
+
+
+# --- log lines ----------------------------------------------------------------------------------
+
+Lines = Callable[[], list[str]]
+
+
+@pytest.fixture
+def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
+    """What the shop logs, in the format that the test is marked with; access lines included."""
+    kind = request.node.get_closest_marker("log_format").args[0]
+    written = io.StringIO()
+    root, access = logging.getLogger(), logging.getLogger("shop.access")
+    config = logging_config(kind=kind, level="WARNING", access=True)
+    made = logging.config.DictConfigurator(config)
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(made.configure_formatter(config["formatters"]["line"]))
+    handler.addFilter(made.configure_filter(config["filters"]["request_id"]))
+    root.addHandler(handler)
+    before = access.level
+    access.setLevel(config["loggers"]["shop.access"]["level"])
+    yield lambda: written.getvalue().splitlines()
+    access.setLevel(before)
+    root.removeHandler(handler)
+
+
+TEXT = pytest.mark.log_format("text")
+JSON = pytest.mark.log_format("json")
+
+
+def objects(logged: Lines, logger: str) -> list[dict[str, Any]]:
+    return [one for one in map(json.loads, logged()) if one["logger"] == logger]
+
+
+@JSON
+def test_a_purchase_leaves_one_line_with_what_it_came_to(logged: Lines) -> None:
+    sale = open_sale(1)
+    key, buyer = secrets.token_hex(8), "ada-lovelace"
+    headers = {"X-Request-ID": "mine", "Idempotency-Key": key}
+    query = f"/buy?lock=redis&buyer={buyer}"
+    for outcome, status in (("sold", 201), ("replayed", 200)):
+        assert Client().post(query, headers=headers).status_code == status
+        line = objects(logged, "shop.access")[-1]
+        assert line["request_id"] == "mine"
+        assert (line["method"], line["path"], line["status"]) == ("POST", "/buy", status)
+        assert (line["outcome"], line["lock"], line["level"]) == (outcome, "redis", "INFO")
+        assert (line["order"], line["sale"]) == (PurchaseHistory.objects.get(sale=sale).pk, sale.pk)
+    first = objects(logged, "shop.access")[0]
+    assert 0 <= first["waited_ms"] <= first["ms"]
+    assert 0 < first["held_ms"] <= first["ms"]
+    assert len(logged()) == 2
+    assert key not in "".join(logged())
+    assert buyer not in "".join(logged())
+
+
+@JSON
+@pytest.mark.parametrize(
+    ("query", "outcome", "lock"),
+    [
+        ("buyer=ada&lock=none", "sold_out", "none"),
+        ("buyer=ada&lock=nonsense", "error", None),
+        ("buyer=ada&product=nothing", "error", "none"),
+    ],
+)
+def test_a_refusal_leaves_a_line_too(
+    logged: Lines, query: str, outcome: str, lock: str | None
+) -> None:
+    open_sale(0)
+    Client().post(f"/buy?{query}")
+    (line,) = objects(logged, "shop.access")
+    assert (line["outcome"], line["lock"]) == (outcome, lock)
+
+
+@JSON
+def test_every_line_of_a_request_has_its_id_and_a_line_of_none_a_dash(
+    logged: Lines, redis_outage: Outage
+) -> None:
+    open_sale(1)
+    redis_outage.begin()
+    answer = Client().post("/buy?buyer=ada&lock=token", headers={"X-Request-ID": "mine"})
+    assert answer.status_code == 503
+    lines = [json.loads(line) for line in logged()]
+    assert {line["logger"] for line in lines} >= {"shop.sale.checkout", "shop.access"}
+    assert {line["request_id"] for line in lines} == {"mine"}
+    logging.getLogger("shop.other").warning("of no request")
+    assert json.loads(logged()[-1])["request_id"] == "-"
+
+
+@pytest.mark.parametrize(
+    "path", ["/x%0a2026-01-01 CRITICAL forged", "/x%0d%1b[31m", "/x%e2%80%a8y"]
+)
+@pytest.mark.parametrize("kind", [pytest.param("", marks=TEXT), pytest.param("", marks=JSON)])
+def test_a_path_cannot_forge_a_line(logged: Lines, path: str, kind: str) -> None:
+    Client().get(path)
+    assert len([line for line in logged() if "shop.access" in line]) == 1
+    assert all("shop.access" in line or "django.request" in line for line in logged())
+    assert "\x1b" not in "".join(logged())
+
+
+@TEXT
+def test_an_exceptions_message_cannot_forge_a_line_either(logged: Lines) -> None:
+    try:
+        raise ValueError("bad\n2026-01-01 CRITICAL root [-] forged\u2028also")
+    except ValueError:
+        logging.getLogger("shop.test").exception("it failed: %s", "a\nb")
+    first, *rest = logged()
+    assert first.endswith(r"it failed: a\nb")
+    assert rest
+    assert all(line.startswith("    ") for line in rest)
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+SHOW = "from shop import settings as s; print(s.LOGGING['loggers']['shop.access']['level'])"
+
+
+def test_access_lines_are_off_in_a_demo_and_an_unknown_format_is_refused() -> None:
+    assert run("-c", SHOW, SHOP_DEMO="1").stdout.strip() == "WARNING"
+    refused = run("-c", SHOW, SHOP_DEMO="1", ACCESS_LOG="1", LOG_FORMAT="xml")
+    assert refused.returncode == 1
+    assert "LOG_FORMAT is 'xml': use one of text, json" in refused.stderr

@@ -1,0 +1,181 @@
+"""Settings from the environment, each read by a Python of its own."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+import pytest
+
+from shop.ops.environment import next_database
+from shop.tests.node import run
+
+SHOW = """
+import json
+from shop import settings as s
+pool = s.DATABASES["default"].get("OPTIONS", {}).get("pool")
+locks = s.CACHES["locks"]["OPTIONS"]["CONNECTION_POOL_KWARGS"]
+print(json.dumps({
+    "demo": s.SHOP_DEMO, "token": s.SHOP_RESTOCK_TOKEN, "ttl": s.SHOP_LOCK_TTL,
+    "max_hold": s.SHOP_LOCK_MAX_HOLD, "token_ttl": s.SHOP_TOKEN_TTL, "wait": s.SHOP_LOCK_WAIT,
+    "default": s.CACHES["default"]["LOCATION"], "locks": s.CACHES["locks"]["LOCATION"],
+    "retries": locks["retry"].get_retries(), "timeout": locks["socket_timeout"],
+    "connect": locks["socket_connect_timeout"], "connections": locks["max_connections"],
+    "pool": pool and [pool["min_size"], pool["max_size"]],
+    "options": s.DATABASES["default"].get("OPTIONS", {}).get("options"),
+    "debug": s.DEBUG, "key": len(s.SECRET_KEY) >= 50, "https": s.SECURE_SSL_REDIRECT,
+    "proxy": s.SECURE_PROXY_SSL_HEADER is not None,
+}))
+"""
+
+
+def shown(**environment: str) -> dict[str, Any]:
+    done = run("-c", SHOW, **environment)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+DEFAULTS = {
+    **{"demo": False, "token": "", "debug": False, "key": True, "https": False, "proxy": False},
+    **{"ttl": 10.0, "max_hold": 10.0, "token_ttl": 3.0, "wait": 30.0},
+    **{"default": "redis://127.0.0.1:6379/0", "locks": "redis://127.0.0.1:6379/1"},
+    **{"retries": 0, "timeout": 2.0, "connect": 2.0, "connections": 250},
+    **{"pool": None, "options": None},
+}
+
+
+def test_with_nothing_set_the_shop_is_closed_to_faults_and_restocks() -> None:
+    assert shown() == DEFAULTS
+
+
+def test_everything_can_be_set_from_the_environment() -> None:
+    timeouts = "-c idle_in_transaction_session_timeout=6000 -c lock_timeout=7000"
+    given = shown(
+        **{"SHOP_DEMO": "1", "SHOP_RESTOCK_TOKEN": "t", "SHOP_LOCK_TTL": "1.5", "DEBUG": "1"},
+        **{"SHOP_LOCK_MAX_HOLD": "4.5", "SHOP_TOKEN_TTL": "2.5", "SHOP_LOCK_WAIT": "0.5"},
+        **{"DATABASE_URL": "postgresql://u:p@db:5433/shop", "SHOP_DB_POOL": "7", "HTTPS": "1"},
+        **{"REDIS_URL": "redis://cache:6379/4", "SHOP_REDIS_POOL": "9"},
+        **{"SHOP_REDIS_TIMEOUT": "0.25", "SECRET_KEY": "k" * 50, "SHOP_BEHIND_PROXY": "1"},
+    )
+    assert given == {
+        **{"demo": True, "token": "t", "debug": True, "key": True, "https": True, "proxy": True},
+        **{"ttl": 1.5, "max_hold": 4.5, "token_ttl": 2.5, "wait": 0.5},
+        **{"default": "redis://cache:6379/4", "locks": "redis://cache:6379/5"},
+        **{"retries": 0, "timeout": 0.25, "connect": 0.25, "connections": 9},
+        **{"pool": [7, 7], "options": f"{timeouts} -c statement_timeout=8000"},
+    }
+
+
+def test_the_locks_may_have_a_server_of_their_own_and_the_database_no_pool() -> None:
+    given = shown(
+        DATABASE_URL="postgresql://u:p@db/shop",
+        REDIS_LOCKS_URL="rediss://:secret@locks:6380/3",
+        SHOP_DB_POOL="0",
+        SHOP_LOCK_TTL="25",
+    )
+    assert given["default"] == "redis://127.0.0.1:6379/0"
+    assert given["locks"] == "rediss://:secret@locks:6380/3"
+    assert given["pool"] is None
+    assert given["options"] is not None
+    assert given["max_hold"] == 25.0, "never for less than its ttl"
+
+
+@pytest.mark.parametrize(
+    ("url", "following"),
+    [
+        ("redis://host", "redis://host/1"),
+        ("rediss://u:p@host:1/9", "rediss://u:p@host:1/10"),
+        ("redis://host?db=2", "redis://host?db=3"),
+        ("redis://host/7?db=2&timeout=1", "redis://host/7?db=3&timeout=1"),
+        ("unix:///run/redis.sock?db=3", "unix:///run/redis.sock?db=4"),
+    ],
+)
+def test_the_locks_take_the_next_database_however_the_url_is_written(
+    url: str, following: str
+) -> None:
+    assert next_database(url) == following
+
+
+def test_without_postgresql_the_check_says_what_to_do_instead_of_a_traceback() -> None:
+    done = run("-m", "django", "check", "--no-color", DATABASE_URL="sqlite:///:memory:")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "SystemCheckError: System check identified some issues:\n"
+        "\n"
+        "ERRORS:\n"
+        "?: (shop.E001) The database is django.db.backends.sqlite3, not PostgreSQL.\n"
+        "\tHINT: Set DATABASE_URL=postgresql://..., or run through manage.py, which brings one.\n"
+        "\n"
+        "System check identified 1 issue (0 silenced).\n"
+    )
+
+
+def test_without_any_url_check_stack_says_so_instead_of_a_traceback() -> None:
+    done = run("-m", "django", "check_stack", "--no-color", "--skip-checks")
+    assert done.returncode == 1
+    assert "FAIL PostgreSQL: settings.DATABASES is improperly configured." in done.stdout
+    assert done.stderr.startswith("CommandError: not ready: PostgreSQL, migrations, ")
+    assert "Traceback" not in done.stderr
+
+
+def test_no_server_is_started_by_reading_the_settings() -> None:
+    """A worker does it, and a worker must never own the servers."""
+    done = run("-c", "import sys, shop.settings; print('servers.embedded' in sys.modules)")
+    assert done.stdout == "False\n"
+
+
+# --- check --deploy -----------------------------------------------------------------------------
+
+PRODUCTION = {
+    "SECRET_KEY": secrets.token_urlsafe(64),
+    "ALLOWED_HOSTS": "shop.example.com",
+    "DATABASE_URL": "postgresql://oversold_app@127.0.0.1:1/oversold?sslmode=verify-full",
+    "REDIS_URL": "rediss://127.0.0.1:1/0",
+    "REDIS_PASSWORD": secrets.token_urlsafe(32),
+    "SHOP_RESTOCK_TOKEN": secrets.token_urlsafe(32),
+    "SHOP_BEHIND_PROXY": "1",
+    "HTTPS": "1",
+    "HSTS_SECONDS": "31536000",
+    "HSTS_INCLUDE_SUBDOMAINS": "0",
+    "HSTS_PRELOAD": "0",
+}
+CHECK = ("-m", "django", "check", "--deploy", "--fail-level", "WARNING", "--no-color")
+
+
+def test_each_required_setting_left_out_is_an_error_with_a_hint() -> None:
+    done = run("-m", "django", "check", "--deploy", "--no-color")
+    assert done.returncode == 1, "an error, not a warning"
+    for name in ("SECRET_KEY", "ALLOWED_HOSTS", "DATABASE_URL", "REDIS_URL", "HTTPS"):
+        check = "shop.E009" if name == "HTTPS" else "shop.E007"
+        said, _, rest = done.stderr.partition(f"({check}) {name} ")[2].partition("\n")
+        assert said, name
+        assert rest.startswith("\tHINT: "), name
+
+
+def test_a_server_that_manage_py_brings_is_not_productions() -> None:
+    done = run(*CHECK, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
+    assert done.returncode == 1
+    assert "(shop.E007) DATABASE_URL is not set" in done.stderr
+    assert "(shop.E007) REDIS_URL is not set" in done.stderr
+
+
+SHOW_URLS = "from shop import settings as s; print(s.REDIS_URL, s.REDIS_LOCKS_URL, *s.REDLOCK_URLS)"
+
+
+def test_a_redis_password_from_a_file_of_its_own_goes_into_every_url_without_one() -> None:
+    done = run(
+        "-c",
+        SHOW_URLS,
+        REDIS_URL="redis://redis:6379/0",
+        REDLOCK_URLS="redis://one,redis://me:mine@two",
+        REDIS_USER="shop",
+        REDIS_PASSWORD="p@ss/word",
+    )
+    login = "shop:p%40ss%2Fword"
+    assert done.stdout.split() == [
+        f"redis://{login}@redis:6379/0",
+        f"redis://{login}@redis:6379/1",
+        f"redis://{login}@one",
+        "redis://me:mine@two",
+    ]

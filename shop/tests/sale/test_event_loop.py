@@ -1,0 +1,154 @@
+"""Purchases in an event loop: how many may wait, and what becomes of one whose client leaves or
+whose server fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from pytest_django import Settings
+
+from shop.sale import points
+from shop.sale.points import installed
+from shop.sale.waiting_room import room
+from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
+from shop.tests.loop import Loop, in_a_loop
+from shop.tests.till import APPLE, Answer, Inside, at, books, buy, committed, open_sale
+
+pytestmark = committed
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # the loop's own timeout ends it
+        await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def a_queue(
+    loop: Loop, lock: str, behind: int
+) -> AsyncIterator[tuple[Inside, list[asyncio.Task[Answer]]]]:
+    """One buyer inside and `behind` of them waiting. They go on when the block ends."""
+    inside = Inside()
+
+    def ask(number: int) -> asyncio.Task[Answer]:
+        return asyncio.create_task(loop.buy(lock=lock, buyer=f"b{number}", key=f"k{number}"))
+
+    # For those who arrive in a thread of the loop, too, nobody stops but the one who reads first.
+    points.install(inside, stops=lambda name: False)
+    try:
+        asked = [ask(0)]
+        await until(inside.reached.is_set)
+        asked += [ask(number) for number in range(1, behind + 1)]
+        await until(lambda: len(inside.begun) == behind + 1)
+        yield inside, asked
+    finally:
+        inside.leave.set()
+        points.install(None)
+
+
+def test_who_leaves_while_waiting_without_a_thread_buys_nothing_and_its_place_is_free(
+    settings: Settings,
+) -> None:
+    settings.SHOP_MAX_WAITING = 1
+    open_sale(10)
+
+    async def test(loop: Loop) -> None:
+        async with a_queue(loop, "redis", 1) as (_, asked):
+            refused = await loop.buy(buyer="b9")
+            assert (refused.status, refused.body["outcome"]) == (429, "full")
+            asked[1].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked[1]
+            assert room.inside(APPLE) == 1
+            last = asyncio.create_task(loop.buy(buyer="b9"))
+            await until(lambda: room.inside(APPLE) == 2)
+        assert ((await asked[0]).status, (await last).status) == (201, 201)
+        again = await loop.buy(buyer="b1", key="k1")
+        assert (again.status, again.body["replayed"]) == (201, False)
+
+    in_a_loop(test)
+    assert books() == (3, 7)
+    assert not room._inside
+
+
+@pytest.mark.parametrize("lock", ["token", "row-lock"])
+def test_who_leaves_while_its_thread_waits_keeps_the_place_and_its_key_has_the_order(
+    lock: str, settings: Settings
+) -> None:
+    """A thread that waits cannot be ended: the purchase goes on, as on a node of threads, and who
+    asks again with its key gets what it bought."""
+    settings.SHOP_MAX_WAITING = 1
+    open_sale(10)
+
+    async def test(loop: Loop) -> None:
+        async with a_queue(loop, lock, 1) as (_, asked):
+            asked[1].cancel()
+            await asyncio.sleep(0)
+            assert (await loop.buy(lock=lock, buyer="b9")).status == 429
+        for each in asked:
+            with suppress(asyncio.CancelledError):
+                await each
+        again = await loop.buy(lock=lock, buyer="b1", key="k1")
+        assert (again.status, again.body["replayed"]) == (200, True)
+
+    in_a_loop(test)
+    assert books() == (2, 8)
+    assert not room._inside
+
+
+@pytest.mark.parametrize("lock", ["redis", "token", "row-lock"])
+def test_who_leaves_inside_the_section_has_bought_and_the_next_gets_the_lock(lock: str) -> None:
+    open_sale(10)
+
+    async def test(loop: Loop) -> None:
+        async with a_queue(loop, lock, 1) as (_, asked):
+            asked[0].cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await asked[0]
+        assert (await asked[1]).body["stock_seen"] == 9
+        again = await loop.buy(lock=lock, buyer="b0", key="k0")
+        assert (again.status, again.body["replayed"]) == (200, True)
+
+    in_a_loop(test)
+    assert books() == (2, 8)
+
+
+# --- a server that fails in the middle of a purchase --------------------------------------------
+
+
+@pytest.mark.parametrize("lock", ["redis", "token"])
+def test_a_backend_that_is_killed_under_the_lock_is_unavailable_and_nothing_is_sold(
+    lock: str,
+) -> None:
+    """The connection that broke is a thread's: the loop may not touch it, and was 500 for it."""
+    open_sale(3)
+
+    async def test(loop: Loop) -> None:
+        with installed(at("after_read", kill_this_threads_backend)):
+            refused = await loop.buy(lock=lock, key="k1")
+        assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
+        assert refused.headers["Retry-After"] == "1"
+        again = await loop.buy(lock=lock, key="k1")
+        assert (again.status, again.body["stock_seen"]) == (201, 3)
+
+    in_a_loop(test)
+    assert books() == (1, 2)
+
+
+@pytest.mark.parametrize("lock", ["redis", "token"])
+def test_a_commit_whose_reply_is_lost_is_unknown_and_its_order_is_replayed(lock: str) -> None:
+    open_sale(3)
+
+    async def lost(loop: Loop) -> None:
+        unknown = await loop.buy(lock=lock, key="k1")
+        assert (unknown.status, unknown.body["outcome"]) == (503, "unknown"), unknown.body
+
+    with ReplyCutter() as proxy, database_at(proxy.folder):
+        in_a_loop(lost)
+    assert proxy.cut == 1
+    again = buy(lock=lock, key="k1")
+    assert (again.status, again.body["replayed"]) == (200, True)
+    assert books() == (1, 2)
