@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from loadtest.commands.output import output, require_known
-from loadtest.commands.rushes import CONTRAST, Setting, rush, stack_and_buyers
+from loadtest.commands.output import output
+from loadtest.commands.rushes import CONTRAST, Setting, rush_each
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 
@@ -23,22 +23,12 @@ def run(setting: Setting, console: Console, *, verbose: bool = False) -> int:
     an unknown lock or when a part does not start.
     """
     extras = not set(setting.locks) <= set(CONTRAST)
-    with (
-        output(console, verbose=verbose) as out,
-        stack_and_buyers(setting, out, extras=extras, record=True) as (stack, buyers),
-    ):
-        known = [str(one["name"]) for one in stack.shop().strategies()]
-        require_known(setting.locks, known, "lock")
-        runs = []
-        for lock in setting.locks:
-            out.progress(f"{setting.buyers} buyers, {setting.stock} units, lock: {lock}")
-            own_report = str(out.folder.path / lock)
-            runs.append(rush(stack, buyers, setting, lock, report=own_report))
-            console.print(f"{lock:8} {report.verdict_cell(runs[-1])}", highlight=False)
-        summary = out.summary(stack, runs)
+    with output(console, verbose=verbose) as out:
+        summary, events = rush_each(setting, out, extras=extras, shown=True)
         (out.folder.path / "demo.md").write_text(report.markdown(summary, report.DEMO))
-        out.write(summary, stack.events(), title="the rush")
+        out.write(summary, events, title="the rush")
         out.finish()
     console.print()
+    runs = summary["runs"]
     table = report.fitting(runs, report.DEMO, console)
     return out.conclude(runs, table, report.reasons(runs), NEXT, html_report.NAME)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, cast
 
-from loadtest.commands.judged import judged_with_history
-from loadtest.commands.output import Output
+from loadtest.commands.judged import judge_closed, judged_with_history
+from loadtest.commands.output import Output, require_known
 from loadtest.expected import EXPECTED
-from loadtest.judge.run import Run
+from loadtest.judge.history import Event
+from loadtest.judge.run import Run, Summary
 from loadtest.judge.verdict import Asked
+from loadtest.report import tables as report
 from loadtest.rush.buyers import BUYERS, Buyers
 from loadtest.rush.files import TooFewFiles, allow
 from loadtest.rush.rush import cut_short, reasons_of
+from loadtest.stack.client import Strategy
 from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack, StackError
 
 #: Without a lock, with A1's, with the one to copy.
@@ -91,14 +95,63 @@ def stack_and_buyers(
         yield stack, buyers
 
 
+def rush_each(
+    setting: Setting, out: Output, *, extras: bool, fault: str = "rush", shown: bool = False
+) -> tuple[Summary, list[Event]]:
+    """The rush under each lock, or under each that there is, on recording nodes, as often as asked:
+    in rounds, so that all meet the same machine. One whose server is not installed is `not_run`.
+    Returns the summary and all that was recorded.
+
+    shown  print each verdict at once, and keep Locust's own report of each rush
+    """
+    with stack_and_buyers(setting, out, extras=extras, record=True) as (stack, buyers):
+        known = {str(one["name"]): one for one in stack.shop().strategies()}
+        require_known(setting.locks, list(known), "lock")
+        locks = [*(setting.locks or known)] * setting.repeat
+        runs: list[Run] = []
+        for number, lock in enumerate(locks, 1):
+            size = f"{setting.buyers} buyers, {setting.stock} units"
+            out.progress(f"{number}/{len(locks)}  {size}, lock: {lock}")
+            if known[lock]["available"]:
+                own_report = str(out.folder.path / lock) if shown else ""
+                runs.append(rush(stack, buyers, setting, lock, fault, own_report))
+            else:
+                runs.append(_not_run(known[lock], setting))
+            if shown:
+                line = f"{lock:8} {report.verdict_cell(runs[-1])}"
+                out.console.print(line, highlight=False)
+        judge_closed(stack.shop(), runs)
+        return out.summary(stack, runs), stack.events()
+
+
+def _not_run(strategy: Strategy, setting: Setting) -> Run:
+    """The run of a strategy whose server is not installed."""
+    return {
+        "lock": strategy["name"],
+        "fault": "rush",
+        "buyers": setting.buyers,
+        "initial_stock": setting.stock,
+        "hold_ms": setting.hold_ms,
+        "verdict": "not_run",
+        "expected": EXPECTED[strategy["name"]]["rush"],
+        "as_expected": not os.environ.get("CI"),  # where no server may be missing
+        "why": f"{strategy['needs']} is not set, and no such server is installed",
+    }
+
+
 def rush(
-    stack: Stack, buyers: Buyers, setting: Setting, lock: str, fault: str = "rush", report: str = ""
+    stack: Stack,
+    buyers: Buyers,
+    setting: Setting,
+    lock: str,
+    fault: str = "rush",
+    own_report: str = "",
 ) -> Run:
     """One rush under one lock, compared with the verdict expected of it. Raises StackError.
 
     If the nodes record, the judge decides from their records instead of Locust's.
 
-    report  where Locust's own report goes, without the ending of its name
+    own_report  where Locust's own report goes, without the ending of its name
     """
     stack.settle_for(lock)
     before = stack.keys_on_lock_servers() if stack.record else set()
@@ -112,7 +165,7 @@ def rush(
         product=setting.product,
         restock_token=stack.token,
         history=str(stack.records / BUYERS) if stack.record else "",
-        report=report,
+        report=own_report,
     )
     if stack.record:
         asked = Asked(

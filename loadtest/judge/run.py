@@ -163,7 +163,7 @@ class Run(TypedDict, total=False):
     locust_workers     the processes that the buyers were in, where there are several
     lost               which of them were lost in the rush, with buyers that had no answer
     doubts             why what these reported cannot be true
-    round              of the bench, of chaos and of targets, which repeat their rushes
+    round              of load, of chaos and of targets, which repeat their rushes
     why                why it was not run, or why nothing is concluded
     """
 
@@ -232,12 +232,9 @@ class Summary(TypedDict, total=False):
     minutes   of chaos
     rushes    of chaos: which disturbances each had, with its seed and duration
     canaries  of chaos: locks that must break, and the first rush in which each did
-    rounds    of bench
-    seconds   of bench: what each round took, by name
-    median_s  of bench: the median of each
-    redis_to  of bench: the median ratio of `redis` to each, round by round
+    rounds    of load
     target    of target: whose shop it was; `nodes`, `workers` and `threads` are 0 there
-    load      of load: what was asked for (load/chosen.py: Chosen)
+    load      of load: what was asked for (load/plan.py: Chosen)
     medians   of load: by strategy, the medians over the rounds of the figures in its table
     """
 
@@ -253,9 +250,6 @@ class Summary(TypedDict, total=False):
     rushes: Sequence[Mapping[str, Any]]
     canaries: Mapping[str, int]
     rounds: int
-    seconds: Mapping[str, Sequence[float]]
-    median_s: Mapping[str, float]
-    redis_to: Mapping[str, float]
     target: Rushed
     load: Mapping[str, Any]
     medians: Mapping[str, Mapping[str, Any]]

@@ -116,7 +116,9 @@ def test_by_keyboard_the_grid_opens_into_a_timeline_and_back(page: Page, tmp_pat
     expect(focused).to_have_attribute("aria-label", "redis under crash: exact, expected undersold")
 
 
-def test_the_pointer_says_who_held_what_when(page: Page, tmp_path: Path) -> None:
+def test_the_pointer_says_who_held_what_when_and_so_does_a_table(
+    page: Page, tmp_path: Path
+) -> None:
     opened(page, write_faults(tmp_path))
     x, y = evaluated(
         page,
@@ -129,6 +131,10 @@ def test_the_pointer_says_who_held_what_when(page: Page, tmp_path: Path) -> None
     expect(tip).to_contain_text("1.025 s  has the lock after 999.0 ms, fence 8")
     expect(tip).to_contain_text("two holders, with victim")
     expect(tip).to_contain_text("commits order 32: a stale write")
+    page.get_by_text("The same as a table").first.click()
+    row = page.locator("#as-table tbody tr").nth(1)
+    expect(row.locator("th")).to_have_text("rival-1")
+    expect(row).to_contain_text("1.025 s  has the lock after 999.0 ms, fence 8")
 
 
 def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path) -> None:
@@ -140,14 +146,6 @@ def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path
     page.get_by_text("The same as a table").first.click()
     assert evaluated(page, "window.wasHacked") is None
     assert page.locator("img").count() == 0
-
-
-def test_the_timeline_can_be_read_as_a_table(page: Page, tmp_path: Path) -> None:
-    opened(page, write_faults(tmp_path))
-    page.get_by_text("The same as a table").first.click()
-    row = page.locator("#as-table tbody tr").nth(1)
-    expect(row.locator("th")).to_have_text("rival-1")
-    expect(row).to_contain_text("1.025 s  has the lock after 999.0 ms, fence 8")
 
 
 def test_a_page_that_was_not_laid_out_for_a_moment_draws_again(page: Page, tmp_path: Path) -> None:
