@@ -68,7 +68,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
         summary: Summary = {
             **out.summary(stack, runs),
             "rounds": chosen.rounds,
-            "load": {**asdict(chosen), "locks": list(chosen.locks)},
+            "load": {**asdict(chosen), "given": " ".join(sys.argv[2:])},
             "medians": load_table.medians(runs),
         }
         report.write_summary(out.folder.path, summary)

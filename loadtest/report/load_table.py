@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from statistics import median
 from typing import Any
 
 from rich.table import Table
 
 from loadtest.judge.run import Summary
-from loadtest.load.plan import Chosen
 from loadtest.report import tables as report
 
 NAME = "load.md"
@@ -75,7 +73,9 @@ def markdown(summary: Summary) -> str:
         for run in _worst(summary)
     ]
     headings = ["lock", "verdict", *_columns(summary)]
-    return report.markdown_table(headings, rows, f"{_where(summary)}\n\n`{command(summary)}`")
+    words = summary["load"]["given"]
+    command = f'make load ARGS="{words}"' if words else "make load"
+    return report.markdown_table(headings, rows, f"{_where(summary)}\n\n`{command}`")
 
 
 def _columns(summary: Summary) -> list[str]:
@@ -152,16 +152,3 @@ def _where(summary: Summary) -> str:
         f"{orders:,} orders in {len(sales)} exact sale{'s' * (len(sales) != 1)}; stock asked = "
         f"orders + left in {even} of {len(sales)}."
     )
-
-
-def command(summary: Summary) -> str:
-    """The command that measures the same again."""
-    asked = summary["load"]
-    words = [f"--lock {','.join(asked['locks'])}"]
-    for name, usual in asdict(Chosen()).items():
-        if name not in {"locks", "skew"} and asked[name] != usual:
-            value = asked[name] if isinstance(asked[name], str) else f"{asked[name]:g}"
-            words.append(f"--{name.replace('_', '-')} {value}")
-    if asked["products"] > 1:
-        words.append(f"--skew {asked['skew']:g}")
-    return f'make load ARGS="{" ".join(words)}"'

@@ -36,6 +36,12 @@ from loadtest.tests.checkout import ROOT
         ("chaos --minutes 0", "'0' is not a number from 0.01 to 1440"),
         ("chaos --minutes nan", "'nan' is not a number"),
         ("nonsense", "invalid choice: 'nonsense'"),
+        ("load --clients 2001", "'2001' is not a whole number from 1 to 2000"),
+        ("load --cap 9999", "'9999' is not a whole number from 1 to 2000"),
+        ("load --seconds 601", "'601' is not a number from 0.5 to 600"),
+        ("load --arrivals-per-second 5001", "'5001' is not a number from 0.1 to 5000"),
+        ("load --arrivals sometimes", "invalid choice: 'sometimes'"),
+        ("load --host http://shop.example", "unrecognized arguments: --host http://shop.example"),
     ],
 )
 def test_what_a_command_does_not_use_is_refused_with_what_to_do(
