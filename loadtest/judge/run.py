@@ -66,7 +66,7 @@ class Grown(TypedDict):
     cpu: dict[str, float]
 
 
-class Judged(TypedDict):
+class Judged(TypedDict, total=False):
     """What the judge found of one sale.
 
     oversold      orders beyond the stock
@@ -85,17 +85,17 @@ class Judged(TypedDict):
 
     initial_stock: int
     orders: int
-    stock_left: int
+    stock_left: int | None
     oversold: int
     undersold: int
-    lost_updates: int
+    lost_updates: int | None
     outcomes: dict[str, int]
     never_arrived: int
     never_asked: int
     never_answered: int
     violations: list[str]
     findings: list[str]
-    verdict: str
+    verdict: Required[str]
     why: str
 
 
@@ -144,7 +144,7 @@ class LocustWorker(TypedDict):
     same_clock: bool
 
 
-class Run(TypedDict, total=False):
+class Run(Judged, total=False):
     """One strategy in one rush or under one fault. One that was not run has no figures.
 
     fault              `rush`, `rush-one-process`, `chaos` or the name of a fault
@@ -169,25 +169,12 @@ class Run(TypedDict, total=False):
 
     lock: Required[str]
     fault: Required[str]
-    verdict: Required[str]
     expected: Required[str]
     as_expected: Required[bool]
     sale: int
     attempts: str
     buyers: int
     hold_ms: int
-    initial_stock: int
-    orders: int
-    stock_left: int | None
-    oversold: int
-    undersold: int
-    lost_updates: int | None
-    outcomes: dict[str, int]
-    never_arrived: int
-    never_asked: int
-    never_answered: int
-    violations: list[str]
-    findings: list[str]
     target: str
     judged: list[str]
     not_judged: list[str]
@@ -202,7 +189,6 @@ class Run(TypedDict, total=False):
     lost: list[str]
     doubts: list[str]
     round: int
-    why: str
 
 
 class Cell(Run, total=False):
