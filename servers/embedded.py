@@ -166,7 +166,7 @@ def _leave(users: dict[str, Any]) -> None:
 def postgres_pid() -> int | None:
     """The process of the embedded PostgreSQL; None where it does not run."""
     postgres = _postgres()
-    return postgres.postmaster_pid() if postgres.is_running() else None
+    return postgres.pid if postgres.is_running() else None
 
 
 def _say(text: str) -> None:

