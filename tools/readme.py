@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from loadtest.commands.rushes import Setting
 from loadtest.expected import BEYOND_LOCKS
-from loadtest.faults import FAULTS
-from loadtest.judge.run import Run, Summary
+from loadtest.faults import FAULTS, fault_report
+from loadtest.judge.run import Cell, Run, Summary
 from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.stack.results import RESULTS
@@ -68,10 +69,10 @@ def put(page: Path, name: str, table: str) -> None:
     page.write_text(f"{before}{first}\n{table}{last}{after}")
 
 
-def newest(results: Path, table: str, whole: Callable[[Sequence[Run]], bool]) -> Path | None:
-    """The newest file `table` whose summary.json is of a whole run; None without one."""
-    found = sorted(results.glob(f"[0-9]*/{table}"), reverse=True)
-    return next((path for path in found if whole(_summary(path)["runs"])), None)
+def newest(results: Path, table: str, whole: Callable[[Sequence[Run]], bool]) -> Summary | None:
+    """The summary of the newest whole run that wrote the file `table`; None without one."""
+    found = map(_summary, sorted(results.glob(f"[0-9]*/{table}"), reverse=True))
+    return next((summary for summary in found if whole(summary["runs"])), None)
 
 
 def is_every_fault(runs: Sequence[Run]) -> bool:
@@ -129,20 +130,21 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     if demo is None:
         print("there is no table yet that make demo wrote; the old one stays")
     else:
-        put(readme, "demo", contrast_table(_summary(demo)))
+        put(readme, "demo", contrast_table(demo))
     if matrix is None or faults is None:
         print("the table of locks needs make matrix and make faults, both whole; the old one stays")
     else:
-        put(readme, "faults", faults_table(_summary(matrix), _summary(faults)))
-        put(strategies, "locks", locks_table(_summary(matrix), _summary(faults)))
-        (root / "docs" / "faults.md").write_text(faults.read_text())
+        put(readme, "faults", faults_table(matrix, faults))
+        put(strategies, "locks", locks_table(matrix, faults))
+        cells = cast(Sequence[Cell], faults["runs"])
+        (root / "docs" / "faults.md").write_text(fault_report.markdown(faults, cells))
     if tables := load_tables(results):
         put(scale, "load", tables)
     else:
         print("docs/scale.md needs make load with --rounds 3; the old tables stay")
     for name, whole in (("growth", is_growth), ("growth-asgi", partial(is_growth, server="asgi"))):
         if grown := newest(results, "growth.md", whole):
-            put(scale, name, growth.markdown(_summary(grown)))
+            put(scale, name, growth.markdown(grown))
     return 0
 
 
