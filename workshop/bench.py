@@ -120,7 +120,6 @@ class Bench(Testbed):
                 initial_stock=stock,
                 stock_left=int(report["stock_left"]),
                 orders=self.shop(1).orders(sale),
-                replies=[buyer.reply for buyer in everybody if buyer.first],
                 history=ProductHistory(events),
             )
             return judgement, next(iter(broken), "")

@@ -9,7 +9,7 @@ from typing import Any
 from loadtest.judge.evidence import STAYS
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.sale_record import Finding
-from loadtest.judge.verdict import Asked, Judgement, Reply, judge
+from loadtest.judge.verdict import Asked, Judgement, judge
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
 
@@ -27,12 +27,10 @@ def judged_with_history(stack: Stack, asked: Asked, keys_before: set[str]) -> Ju
     history = ProductHistory(stack.new_events())
     shop = stack.shop()
     report = shop.settled_sale(asked.sale)
-    last = {request.attempt: request for request in history.requests}
     return judge(
         initial_stock=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
         orders=shop.orders(asked.sale),
-        replies=[Reply(key, request.outcome, request.order) for key, request in last.items()],
         history=history,
         leaked=leaked_keys(stack, keys_before),
         unsettled=report["unsettled"],

@@ -9,7 +9,7 @@ from itertools import cycle
 from typing import Any
 
 from loadtest.judge.history import History
-from loadtest.judge.verdict import ASK_AGAIN, Reply
+from loadtest.judge.verdict import ASK_AGAIN
 from loadtest.stack.client import Refused, Shop, ShopUnreachable
 
 #: Seconds that a buyer waits before asking again.
@@ -26,9 +26,9 @@ class Buyer:
     stop        the point at which the purchase stops until it is resumed, or empty
     asks_again  whether the buyer asks again until an answer is final
     hold_ms     milliseconds that the purchase spends between its check and its decrement
-    reply       the last reply
-    first       the outcome of the first reply, empty while there is none
-    replayed    whether the last reply named an order that the key had before
+    outcome     of the last answer, and `first` of the first one; empty while there is none
+    order       the number that the last answer named, if it did
+    replayed    whether the last answer named an order that the key had before
     error       what the last answer said was wrong, if it did
     sold_at     when it bought, by the monotonic clock; 0 before
     answered    set when the buyer has its final answer
@@ -54,8 +54,8 @@ class Buyer:
         self.stop = stop
         self.asks_again = asks_again
         self.hold_ms = hold_ms
-        self.reply = Reply(attempt, "unknown")
-        self.first = ""
+        self.outcome = self.first = ""
+        self.order: int | None = None
         self.error = ""
         self.replayed = False
         self.sold_at = 0.0
@@ -72,24 +72,16 @@ class Buyer:
         """Ask these nodes in turn until an answer is final or give_up is called."""
         nodes = cycle(shops)
         while not (self.answered.is_set() or self._enough.is_set()):
-            self.take(self.ask(next(nodes)))
+            self.ask(next(nodes))
             if not self.asks_again:
                 break
             if not self.answered.is_set():
                 self._enough.wait(random.uniform(*PAUSE))
         self.answered.set()
 
-    def take(self, reply: Reply) -> None:
-        """Keep a reply. A final one ends the purchase."""
-        self.reply = reply
-        self.first = self.first or reply.outcome
-        if reply.outcome == "sold":
-            self.sold_at = time.monotonic()
-        if reply.outcome not in ASK_AGAIN:
-            self.answered.set()
-
-    def ask(self, shop: Shop) -> Reply:
-        """Ask once, and record the request and its answer."""
+    def ask(self, shop: Shop) -> str:
+        """Ask once, and record the request and its answer. A final one ends the purchase. Returns
+        the outcome."""
         common = {
             "attempt": self.attempt,
             "lock": self.lock,
@@ -117,15 +109,19 @@ class Buyer:
         if outcome == "error":
             outcome = "unknown" if "order" not in body and not body.get("allowed") else "error"
         kind = "ok" if outcome == "sold" else "info" if outcome in IN_DOUBT else "fail"
-        self.replayed = bool(body.get("replayed"))
+        self.order, self.replayed = body.get("order"), bool(body.get("replayed"))
         self.error = str(body.get("error", ""))
         said = ("order", "replayed", "error")
         more: dict[str, Any] = {name: body[name] for name in said if name in body}
         if outcome == "sold":
+            self.sold_at = time.monotonic()
             more |= {"sold_in": body.get("sale"), "fence": body.get("lock", {}).get("fence")}
             more["stock_seen"] = body.get("stock_seen")
         self.history.record(by="buyer", f="buy", type=kind, outcome=outcome, **common, **more)
-        return Reply(self.attempt, outcome, body.get("order"))
+        self.outcome, self.first = outcome, self.first or outcome
+        if outcome not in ASK_AGAIN:
+            self.answered.set()
+        return outcome
 
     @property
     def started(self) -> bool:

@@ -40,7 +40,6 @@ def judge_sale(
         initial_stock=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
         orders=shop.orders(sale),
-        replies=[buyer.reply for buyer in buyers if buyer.first],
         history=history,
         ttl=ttl,
         fired=fired,

@@ -54,7 +54,7 @@ class LostReplies(Fault):
             self.require_soon(lambda: trial.is_stopped_at(victim), "Redlock has no majority")
         else:
             with self.asking:
-                victim.take(victim.ask(trial.testbed.shop(VICTIMS)))
+                victim.ask(trial.testbed.shop(VICTIMS))
         reached = self.reached_server(trial)
         self.require(self.rules[trial.lock].wait(0), "no reply was cut")
         answers = {"", "unavailable"} if stop else trial.without_reply

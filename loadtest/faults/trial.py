@@ -103,9 +103,7 @@ class Trial:
 
     def ask_once(self, name: str, node: int = RIVALS) -> str:
         """The outcome for a new buyer who asks once, and again only in the drain."""
-        buyer = self.buyer(name)
-        buyer.take(buyer.ask(self.testbed.shop(node)))
-        return buyer.reply.outcome
+        return self.buyer(name).ask(self.testbed.shop(node))
 
     def victim_enters(self) -> None:
         """Start the victim on node A, and wait until it stops at its point."""
@@ -115,7 +113,7 @@ class Trial:
         if not until(lambda: self.is_stopped_at(victim) or victim.answered.is_set(), ENTER_TIMEOUT):
             self.miss(f"the victim never reached {self.stop}")
         elif not self.is_stopped_at(victim):
-            self.miss(f"the victim was answered {victim.reply.outcome} before {self.stop}")
+            self.miss(f"the victim was answered {victim.outcome} before {self.stop}")
         else:
             self.measure_ttl()
         self.entered_at = time.monotonic()

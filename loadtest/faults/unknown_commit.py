@@ -39,13 +39,13 @@ class UnknownCommit(Fault):
             victim = trial.buyer(f"victim-{number:02}")
             # Its key is in its own transaction alone; a product's name is also looked up elsewhere.
             rule = trial.testbed.postgres.lose_reply(b"COMMIT", after=victim.attempt.encode())
-            victim.take(victim.ask(shop))
+            victim.ask(shop)
             dropped, before = rule.wait(0), self.orders_of(trial, victim.attempt)
             rule.cancel()
             committed += dropped and victim.first == "unknown" and len(before) == 1
             trial.send(victim, VICTIMS).join(20)
             # It sells at once where the COMMIT did not happen; a replay shows the earlier row.
-            replayed += victim.replayed and before == [victim.reply.order]
+            replayed += victim.replayed and before == [victim.order]
         self.committed[trial.lock], self.replayed[trial.lock] = committed, replayed
         if committed < STOCK:
             trial.miss(f"{committed} of {STOCK} orders were there before their buyers asked again")

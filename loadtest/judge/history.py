@@ -111,27 +111,26 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._offsets: dict[Path, int] = {}
-        self._fresh: list[Event] = []
-        self._returned: list[Event] = []
+        self._found: list[Event] = []
+        self._returned = 0
         self._reading = threading.Lock()
 
     def new_events(self) -> list[Event]:
         """The events since the last call, oldest first; see `read`. Raises OSError."""
-        with self._reading:
-            new, self._fresh = sorted(self._fresh + self._read(), key=lambda event: event["t"]), []
-            self._returned += new
-        return new
+        new = self.peek()
+        self._returned += len(new)
+        return sorted(new, key=lambda event: event["t"])
 
     def peek(self) -> list[Event]:
-        """What new_events would return, without taking it. Raises OSError."""
+        """What new_events would return, file by file, without taking it. Raises OSError."""
         with self._reading:
-            self._fresh = sorted(self._fresh + self._read(), key=lambda event: event["t"])
-            return list(self._fresh)
+            self._found += self._read()
+            return self._found[self._returned :]
 
     def events(self) -> list[Event]:
         """All events so far, oldest first. Raises OSError."""
-        self.new_events()
-        return sorted(self._returned, key=lambda event: event["t"])
+        self.peek()
+        return sorted(self._found, key=lambda event: event["t"])
 
     def _read(self) -> list[Event]:
         found: list[Event] = []

@@ -2,161 +2,147 @@
 
 A run whose nodes recorded shows for each order which request it was sold in, under which lock and
 in which sale. A record with gaps or contradictions proves nothing: with such a finding only an
-oversell can be concluded, which the orders show alone.
+oversell can be concluded, which the orders show by themselves.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, Request
-from loadtest.judge.sale_record import Finding, Record, more
+from loadtest.judge.sale_record import Case, Record, rule
 
 #: Outcomes that only a node gives that has begun the purchase.
 LOOKED_AT = frozenset({"sold", "sold_out", "busy", "lost", "closed"})
 
 
-def broken_history(record: Record) -> Finding | None:
+@rule("broken_history", voids=True)
+def broken_history(record: Record) -> Iterator[Case]:
     """Every line of the history is an event."""
-    damaged = [event for event in record.history.events if event["by"] == DAMAGED]
-    if not damaged:
-        return None
-    return Finding("broken_history", damaged[0].get("what", "") + more(damaged), voids=True)
+    for event in record.history.events:
+        if event["by"] == DAMAGED:
+            yield Case(event.get("what", ""))
 
 
-def wrong_stock(record: Record) -> Finding | None:
+@rule("wrong_stock", voids=True)
+def wrong_stock(record: Record) -> Iterator[Case]:
     """The sale opened with as many units as were asked for."""
-    if record.opened == record.asked.stock:
-        return None
-    what = f"the sale opened with {record.opened} units, and {record.asked.stock} were asked for"
-    return Finding("wrong_stock", what, voids=True)
+    opened, asked = record.opened, record.asked.stock
+    if opened != asked:
+        yield Case(f"the sale opened with {opened} units, and {asked} were asked for")
 
 
-def unrecorded(record: Record) -> Finding | None:
+@rule("unrecorded", voids=True)
+def unrecorded(record: Record) -> Iterator[Case]:
     """A node recorded how it came to each order and to each answer."""
     if not record.asked.recorded:
-        return None
-    found = [
-        (str(order["key"]), f"order {order['order']} was committed by no node that recorded it")
-        for order in record.orders
-        if order["order"] not in record.commit_of
-    ]
+        return
+    for order in record.orders:
+        if order["order"] not in record.commit_of:
+            what = f"order {order['order']} was committed by no node that recorded it"
+            yield Case(what, str(order["key"]))
     nodes = _events_of_nodes(record)
     for request in record.requests:
-        if request.outcome in LOOKED_AT and request.answered is not None:
-            missing = _missing(request, nodes.get(request.attempt, []))
-            if missing:
-                found.append((request.attempt, f"{request.attempt} was answered {missing}"))
-    if not found:
-        return None
-    keys = tuple(key for key, _ in found)
-    return Finding("unrecorded", found[0][1] + more(found), keys, voids=True)
+        missing = _missing(request, nodes.get(request.attempt, []))
+        if missing:
+            key = request.attempt
+            yield Case(f"{key} was answered {request.outcome}, and no node {missing}", key)
 
 
 def _missing(request: Request, events: list[Event]) -> str:
-    """What the nodes failed to record of a request that was answered."""
-    assert request.answered is not None
-    times = [event["t"] for event in events]
-    served = events[bisect_left(times, request.sent) : bisect_right(times, request.answered)]
-    kinds = {event["f"] for event in served}
+    """What the nodes failed to record of a request that was answered, or empty."""
+    if request.outcome not in LOOKED_AT or request.answered is None:
+        return ""
+    kinds = {event["f"] for event in events if request.sent <= event["t"] <= request.answered}
     if not kinds:
-        return f"{request.outcome}, and no node recorded its request"
+        return "recorded its request"
     if "begins" not in kinds:
-        return f"{request.outcome}, and no node recorded which strategy it ran"
+        return "recorded which strategy it ran"
     if request.outcome == "sold_out" and not kinds & {"after_read", "reserve"}:
-        return "sold_out, and no node had looked at the stock"
+        return "had looked at the stock"
     return ""
 
 
-def outside_request(record: Record) -> Finding | None:
+@rule("outside_request", voids=True)
+def outside_request(record: Record) -> Iterator[Case]:
     """What a node records of a purchase happens between a request of it and its answer, and an
     answer comes after its request."""
     if not record.asked.recorded:
-        return None
+        return
     asking: set[str] = set()
     for event in record.history.events:
         if event["by"] == "buyer" and event["type"] == "invoke":
             asking.add(event["attempt"])
         elif event["by"] == "buyer" and event["attempt"] not in asking:
             key = event["attempt"]
-            what = f"{key} was answered {event.get('outcome')} before it had asked"
-            return Finding("outside_request", what, (key,), voids=True)
+            yield Case(f"{key} was answered {event.get('outcome')} before it had asked", key)
     for key, events in _events_of_nodes(record).items():
-        asked = record.requests_of.get(key)
-        if asked is None:
-            what = f"a node recorded {events[0]['f']} of {key}, and nobody sent that key"
-            return Finding("outside_request", what, (key,), voids=True)
-        for event in events:
-            if not any(request.covers(event["t"]) for request in asked):
-                nearest = min(abs(event["t"] - request.sent) for request in asked)
-                what = (
-                    f"node {event.get('node', '')} recorded {event['f']} of {key} outside of its "
-                    f"requests, {nearest / 1e6:.1f} ms from one"
-                )
-                return Finding("outside_request", what, (key,), voids=True)
-    return None
+        asked = record.requests_of.get(key, ())
+        if not asked:
+            yield Case(f"a node recorded {events[0]['f']} of {key}, and nobody sent that key", key)
+            continue
+        outside = [e for e in events if not any(request.covers(e["t"]) for request in asked)]
+        if outside:
+            event = outside[0]
+            nearest = min(abs(event["t"] - request.sent) for request in asked)
+            yield Case(
+                f"node {event.get('node', '')} recorded {event['f']} of {key} outside of its "
+                f"requests, {nearest / 1e6:.1f} ms from one",
+                key,
+            )
 
 
-def foreign_key(record: Record) -> Finding | None:
-    """Only the buyers who were sent asked, and were answered: whoever else bought here did so under
-    a key that the run did not give out."""
-    if not record.asked.buyers:
-        return None
+@rule("foreign_key", voids=True)
+def foreign_key(record: Record) -> Iterator[Case]:
+    """Only the buyers who were sent asked: anybody else here bought under a key that the run did
+    not give out."""
     sent = set(record.asked.buyers)
-    found = [buyer.key for buyer in record.buyers if buyer.key not in sent]
-    if not found:
-        return None
-    what = f"{found[0]} asked, or was answered, and is none of the buyers who were sent"
-    return Finding("foreign_key", what + more(found), tuple(found), voids=True)
+    for key in record.last:
+        if sent and key not in sent:
+            yield Case(f"{key} asked, and is none of the buyers who were sent", key)
 
 
 def _events_of_nodes(record: Record) -> dict[str, list[Event]]:
     """By attempt, in the order of their times."""
     found: dict[str, list[Event]] = {}
     for event in record.history.events:
-        if event["by"] == "node" and "attempt" in event:
+        if event["by"] == "node":
             found.setdefault(event["attempt"], []).append(event)
     return found
 
 
-def wrong_lock(record: Record) -> Finding | None:
+@rule("wrong_lock", voids=True)
+def wrong_lock(record: Record) -> Iterator[Case]:
     """Everybody was sold under the strategy, and by the lock, that the buyer asked for."""
     lock, product = record.asked.lock, record.asked.product
     if not lock:
-        return None
-    found = [
-        (str(order["key"]), f"order {order['order']} was sold under {order['lock']}")
-        for order in record.orders
-        if order.get("lock", lock) != lock
-    ]
+        return
+    asked_for = f", and {lock} was asked for"
+    for order in record.orders:
+        if order.get("lock", lock) != lock:
+            what = f"order {order['order']} was sold under {order['lock']}"
+            yield Case(what + asked_for, str(order["key"]))
+    named = f"{lock}:{product}"
     for event in record.history.events:
+        key, what = event.get("attempt", ""), ""
         if event["by"] != "node":
             continue
         if event["f"] == "begins" and event.get("lock", lock) != lock:
-            found.append((event["attempt"], f"{event['attempt']} was served by {event['lock']}"))
+            what = f"was served by {event['lock']}"
         elif product and event.get("product", product) != product:
-            found.append((event["attempt"], f"{event['attempt']} was sold {event['product']}"))
-        elif product and event.get("lock_name", f"{lock}:{product}") != f"{lock}:{product}":
-            found.append((event["attempt"], f"{event['attempt']} took {event['lock_name']}"))
-    if not found:
-        return None
-    what = f"{found[0][1]}, and {lock} was asked for{more(found)}"
-    return Finding("wrong_lock", what, tuple(key for key, _ in found), voids=True)
+            what = f"was sold {event['product']}"
+        elif product and event.get("lock_name", named) != named:
+            what = f"took {event['lock_name']}"
+        if what:
+            yield Case(f"{key} {what}{asked_for}", key)
 
 
-def _is_in_doubt(record: Record, commit: Commit) -> bool:
-    """Whether it did not end, and left its buyer in doubt: a database that forgot it, as after a
-    failover, may give its number to another one."""
-    asked = record.requests_of.get(commit.attempt, ())
-    return commit.done is None and any(r.covers(commit.begun) and r.type == "info" for r in asked)
-
-
-def contradiction(record: Record) -> Finding | None:
+@rule("contradiction", voids=True)
+def contradiction(record: Record) -> Iterator[Case]:
     """What the database has of an order is what its node recorded of it and its buyer was answered:
     the product, the sale, the stock seen, the fence, and who bought."""
     answers: dict[int | None, list[Request]] = {}
@@ -166,62 +152,52 @@ def contradiction(record: Record) -> Finding | None:
     for order in record.orders:
         what = _unlike(record, order, answers.get(order["order"], []))
         if what:
-            keys = (str(order["key"]),)
-            return Finding("contradiction", f"order {order['order']} {what}", keys, voids=True)
-    for event in record.history.events if record.asked.sale else ():
+            yield Case(f"order {order['order']} {what}", str(order["key"]))
+    wanted = record.asked.sale
+    for event in record.history.events:
         sale = event.get("sale")
-        if event["by"] == "node" and sale not in (None, record.asked.sale):
+        if wanted and event["by"] == "node" and sale not in (None, wanted):
             key = event["attempt"]
-            what = f"{key} came for sale {record.asked.sale}, and {event['f']} was of sale {sale}"
-            return Finding("contradiction", what, (key,), voids=True)
-    numbered = [c for c in record.commits if c.order is not None and not _is_in_doubt(record, c)]
-    twice = Counter(commit.order for commit in numbered)
+            yield Case(f"{key} came for sale {wanted}, and {event['f']} was of sale {sale}", key)
+    twice = Counter(c.order for c in record.commits if not _is_in_doubt(record, c))
     for number, times in twice.items():
-        if times > 1 and record.asked.recorded:
-            what = f"order {number} was recorded {times} times by the nodes"
-            return Finding("contradiction", what, voids=True)
-    return None
+        if number is not None and times > 1 and record.asked.recorded:
+            yield Case(f"order {number} was recorded {times} times by the nodes")
+
+
+def _is_in_doubt(record: Record, commit: Commit) -> bool:
+    """Whether it did not end, and left its buyer in doubt: a database that forgot it, as after a
+    failover, may give its number to another one."""
+    asked = record.requests_of.get(commit.attempt, ())
+    return commit.done is None and any(r.covers(commit.begun) and r.type == "info" for r in asked)
 
 
 def _unlike(record: Record, order: Mapping[str, Any], answers: Sequence[Request]) -> str:
     """How an order differs from what was asked for, recorded or answered; empty if it does not."""
     key, commit = str(order["key"]), record.commit_of.get(order["order"])
-    ways = [_unlike_its_answer(record, order, answer) for answer in answers]
+    seen, sale, product = order.get("stock_seen"), record.asked.sale, record.asked.product
     if commit is not None and record.asked.recorded:
-        ways.insert(0, _unlike_its_node(record, order, commit))
-    if what := next(filter(None, ways), ""):
-        return what
+        if None not in (commit.amount, seen) and commit.amount != seen:
+            return f"says that {seen} were left, and its node read {commit.amount}"
+        if sale and commit.sale != sale:
+            return f"is of sale {sale}, and its node sold in {commit.sale}"
+    for answer in answers:
+        if None not in (answer.stock_seen, seen) and answer.stock_seen != seen:
+            return f"was sold out of {seen}, and its buyer was answered {answer.stock_seen}"
+        fenced = record.evidence.fenced and not answer.replayed
+        if fenced and answer.fence != order.get("fence"):
+            return f"has fence {order.get('fence')}, and its buyer was answered {answer.fence}"
+        if sale and answer.sold_in not in (None, sale):
+            return f"is of sale {sale}, and its buyer was answered {answer.sold_in}"
     if order.get("buyer", key.rpartition("/")[2]) != key.rpartition("/")[2]:
         return f"is {order['buyer']}'s, and its key {key}'s"
-    product = record.asked.product
     if product and order.get("product", product) != product:
         return f"is of {order['product']}, and {product} was asked for"
     return ""
 
 
-def _unlike_its_node(record: Record, order: Mapping[str, Any], commit: Commit) -> str:
-    """How an order differs from what its node recorded, or empty."""
-    seen = order.get("stock_seen")
-    if None not in (commit.amount, seen) and commit.amount != seen:
-        return f"says that {seen} were left, and its node read {commit.amount}"
-    if record.asked.sale and commit.sale != record.asked.sale:
-        return f"is of sale {record.asked.sale}, and its node sold in {commit.sale}"
-    return ""
-
-
-def _unlike_its_answer(record: Record, order: Mapping[str, Any], answer: Request) -> str:
-    """How an order differs from what its buyer was answered, or empty."""
-    seen = order.get("stock_seen")
-    if None not in (answer.stock_seen, seen) and answer.stock_seen != seen:
-        return f"was sold out of {seen}, and its buyer was answered {answer.stock_seen}"
-    if record.evidence.fenced and not answer.replayed and answer.fence != order.get("fence"):
-        return f"has fence {order.get('fence')}, and its buyer was answered {answer.fence}"
-    if record.asked.sale and answer.sold_in not in (None, record.asked.sale):
-        return f"is of sale {record.asked.sale}, and its buyer was answered {answer.sold_in}"
-    return ""
-
-
-def commit_order(record: Record) -> Finding | None:
+@rule("commit_order", voids=True)
+def commit_order(record: Record) -> Iterator[Case]:
     """Orders are committed in the order of their numbers: each buyer of a product writes its row
     first, and nobody else may write that before the commit. A node's clock that is wrong shows.
 
@@ -230,9 +206,10 @@ def commit_order(record: Record) -> Finding | None:
     smaller number.
     """
     if not record.evidence.numbered:
-        return None
+        return
     if not record.evidence.one_row:
-        return _read_after_a_later_one(record)
+        yield from _read_after_a_later_one(record)
+        return
     begun = [
         (order, record.commit_of[order["order"]])
         for order in record.committed
@@ -240,17 +217,16 @@ def commit_order(record: Record) -> Finding | None:
     ]
     for (first, one), (second, other) in pairwise(begun):
         if other.begun <= one.begun:
-            what = (
+            yield Case(
                 f"order {second['order']} was about to be committed "
-                f"{(one.begun - other.begun) / 1e6:.1f} ms before order {first['order']} was"
+                f"{(one.begun - other.begun) / 1e6:.1f} ms before order {first['order']} was",
+                *(first["key"], second["key"]),
             )
-            return Finding("commit_order", what, (first["key"], second["key"]), voids=True)
-    return None
 
 
-def _read_after_a_later_one(record: Record) -> Finding | None:
-    """The first order whose buyer was answered before the stock was read for an order with a
-    smaller number."""
+def _read_after_a_later_one(record: Record) -> Iterator[Case]:
+    """The orders whose buyers were answered before the stock was read for one with a smaller
+    number."""
     answered = {r.order: r.answered for r in record.requests if r.type == "ok" and r.answered}
     last_read = -1
     of: Mapping[str, Any] = {}
@@ -258,11 +234,10 @@ def _read_after_a_later_one(record: Record) -> Finding | None:
         commit = record.commit_of.get(order["order"])
         when = answered.get(order["order"])
         if when is not None and when < last_read:
-            what = (
+            yield Case(
                 f"order {order['order']} was answered {(last_read - when) / 1e6:.1f} ms before the "
-                f"stock was read for order {of['order']}"
+                f"stock was read for order {of['order']}",
+                *(of["key"], order["key"]),
             )
-            return Finding("commit_order", what, (of["key"], order["key"]), voids=True)
         if commit is not None and commit.read_at is not None and commit.read_at > last_read:
             last_read, of = commit.read_at, order
-    return None

@@ -10,6 +10,11 @@ from typing import Any
 
 from loadtest.judge.history import Event
 
+#: What an answer says that is recorded beside its outcome: fields of Request and of an event.
+SAID = ("order", "replayed", "fence", "sold_in", "stock_seen", "error")
+#: Who handles an attempt: node, pid, thread, attempt. Two may handle a repeated attempt at once.
+_Handler = tuple[str, int, int, str]
+
 
 @dataclass(slots=True)
 class Request:
@@ -75,7 +80,6 @@ class Hold:
     given_back: str = ""
     pid: int = 0
     thread: int = 0
-    lock_name: str = ""
 
 
 @dataclass(slots=True)
@@ -114,16 +118,12 @@ class ProductHistory:
     @cached_property
     def holds(self) -> list[Hold]:
         """Every grant of its lock, in the order of their starts."""
-        return [hold for _, hold in self._holds_by_handler]
-
-    @cached_property
-    def _holds_by_handler(self) -> list[tuple[_Handler, Hold]]:
-        return _holds_by_handler(self.events)
+        return _holds(self.events)
 
     @cached_property
     def commits(self) -> list[Commit]:
         """Every commit that a node recorded, in the order in which they began."""
-        return _commits(self.events, self._holds_by_handler)
+        return _commits(self.events, self.holds)
 
 
 def _requests(events: Sequence[Event]) -> list[Request]:
@@ -138,31 +138,21 @@ def _requests(events: Sequence[Event]) -> list[Request]:
             found.append(open_[attempt])
         elif attempt in open_:
             asked = open_.pop(attempt)
-            asked.answered = event["t"]
-            asked.type = event["type"]
-            asked.outcome = event.get("outcome", "unknown")
-            asked.order = event.get("order")
-            asked.replayed = event.get("replayed", False)
-            asked.error = event.get("error", "")
-            asked.fence = event.get("fence")
-            asked.sold_in = event.get("sold_in")
-            asked.stock_seen = event.get("stock_seen")
+            asked.answered, asked.type = event["t"], event["type"]
+            for name in ("outcome", *SAID):
+                setattr(asked, name, event.get(name, getattr(asked, name)))
     return found
-
-
-#: Who handles an attempt: node, pid, thread, attempt. Two may handle a repeated attempt at once.
-_Handler = tuple[str, int, int, str]
 
 
 def _handled(events: Sequence[Event]) -> Iterator[tuple[_Handler, Event]]:
     for event in events:
         if event["by"] == "node":
             who = (event.get("node", ""), event.get("pid", 0), event.get("thread", 0))
-            yield (*who, event.get("attempt", "")), event
+            yield (*who, event["attempt"]), event
 
 
-def _holds_by_handler(events: Sequence[Event]) -> list[tuple[_Handler, Hold]]:
-    found: list[tuple[_Handler, Hold]] = []
+def _holds(events: Sequence[Event]) -> list[Hold]:
+    found: list[Hold] = []
     asked: dict[_Handler, int] = {}
     open_: dict[_Handler, Hold] = {}
     released: dict[_Handler, Hold] = {}
@@ -172,20 +162,20 @@ def _holds_by_handler(events: Sequence[Event]) -> list[tuple[_Handler, Hold]]:
             asked[handler] = event["t"]
             open_.pop(handler, None)
         elif event["f"] == "acquired" and event["type"] == "ok":
+            node, pid, thread, attempt = handler
             hold = Hold(
-                attempt=event["attempt"],
-                node=event.get("node", ""),
+                attempt=attempt,
+                node=node,
                 token=event.get("token", ""),
                 fence=event.get("fence"),
                 asked=asked.pop(handler, 0),
                 start=event["t"],
                 end=event["t"],
-                pid=event.get("pid", 0),
-                thread=event.get("thread", 0),
-                lock_name=event.get("lock_name", ""),
+                pid=pid,
+                thread=thread,
             )
             open_[handler] = hold
-            found.append((handler, hold))
+            found.append(hold)
         elif hold is not None:
             hold.end = event["t"]
             if event["f"] in {"release", "released"}:
@@ -197,26 +187,23 @@ def _holds_by_handler(events: Sequence[Event]) -> list[tuple[_Handler, Hold]]:
     return found
 
 
-def _is_promise(event: Event, promised: set[int | None]) -> bool:
-    """Whether a node promised an order here, with its number: that is its commit. One that is named
-    again was promised before, unless no reply had said so."""
-    return event["f"] == "reserved" and event.get("order") not in promised
-
-
-def _commits(events: Sequence[Event], holds: Sequence[tuple[_Handler, Hold]]) -> list[Commit]:
+def _commits(events: Sequence[Event], holds: Sequence[Hold]) -> list[Commit]:
     found: list[Commit] = []
     held: dict[_Handler, list[Hold]] = {}
-    for handler, hold in holds:
-        held.setdefault(handler, []).append(hold)
+    for hold in holds:
+        held.setdefault((hold.node, hold.pid, hold.thread, hold.attempt), []).append(hold)
     reads: dict[_Handler, Event] = {}
     promised: set[int | None] = {None}
     open_: dict[_Handler, Commit] = {}
     for handler, event in _handled(events):
+        # A node that promises an order commits it thereby. One that is named again was promised
+        # before, unless no reply had said so.
+        promises = event["f"] == "reserved" and event.get("order") not in promised
         if event["f"] == "after_read":
             reads[handler] = event
-        elif event["f"] == "before_commit" or _is_promise(event, promised):
+        elif event["f"] == "before_commit" or promises:
             promised.add(event.get("order"))
-            seen = event if event["f"] == "reserved" else reads.get(handler)
+            seen = event if promises else reads.get(handler)
             commit = Commit(event["attempt"], event["t"], order=event.get("order"))
             commit.sale = event.get("sale")
             for hold in held.get(handler, ()):

@@ -10,14 +10,15 @@ not used, and totals that are right are right by luck.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from loadtest.judge.intervals import Commit, Hold
-from loadtest.judge.sale_record import Finding, Record, more
+from loadtest.judge.sale_record import Case, Record, rule
 
 
-def fence_fell_over_orders(record: Record) -> Finding | None:
+@rule("fence_fell")
+def fence_fell_over_orders(record: Record) -> Iterator[Case]:
     """The storage accepts only fences above all that it accepted before."""
     fenced = [order for order in record.committed if order.get("fence") is not None]
     for earlier, later in pairwise(fenced):
@@ -26,11 +27,11 @@ def fence_fell_over_orders(record: Record) -> Finding | None:
                 f"order {later['order']} was accepted with fence {later['fence']} after order "
                 f"{earlier['order']} with fence {earlier['fence']}"
             )
-            return Finding("fence_fell", what, (earlier["key"], later["key"]))
-    return None
+            yield Case(what, earlier["key"], later["key"])
 
 
-def fence_fell_over_grants(record: Record) -> Finding | None:
+@rule("fence_fell")
+def fence_fell_over_grants(record: Record) -> Iterator[Case]:
     """A grant that was asked for after another was made has a higher fence, and no two have the
     same one. Of two that were asked for at the same time either may be the first."""
     grants = [hold for hold in record.holds if hold.fence is not None]
@@ -38,62 +39,56 @@ def fence_fell_over_grants(record: Record) -> Finding | None:
     highest: list[Hold] = []  # fence up to and including each grant
     seen: dict[int, Hold] = {}
     for grant in grants:
-        assert grant.fence is not None
+        fence = grant.fence or 0
         before = bisect_left(starts, grant.asked)
         earlier = highest[before - 1] if before else None
-        if earlier is None or (earlier.fence or 0) < grant.fence:
-            earlier = seen.get(grant.fence)
+        if earlier is None or (earlier.fence or 0) < fence:
+            earlier = seen.get(fence)
         if earlier is not None and not _same_owner(earlier, grant):
             what = (
-                f"{grant.attempt} was granted fence {grant.fence} after {earlier.attempt} had "
+                f"{grant.attempt} was granted fence {fence} after {earlier.attempt} had "
                 f"been granted {earlier.fence}"
             )
-            cases = (earlier.attempt, grant.attempt)
-            return Finding("fence_fell", what, cases, spoils=record.asked.undisturbed)
-        seen[grant.fence] = grant
+            keys = earlier.attempt, grant.attempt
+            yield Case(what, *keys, spoils=record.asked.undisturbed)
+        seen[fence] = grant
         top = highest[-1] if highest else grant
-        highest.append(grant if (top.fence or 0) < grant.fence else top)
-    return None
+        highest.append(grant if (top.fence or 0) < fence else top)
 
 
-def overlap(record: Record) -> Finding | None:
+@rule("overlap")
+def overlap(record: Record) -> Iterator[Case]:
     """No two holders are inside at the same time, but for one whose lock was taken away."""
-    found = overlaps(record.holds)
-    if not found:
-        return None
     robbed = frozenset[str]() if record.asked.undisturbed else record.asked.robbed
-    at_fault = [
-        pair
-        for pair in found
-        if robbed is not None and not robbed & {hold.attempt for hold in pair}
-    ]
-    first, second = (at_fault or found)[0]
-    together = (min(first.end, second.end) - second.start) / 1e6
-    what = f"{first.attempt} and {second.attempt} held the lock together for {together:.1f} ms"
-    cases = (first.attempt, second.attempt)
-    return Finding("overlap", what + more(found), cases, spoils=bool(at_fault))
+
+    def excused(pair: tuple[Hold, Hold]) -> bool:
+        return robbed is None or not robbed.isdisjoint(hold.attempt for hold in pair)
+
+    for first, second in sorted(overlaps(record.holds), key=excused):
+        together = (min(first.end, second.end) - second.start) / 1e6
+        keys = first.attempt, second.attempt
+        what = f"{first.attempt} and {second.attempt} held the lock together for {together:.1f} ms"
+        yield Case(what, *keys, spoils=not excused((first, second)))
 
 
-def false_release(record: Record) -> Finding | None:
+@rule("false_release")
+def false_release(record: Record) -> Iterator[Case]:
     """A release gives back what its holder was granted, and does not find that it is still the
     holder's where somebody else has been granted it since. One server's word: where there are two,
     as in a split brain, each may be right."""
     if not (record.asked.recorded and record.evidence.fenced):
-        return None
+        return
     for hold in record.holds:
         if hold.given_back not in ("", hold.token):
             what = f"{hold.attempt} was granted {hold.token}, and released {hold.given_back}"
-            return Finding("false_release", what, (hold.attempt,))
-    if record.asked.robbed is None:
-        return None
-    for first, second in overlaps(record.holds):
+            yield Case(what, hold.attempt)
+    for first, second in overlaps(record.holds) if record.asked.robbed is not None else ():
         if first.outcome == "released" and first.released:
             what = (
                 f"the release by {first.attempt} found its lock released by itself, and "
                 f"{second.attempt} had been granted it before"
             )
-            return Finding("false_release", what, (first.attempt, second.attempt))
-    return None
+            yield Case(what, first.attempt, second.attempt)
 
 
 def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
@@ -107,19 +102,15 @@ def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
     return found
 
 
-def unlocked(record: Record) -> Finding | None:
+@rule("unlocked")
+def unlocked(record: Record) -> Iterator[Case]:
     """Under a lock each order was read and committed inside a hold of it."""
     if not (record.asked.recorded and record.evidence.locked):
-        return None
+        return
     sold = {r.attempt for r in record.requests if r.type == "ok" and not r.replayed}
-    found = [
-        (commit.attempt, f"order {number} was {wrong}")
-        for number, commit in record.commit_of.items()
-        if (wrong := _outside_its_hold(commit, commit.attempt in sold))
-    ]
-    if not found:
-        return None
-    return Finding("unlocked", found[0][1] + more(found), tuple(key for key, _ in found))
+    for number, commit in record.commit_of.items():
+        if wrong := _outside_its_hold(commit, commit.attempt in sold):
+            yield Case(f"order {number} was {wrong}", commit.attempt)
 
 
 def _outside_its_hold(commit: Commit, sold: bool) -> str:
@@ -136,47 +127,44 @@ def _outside_its_hold(commit: Commit, sold: bool) -> str:
     return ""
 
 
-def expired_hold(record: Record) -> Finding | None:
+@rule("expired_hold")
+def expired_hold(record: Record) -> Iterator[Case]:
     """Where nothing takes the lock from its holder, each release finds that it is still the
     holder's."""
     if not (record.asked.recorded and record.asked.undisturbed and record.evidence.locked):
-        return None
-    found = [hold for hold in record.holds if hold.outcome != "released"]
-    if not found:
-        return None
-    what = f"the release by {found[0].attempt} found its lock {found[0].outcome or 'not recorded'}"
-    return Finding("expired_hold", what + more(found), tuple(hold.attempt for hold in found))
+        return
+    for hold in record.holds:
+        if hold.outcome != "released":
+            found = hold.outcome or "not recorded"
+            yield Case(f"the release by {hold.attempt} found its lock {found}", hold.attempt)
 
 
-def wrong_fence(record: Record) -> Finding | None:
+@rule("wrong_fence")
+def wrong_fence(record: Record) -> Iterator[Case]:
     """An order of a fenced strategy has the fence of the grant under which it was sold."""
     if not (record.asked.recorded and record.evidence.fenced):
-        return None
-    found = []
+        return
     for order in record.orders:
-        commit = record.commit_of.get(order["order"])
+        commit, fence = record.commit_of.get(order["order"]), order.get("fence")
         granted = None if commit is None or commit.hold is None else commit.hold.fence
-        if order.get("fence") is None or order["fence"] != granted:
-            what = f"order {order['order']} has fence {order.get('fence')}, granted was {granted}"
-            found.append((str(order["key"]), what))
-    if not found:
-        return None
-    return Finding("wrong_fence", found[0][1] + more(found), tuple(key for key, _ in found))
+        if fence is None or fence != granted:
+            what = f"order {order['order']} has fence {fence}, granted was {granted}"
+            yield Case(what, str(order["key"]))
 
 
-def shared_token(record: Record) -> Finding | None:
+@rule("shared_token")
+def shared_token(record: Record) -> Iterator[Case]:
     """Every grant has a token of its own; a holder that may enter its own lock again, one of its
-    thread alone."""
+    own thread."""
     if not (record.asked.recorded and record.evidence.locked):
-        return None
+        return
     first: dict[str, Hold] = {}
     for hold in record.holds:
         earlier = first.setdefault(hold.token, hold)
         ours = earlier is hold or (not record.evidence.own_token and _same_thread(earlier, hold))
         if not hold.token or not ours:
             what = f"{earlier.attempt} and {hold.attempt} were granted the token {hold.token!r}"
-            return Finding("shared_token", what, (earlier.attempt, hold.attempt))
-    return None
+            yield Case(what, earlier.attempt, hold.attempt)
 
 
 def _same_owner(one: Hold, other: Hold) -> bool:

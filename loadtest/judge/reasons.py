@@ -28,7 +28,7 @@ def unserved(record: Record) -> str:
         parts.append(f"{record.never_arrived} buyers never arrived")
     if record.never_asked:
         parts.append(f"{record.never_asked} never asked")
-    waiting = Counter(buyer.outcome for buyer in record.unanswered)
+    waiting = Counter(last.outcome for last in record.unanswered)
     if waiting:
         kinds = ", ".join(f"{count} {outcome}" for outcome, count in waiting.most_common())
         parts.append(f"{sum(waiting.values())} had no final answer ({kinds})")
@@ -52,6 +52,6 @@ def why(record: Record, findings: Sequence[Finding], *, fired: bool) -> str:
     spoils = [finding.what for finding in findings if finding.spoils]
     if voids:
         return voids[0]
-    if not record.buyers:
+    if not record.last:
         return "nobody asked"
     return unserved(record) or (spoils[0] if record.orders and spoils else "nobody bought anything")

@@ -1,11 +1,11 @@
-"""What the judge looks at: the orders of one sale, the replies to its buyers, its history."""
+"""A sale as the judge sees it: its orders, its history, and what was asked of the shop."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any
 
 from loadtest.judge.evidence import EVIDENCE, NO_EVIDENCE, Evidence
@@ -49,26 +49,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """The last reply to one buyer.
-
-    key      the buyer's Idempotency-Key
-    outcome  one of OUTCOMES
-    order    the order's number, when sold
-    """
-
-    key: str
-    outcome: str
-    order: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
     """A violation: what no correct sale shows.
 
     rule      its name, one of those that `summary.json` lists as violations
     what      the evidence, one sentence
-    attempts  the keys of the first case
+    attempts  the keys of the first case; of all, where each concerns one buyer
     spoils    whether a sale with it is not exact, whatever its totals
     voids     whether the record itself is not to be believed: only an oversell is concluded from it
     """
@@ -80,8 +66,40 @@ class Finding:
     voids: bool = False
 
 
+class Case:
+    """One case of a violation: the evidence, and the keys of those whom it concerns."""
+
+    def __init__(self, what: str, *keys: str, spoils: bool = True) -> None:
+        self.what = what
+        self.keys = keys
+        self.spoils = spoils
+
+
+Rule = Callable[["Record"], Finding | None]
+
+
+def rule(name: str, *, voids: bool = False) -> Callable[[Callable[[Record], Iterator[Case]]], Rule]:
+    """A rule from a function that yields its cases: the finding names the first, and counts the
+    others."""
+
+    def found_by(cases_in: Callable[[Record], Iterator[Case]]) -> Rule:
+        @wraps(cases_in)
+        def find(record: Record) -> Finding | None:
+            cases = list(cases_in(record))
+            if not cases:
+                return None
+            first, keys = cases[0], cases[0].keys
+            if len(keys) == 1:
+                keys = tuple(key for case in cases for key in case.keys)
+            return Finding(name, first.what + more(cases), keys, first.spoils, voids)
+
+        return find
+
+    return found_by
+
+
 def more(cases: Sequence[object]) -> str:
-    """How many cases there are beside the first."""
+    """How many cases there are besides the first."""
     return f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
 
 
@@ -92,15 +110,13 @@ class Record:
     asked    what was asked of the shop
     opened   units that the sale opened with, as the shop has it
     orders   as GET /sales/<id>/orders has them
-    replies  the last reply to each buyer
-    history  the events of the sale's product, if any were recorded
+    history  the events of the sale's product: at least the requests of its buyers
     """
 
     asked: Asked
     opened: int
     stock_left: int
     orders: Sequence[Mapping[str, Any]]
-    replies: Sequence[Reply]
     history: ProductHistory = field(default_factory=ProductHistory)
 
     @property
@@ -156,15 +172,24 @@ class Record:
 
     @cached_property
     def undersold(self) -> int:
-        """Units that buyers who were answered could have bought, and nobody did."""
-        answered = sum(not self.gave_up(buyer) for buyer in self.buyers)
+        """Units that buyers who were answered could have bought, and nobody did.
+
+        Somebody who got no answer, has no order and was not to ask again (its node was killed, say)
+        proves nothing about the sale.
+        """
+        gave_up = [
+            key
+            for key, last in self.last.items()
+            if key in self.asked.excused and last.outcome == "unknown" and key not in self.number_of
+        ]
+        answered = len(self.last) - len(gave_up)
         return max(0, min(self.initial_stock, answered) - len(self.orders))
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many buyers got each outcome as their last reply."""
+        """How many buyers got each outcome as their last answer."""
         count = Counter(dict.fromkeys(OUTCOMES, 0))
-        count.update(buyer.outcome for buyer in self.buyers)
+        count.update(request.outcome for request in self.last.values())
         return dict(count)
 
     @cached_property
@@ -182,6 +207,11 @@ class Record:
         for request in self.requests:
             found.setdefault(request.attempt, []).append(request)
         return found
+
+    @cached_property
+    def last(self) -> dict[str, Request]:
+        """The last request of everybody who asked."""
+        return {key: requests[-1] for key, requests in self.requests_of.items()}
 
     @property
     def holds(self) -> list[Hold]:
@@ -201,19 +231,9 @@ class Record:
         }
 
     @cached_property
-    def buyers(self) -> list[Reply]:
-        """The last reply to everybody who asked; `unknown` to a buyer whom nobody answered."""
-        answered = {buyer.key for buyer in self.replies}
-        silent = [Reply(key, "unknown") for key in self.requests_of if key not in answered]
-        return [*self.replies, *silent]
-
-    @cached_property
     def acknowledged(self) -> dict[str, set[int | None]]:
         """The orders that any answer to each key named."""
         found: dict[str, set[int | None]] = {}
-        for buyer in self.replies:
-            if buyer.outcome == "sold":
-                found.setdefault(buyer.key, set()).add(buyer.order)
         for request in self.requests:
             if request.type == "ok":
                 found.setdefault(request.attempt, set()).add(request.order)
@@ -222,25 +242,15 @@ class Record:
     @cached_property
     def recovered(self) -> dict[str, int]:
         """By key: orders that no answer named, of buyers for whom an answer had left it open."""
-        asked = {buyer.key for buyer in self.buyers if not self.was_refused(buyer)}
         return {
             key: number
             for key, number in self.number_of.items()
-            if key in asked and key not in self.acknowledged
+            if key in self.last and key not in self.acknowledged and not self.was_refused(key)
         }
 
-    def was_refused(self, buyer: Reply) -> bool:
-        """Whether every answer to the buyer was a definite no."""
-        asked = self.requests_of.get(buyer.key)
-        if asked is None:  # only the last answer is known: an earlier one may have been `unknown`
-            return buyer.outcome == "sold_out"
-        return all(request.type == "fail" for request in asked)
-
-    def gave_up(self, buyer: Reply) -> bool:
-        """Whether a buyer got no answer, has no order and was not to ask again (its node was
-        killed, say). Such a buyer proves nothing about the sale."""
-        excused = buyer.key in self.asked.excused
-        return excused and buyer.outcome == "unknown" and buyer.key not in self.number_of
+    def was_refused(self, key: str) -> bool:
+        """Whether every answer to this buyer was a definite no."""
+        return all(request.type == "fail" for request in self.requests_of[key])
 
     @cached_property
     def never_arrived(self) -> int:
@@ -250,17 +260,16 @@ class Record:
 
     @cached_property
     def never_asked(self) -> int:
-        """Buyers who were ready and of whom no request is known, or no answer where nobody recorded
-        requests."""
-        known = {buyer.key for buyer in self.buyers}
-        silent = sum(key not in known for key in self.asked.buyers)
+        """Buyers who were ready and of whom no request is known."""
+        silent = sum(key not in self.last for key in self.asked.buyers)
         return max(0, silent - self.never_arrived)
 
     @cached_property
-    def unanswered(self) -> list[Reply]:
-        """The buyers who asked and were neither sold a unit nor answered that none is left."""
+    def unanswered(self) -> list[Request]:
+        """The last requests of those who were neither sold a unit nor answered that none is left.
+        Not those who were excused."""
         return [
-            buyer
-            for buyer in self.buyers
-            if buyer.outcome not in FINAL and buyer.key not in self.asked.excused
+            last
+            for key, last in self.last.items()
+            if last.outcome not in FINAL and key not in self.asked.excused
         ]

@@ -1,4 +1,4 @@
-"""The judge: the verdict on a sale, from its orders, the replies to its buyers and its history.
+"""The judge: the verdict on a sale, from its orders and its history.
 
 Pure functions that talk to no server. An answer that left open what happened (`unknown`, or none at
 all) is settled by the orders after the drain: the purchase happened if the buyer's key has one.
@@ -7,16 +7,16 @@ all) is settled by the orders after the drain: the purchase happened if the buye
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.reasons import unserved, why
 from loadtest.judge.rules import find
 from loadtest.judge.run import Judged
-from loadtest.judge.sale_record import OUTCOMES, Asked, Finding, Record, Reply, more
+from loadtest.judge.sale_record import OUTCOMES, Asked, Finding, Record, more
 
-__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Asked", "Finding", "Judgement", "Reply", "judge"]
+__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Asked", "Finding", "Judgement", "judge"]
 
 #: After one of these outcomes a buyer asks again with the same key.
 ASK_AGAIN = frozenset({"busy", "lost", "full", "unavailable", "unknown"})
@@ -30,16 +30,12 @@ DEADLOCK_AFTER = 3
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict, the figures behind it, and the violations that were found.
+    """A verdict, the figures behind it, and the violations that were found. What `Judged` has of
+    `summary.json` is said there.
 
-    initial_stock   units that were asked for, whatever the shop opened with
-    never_arrived   buyers who were sent and never became ready
-    never_asked     buyers who were ready and never asked
-    never_answered  buyers who asked and had no final answer
-    recovered       by key: orders that no answer named, after an answer that had left it open
-    findings        the violations with their evidence
-    violations      the names of the findings, each once
-    why             why nothing is concluded, one sentence; empty for any verdict but `unknown`
+    recovered   by key: orders that no answer named, after an answer that had left it open
+    findings    the violations with their evidence
+    violations  the names of the findings, each once
     """
 
     verdict: str
@@ -49,33 +45,21 @@ class Judgement:
     oversold: int
     undersold: int
     lost_updates: int
-    outcomes: Mapping[str, int]
-    never_arrived: int = 0
-    never_asked: int = 0
-    never_answered: int = 0
-    recovered: Mapping[str, int] = field(default_factory=dict)
-    findings: Sequence[Finding] = ()
-    violations: Sequence[str] = field(default_factory=tuple)
-    why: str = ""
+    outcomes: dict[str, int]
+    never_arrived: int
+    never_asked: int
+    never_answered: int
+    recovered: Mapping[str, int]
+    findings: Sequence[Finding]
+    violations: Sequence[str]
+    why: str
 
     def as_run(self) -> Judged:
         """Its part of a run in `summary.json`."""
-        return {
-            "initial_stock": self.initial_stock,
-            "orders": self.orders,
-            "stock_left": self.stock_left,
-            "oversold": self.oversold,
-            "undersold": self.undersold,
-            "lost_updates": self.lost_updates,
-            "outcomes": dict(self.outcomes),
-            "never_arrived": self.never_arrived,
-            "never_asked": self.never_asked,
-            "never_answered": self.never_answered,
-            "violations": list(self.violations),
-            "findings": [finding.what for finding in self.findings],
-            "verdict": self.verdict,
-            "why": self.why,
-        }
+        found: dict[str, Any] = {name: getattr(self, name) for name in Judged.__annotations__}
+        found["violations"] = list(self.violations)
+        found["findings"] = [finding.what for finding in self.findings]
+        return cast(Judged, found)
 
 
 def judge(
@@ -83,8 +67,7 @@ def judge(
     initial_stock: int,
     stock_left: int,
     orders: Sequence[Mapping[str, Any]],
-    replies: Sequence[Reply],
-    history: ProductHistory | None = None,
+    history: ProductHistory,
     ttl: float | None = None,
     fired: bool = True,
     orphan_lock: str = "",
@@ -97,8 +80,7 @@ def judge(
     initial_stock  units that the sale opened with, as the shop has it
     stock_left     units that the shop still shows
     orders         the sale's orders as GET /sales/<id>/orders has them
-    replies        the last reply to each buyer
-    history        the events of the sale's product
+    history        the events of the sale's product: at least the requests of its buyers
     ttl            seconds that a lock survives its holder; None: nothing is a deadlock
     fired          whether the fault happened; a failed `prove` event in the history also says no
     orphan_lock    the key of a lock that is left after everybody has gone, if any
@@ -107,7 +89,7 @@ def judge(
     asked          what the run asked of the shop; None: a sale of `initial_stock` units, no more
     """
     asked = asked or Asked(stock=initial_stock)
-    record = Record(asked, initial_stock, stock_left, orders, replies, history or ProductHistory())
+    record = Record(asked, initial_stock, stock_left, orders, history)
     findings = find(record)
     if orphan_lock:
         what = f"{orphan_lock} is still there, and nobody holds it"
@@ -148,7 +130,7 @@ def _verdict(record: Record, findings: Sequence[Finding], *, fired: bool, ttl: f
     if ttl is not None and _deadlocked(record, ttl):
         return "deadlock"
     nothing_sold = not record.orders and record.initial_stock > 0
-    if not record.buyers or nothing_sold or unserved(record):
+    if not record.last or nothing_sold or unserved(record):
         return "unknown"
     if record.undersold:
         return "undersold"

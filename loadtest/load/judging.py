@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.verdict import Asked, Reply, judge
+from loadtest.judge.verdict import Asked, judge
 from loadtest.load.figures import Measured
 from loadtest.load.plan import Plan
 from loadtest.stack.client import Shop
@@ -39,17 +39,15 @@ def judged(plan: Plan, found: Measured, shop: Shop) -> dict[str, Any]:
         products.append({"product": product, "sale": sale, **sums})
         events = [one for one in found.events.get(product, ()) if one["attempt"] not in refused]
         history = ProductHistory(events)
-        last = {request.attempt: request for request in history.requests}
         judgement = judge(
             initial_stock=int(report["initial_stock"]),
             stock_left=left,
-            orders=shop.orders(sale) if last or orders else (),
-            replies=[Reply(key, one.outcome, one.order) for key, one in last.items()],
+            orders=shop.orders(sale) if history.requests or orders else (),
             history=history,
             unsettled=report.get("unsettled", 0),
             asked=Asked(stock=plan.stock, lock=plan.lock, product=product, sale=sale),
         )
-        nobody_came = not last and not orders and left == plan.stock
+        nobody_came = not history.requests and not orders and left == plan.stock
         judgements.append(
             {**judgement.as_run(), **({"verdict": "exact", "why": ""} if nobody_came else {})}
         )

@@ -10,15 +10,14 @@ from typing import Any
 
 from loadtest.judge.history import Event as Recorded
 from loadtest.judge.history import History
-from loadtest.judge.intervals import ProductHistory, Request
-from loadtest.judge.verdict import Asked, Reply, judge
+from loadtest.judge.intervals import SAID, ProductHistory, Request
+from loadtest.judge.verdict import Asked, judge
 from loadtest.rush import measure
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import Count, match, scope
 from loadtest.target.target import Target
 
 #: The fields of an answer that are recorded in a buyer's event.
-SAID = ("order", "replayed", "fence", "sold_in", "stock_seen", "error")
 
 
 @dataclass
@@ -108,17 +107,11 @@ class Rush:
         left, opened = self.count.stock(), self.count.opened
         keys = {f"buyer-{number}": self.key(number) for number in range(self.buyers)}
         found = self.count.orders(keys)
-        replies = [
-            Reply(one.attempt, one.outcome, one.order)
-            for one in last.values()
-            if one.answered is not None
-        ]
-        orders, replies = match(found, self.requests, replies)
+        orders = match(found, self.requests)
         judgement = judge(
             initial_stock=self.stock if opened is None else opened,
             stock_left=self.stock - len(orders) if left is None else left,
             orders=orders,
-            replies=replies,
             history=ProductHistory(self.events()),
             unsettled=self.target.unsettled(),
             asked=Asked(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadtest.judge.intervals import Request
-from loadtest.judge.verdict import Reply
 from loadtest.target.errors import TargetError, call, file_of
 from loadtest.target.target import Order, Orders, Target
 
@@ -122,20 +121,16 @@ def _as_judged(order: Order | Mapping[str, Any], keys: Mapping[str, str]) -> dic
     return dict(order)
 
 
-def match(
-    found: list[dict[str, Any]] | int, requests: Sequence[Request], replies: Sequence[Reply]
-) -> tuple[list[dict[str, Any]], list[Reply]]:
-    """The orders and the replies as the judge takes them; the requests are changed in place.
+def match(found: list[dict[str, Any]] | int, requests: Sequence[Request]) -> list[dict[str, Any]]:
+    """The orders as the judge takes them; the requests are changed in place to fit them.
 
     Where there is only a number of orders, each answer `sold` gets one, then each answer that left
-    it open, and what is left belongs to nobody: the totals are judged, and no buyer alone. Order
+    it open, and what is left belongs to nobody: the totals are judged, and no single buyer. Order
     numbers that are words become whole numbers. An answer that names no order gets its buyer's.
 
     Raises TargetError where no order names a buyer of the rush, nor any answer an order.
     """
-    orders = _assigned(found, requests, replies) if isinstance(found, int) else found
-    if not isinstance(found, int):
-        orders = _owned(found, requests, replies)
+    orders = _assigned(found, requests) if isinstance(found, int) else _owned(found, requests)
     words: dict[str, int] = {}
 
     def place(number: int | str) -> int:
@@ -144,33 +139,22 @@ def match(
 
     orders = [{**order, "order": place(order["order"])} for order in orders]
     number_of = {order["key"]: order["order"] for order in orders}
-
-    def order_of(key: str, outcome: str, named: Any) -> int | None:
-        if outcome != "sold":
-            return None if named is None else place(named)
-        if named is None or isinstance(found, int):
-            return number_of.get(key)
-        return place(named)
-
     for request in requests:
-        request.order = order_of(request.attempt, request.outcome, request.order)
-    return orders, [
-        Reply(reply.key, reply.outcome, order_of(reply.key, reply.outcome, reply.order))
-        for reply in replies
-    ]
+        named: Any = request.order
+        if request.outcome == "sold" and (named is None or isinstance(found, int)):
+            request.order = number_of.get(request.attempt)
+        elif named is not None:
+            request.order = place(named)
+    return orders
 
 
-def _owned(
-    orders: list[dict[str, Any]], requests: Sequence[Request], replies: Sequence[Reply]
-) -> list[dict[str, Any]]:
+def _owned(orders: list[dict[str, Any]], requests: Sequence[Request]) -> list[dict[str, Any]]:
     """The orders with the keys of their buyers: as they name them, or, where none of them names
     a buyer of this rush, as the answers name the orders. Raises TargetError."""
-    asked = {one.attempt for one in requests} | {one.key for one in replies}
+    asked = {one.attempt for one in requests}
     if not orders or not asked or any(order["key"] in asked for order in orders):
         return orders
-    answered: list[tuple[Any, str]] = [(one.order, one.attempt) for one in requests]
-    answered += [(one.order, one.key) for one in replies]
-    owner = {whole(number): key for number, key in answered if number is not None}
+    owner = {whole(one.order): one.attempt for one in requests if one.order is not None}
     if not any(order["order"] in owner for order in orders):
         raise TargetError(
             f"orders() names {orders[0]['key']!r}, and no buyer of this rush: return buyer.name "
@@ -180,14 +164,11 @@ def _owned(
     return [{**order, "key": owner.get(order["order"], order["key"])} for order in orders]
 
 
-def _assigned(
-    count: int, requests: Sequence[Request], replies: Sequence[Reply]
-) -> list[dict[str, Any]]:
-    """So many orders, each with the key of a buyer who may have it."""
+def _assigned(count: int, requests: Sequence[Request]) -> list[dict[str, Any]]:
+    """As many orders, each with the key of a buyer who may have it."""
     sold = [request.attempt for request in requests if request.outcome == "sold"]
-    sold += [reply.key for reply in replies if reply.outcome == "sold"]
-    open_to_all = [request.attempt for request in requests if request.type == "info"]
-    keys = list(dict.fromkeys([*sold, *open_to_all]))[:count]
+    sold += [request.attempt for request in requests if request.type == "info"]
+    keys = list(dict.fromkeys(sold))[:count]
     keys += [f"nobody-{number}" for number in range(1, count - len(keys) + 1)]
     return [{"order": number, "key": key} for number, key in enumerate(keys, 1)]
 

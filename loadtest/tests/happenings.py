@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.sale_record import Asked, Finding, Reply
+from loadtest.judge.intervals import ProductHistory, Request
+from loadtest.judge.sale_record import Asked, Finding
 from loadtest.judge.verdict import Judgement, judge
 
 SOLD_BY = {"sold": "ok", "unknown": "info"}
@@ -17,7 +17,7 @@ PRODUCT = "pause-token"
 
 @dataclass
 class Happenings:
-    """A sale of `stock` units: its events, its orders, and the last reply to each buyer.
+    """A sale of `stock` units: its events and its orders.
 
     shelf  stock that the shop shows at the end; None: what conservation leaves
     """
@@ -26,7 +26,6 @@ class Happenings:
     shelf: int | None = None
     events: list[Event] = field(default_factory=list)
     orders: list[dict[str, Any]] = field(default_factory=list)
-    replies: dict[str, Reply] = field(default_factory=dict)
     first_order: int = 31
 
     def _add(self, ms: float, **fields: Any) -> None:
@@ -36,13 +35,11 @@ class Happenings:
     def asks(self, ms: float, key: str, node: str = "A") -> None:
         buy = {"by": "buyer", "f": "buy", "attempt": key, "product": PRODUCT, "node": node}
         self._add(ms, type="invoke", **buy)
-        self.replies[key] = Reply(key, "unknown")
 
     def answered(self, ms: float, key: str, outcome: str, order: int | None = None) -> None:
         more = {"order": order, "replayed": False} if outcome == "sold" else {}
         buy = {"by": "buyer", "f": "buy", "attempt": key, "product": PRODUCT}
         self._add(ms, type=SOLD_BY.get(outcome, "fail"), outcome=outcome, **buy, **more)
-        self.replies[key] = Reply(key, outcome, order)
 
     def at(self, ms: float, key: str, f: str, type: str = "ok", **fields: Any) -> None:
         """A node recorded an event. It is A, process 12, unless `fields` say otherwise."""
@@ -109,16 +106,19 @@ class Happenings:
             initial_stock=more.pop("opened", self.stock),
             stock_left=self.left() if left is None else left,
             orders=self.orders,
-            replies=list(self.replies.values()),
             history=self.history(),
             asked=Asked(**what),
             **{"ttl": 1.0, **more},
         )
 
+    @property
+    def last(self) -> dict[str, Request]:
+        """The last request of each buyer."""
+        return {request.attempt: request for request in self.history().requests}
+
     def without(self, key: str) -> None:
-        """Remove the events and the reply of this buyer, but not its order."""
+        """Remove the events of this buyer, but not its order."""
         self.events = [event for event in self.events if event.get("attempt") != key]
-        del self.replies[key]
 
 
 def one_after_the_other() -> Happenings:

@@ -1,69 +1,298 @@
-"""Violations to plant in a recorded rush, each with the finding that it has to lead to."""
+"""Violations to plant in what the nodes of a rush recorded: of locks, reads and commits."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from loadtest.judge.history import DAMAGED
-from loadtest.tests.hidden_plants import HIDDEN
-from loadtest.tests.recorded import Plant, RecordedRush
+from loadtest.tests.recorded import ALL, EACH_WAY, FENCED, LOCKED, RecordedRush, plant
+
+#: What a node records of the stock that a purchase saw.
+SAW = "after_read", "reserved"
 
 
-def half_of_the_stock_is_opened(rush: RecordedRush) -> Any:
-    return {"opened": 2, "asked": {"stock": 4}}
+def all_are_answered_at_the_end(rush: RecordedRush) -> None:
+    """So nobody can say from the times alone what was gone when."""
+    for event in rush.happened.events:
+        if event["by"] == "buyer":
+            event["t"] = round((1 if event["type"] == "invoke" else 900) * 1e6)
 
 
-def every_third_is_answered_sold_out_at_once(rush: RecordedRush) -> None:
-    """The node never looks at the stock, and the totals come out right."""
-    last = rush.buyers - 1
-    rush.happened.events = [
-        e for e in rush.happened.events
-        if e["by"] != "node" or e["attempt"] != f"buyer-{last}" or e["f"] in {"arrives", "begins"}
-    ]  # fmt: skip
+def sees(rush: RecordedRush, number: int, amount: int) -> None:
+    """Change what a buyer saw, everywhere where it is recorded."""
+    for kind in SAW:
+        rush.change(kind, number, amount=amount)
+    for order in rush.happened.orders:
+        if order["key"] == f"buyer-{number}":
+            order["stock_seen"] = amount
 
 
-def busy_but_sold_and_the_retry_replays(rush: RecordedRush) -> None:
-    order = rush.happened.orders[1]["order"]
-    rush.answer(1, "busy")
-    rush.happened.asks(200, "buyer-1")
-    rush.happened.answered(210, "buyer-1", "sold", order)
-    rush.happened.events[-1]["replayed"] = True
+# --- locks ---------------------------------------------------------------------------------------
 
 
-def stale_writes_and_the_stock_put_right_afterwards(rush: RecordedRush) -> None:
-    for order, commit in zip(rush.happened.orders, rush.events("after_read"), strict=False):
-        order["stock_seen"] = commit["amount"] = 4
-
-
+@plant("unlocked")
 def no_lock_though_the_database_is_exact(rush: RecordedRush) -> None:
     rush.forget("acquire", "acquired", "release", "released")
 
 
+@plant("unlocked")
+def grants_are_not_recorded(rush: RecordedRush) -> None:
+    rush.forget("acquired")
+
+
+@plant("overlap")
 def everybody_is_granted_the_lock_at_once(rush: RecordedRush) -> None:
-    for event in rush.events("acquired"):
-        event["t"] = round(4.5e6)
-    for event in rush.events("acquire"):
-        event["t"] = round(4.4e6)
+    for kind, ms in {"acquired": 4.5, "acquire": 4.4}.items():
+        rush.change(kind, t=round(ms * 1e6))
     for event in rush.happened.events:
         if event["by"] == "buyer" and event["type"] == "invoke":
             event["t"] = round(1e6)
 
 
+@plant("shared_token", "overlap")
 def everybody_has_the_same_token(rush: RecordedRush) -> None:
     everybody_is_granted_the_lock_at_once(rush)
     for kind in ("acquired", "release", "released"):
-        for event in rush.events(kind):
-            event["token"] = "one"
+        rush.change(kind, token="one")
 
 
+@plant("shared_token", locks=LOCKED)
+def a_grant_has_no_token(rush: RecordedRush) -> None:
+    for number in (1, 2):
+        for kind in ("acquired", "release", "released"):
+            rush.change(kind, number, token="")
+
+
+@plant("wrong_fence")
+def orders_without_a_fence(rush: RecordedRush) -> None:
+    for order in rush.happened.orders:
+        order["fence"] = None
+
+
+@plant("wrong_fence")
+def the_fence_of_another_grant(rush: RecordedRush) -> None:
+    rush.happened.orders[3]["fence"] += 50
+
+
+@plant("wrong_fence")
+def grants_have_the_fence_of_the_next_one(rush: RecordedRush) -> None:
+    for event in rush.events("acquired"):
+        event["fence"] += 1
+
+
+@plant("fence_fell", locks=FENCED)
+def fences_jump_back_by_one_for_a_moment(rush: RecordedRush) -> None:
+    """The grant and its order agree: only the order of the fences is wrong."""
+    rush.change("acquired", 2, fence=100)
+    rush.happened.orders[2]["fence"] = 100
+    rush.change_answers("buyer-2", fence=100)
+
+
+@plant("false_release", locks=FENCED)
+def a_release_names_another_token(rush: RecordedRush) -> None:
+    rush.change("release", 2, token="token-1")
+
+
+@plant("expired_hold", locks=LOCKED)
+def a_release_is_of_nobody(rush: RecordedRush) -> None:
+    rush.change("released", 1, outcome="unknown")
+
+
+@plant("expired_hold")
+def releases_find_the_lock_expired(rush: RecordedRush) -> None:
+    rush.change("released", outcome="expired")
+
+
+@plant("expired_hold")
+def releases_are_not_recorded(rush: RecordedRush) -> None:
+    rush.forget("released")
+
+
+@plant("leaked_key")
+def a_key_is_left_on_the_server(rush: RecordedRush) -> Any:
+    return {"leaked": ["lock:{redis:pause-token}:waiters"]}
+
+
+@plant("wrong_lock")
+def another_lock_is_used(rush: RecordedRush) -> None:
+    rush.change("begins", lock="row-lock")
+
+
+@plant("wrong_lock")
+def the_lock_of_another_product_is_taken(rush: RecordedRush) -> None:
+    rush.events("acquired")[0]["lock_name"] = "redis:pear"
+
+
+@plant("outside_request", locks=LOCKED)
+def a_grant_was_recorded_for_a_key_that_nobody_sent(rush: RecordedRush) -> None:
+    rush.happened.acquires(41, 42, "a ghost")
+
+
+# --- reads and commits ---------------------------------------------------------------------------
+
+
+@plant("outside_request")
+def the_commit_is_outside_of_its_request(rush: RecordedRush) -> None:
+    rush.change("before_commit", 2, later=-9.5)
+
+
+@plant("unlocked")
+def the_commit_is_outside_of_every_hold(rush: RecordedRush) -> None:
+    rush.change("before_commit", 2, later=4.5)
+
+
+@plant("unlocked")
+def a_hold_says_that_it_ended_before_its_commit(rush: RecordedRush) -> None:
+    rush.change("release", 1, later=-4)
+
+
+@plant("unlocked")
+def a_node_reads_before_it_holds_the_lock(rush: RecordedRush) -> None:
+    rush.change("after_read", 2, t=rush.events("acquired", 2)[0]["t"] - 1)
+
+
+@plant("unlocked")
+def a_node_commits_after_it_has_released(rush: RecordedRush) -> None:
+    rush.change("after_commit", 2, later=4)
+
+
+@plant("unlocked", locks=LOCKED)
+def a_holder_reads_and_commits_in_two_holds(rush: RecordedRush) -> None:
+    """It let go in between, and nobody else came: right by luck."""
+    rush.at(2, 8, "release", "invoke", token="token-2")
+    rush.at(2, 8.2, "released", outcome="released", token="token-2")
+    rush.at(2, 8.4, "acquire", "invoke")
+    rush.at(2, 8.6, "acquired", token="token-2b", fence=102, lock_name=f"{rush.lock}:pause-token")
+
+
+@plant("stale_write")
+def stale_writes_and_the_stock_put_right_afterwards(rush: RecordedRush) -> None:
+    for number in range(rush.stock):
+        sees(rush, number, 4)
+
+
+@plant("stale_write", locks=EACH_WAY)
+def everybody_saw_a_unit_of_another_sale_as_well(rush: RecordedRush) -> None:
+    """A bucket of another sale in the sum, say: there were never so many."""
+    for number in range(rush.stock):
+        sees(rush, number, rush.stock - number + 1)
+
+
+@plant("stale_write", locks=EACH_WAY)
+def the_last_unit_was_sold_out_of_nothing(rush: RecordedRush) -> None:
+    sees(rush, rush.stock - 1, 0)
+
+
+@plant("stale_write", locks=("skip-locked", "reserve"))
+def one_unit_is_sold_twice_and_another_is_lost(rush: RecordedRush) -> None:
+    """The totals are right."""
+    sees(rush, 1, rush.stock)
+
+
+@plant("false_sold_out", locks=("redis", "row-lock", "buckets", "skip-locked"))
+def a_node_sees_units_and_answers_sold_out(rush: RecordedRush) -> None:
+    all_are_answered_at_the_end(rush)
+    sees(rush, rush.buyers - 1, 2)
+
+
+@plant("contradiction")
+def an_order_was_committed_in_another_sale(rush: RecordedRush) -> None:
+    rush.change("before_commit", 2, sale=6)
+
+
+@plant("contradiction", locks=ALL)
+def a_read_was_of_the_sale_before(rush: RecordedRush) -> None:
+    for kind in SAW:
+        rush.change(kind, 2, sale=6)
+
+
+@plant("contradiction", locks=ALL)
+def a_purchase_began_for_another_sale(rush: RecordedRush) -> None:
+    rush.change("begins", 2, sale=6)
+
+
+@plant("wrong_lock", locks=ALL)
+def a_purchase_began_for_another_product(rush: RecordedRush) -> None:
+    rush.change("begins", 2, product="pear")
+
+
+@plant("contradiction")
+def the_sale_is_not_recorded(rush: RecordedRush) -> None:
+    for event in rush.happened.events:
+        if event["by"] == "node":
+            event.pop("sale", None)
+
+
+@plant("contradiction", locks=("redis", "conditional", "buckets"))
+def a_node_read_less_than_its_order_says(rush: RecordedRush) -> None:
+    for kind in SAW:
+        for event in rush.events(kind, 1):
+            event["amount"] -= 1
+
+
+@plant("contradiction", locks=("row-lock", "conditional"))
+def a_buyer_was_served_by_two_nodes_at_once(rush: RecordedRush) -> None:
+    """Both commit: the second row has the same number."""
+    order = rush.happened.orders[2]["order"]
+    rush.happened.at(48, "buyer-2", "before_commit", "invoke", order=order, sale=7, node="B",
+                     pid=99, thread=1)  # fmt: skip
+
+
+@plant("contradiction")
+def an_order_that_was_committed_is_committed_again(rush: RecordedRush) -> None:
+    """Its buyer was in doubt, but the COMMIT was acknowledged, so the order must exist."""
+    order = rush.happened.orders[1]["order"]
+    rush.answer(1, "unknown")
+    rush.at(1, 30, "after_read", amount=3, sale=7)
+    rush.at(1, 32, "before_commit", "invoke", order=order, sale=7)
+    rush.at(1, 33, "after_commit", sale=7)
+    rush.asks_again(1)
+
+
+@plant("contradiction")
+def a_line_is_there_twice(rush: RecordedRush) -> None:
+    rush.happened.events += [dict(event) for event in rush.events("before_commit", 1)]  # type: ignore[misc]
+
+
+# --- what is missing, or came at another time ----------------------------------------------------
+
+
+@plant("unrecorded")
 def the_nodes_record_nothing(rush: RecordedRush) -> None:
     rush.forget()
 
 
+@plant("unrecorded")
 def one_node_is_silent(rush: RecordedRush) -> None:
     rush.forget(node="B")
 
 
+@plant("unrecorded", locks=ALL)
+def one_process_is_silent(rush: RecordedRush) -> None:
+    rush.happened.events = [e for e in rush.happened.events if e.get("pid") != 13]
+
+
+@plant("unrecorded")
+def which_strategy_ran_is_not_recorded(rush: RecordedRush) -> None:
+    rush.forget("begins")
+
+
+@plant("unrecorded")
+def two_nodes_have_swapped_their_orders(rush: RecordedRush) -> None:
+    one, other = rush.events("before_commit")[:2]
+    one["order"], other["order"] = other["order"], one["order"]
+
+
+@plant("unrecorded")
+def every_third_is_answered_sold_out_at_once(rush: RecordedRush) -> None:
+    """The node never looks at the stock, and the totals come out right."""
+    rush.happened.events = [
+        e for e in rush.happened.events
+        if e["by"] != "node" or e["attempt"] != "buyer-5" or e["f"] in {"arrives", "begins"}
+    ]  # fmt: skip
+
+
+@plant("outside_request")
 def the_times_of_a_purchase_are_shifted(rush: RecordedRush) -> None:
     """By a second, for one buyer: no two holds overlap then."""
     for event in rush.happened.events:
@@ -71,106 +300,20 @@ def the_times_of_a_purchase_are_shifted(rush: RecordedRush) -> None:
             event["t"] += 10**9
 
 
-def the_times_are_shifted_inside_the_requests(rush: RecordedRush) -> None:
-    """All were asked and answered at the same time, and the second says that it came last."""
+@plant("commit_order")
+def a_nodes_clock_is_ahead_inside_long_requests(rush: RecordedRush) -> None:
+    all_are_answered_at_the_end(rush)
     for event in rush.happened.events:
-        if event["by"] == "buyer":
-            event["t"] = round(1e6 if event["type"] == "invoke" else 900e6)
-        elif event["attempt"] == "buyer-1":
-            event["t"] += round(500e6)
+        if event.get("pid") == 22:
+            event["t"] += round(30e6)
 
 
-def orders_without_a_fence(rush: RecordedRush) -> None:
-    for order in rush.happened.orders:
-        order["fence"] = None
+@plant("outside_request", locks=ALL)
+def a_node_looked_at_the_stock_of_nobody(rush: RecordedRush) -> None:
+    rush.happened.reads(61, "a ghost", 1)
 
 
-def the_fence_of_another_grant(rush: RecordedRush) -> None:
-    rush.happened.orders[3]["fence"] += 50
-
-
-def the_commit_is_outside_of_its_request(rush: RecordedRush) -> None:
-    [event] = rush.events("before_commit", 2)
-    event["t"] -= round(9.5e6)
-
-
-def the_commit_is_outside_of_every_hold(rush: RecordedRush) -> None:
-    [event] = rush.events("before_commit", 2)
-    event["t"] += round(4.5e6)
-
-
-def a_key_is_left_on_the_server(rush: RecordedRush) -> Any:
-    return {"leaked": ["lock:{redis:pause-token}:waiters"]}
-
-
-def a_quarter_is_answered_busy_to_the_end(rush: RecordedRush) -> None:
-    rush.answer(5, "busy")
-
-
-def another_lock_is_used(rush: RecordedRush) -> None:
-    for event in rush.events("begins"):
-        event["lock"] = "row-lock"
-
-
-def orders_name_another_lock(rush: RecordedRush) -> None:
-    rush.happened.orders[0]["lock"] = "row-lock"
-
-
-def the_lock_of_another_product_is_taken(rush: RecordedRush) -> None:
-    rush.events("acquired")[0]["lock_name"] = "redis:pear"
-
-
+@plant("broken_history")
 def a_line_of_the_history_is_damaged(rush: RecordedRush) -> None:
     damaged: Any = {"t": 0, "by": DAMAGED, "type": "fail", "f": "line", "what": "a broken line"}
     rush.happened.events.append(damaged)
-
-
-def an_order_was_committed_in_another_sale(rush: RecordedRush) -> None:
-    [event] = rush.events("before_commit", 2)
-    event["sale"] = 6
-
-
-def an_order_saw_another_stock_than_its_node(rush: RecordedRush) -> None:
-    [event] = rush.events("after_read", 2)
-    event["amount"] = 40
-
-
-def a_node_reads_before_it_holds_the_lock(rush: RecordedRush) -> None:
-    [event] = rush.events("after_read", 2)
-    event["t"] = rush.events("acquired", 2)[0]["t"] - 1
-
-
-def a_node_commits_after_it_has_released(rush: RecordedRush) -> None:
-    [event] = rush.events("after_commit", 2)
-    event["t"] += round(4e6)
-
-
-PLANTS: list[tuple[Plant, str]] = [
-    (half_of_the_stock_is_opened, "wrong_stock"),
-    (every_third_is_answered_sold_out_at_once, "unrecorded"),
-    (busy_but_sold_and_the_retry_replays, "false_refusal"),
-    (stale_writes_and_the_stock_put_right_afterwards, "stale_write"),
-    (no_lock_though_the_database_is_exact, "unlocked"),
-    (everybody_is_granted_the_lock_at_once, "overlap"),
-    (everybody_has_the_same_token, "shared_token"),
-    (everybody_has_the_same_token, "overlap"),
-    (the_nodes_record_nothing, "unrecorded"),
-    (one_node_is_silent, "unrecorded"),
-    (the_times_of_a_purchase_are_shifted, "outside_request"),
-    (the_times_are_shifted_inside_the_requests, "commit_order"),
-    (orders_without_a_fence, "wrong_fence"),
-    (the_fence_of_another_grant, "wrong_fence"),
-    (the_commit_is_outside_of_its_request, "outside_request"),
-    (the_commit_is_outside_of_every_hold, "unlocked"),
-    (a_key_is_left_on_the_server, "leaked_key"),
-    (a_quarter_is_answered_busy_to_the_end, ""),
-    (another_lock_is_used, "wrong_lock"),
-    (orders_name_another_lock, "wrong_lock"),
-    (the_lock_of_another_product_is_taken, "wrong_lock"),
-    (a_line_of_the_history_is_damaged, "broken_history"),
-    (an_order_was_committed_in_another_sale, "contradiction"),
-    (an_order_saw_another_stock_than_its_node, "contradiction"),
-    (a_node_reads_before_it_holds_the_lock, "unlocked"),
-    (a_node_commits_after_it_has_released, "unlocked"),
-    *HIDDEN,
-]

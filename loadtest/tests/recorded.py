@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +109,18 @@ class RecordedRush:
             or (node and event["node"] != node)
         ]
 
+    def change(self, f: str, number: int | None = None, later: float = 0, **fields: Any) -> None:
+        """Set fields of the nodes' events of this kind, and let them come `later` (ms)."""
+        for event in self.events(f, number):
+            event.update(fields)
+            event["t"] += round(later * 1e6)
+
+    def change_answers(self, key: str = "", **fields: Any) -> None:
+        """Set fields of the answers `sold`, to one buyer or to all."""
+        for event in self.happened.events:
+            if event["by"] == "buyer" and event["type"] == "ok" and key in ("", event["attempt"]):
+                event.update(fields)  # type: ignore[typeddict-item]
+
     def answer(self, number: int, outcome: str, **fields: Any) -> None:
         """Change the answer to a buyer."""
         shop, key = self.happened, f"buyer-{number}"
@@ -119,6 +131,35 @@ class RecordedRush:
         shop.answered(20 * number + 19, key, outcome, fields.pop("order", None))
         shop.events[-1].update(fields)  # type: ignore[typeddict-item]
 
+    def asks_again(self, number: int, **said: Any) -> None:
+        """A buyer asks a second time, at 200 ms, and its order is replayed."""
+        key, order = f"buyer-{number}", self.happened.orders[number]["order"]
+        self.happened.asks(200, key)
+        self.at(number, 202 - 20 * number, "arrives")
+        begins = {"lock": self.lock, "product": PRODUCT, "sale": SALE}
+        self.at(number, 203 - 20 * number, "begins", "invoke", **begins)
+        self.happened.answered(210, key, "sold", order)
+        replay = {"replayed": True, "sold_in": SALE, **said}
+        self.happened.events[-1].update(replay)  # type: ignore[typeddict-item]
+
 
 #: A plant changes a rush, and may return arguments for the judge.
 Plant = Callable[[RecordedRush], Any]
+#: Every plant, with a strategy under which it is planted and the rule that has to find it; an empty
+#: name: no rule, but there must be no verdict.
+PLANTS: list[tuple[Plant, str, str]] = []
+ALL = tuple(EVIDENCE)
+FENCED = tuple(lock for lock, evidence in EVIDENCE.items() if evidence.fenced)
+LOCKED = tuple(lock for lock, evidence in EVIDENCE.items() if evidence.locked)
+#: One for each way to know what a buyer saw.
+EACH_WAY = ("redis", "row-lock", "conditional", "counter", "buckets", "skip-locked", "reserve")
+
+
+def plant(*rules: str, locks: Sequence[str] = ("redis",)) -> Callable[[Plant], Plant]:
+    """A violation that each of these rules has to find under each of these strategies."""
+
+    def add(what: Plant) -> Plant:
+        PLANTS.extend((what, lock, rule) for lock in locks for rule in rules)
+        return what
+
+    return add

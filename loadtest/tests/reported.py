@@ -22,7 +22,7 @@ def run_of(shop: Happenings, lock: str, fault: str, **more: Any) -> Any:
     return {
         "lock": lock,
         "fault": fault,
-        "buyers": len(shop.replies),
+        "buyers": len(shop.last),
         "hold_ms": 0,
         **judged.as_run(),
         "expected": judged.verdict,

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from loadtest.judge.sale_record import Reply
 from loadtest.tests.correct_shop import CorrectShop
 from loadtest.tests.happenings import Happenings
 
@@ -41,7 +40,7 @@ def sales(draw: st.DrawFn, *, pauses: bool = False) -> Happenings:
 
 def expected(sale: Happenings) -> str:
     """Nobody bought, or somebody was left without a final answer: unknown. Else exact."""
-    served = all(reply.outcome in {"sold", "sold_out"} for reply in sale.replies.values())
+    served = all(reply.outcome in {"sold", "sold_out"} for reply in sale.last.values())
     return "exact" if sale.orders and served else "unknown"
 
 
@@ -51,7 +50,7 @@ def test_a_correct_shop_breaks_no_rule(sale: Happenings) -> None:
     judged = sale.judged()
     assert judged.findings == ()
     assert judged.verdict == expected(sale)
-    acknowledged = {reply.key for reply in sale.replies.values() if reply.outcome == "sold"}
+    acknowledged = {key for key, last in sale.last.items() if last.outcome == "sold"}
     assert judged.recovered == {
         order["key"]: order["order"] for order in sale.orders if order["key"] not in acknowledged
     }
@@ -166,7 +165,7 @@ def lower_the_fence_of_an_order(sale: Happenings, random: Random) -> set[str]:
 
 def grant_a_lower_fence(sale: Happenings, random: Random) -> set[str]:
     highest = max(hold.fence or 0 for hold in sale.history().holds)
-    sale.acquires(LATE, LATE + 1, next(iter(sale.replies)), random.randint(1, highest))
+    sale.acquires(LATE, LATE + 1, next(iter(sale.last)), random.randint(1, highest))
     return {"fence_fell"}
 
 
@@ -187,7 +186,7 @@ DO_NOT_SPOIL = [release_late, grant_a_lower_fence]
 
 
 def acknowledged(sale: Happenings, order: dict[str, Any]) -> bool:
-    return sale.replies[order["key"]].outcome == "sold"
+    return sale.last[order["key"]].outcome == "sold"
 
 
 def some_buyer_that_was_always_answered(sale: Happenings, random: Random) -> str:
@@ -200,7 +199,6 @@ def some_buyer_that_was_always_answered(sale: Happenings, random: Random) -> str
 
 def refuse(key: str, sale: Happenings, outcome: str) -> None:
     """Change the last answer to this buyer."""
-    sale.replies[key] = Reply(key, outcome)
     for event in sale.events:
         if event["by"] == "buyer" and event["attempt"] == key and event["type"] == "ok":
             event["type"], event["outcome"] = "fail", outcome

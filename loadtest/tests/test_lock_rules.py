@@ -131,12 +131,6 @@ def test_a_lost_decrement_that_no_read_explains_is_no_stale_write() -> None:
     only(one_after_the_other().judged(left=1), "lost_update")
 
 
-def test_a_stale_write_is_found_only_in_a_sale_that_has_a_history() -> None:
-    shop = both_read_ten()
-    shop.events.clear()
-    only(shop.judged(left=9), "lost_update")
-
-
 def test_orders_are_looked_at_as_they_were_committed_not_as_they_were_listed() -> None:
     shop = one_after_the_other()
     shop.orders.reverse()

@@ -35,7 +35,6 @@ def promised(*, lock: str = "reserve", replayed: bool = False) -> Judgement:
         initial_stock=2,
         stock_left=0,
         orders=orders,
-        replies=list(sale.replies.values()),
         history=ProductHistory(sale.events),
         asked=Asked(stock=2, buyers=[A, B], lock=lock, recorded=True),
     )
