@@ -27,7 +27,6 @@ LONGEST = (
     *("shop/tests/strategies/test_every_strategy.py", "shop/tests/ops/test_metrics.py"),
     *("shop/tests/strategies/test_isolation.py", "shop/tests/ops/test_roles.py"),
     "loadtest/tests/test_html_report_page.py",
-    "loadtest/tests/test_partition_from_database.py",
     *("shop/tests/api/test_fuzz.py", "shop/tests/ops/test_pgbouncer.py"),
     *("shop/tests/sale/test_asgi_node.py", "shop/tests/api/test_asgi_contract.py"),
     *("locks/tests/test_watchdog.py", "locks/tests/test_package.py"),

@@ -51,7 +51,7 @@ def cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
     known = {str(one["name"]): one for one in bench.shop(RIVALS).strategies()}
     mine: Strategy = {**known[MINE], "verdicts": {fault: "exact"}}
     chosen = [mine, *(known[name] for name in controls)]
-    return play(bench, FAULTS[fault](), chosen, secrets.token_hex(4))
+    return play(FAULTS[fault](bench), chosen, secrets.token_hex(4))
 
 
 def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:

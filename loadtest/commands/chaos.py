@@ -24,7 +24,6 @@ from loadtest.commands.output import Output, output
 from loadtest.expected import UNBROKEN
 from loadtest.faults.chaos_rush import Made, Rush, play
 from loadtest.faults.disturbances import DISTURBANCES, Disturbance
-from loadtest.faults.repair import repair
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.history import write
 from loadtest.judge.run import Cell, Summary
@@ -169,7 +168,7 @@ def _rushes(testbed: Testbed, chosen: Chosen, found: Found, summary: Summary, ou
         except Exception as error:
             testbed.log.write(traceback.format_exc().encode())
             found.errors.append(f"rush {number} broke: {type(error).__name__}: {error}")
-            repair(testbed)
+            testbed.repair()
         found.add(rush, cells)
         summary["rushes"] = [one.as_summary() for one in found.rushes]
         summary["runs"], summary["canaries"] = found.cells, found.canaries
@@ -179,7 +178,7 @@ def _rushes(testbed: Testbed, chosen: Chosen, found: Found, summary: Summary, ou
             line = f"rush {number}, {rush.seconds} s, hold {rush.hold_ms} ms: {shown}"
             out.console.print(line, highlight=False)
         if any(one.error for one in rush.made):
-            repair(testbed)
+            testbed.repair()
 
 
 def _deck(chance: Random) -> Iterator[Disturbance]:

@@ -123,7 +123,7 @@ def _make_all(
         try:
             if broken >= BROKEN_IN_A_ROW:
                 raise StackError("the servers did not come back after the faults before this one")
-            found = play(testbed, FAULTS[name](), strategies, secrets.token_hex(4))
+            found = play(FAULTS[name](testbed), strategies, secrets.token_hex(4))
             broken = 0
         except Exception as error:
             broken += 1

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
 import redis
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import Testbed, until
+from loadtest.faults.testbed import until
 from loadtest.faults.trial import Trial
 
 ENDLESS = "while true do end"
@@ -27,28 +26,24 @@ class Busy(Fault):
     name = "busy"
     title = "an endless script; SCRIPT KILL, SHUTDOWN NOSAVE"
 
-    def __init__(self) -> None:
-        super().__init__()
+    def arm(self) -> None:
         self.refused: list[Trial] = []
-        self.unkillable = ""
-
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self._begin(testbed, WRITES)
-        for trial in trials:
+        self._begin(WRITES)
+        for trial in self.trials:
             self._refused(trial, "unkillable")
-        self.unkillable = self._kill_script(testbed)
+        self.unkillable = self._kill_script()
         self.require("UNKILLABLE" in self.unkillable, f"SCRIPT KILL answered {self.unkillable}")
         with suppress(redis.ConnectionError):  # it ends without an answer
-            testbed.ask(testbed.main, "SHUTDOWN", "NOSAVE")
+            self.ask("SHUTDOWN", "NOSAVE")
         self.script.join(5)
-        testbed.restart_empty()
+        self.testbed.restart_empty()
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def fire(self) -> None:
         self.may_resume.clear()
-        self._begin(testbed, ENDLESS)
+        self._begin(ENDLESS)
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        self.require(is_busy(testbed), "Redis is not busy any more")
+    def prove(self) -> str:
+        self.require(self.is_busy(), "Redis is not busy any more")
         return (
             "Redis answers BUSY, before the buyers ask and after; to SCRIPT KILL of the first "
             f"script: {self.unkillable}"
@@ -63,61 +58,52 @@ class Busy(Fault):
     def resume(self, trial: Trial) -> None:
         """Everybody was resumed in meet."""
 
-    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def meanwhile(self) -> None:
         time.sleep(BUSY)
-        until(lambda: len(self.refused) == len(trials), 10)  # all have asked a busy Redis
-        answer = self._kill_script(testbed)
+        until(lambda: len(self.refused) == len(self.trials), 10)  # all have asked a busy Redis
+        answer = self._kill_script()
         self.require(answer == "OK", f"the script ended early: SCRIPT KILL answered {answer}")
         self.script.join(5)
         self.may_resume.set()
 
-    def lasts(self, testbed: Testbed) -> bool:
+    def lasts(self) -> bool:
         """It ends here, by SCRIPT KILL, if it has not ended before."""
-        return self._kill_script(testbed) == "OK"
+        return self._kill_script() == "OK"
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self._kill_script(testbed)
-        testbed.ask(testbed.main, "CONFIG", "SET", "busy-reply-threshold", "5000")
+    def heal(self) -> None:
+        self._kill_script()
+        self.ask("CONFIG", "SET", "busy-reply-threshold", "5000")
 
-    def _begin(self, testbed: Testbed, script: str) -> None:
-        testbed.ask(testbed.main, "CONFIG", "SET", "busy-reply-threshold", THRESHOLD)
-        self.script = run_script(testbed, script)
-        self.require_soon(lambda: is_busy(testbed), "Redis is not busy", 5.0)
-
-    @staticmethod
-    def _kill_script(testbed: Testbed) -> str:
+    def is_busy(self) -> bool:
+        """Whether Redis answers BUSY."""
         try:
-            answer = testbed.ask(testbed.main, "SCRIPT", "KILL")
+            self.ask("GET", "x", timeout=1)
+        except redis.RedisError as error:
+            return isinstance(error, redis.ResponseError) and "BUSY" in str(error)
+        return False
+
+    def _begin(self, script: str) -> None:
+        """Run an endless script in a thread, which ends with it."""
+        self.ask("CONFIG", "SET", "busy-reply-threshold", THRESHOLD)
+
+        def run() -> None:
+            with suppress(redis.RedisError):  # SCRIPT KILL ends it with an error
+                self.ask("EVAL", script, 1, "endless", timeout=30)
+
+        self.script = threading.Thread(target=run, daemon=True)
+        self.script.start()
+        self.require_soon(self.is_busy, "Redis is not busy", 5.0)
+
+    def _kill_script(self) -> str:
+        try:
+            answer = self.ask("SCRIPT", "KILL")
         except redis.ResponseError as error:
             return str(error)
         return answer.decode() if isinstance(answer, bytes) else str(answer)
 
     def _refused(self, trial: Trial, name: str) -> None:
         outcome = trial.ask_once(name)
-        if not is_busy(trial.testbed):
+        if not self.is_busy():
             trial.miss(f"Redis was busy no longer when {name} was answered")
         elif outcome != "unavailable":
             trial.wrong.append(f"{name} was answered {outcome}, not unavailable, by a busy Redis")
-
-
-def run_script(testbed: Testbed, script: str) -> threading.Thread:
-    """Run an endless script in a thread, which ends with it."""
-
-    def run() -> None:
-        with suppress(redis.RedisError):  # SCRIPT KILL ends it with an error
-            testbed.ask(testbed.main, "EVAL", script, 1, "endless", timeout=30)
-
-    script_runs = threading.Thread(target=run, daemon=True)
-    script_runs.start()
-    return script_runs
-
-
-def is_busy(testbed: Testbed) -> bool:
-    """Whether Redis answers BUSY."""
-    try:
-        testbed.ask(testbed.main, "GET", "x", timeout=1)
-    except redis.ResponseError as error:
-        return "BUSY" in str(error)
-    except redis.RedisError:
-        return False
-    return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
@@ -18,6 +19,7 @@ PAUSE = (0.05, 0.2)
 IN_DOUBT = frozenset({"unknown"})
 
 
+@dataclass(eq=False)
 class Buyer:
     """Buys one unit.
 
@@ -34,34 +36,23 @@ class Buyer:
     answered    set when the buyer has its final answer
     """
 
-    def __init__(
-        self,
-        history: History,
-        *,
-        attempt: str,
-        lock: str,
-        product: str,
-        sale: int = 0,
-        stop: str = "",
-        asks_again: bool = True,
-        hold_ms: int = 0,
-    ) -> None:
-        self.history = history
-        self.attempt = attempt
-        self.lock = lock
-        self.product = product
-        self.sale = sale
-        self.stop = stop
-        self.asks_again = asks_again
-        self.hold_ms = hold_ms
-        self.outcome = self.first = ""
-        self.order: int | None = None
-        self.error = ""
-        self.replayed = False
-        self.sold_at = 0.0
-        self.answered = threading.Event()
-        self._enough = threading.Event()
-        self._thread: threading.Thread | None = None
+    history: History
+    attempt: str
+    lock: str
+    product: str
+    sale: int = 0
+    stop: str = ""
+    asks_again: bool = True
+    hold_ms: int = 0
+    outcome: str = ""
+    first: str = ""
+    order: int | None = None
+    error: str = ""
+    replayed: bool = False
+    sold_at: float = 0.0
+    answered: threading.Event = field(default_factory=threading.Event)
+    _enough: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
 
     def start(self, *shops: Shop) -> None:
         """Buy in a thread: see `buy`."""

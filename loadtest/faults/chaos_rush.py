@@ -10,15 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from loadtest.faults.disturbances import Disturbance
 from loadtest.faults.drain import BUYERS
-from loadtest.faults.fault import Fault, NotFired
-from loadtest.faults.runner import cell
+from loadtest.faults.fault import Fault
+from loadtest.faults.runner import judged
 from loadtest.faults.testbed import TTL, Testbed, until
-from loadtest.faults.trial import Trial
-from loadtest.judge.history import by_product
+from loadtest.faults.trial import NotFired
 from loadtest.judge.run import Cell
 from loadtest.stack.client import Strategy
 
@@ -38,10 +36,7 @@ class Chaos(Fault):
     takes_the_lock = True
     two_servers = True
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        """Each disturbance does."""
-
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+    def prove(self) -> str:
         raise NotFired("no disturbance was seen to happen")
 
 
@@ -102,16 +97,16 @@ class Rush:
 def play(testbed: Testbed, rush: Rush, strategies: Mapping[str, Strategy]) -> list[Cell]:
     """Make the rush, and judge each of its sales. A rush in which no disturbance was seen to
     happen shows nothing: its sales are `unknown`, unless they are oversold."""
-    chance, fault = Random(rush.seed), Chaos()
+    chance, fault = Random(rush.seed), Chaos(testbed)
     testbed.new_events()  # those of the rushes before this one
-    run = f"r{rush.number}_"  # no product's name is the beginning of another's
-    trials = [Trial(testbed, fault, strategies[lock], run) for lock in rush.locks]
-    for trial in trials:
+    for lock in rush.locks:
+        fault.tries(strategies[lock], f"r{rush.number}_")
+    buyers = []
+    for trial in fault.trials:
         trial.open()
         for number in range(BUYERS):
-            trial.buyer(f"buyer-{number:02}", hold_ms=rush.hold_ms)
+            buyers.append(trial.buyer(f"buyer-{number:02}", hold_ms=rush.hold_ms))
     shops = [testbed.shop(node) for node in range(2)]
-    buyers = [buyer for trial in trials for buyer in trial.buyers]
     chance.shuffle(buyers)
     begun = time.monotonic()
     with ThreadPoolExecutor(max(1, len(rush.chosen))) as pool:
@@ -125,11 +120,15 @@ def play(testbed: Testbed, rush: Rush, strategies: Mapping[str, Strategy]) -> li
     if not until(lambda: all(buyer.answered.is_set() for buyer in buyers), DRAIN_TIMEOUT):
         for buyer in buyers:
             buyer.give_up()
-    until(lambda: not any(trial.orphans() for trial in trials), TTL + 0.5)
-    new = testbed.new_events()
-    events = by_product(new, earlier=testbed.events())
-    evidence = "; ".join(f"{one.name}: {one.evidence}" for one in rush.proven)
-    cells = [_judge(fault, rush, trial, events, evidence) for trial in trials]
+    until(lambda: not any(trial.orphans() for trial in fault.trials), TTL + 0.5)
+    for trial in fault.trials if not rush.proven else ():
+        trial.miss("no disturbance was seen to happen")
+    cells = judged(fault, "; ".join(f"{one.name}: {one.evidence}" for one in rush.proven), left=())
+    excused = {"overlap"} if any(one.takes_the_lock for one in rush.chosen) else set()
+    for cell in cells:  # every finding is wrong, but two holders where a lock may be taken
+        cell["wrong"] = sorted(set(cell["violations"]) - excused)
+        cell["as_expected"] = cell["verdict"] == "exact" and not cell["wrong"]
+        cell["hold_ms"], cell["round"] = rush.hold_ms, rush.number
     rush.seconds = round(time.monotonic() - begun, 2)
     return cells
 
@@ -160,15 +159,3 @@ def _disturb(
     # Not `fail`: the other disturbances of the rush may have happened.
     kind = "ok" if made.evidence else "info"
     testbed.record_fault("chaos", kind, "prove", f"{disturbance.name}: {made.evidence or why}")
-
-
-def _judge(fault: Chaos, rush: Rush, trial: Trial, events: Any, evidence: str) -> Cell:
-    """The cell of a sale: every finding is wrong, but two holders where a lock may be taken."""
-    if not rush.proven:
-        trial.miss("no disturbance was seen to happen")
-    found = cell(fault, trial, events, evidence, left=())
-    excused = {"overlap"} if any(one.takes_the_lock for one in rush.chosen) else set()
-    found["wrong"] = sorted(set(found["violations"]) - excused)
-    found["as_expected"] = found["verdict"] == "exact" and not found["wrong"]
-    found["hold_ms"], found["round"] = rush.hold_ms, rush.number
-    return found

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, TTL, VICTIMS, Testbed
-from loadtest.faults.trial import Trial
+from loadtest.faults.testbed import RIVALS, TTL, VICTIMS
 
 #: Seconds by which node B is ahead, and how exact the Date of an answer is.
 AHEAD = 60.0
@@ -32,22 +30,21 @@ class Clock(Fault):
     title = f"the contender's clock is {AHEAD:g} s ahead"
     grace = TTL * 0.6  # a lock stolen later than this expired by itself
 
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        folder = Path(testbed.folder) / "wrong-clock"
+    def arm(self) -> None:
+        folder = Path(self.testbed.folder) / "wrong-clock"
         folder.mkdir(exist_ok=True)
         (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
-        known = testbed.nodes[RIVALS].environment.get("PYTHONPATH", "")
+        known = self.testbed.nodes[RIVALS].environment.get("PYTHONPATH", "")
         path = os.pathsep.join(filter(None, (str(folder), known)))
-        testbed.restart(RIVALS, PYTHONPATH=path)
+        self.testbed.restart(RIVALS, PYTHONPATH=path)
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        """Node B is ahead already."""
-
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        ahead = {node: measure.clock_ahead(testbed.nodes[node].url) for node in (VICTIMS, RIVALS)}
+    def prove(self) -> str:
+        ahead = {
+            node: measure.clock_ahead(self.testbed.nodes[node].url) for node in (VICTIMS, RIVALS)
+        }
         self.require(abs(ahead[RIVALS] - AHEAD) < EXACT, f"node B is {ahead[RIVALS]:.0f} s ahead")
         self.require(abs(ahead[VICTIMS]) < EXACT, f"node A is {ahead[VICTIMS]:.0f} s ahead")
         return f"the Date of node B's answers is {AHEAD:g} s ahead, that of node A's is not"
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        testbed.restart(RIVALS)
+    def heal(self) -> None:
+        self.testbed.restart(RIVALS)

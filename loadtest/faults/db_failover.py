@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from psycopg.conninfo import make_conninfo
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.parallel import each
-from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
-from loadtest.faults.trial import Trial
+from loadtest.faults.testbed import RIVALS, VICTIMS, until
+from loadtest.faults.trial import Trial, each
 from servers import embedded
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.proxy import Proxy
@@ -32,22 +30,17 @@ class DbFailover(Fault):
     #: What the server waits for before it acknowledges a commit.
     synchronous = False
 
-    def __init__(self) -> None:
-        super().__init__()
+    def arm(self) -> None:
         self.servers: list[PostgresCopy] = []
         self.proxies: list[Proxy] = []
-        self.late = ""  # the keys of the buyers that came last, for SQL
-        self.had = self.has = self.waiting = self.dropped = 0
-
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        database = urlsplit(testbed.database_url).path
+        database = urlsplit(self.testbed.database_url).path
         self.database = database.removeprefix("/")
-        here = make_conninfo(host=str(testbed.postgres_socket.parent))
-        self.first = self._copy(testbed, "first", of=here)
+        here = make_conninfo(host=str(self.testbed.postgres_socket.parent))
+        self.first = self._copy("first", of=here)
         self.replication = self._proxy(self.first)
         host, port = self.replication.address.split(":")
         of = make_conninfo(host=host, port=port, application_name=REPLICA)
-        self.second = self._copy(testbed, "second", of=of, follows=True)
+        self.second = self._copy("second", of=of, follows=True)
         self.second.catch_up_with(self.first)
         if self.synchronous:
             self.first.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
@@ -56,28 +49,19 @@ class DbFailover(Fault):
             self.require_soon(lambda: self.first.sql(state) == [("sync",)], "it is asynchronous")
         self.way = self._proxy(self.first)
         url = f"postgresql://postgres@{self.way.address}{database}"
-        testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=POOL)
-        testbed.nodes[VICTIMS].stop_settling()  # it would settle into the old database
+        self.testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=POOL)
+        self.testbed.nodes[VICTIMS].stop_settling()  # it would settle into the old database
 
     def enter(self, trial: Trial) -> None:
-        first = trial.ask_once("early")
-        self.require(
-            first == "sold", f"{trial.lock}: the first buyer was answered {first} before the fault"
-        )
+        self.require_a_sale(trial)
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def fire(self) -> None:
         self.second.catch_up_with(self.first)
         self.replication.black_hole()
-        each(trials, self._buys_last)
-        keys = ", ".join(f"'{trial.attempts}/late'" for trial in trials)
+        each(self.trials, self._buys_last)
+        keys = ", ".join(f"'{trial.attempts}/late'" for trial in self.trials)
         self.late = f"SELECT count(*) FROM purchase_history WHERE idempotency_key IN ({keys})"
-        if not self.synchronous:  # a promised order is written a moment after the answer
-            until(lambda: self._count(self.first) == len(trials), 10)
-        self.had = self._count(self.first)
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        if self.synchronous:
-            until(lambda: self.first.sql(waits)[0][0] >= len(trials), 10)
-            self.waiting = self.first.sql(waits)[0][0]
+        self._wait_for_the_last()
         self.dropped = self.replication.dropped
         self.first.kill()
         self.second.promote()
@@ -90,39 +74,41 @@ class DbFailover(Fault):
         if outcome != "sold":
             trial.miss(f"the last buyer was answered {outcome}")
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        has = self._has_failed_over()
-        lost = self.had - has
-        self.require(self.had == len(trials), f"{self.had} of the last orders were there")
-        self.require(lost == self.had, f"the replica has {has} of the {self.had} last orders")
-        return (
-            f"{self.dropped} bytes of replication never arrived; the replica is no longer in "
-            f"recovery, and lacks the {lost} orders that were acknowledged last"
-        )
+    def _wait_for_the_last(self) -> None:
+        """A promised order is written a moment after the answer."""
+        until(lambda: self._count(self.first) == len(self.trials), 10)
+        self.had = self._count(self.first)
+
+    def prove(self) -> str:
+        dropped = self._has_failed_over()
+        self.require(self.had == len(self.trials), f"{self.had} of the last orders were there")
+        self.require(not self.has, f"the replica has {self.has} of the {self.had} last orders")
+        return f"{dropped}, and lacks the {self.had} orders that were acknowledged last"
 
     def act(self, trial: Trial) -> None:
         """No buyer of this fault is stopped."""
 
-    def clean_up(self, testbed: Testbed) -> None:
+    def clean_up(self) -> None:
         if self.servers:
-            testbed.restart(RIVALS)
+            self.testbed.restart(RIVALS)
         for proxy in self.proxies:
             proxy.stop()
         for server in self.servers:
             server.stop()
 
-    def _has_failed_over(self) -> int:
-        """How many of the last orders the promoted replica has."""
+    def _has_failed_over(self) -> str:
         self.require(self.dropped, "replication lost nothing")
         recovers = self.second.sql("SELECT pg_is_in_recovery()")[0][0]
         self.require(not recovers, "the replica was not promoted")
-        return self.has
+        lost = f"{self.dropped} bytes of replication never arrived"
+        return f"{lost}; the replica is no longer in recovery"
 
     def _count(self, server: PostgresCopy) -> int:
+        """How many of the last orders a server has."""
         return int(server.sql(self.late, self.database)[0][0])
 
-    def _copy(self, testbed: Testbed, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
-        folder = testbed.folder / self.name.replace("@", "-")
+    def _copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
+        folder = self.testbed.folder / self.name.replace("@", "-")
         folder.mkdir(exist_ok=True)
         server = PostgresCopy(folder / name, runtime=folder, of=of, follows=follows)
         self.servers.append(server)
@@ -148,19 +134,20 @@ class DbFailoverSync(DbFailover):
     def _buys_last(self, trial: Trial) -> None:
         trial.send(trial.buyer("late"))
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        has = self._has_failed_over()
-        count = len(trials)
+    def _wait_for_the_last(self) -> None:
+        """Until the commit of each waits for the replica."""
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        until(lambda: self.first.sql(waits)[0][0] >= len(self.trials), 10)
+        self.waiting = self.first.sql(waits)[0][0]
+
+    def prove(self) -> str:
+        dropped, count = self._has_failed_over(), len(self.trials)
         self.require(self.waiting == count, f"{self.waiting} of {count} commits waited")
-        self.require(not has, f"the replica has {has} of the orders that nobody acknowledged")
-        return (
-            f"{self.dropped} bytes of replication never arrived; {self.waiting} commits waited for "
-            "the replica when the server was killed"
-        )
+        self.require(not self.has, f"the replica has {self.has} orders that nobody acknowledged")
+        return f"{dropped}; {count} commits waited for it when the server was killed"
 
     def act(self, trial: Trial) -> None:
         late = trial.buyers[-1]
         until(lambda: bool(late.first), 10)
-        allowed = {"unknown", *(["sold"] if trial.strategy["deferred"] else [])}
-        if late.first not in allowed:
+        if late.first not in {"unknown", *(["sold"] if trial.strategy["deferred"] else [])}:
             trial.miss(f"the last buyer was answered {late.first}")

@@ -18,12 +18,13 @@ from loadtest.faults.busy import Busy
 from loadtest.faults.crash import Crash
 from loadtest.faults.eviction import Eviction
 from loadtest.faults.failover import Failover
-from loadtest.faults.fault import Fault, NotFired
+from loadtest.faults.fault import Fault
 from loadtest.faults.partition import Partition
 from loadtest.faults.pause import Pause
-from loadtest.faults.redis_down import RedisDown
+from loadtest.faults.restart import RedisDown
 from loadtest.faults.stall import Stall
 from loadtest.faults.testbed import Testbed
+from loadtest.faults.trial import NotFired
 
 Make = Callable[[Testbed, Random], str]
 
@@ -48,11 +49,11 @@ class Disturbance:
 
 def lasts(kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, chance: Random) -> str:
     """A fault of `make faults` for so long, on a node by chance where it is made on one."""
-    fault = kind()
+    fault = kind(testbed)
     fault.node = chance.randrange(2)
     # A replica misses what is written between.
     armed = chance.uniform(0, 1) if kind is Failover else None
-    with fault.made(testbed, armed=armed) as evidence:
+    with fault.made(armed=armed) as evidence:
         time.sleep(chance.uniform(*seconds))
     return evidence
 

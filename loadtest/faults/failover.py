@@ -1,15 +1,13 @@
-"""failover: the replica is promoted without the lock."""
+"""failover, split-brain: the replica is promoted without the lock."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 from functools import partial
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
-from loadtest.faults.trial import Trial, still_held
+from loadtest.faults.testbed import RIVALS, VICTIMS
 from loadtest.stack.client import Shop, ShopUnreachable
 from servers import embedded
 from servers.proxy.proxy import Proxy
@@ -30,55 +28,52 @@ class Failover(Fault):
     ttl = 5.0
     takes_the_lock = True
 
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.proxy = Proxy(testbed.address(testbed.main), name="replication")
-        self.proxy.start()
-        self.replica = self._replica(testbed, self.proxy)
+    def arm(self) -> None:
+        self._replicate("replication")
         self.proxy.black_hole()
 
-    def _replica(self, testbed: Testbed, proxy: Proxy) -> embedded.Valkey:
-        """A replica that has caught up through `proxy`."""
-        host, port = proxy.address.split(":")
-        replica = embedded.Valkey(testbed.folder, replica_of=(host, int(port)))
-        embedded.adopt(replica.start())
-        testbed.valkeys.append(replica)
-        self.require_soon(
-            lambda: (
-                testbed.ask(replica, "INFO", "replication").get("master_link_status") == "up"
-                and not testbed.ask(replica, "INFO", "replication").get("master_sync_in_progress")
-            ),
-            "the replica does not catch up",
-        )
-        return replica
+    def _replicate(self, name: str) -> None:
+        """Start a replica that has caught up through a proxy."""
+        self.proxy = Proxy(self.testbed.address(self.testbed.main), name=name)
+        self.proxy.start()
+        host, port = self.proxy.address.split(":")
+        self.replica = embedded.Valkey(self.testbed.folder, replica_of=(host, int(port)))
+        embedded.adopt(self.replica.start())
+        self.testbed.valkeys.append(self.replica)
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.held = still_held(trials)
-        testbed.main.stop(signal.SIGKILL)
+        def has_caught_up() -> bool:
+            info = self.testbed.ask(self.replica, "INFO", "replication")
+            return info.get("master_link_status") == "up" and not info["master_sync_in_progress"]
+
+        self.require_soon(has_caught_up, "the replica does not catch up")
+
+    def fire(self) -> None:
+        self.held = self.count_held()
+        self.testbed.main.stop(signal.SIGKILL)
         self.replica.promote()
-        for proxy in testbed.redis:
-            proxy.switch(testbed.address(self.replica))
-        self._is_main(testbed)
+        for proxy in self.testbed.redis:
+            proxy.switch(self.testbed.address(self.replica))
+        self._is_main()
 
-    def _is_main(self, testbed: Testbed) -> None:
-        testbed.valkeys.remove(self.replica)
-        testbed.main = self.replica
+    def _is_main(self) -> None:
+        self.testbed.valkeys.remove(self.replica)
+        self.testbed.main = self.replica
         self.replica.replica_of = None  # if it is started again
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        role = testbed.ask(testbed.main, "INFO", "replication")["role"]
+    def prove(self) -> str:
+        role = self.ask("INFO", "replication")["role"]
         self.require(role == "master", f"the replica is still a {role}")
-        left = [trial.lock for trial in trials if trial.orphans()]
-        self.require(not left, f"locks survived: {left}")
-        self._is_used(testbed)
-        return f"the replica is master and has none of the {len(self.held)} locks held before"
+        self.require_no_lock()
+        self._is_used()
+        return f"the replica is master and has none of the {self.held} locks held before"
 
-    def _is_used(self, testbed: Testbed) -> None:
+    def _is_used(self) -> None:
         """Require that both nodes reach the new master."""
-        mine = testbed.ask(testbed.main, "INFO", "server")["run_id"]
-        for proxy in testbed.redis:
+        mine = self.ask("INFO", "server")["run_id"]
+        for proxy in self.testbed.redis:
             self.require(measure.run_id(proxy) == mine, "a node was not sent to the new master")
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def heal(self) -> None:
         self.proxy.stop()
 
 
@@ -91,52 +86,44 @@ class FailoverSentinel(Failover):
     title = "three Sentinels promote the replica without the lock"
     grace = 1.0
 
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.proxy = Proxy(testbed.address(testbed.main), name="master")
-        self.proxy.start()
-        self.replica = self._replica(testbed, self.proxy)
+    def arm(self) -> None:
+        self._replicate("master")
+        testbed = self.testbed
         sentinels = Sentinels(testbed.folder / "sentinels", self.proxy.port, testbed.log)
         testbed.sentinels = self.sentinels = sentinels
         for pid in sentinels.start():
             embedded.adopt(pid)
         sentinels.wait_until_ready()
         for node in (VICTIMS, RIVALS):
-            testbed.restart(
-                node,
-                REDIS_SENTINELS=self.sentinels.urls,
-                REDIS_SENTINEL_MASTER=MASTER,
-            )
+            testbed.restart(node, REDIS_SENTINELS=sentinels.urls, REDIS_SENTINEL_MASTER=MASTER)
         self.proxy.black_hole_replication()
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.held = still_held(trials)
-        testbed.main.stop(signal.SIGKILL)
+    def fire(self) -> None:
+        self.held = self.count_held()
+        self.testbed.main.stop(signal.SIGKILL)
         self.proxy.refuse()
-        self.require_soon(
-            lambda: self.sentinels.master() == testbed.address(self.replica),
-            "the Sentinels promote nobody",
-            20.0,
-        )
-        self._is_main(testbed)
+        replica = self.testbed.address(self.replica)
+        nobody = "the Sentinels promote nobody"
+        self.require_soon(lambda: self.sentinels.master() == replica, nobody, 20.0)
+        self._is_main()
 
-    def _is_used(self, testbed: Testbed) -> None:
+    def _is_used(self) -> None:
         """Both nodes say that they reach their Redis, and the old master is dead."""
         for node in (VICTIMS, RIVALS):
-            shop = testbed.shop(node)
-            self.require_soon(partial(_is_ready, shop), "a node finds no master")
+            ready = partial(_is_ready, self.testbed.shop(node))
+            self.require_soon(ready, "a node finds no master")
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def heal(self) -> None:
         """The Sentinels stay until the sales are over, because the shop asks them."""
 
-    def clean_up(self, testbed: Testbed) -> None:
-        if testbed.sentinels is None:
+    def clean_up(self) -> None:
+        if self.testbed.sentinels is None:
             return
-        testbed.sentinels.stop()
-        testbed.sentinels = None
+        self.testbed.stop_sentinels()
         self.proxy.stop()
-        for node, proxy in enumerate(testbed.redis):
-            proxy.switch(testbed.address(testbed.main))
-            testbed.restart(node)
+        for node, proxy in enumerate(self.testbed.redis):
+            proxy.switch(self.testbed.address(self.testbed.main))
+            self.testbed.restart(node)
 
 
 def _is_ready(shop: Shop) -> bool:
@@ -144,3 +131,41 @@ def _is_ready(shop: Shop) -> bool:
         return bool(shop.ready())
     except ShopUnreachable:
         return False
+
+
+class SplitBrain(Failover):
+    """Replication is a black hole when the victim takes its lock. Then the replica is promoted, and
+    node B uses it. Node A keeps the old master, which renews and releases as before: no holder
+    can notice."""
+
+    name = "split-brain"
+    title = "two masters: the replica is promoted, and only node B follows"
+    two_servers = True
+    old: embedded.Valkey | None = None
+
+    def fire(self) -> None:
+        self.held = self.count_held()
+        self.old = self.testbed.main
+        self.replica.promote()
+        self.testbed.redis[RIVALS].switch(self.testbed.address(self.replica))
+        self._is_main()
+
+    def prove(self) -> str:
+        assert self.old is not None
+        for node, server in ((VICTIMS, self.old), (RIVALS, self.testbed.main)):
+            found = self.testbed.ask(server, "INFO")
+            reached = measure.run_id(self.testbed.redis[node])
+            self.require(reached == found["run_id"], "a node does not have the Redis of its own")
+            self.require(found["role"] == "master", f"a node has a {found['role']}")
+        self.require_no_lock()
+        return (
+            "node A and node B have a Redis each, both with the role of master; that of node B has "
+            f"none of the {self.held} locks held before"
+        )
+
+    def heal(self) -> None:
+        """The victims have released on the old master, which is killed with its data."""
+        self.testbed.redis[VICTIMS].switch(self.testbed.address(self.testbed.main))
+        if self.old is not None:
+            self.old.stop(signal.SIGKILL)  # SIGTERM would wait for its replica
+        super().heal()

@@ -19,17 +19,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from loadtest.faults.testbed import TTL, VICTIMS, Testbed, until
-from loadtest.faults.trial import Trial
+from loadtest.expected import STOPS
+from loadtest.faults.testbed import RIVALS, TTL, VICTIMS, Testbed, until
+from loadtest.faults.trial import NotFired, Trial
 from loadtest.stack.client import Strategy
 
 #: A dead holder keeps others out for so many ttl at most: its own, and time for them to ask.
 SLOWEST = 3
-
-
-class NotFired(RuntimeError):
-    """The fault did not happen, so the run shows nothing. The message says what was missing."""
 
 
 class Fault(ABC):
@@ -49,6 +47,7 @@ class Fault(ABC):
                     buy, and started when the rivals have: else luck decides what is settled by then
     recovery        whether to measure the time from firing to the next sale
     node            the node that it is made on, where it is made on one
+    trials          of the strategies that it concerns
     """
 
     name: str
@@ -63,24 +62,32 @@ class Fault(ABC):
     loses_promises = False
     node = VICTIMS
 
-    def __init__(self) -> None:
+    def __init__(self, testbed: Testbed) -> None:
+        self.testbed = testbed
+        self.trials: list[Trial] = []
         #: Set when the rivals have had enough time and the victims may go on.
         self.may_resume = threading.Event()
         self.may_resume.set()
 
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:  # noqa: B027 most need nothing
+    def tries(self, strategy: Strategy, run: str) -> None:
+        """Concern this strategy too."""
+        stop = STOPS.get(strategy["name"], {}).get(self.name, self.stop)
+        self.trials.append(
+            Trial(self.testbed, strategy, run, fault=self.name, stop=stop, ttl=self.ttl)
+        )
+
+    def arm(self) -> None:  # noqa: B027 most need nothing
         """Get ready. The sales are open; nobody buys yet."""
 
     def enter(self, trial: Trial) -> None:
         """Send the victim, and wait until it stops at its point."""
-        trial.victim_enters()
+        trial.victim_enters(asks_again=self.asks_again)
 
-    @abstractmethod
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def fire(self) -> None:  # noqa: B027 for some, time passes or a buyer's request fires them
         """Make it happen. Every victim is stopped at its point."""
 
     @abstractmethod
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+    def prove(self) -> str:
         """The evidence that it happened, one sentence without pids and ports. Raises NotFired."""
 
     def act(self, trial: Trial) -> None:
@@ -98,13 +105,13 @@ class Fault(ABC):
         trial.resume_victim()
         trial.resume_rivals()
 
-    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:  # noqa: B027
+    def meanwhile(self) -> None:  # noqa: B027
         """What is done to the servers while the buyers act."""
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:  # noqa: B027
+    def heal(self) -> None:  # noqa: B027
         """Put everything back. Called whether the fault fired or not."""
 
-    def clean_up(self, testbed: Testbed) -> None:  # noqa: B027
+    def clean_up(self) -> None:  # noqa: B027
         """Put back what has to stay until the sales are judged. Called whether it fired or not."""
 
     def longest_recovery(self, strategy: Strategy) -> float:
@@ -112,7 +119,7 @@ class Fault(ABC):
         return SLOWEST * self.ttl
 
     @contextmanager
-    def made(self, testbed: Testbed, *, armed: float | None = 0.0) -> Iterator[str]:
+    def made(self, *, armed: float | None = 0.0) -> Iterator[str]:
         """The fault by itself, for as long as the block lasts, whoever buys meanwhile: by what it
         was seen. Raises NotFired before the block, or after it if it ended too early.
 
@@ -120,21 +127,23 @@ class Fault(ABC):
         """
         try:
             if armed is not None:
-                self.arm(testbed, [])
+                self.arm()
                 time.sleep(armed)
-            self.fire(testbed, [])
-            yield self.prove(testbed, [])
-            self.require(self.lasts(testbed), "it ended too early")
+            self.fire()
+            yield self.prove()
+            self.require(self.lasts(), "it ended too early")
         finally:
-            self.heal(testbed, [])
+            self.heal()
 
-    def lasts(self, testbed: Testbed) -> bool:
+    def lasts(self) -> bool:
         """Whether it is still so, where that can be seen."""
         return True
 
-    def observed(self, trials: Sequence[Trial]) -> str:
+    def observed(self) -> str:
         """More evidence: what was counted or measured while the buyers acted."""
         return ""
+
+    # --- what many faults need --------------------------------------------------------------------
 
     def require(self, is_so: object, otherwise: str) -> None:
         """Raise NotFired, with what is the case otherwise, unless it is so."""
@@ -146,3 +155,41 @@ class Fault(ABC):
     ) -> None:
         """Raise NotFired unless the condition holds within so many seconds."""
         self.require(until(condition, seconds), otherwise)
+
+    def require_a_sale(self, trial: Trial, node: int = RIVALS) -> None:
+        """Let a first buyer buy: connections are open then, and scripts known."""
+        first = trial.ask_once("early", node)
+        self.require(first == "sold", f"{trial.lock}: the first buyer was answered {first}")
+
+    def ask(self, *command: Any, timeout: float = 5.0) -> Any:
+        """The main Redis's reply to one command, sent past all proxies. Raises RedisError."""
+        return self.testbed.ask(self.testbed.main, *command, timeout=timeout)
+
+    def count_held(self) -> int:
+        """How many victims' locks are on Redis now. A trial whose lock ended by itself before the
+        fault shows nothing."""
+        held = 0
+        for trial in self.trials:
+            if trial.orphans():
+                held += 1
+            elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
+                trial.miss("its lock had ended before the fault")
+        return held
+
+    def require_no_lock(self) -> None:
+        """Raise NotFired if a victim's lock is on Redis."""
+        left = [trial.lock for trial in self.trials if trial.orphans()]
+        self.require(not left, f"locks survived: {left}")
+
+    def measured_ttl(self) -> str:
+        """What the locks' ttl was by PTTL (or by the time in them) when their victims stopped."""
+        found = [trial.lock_ttl for trial in self.trials if trial.lock_ttl is not None]
+        return f"a measured ttl of {_span(found)}" if found else "no ttl"
+
+    def stopped_for(self) -> str:
+        """How long the victims were stopped: the shortest time and the longest."""
+        return _span([trial.stopped_for for trial in self.trials])
+
+
+def _span(seconds: Sequence[float]) -> str:
+    return f"{min(seconds):.2f} to {max(seconds):.2f} s"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.parallel import each
-from loadtest.faults.testbed import RIVALS, Testbed
-from loadtest.faults.trial import Trial
+from loadtest.faults.testbed import RIVALS
+from loadtest.faults.trial import Trial, each
 from loadtest.stack.stack import ROOT
 
 #: Seconds by which the database's fence is ahead.
@@ -25,25 +23,17 @@ class FenceAhead(Fault):
     title = f"the database's fence is {AHEAD:g} s ahead of Redis's clock"
     #: The command that the buyers' answer names, for the operator.
     way_out = "manage.py raise_fence"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.refused = 0
+    refused = 0
 
     def enter(self, trial: Trial) -> None:
-        first = trial.ask_once("early")
-        self.require(
-            first == "sold", f"{trial.lock}: the first buyer was answered {first} before the fault"
-        )
+        self.require_a_sale(trial)
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        fence = round((clock(testbed) + AHEAD) * 1_000_000)
-        testbed.sql(
-            f"UPDATE product SET fence = {fence} WHERE name IN ({_names(trials)}) RETURNING 1"
-        )
+    def fire(self) -> None:
+        fence = round((self._clock() + AHEAD) * 1_000_000)
+        self.testbed.sql(f"UPDATE product SET fence = {fence} WHERE {self._ours()} RETURNING 1")
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        ahead = self._ahead(testbed, trials)
+    def prove(self) -> str:
+        ahead = self.ahead()
         self.require(ahead > AHEAD - 60, f"the database's fence is {ahead:.0f} s ahead only")
         return f"the database's fences are {ahead:.0f} s ahead of the TIME that Redis answers"
 
@@ -57,14 +47,23 @@ class FenceAhead(Fault):
         else:
             self.refused += 1
 
-    def observed(self, trials: Sequence[Trial]) -> str:
+    def observed(self) -> str:
         return f"{self.refused} buyers were answered lost, with {self.way_out} as the way out"
 
-    @staticmethod
-    def _ahead(testbed: Testbed, trials: Sequence[Trial]) -> float:
+    def ahead(self) -> float:
         """Seconds by which the lowest fence is ahead of Redis's clock."""
-        found = testbed.sql(f"SELECT min(fence) FROM product WHERE name IN ({_names(trials)})")
-        return float(found[0][0]) / 1_000_000 - clock(testbed)
+        found = self.testbed.sql(f"SELECT min(fence) FROM product WHERE {self._ours()}")
+        return float(found[0][0]) / 1_000_000 - self._clock()
+
+    def _clock(self) -> float:
+        """Redis's clock, in seconds."""
+        seconds, microseconds = self.ask("TIME")
+        return int(seconds) + int(microseconds) / 1_000_000
+
+    def _ours(self) -> str:
+        """The products, for SQL: names of ours, without a quote."""
+        names = ", ".join(f"'{trial.product}'" for trial in self.trials)
+        return f"name IN ({names})"
 
 
 class FenceAheadRaised(FenceAhead):
@@ -74,25 +73,23 @@ class FenceAheadRaised(FenceAhead):
     name = "fence-ahead@raised"
     title = f"the same, and an operator runs {FenceAhead.way_out}"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        each(trials, self._raise)
-        ahead = self._ahead(testbed, trials)
+    def heal(self) -> None:
+        self.raised: list[Trial] = []
+        each(self.trials, self.raise_fence)
+        ahead = self.ahead()
         if ahead < AHEAD - 120:
-            for trial in trials:
+            for trial in self.trials:
                 trial.wrong.append(f"the database's fence was lowered: {ahead:.0f} s ahead")
 
-    def observed(self, trials: Sequence[Trial]) -> str:
-        return f"{super().observed(trials)}; the command ran for {len(self.said)} products"
+    def observed(self) -> str:
+        return f"{super().observed()}; the command ran for {len(self.raised)} products"
 
-    def _raise(self, trial: Trial) -> None:
+    def raise_fence(self, trial: Trial) -> None:
+        """What the operator does."""
         done = subprocess.run(
             [sys.executable, "manage.py", "raise_fence", trial.product, "--lock", trial.lock],
             cwd=ROOT,
-            env=trial.testbed.nodes[RIVALS].environment,
+            env=self.testbed.nodes[RIVALS].environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -102,15 +99,4 @@ class FenceAheadRaised(FenceAhead):
         if done.returncode or "was raised" not in done.stdout:
             trial.miss(f"raise_fence: {(done.stdout + done.stderr).strip()}")
         else:
-            self.said.append(done.stdout)
-
-
-def clock(testbed: Testbed) -> float:
-    """Redis's clock, in seconds."""
-    seconds, microseconds = testbed.ask(testbed.main, "TIME")
-    return int(seconds) + int(microseconds) / 1_000_000
-
-
-def _names(trials: Sequence[Trial]) -> str:
-    """The products, for SQL: names of ours, without a quote."""
-    return ", ".join(f"'{trial.product}'" for trial in trials)
+            self.raised.append(trial)

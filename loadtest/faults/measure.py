@@ -53,11 +53,14 @@ def states_of(pids: Iterable[int]) -> dict[int, str]:
     return states
 
 
+def _client(port: int, db: int = 0, timeout: float = 5.0) -> redis.Redis:
+    """A client that does not try again."""
+    return redis.Redis(port=port, db=db, retry=Retry(NoBackoff(), 0), socket_timeout=timeout)
+
+
 def ask(server: embedded.Valkey, *command: Any, db: int = LOCKS_DB, timeout: float = 5.0) -> Any:
     """The reply to one command. Raises redis.RedisError."""
-    with redis.Redis(
-        port=server.port, db=db, retry=Retry(NoBackoff(), 0), socket_timeout=timeout
-    ) as client:
+    with _client(server.port, db, timeout) as client:
         return client.execute_command(*command)
 
 
@@ -134,11 +137,8 @@ def clock_ahead(url: str) -> float:
 
 def run_id(proxy: Proxy, timeout: float = 0.3) -> str:
     """The run_id of the Redis that answers through this proxy; empty if none does."""
-    host, port = proxy.address.split(":")
     try:
-        with redis.Redis(
-            host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=timeout
-        ) as client:
+        with _client(proxy.port, timeout=timeout) as client:
             return str(client.info("server")["run_id"])
     except redis.RedisError:
         return ""
@@ -146,10 +146,7 @@ def run_id(proxy: Proxy, timeout: float = 0.3) -> str:
 
 def seconds_to_ping(proxy: Proxy) -> float:
     """Seconds that a PING and its answer take through this proxy. Raises redis.RedisError."""
-    host, port = proxy.address.split(":")
-    with redis.Redis(
-        host=host, port=int(port), retry=Retry(NoBackoff(), 0), socket_timeout=5
-    ) as client:
+    with _client(proxy.port) as client:
         client.ping()  # connects
         began = time.monotonic()
         client.ping()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import redis
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.parallel import each
-from loadtest.faults.testbed import Testbed
-from loadtest.faults.trial import Trial
+from loadtest.faults.trial import Trial, each
 from servers.loopback import free_port
 
 #: Error -> the commands after which Redis answers writes with it, and those that end it.
@@ -22,7 +19,6 @@ REFUSALS = {
 #: The error while victims hold their locks: a background save failed.
 LASTS = "MISCONF"
 LASTING = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
-PROBE = "probe"
 
 
 class Misconf(Fault):
@@ -36,32 +32,30 @@ class Misconf(Fault):
 
     name = "misconf"
     title = f"Redis refuses writes: {', '.join(REFUSALS)}, {LASTS}"
+    before = 0
 
-    def __init__(self) -> None:
-        super().__init__()
+    def arm(self) -> None:
         self.counted: dict[str, int] = {}
-
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
         for error, (begin, end) in REFUSALS.items():
-            before = refused(testbed, error)
-            _each_of(testbed, begin)
+            before = self._count(error)
+            self._each_of(begin)
             try:
-                each(trials, partial(self._is_refused, error=error))
+                each(self.trials, partial(self._is_refused, error=error))
             finally:
-                _each_of(testbed, end)
-            self.counted[error] = refused(testbed, error) - before
+                self._each_of(end)
+            self.counted[error] = self._count(error) - before
             self.require(self.counted[error], f"no command was answered {error}")
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.before = refused(testbed, LASTS)
-        in_its_way = testbed.main.folder / "dump.rdb"
+    def fire(self) -> None:
+        self.before = self._count(LASTS)
+        in_its_way = self.testbed.main.folder / "dump.rdb"
         in_its_way.unlink(missing_ok=True)  # a replica that has synced leaves one
         in_its_way.mkdir()
-        testbed.ask(testbed.main, "CONFIG", "SET", "save", "3600 1")
-        _each_of(testbed, LASTING)
+        self.ask("CONFIG", "SET", "save", "3600 1")
+        self._each_of(LASTING)
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        self.require_soon(lambda: _refuses(testbed), f"no write is answered {LASTS}")
+    def prove(self) -> str:
+        self.require_soon(self._refuses, f"no write is answered {LASTS}")
         counted = ", ".join(f"{number} {error}" for error, number in self.counted.items())
         return f"answers by Redis before the victims came: {counted}; then to a SET: {LASTS}"
 
@@ -73,16 +67,16 @@ class Misconf(Fault):
     def resume(self, trial: Trial) -> None:
         """Everybody was resumed in meet."""
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.counted[LASTS] = refused(testbed, LASTS) - getattr(self, "before", 0)
-        testbed.ask(testbed.main, "CONFIG", "SET", "save", "")
+    def heal(self) -> None:
+        self.counted[LASTS] = self._count(LASTS) - self.before
+        self.ask("CONFIG", "SET", "save", "")
         for _, end in REFUSALS.values():
-            _each_of(testbed, end)
-        in_its_way = testbed.main.folder / "dump.rdb"
+            self._each_of(end)
+        in_its_way = self.testbed.main.folder / "dump.rdb"
         if in_its_way.is_dir():
             in_its_way.rmdir()
 
-    def observed(self, trials: Sequence[Trial]) -> str:
+    def observed(self) -> str:
         return f"while the victims held their locks: {self.counted.get(LASTS, 0)} {LASTS}"
 
     def _is_refused(self, trial: Trial, error: str) -> None:
@@ -93,21 +87,17 @@ class Misconf(Fault):
         if outcome != "unavailable":
             trial.wrong.append(f"{name} was answered {outcome}, not unavailable")
 
+    def _count(self, error: str) -> int:
+        """How many commands Redis has answered with this error."""
+        return int(self.ask("INFO", "errorstats").get(f"errorstat_{error}", {}).get("count", 0))
 
-def refused(testbed: Testbed, error: str) -> int:
-    """How many commands Redis has answered with this error."""
-    found = testbed.ask(testbed.main, "INFO", "errorstats").get(f"errorstat_{error}", {})
-    return int(found.get("count", 0))
+    def _refuses(self) -> bool:
+        try:
+            self.ask("SET", "probe", 1, "PX", 1000)
+        except redis.ResponseError as error:
+            return LASTS in str(error)
+        return False
 
-
-def _refuses(testbed: Testbed) -> bool:
-    try:
-        testbed.ask(testbed.main, "SET", PROBE, 1, "PX", 1000)
-    except redis.ResponseError as error:
-        return LASTS in str(error)
-    return False
-
-
-def _each_of(testbed: Testbed, commands: Sequence[str]) -> None:
-    for command in commands:
-        testbed.ask(testbed.main, *command.split())
+    def _each_of(self, commands: list[str]) -> None:
+        for command in commands:
+            self.ask(*command.split())

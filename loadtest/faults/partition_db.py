@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Sequence
-from typing import Any
 
 import psycopg
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import ANSWER_TIMEOUT, TTL, VICTIMS, Testbed, until
-from loadtest.faults.trial import Trial, measured_ttl
+from loadtest.faults.partition import require_dropped
+from loadtest.faults.testbed import ANSWER_TIMEOUT, TTL, until
+from loadtest.faults.trial import Trial
 from loadtest.stack.client import Strategy
 
 #: Seconds after which the shop's client gives up on a silent PostgreSQL: REPLY_TIMEOUT of
@@ -36,43 +35,38 @@ class PartitionDb(Fault):
     asks_again = False
     takes_the_lock = True  # max_hold does, from its victim
     recovery = True
+    before: int | None = None
+    dropped = 0
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.probe: psycopg.Connection[Any] | None = None
-        self.before: int | None = None
-        self.dropped = 0
+    def arm(self) -> None:
         self.hung: list[float] = []
+        self.testbed.answer_timeout = 3 * REPLY_TIMEOUT
+        self.testbed.restart(self.node, SHOP_LOCK_MAX_HOLD=str(MAX_HOLD))
+        host = self.testbed.postgres.address
+        self.probe = psycopg.connect(self.testbed.database_url, host=host)
 
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        testbed.answer_timeout = 3 * REPLY_TIMEOUT
-        testbed.restart(VICTIMS, SHOP_LOCK_MAX_HOLD=str(MAX_HOLD))
-        self.probe = psycopg.connect(testbed.database_url, host=testbed.postgres.address)
+    def fire(self) -> None:
+        self.testbed.postgres.black_hole()
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        testbed.postgres.black_hole()
-
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        assert self.probe is not None
+    def prove(self) -> str:
         self.probe.pgconn.send_query(b"SELECT 1")
         readable, _, _ = select.select([self.probe.fileno()], [], [], 0.3)
         self.require(not readable, "PostgreSQL answers node A, or its connection was closed")
-        self.require(testbed.sql("SELECT 1"), "PostgreSQL does not answer node B either")
-        self.before = testbed.postgres.dropped  # less the query of this proof
+        self.require(self.testbed.sql("SELECT 1"), "PostgreSQL does not answer node B either")
+        self.before = self.testbed.postgres.dropped  # less the query of this proof
         return "PostgreSQL answers past node A's proxy; through it no answer and no close"
 
     def act(self, trial: Trial) -> None:
         """Let the victim go into the black hole, and a rival ask until it has bought."""
-        assert trial.victim is not None
         resumed = time.monotonic()
-        trial.testbed.resume(trial.victim.attempt, trial.stop)
+        trial.resume_victim(seconds=0)
         rival = trial.send(trial.buyer("rival-1"))
-        until(lambda: rival.answered.is_set(), REPLY_TIMEOUT + SLACK)
+        until(rival.answered.is_set, REPLY_TIMEOUT + SLACK)
         self._require_hold(trial)
-        if trial.victim.join(REPLY_TIMEOUT + SLACK):
+        first = trial.first_answer(REPLY_TIMEOUT + SLACK)
+        if first == "unavailable":
             self.hung.append(time.monotonic() - resumed)
-        if trial.victim.first != "unavailable":
-            first = trial.victim.first or "nothing"
+        else:
             trial.miss(f"the victim was answered {first}: it did not hang")
 
     def longest_recovery(self, strategy: Strategy) -> float:
@@ -91,22 +85,19 @@ class PartitionDb(Fault):
         elif trial.strategy["renewed"] and took < self._bound(trial.strategy) - TTL - 0.5:
             trial.miss(f"the victim kept others out for {took:.1f} s only")
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        if self.before is not None:
-            self.dropped = testbed.postgres.dropped - self.before
-            for trial in trials if not self.dropped else ():
-                trial.miss("node A sent nothing into the black hole")
-        testbed.answer_timeout = ANSWER_TIMEOUT
-        testbed.postgres.pass_on()
-        if self.probe is not None:
+    def heal(self) -> None:
+        self.dropped = require_dropped(self, self.testbed.postgres, self.before)
+        self.testbed.answer_timeout = ANSWER_TIMEOUT
+        self.testbed.postgres.pass_on()
+        if hasattr(self, "probe"):
             self.probe.close()
-        testbed.restart(VICTIMS)
+        self.testbed.restart(self.node)
 
-    def observed(self, trials: Sequence[Trial]) -> str:
+    def observed(self) -> str:
         if not self.hung:
             return ""
         return (
             f"{self.dropped} bytes of node A never arrived, its {len(self.hung)} victims were "
             f"answered unavailable after {min(self.hung):.1f} to {max(self.hung):.1f} s; "
-            f"max_hold {MAX_HOLD:g} s, {measured_ttl(trials)}"
+            f"max_hold {MAX_HOLD:g} s, {self.measured_ttl()}"
         )

@@ -10,8 +10,8 @@ import psutil
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, Testbed, until
-from loadtest.faults.trial import Trial, measured_ttl
+from loadtest.faults.testbed import TTL, until
+from loadtest.faults.trial import Trial
 
 #: Seconds. Longer than the ttl and than ZooKeeper's session, which ends on a tick of half a second;
 #: shorter than PostgreSQL's timeout for an idle transaction and gunicorn's for a worker.
@@ -25,61 +25,54 @@ class Pause(Fault):
     title = "SIGSTOP of the holder's node past the ttl"
     grace = PAUSE
     takes_the_lock = True
+    may_be_stopped = False
+    lasted = 0.0
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_be_stopped = False
-        self.since = self.lasted = 0.0
-
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def fire(self) -> None:
         self.watched: dict[int, int] = {}
         self.may_resume.clear()
         self.may_be_stopped = True
-        testbed.signal(self.node, signal.SIGSTOP)
+        self.testbed.signal(self.node, signal.SIGSTOP)
         self.since = time.monotonic()
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+    def prove(self) -> str:
         """Measured by the pids that the node has now and those that the victims recorded, not by
         the pids that were signalled."""
-        stopped = until(lambda: self._is_stopped(testbed, trials), 2)
+        stopped = until(lambda: self._is_stopped(self.trials), 2)
         self.require(stopped, "a process of node A still runs")
-        self.watched = measure.switches_of(testbed.pids(self.node))
-        return f"the {len(testbed.pids(self.node))} processes of node A are in state T"
+        self.watched = measure.switches_of(self.testbed.pids(self.node))
+        return f"the {len(self.watched)} processes of node A are in state T"
 
-    def _is_stopped(self, testbed: Testbed, trials: Sequence[Trial]) -> bool:
+    def _is_stopped(self, trials: Sequence[Trial]) -> bool:
         victims = {trial.victim_pid for trial in trials if not trial.missing}
-        pids = {*testbed.pids(self.node), *victims}
+        pids = {*self.testbed.pids(self.node), *victims}
         if None in pids:
             return False
         states = measure.states_of(pid for pid in pids if pid is not None)
         return set(states.values()) == {psutil.STATUS_STOPPED}
 
-    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def meanwhile(self) -> None:
         time.sleep(PAUSE)
         self.lasted = time.monotonic() - self.since
-        stopped = self.lasts(testbed) and self._is_stopped(testbed, trials)
-        for trial in trials:
+        stopped = self.lasts() and self._is_stopped(self.trials)
+        for trial in self.trials:
             ttl = TTL if trial.lock_ttl is None else trial.lock_ttl
             if not stopped or self.lasted < ttl:
                 lasted = f"{self.lasted:.1f} s" if stopped else "not all the time"
                 trial.miss(f"node A was stopped for {lasted}, and the lock lives for {ttl:.1f} s")
-        self._continue(testbed)
+        self.heal()
 
-    def lasts(self, testbed: Testbed) -> bool:
+    def lasts(self) -> bool:
         """A process that went on for a moment was given a processor: the kernel counts that."""
-        stopped = self._is_stopped(testbed, [])
-        return stopped and measure.switches_of(self.watched) == self.watched
+        return self._is_stopped([]) and measure.switches_of(self.watched) == self.watched
 
-    def observed(self, trials: Sequence[Trial]) -> str:
-        return f"they were stopped for {self.lasted:.2f} s, with {measured_ttl(trials)}"
+    def observed(self) -> str:
+        return f"they were stopped for {self.lasted:.2f} s, with {self.measured_ttl()}"
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self._continue(testbed)
-
-    def _continue(self, testbed: Testbed) -> None:
+    def heal(self) -> None:
         if self.may_be_stopped:
-            testbed.signal(self.node, signal.SIGCONT)
-            testbed.record_fault(self.name, "ok", "heal", "SIGCONT of node A")
+            self.testbed.signal(self.node, signal.SIGCONT)
+            self.testbed.record_fault(self.name, "ok", "heal", "SIGCONT of node A")
         self.may_be_stopped = False
         self.may_resume.set()
 
@@ -89,7 +82,7 @@ class PauseAcquired(Pause):
     tested. After the claim the row lock of the victim's transaction keeps rivals out.
 
     A fence that did its work is seen in the victim's answer: `lost`. The locks without one show
-    beside it that the pause was long enough to break a lock."""
+    that the pause was long enough to break a lock."""
 
     name = "pause@acquired"
     title = "the same before the fence is claimed"
@@ -97,7 +90,5 @@ class PauseAcquired(Pause):
 
     def resume(self, trial: Trial) -> None:
         super().resume(trial)
-        if trial.expected == "exact" and trial.victim is not None and trial.victim.join(10):
-            first = trial.victim.first
-            if first != "lost":
-                trial.miss(f"the fence did nothing: the victim was answered {first}, not lost")
+        if trial.expected == "exact" and (first := trial.first_answer(10)) != "lost":
+            trial.miss(f"the fence did nothing: the victim was answered {first}, not lost")

@@ -1,13 +1,13 @@
-"""restart: Redis is killed and starts empty while a holder has its lock."""
+"""restart, redis-down: Redis is killed, and starts empty at once or later."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+
+import redis
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import Testbed
-from loadtest.faults.trial import Trial, still_held
+from loadtest.faults.trial import Trial
 
 
 class Restart(Fault):
@@ -24,33 +24,67 @@ class Restart(Fault):
     ttl = 5.0
     takes_the_lock = True
 
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        for proxy in testbed.redlock[3:]:
+    def arm(self) -> None:
+        for proxy in self.testbed.redlock[3:]:
             proxy.refuse()
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.before = self._run_ids(testbed)
-        self.held = still_held(trials)
-        testbed.restart_empty()
-        for third in testbed.valkeys[3:4]:  # a small testbed has none
+    def fire(self) -> None:
+        self.before = self._run_ids()
+        self.held = self.count_held()
+        self.testbed.restart_empty()
+        for third in self.testbed.valkeys[3:4]:  # a small testbed has none
             third.stop(signal.SIGKILL)
-            testbed.start_again(third)
-        for proxy in testbed.redlock[3:]:
-            proxy.pass_on()
+            self.testbed.start_again(third)
+        self.heal()
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        same = set(self.before) & set(self._run_ids(testbed))
+    def prove(self) -> str:
+        same = self.before & self._run_ids()
         self.require(not same, "Redis, or Redlock's third server, did not restart")
-        left = [trial.lock for trial in trials if trial.orphans()]
-        self.require(not left, f"locks survived: {left}")
-        return f"new run_ids, and no key of the {len(self.held)} locks held before"
+        self.require_no_lock()
+        return f"new run_ids, and no key of the {self.held} locks held before"
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        for proxy in testbed.redlock:
+    def heal(self) -> None:
+        for proxy in self.testbed.redlock:
             proxy.pass_on()
 
-    @staticmethod
-    def _run_ids(testbed: Testbed) -> list[str]:
+    def _run_ids(self) -> set[str]:
         """Of the main Redis, and of Redlock's third server where there is one."""
-        servers = (testbed.main, *testbed.valkeys[3:4])
-        return [str(testbed.ask(server, "INFO", "server")["run_id"]) for server in servers]
+        servers = (self.testbed.main, *self.testbed.valkeys[3:4])
+        return {str(self.testbed.ask(one, "INFO", "server")["run_id"]) for one in servers}
+
+
+class RedisDown(Fault):
+    """SIGKILL of Valkey; later it starts empty. Meanwhile no strategy that needs it may sell."""
+
+    name = "redis-down"
+    title = "Redis is down, later back and empty"
+    loses_promises = True
+
+    def enter(self, trial: Trial) -> None:
+        self.require_a_sale(trial)
+
+    def fire(self) -> None:
+        self.testbed.main.stop(signal.SIGKILL)
+
+    def prove(self) -> str:
+        self.require(self._is_down(), "Redis answers")
+        return "a connection for PING is refused, before the buyers ask and after"
+
+    def act(self, trial: Trial) -> None:
+        wanted = "sold" if trial.strategy["backend"] == "postgresql" else "unavailable"
+        for number in (1, 2, 3):
+            outcome = trial.ask_once(f"rival-{number}")
+            if not self._is_down():
+                trial.miss("Redis was back before the buyers had asked")
+            elif outcome != wanted:
+                trial.wrong.append(f"rival-{number} was answered {outcome}, not {wanted}")
+
+    def heal(self) -> None:
+        self.testbed.restart_empty()  # kills it first if it runs, or it would be left behind
+
+    def _is_down(self) -> bool:
+        try:
+            self.ask("PING")
+        except redis.ConnectionError:
+            return True
+        return False

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, VICTIMS, Testbed, until
+from loadtest.faults.testbed import TTL, VICTIMS, until
 from loadtest.faults.trial import Trial
 from loadtest.stack.client import Shop
 
@@ -23,47 +22,45 @@ class Shutdown(Fault):
     ttl = 5.0  # only the answers matter here, not how long a lock stays
 
     def enter(self, trial: Trial) -> None:
-        trial.victim_enters()
+        super().enter(trial)
         guest = trial.guest = trial.buyer("guest", stop="arrives")  # waits behind the victim
-        testbed = trial.testbed
-        testbed.resume(guest.attempt, "arrives")
+        self.testbed.resume(guest.attempt, "arrives")
         trial.send(guest, VICTIMS)
-        self.require_soon(
-            lambda: trial.is_stopped_at(guest), f"{trial.lock}: the guest did not arrive"
-        )
+        nobody = f"{trial.lock}: the guest did not arrive"
+        self.require_soon(lambda: trial.is_stopped_at(guest), nobody)
 
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        process = testbed.nodes[VICTIMS].process
-        assert process is not None
-        self.process = process
-        testbed.nodes[VICTIMS].terminate()
+    def fire(self) -> None:
+        self.process = self.testbed.process_of(VICTIMS)
+        self.testbed.nodes[VICTIMS].terminate()
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        shop = Shop(testbed.nodes[VICTIMS].url, timeout=0.2)
+    def prove(self) -> str:
+        shop = Shop(self.testbed.nodes[VICTIMS].url, timeout=0.2)
         self.require_soon(lambda: not shop.is_open(), "node A still accepts new buyers")
         self.require(self.process.poll() is None, "node A has ended already")
-        for trial in trials:
+        for trial in self.trials:
             if trial.victim is None or trial.victim.first or not trial.is_stopped_at(trial.victim):
                 trial.miss("SIGTERM came when its victim was not at its point any more")
         return "node A accepts no new buyers, has not ended, and its victims are at their points"
 
     def resume(self, trial: Trial) -> None:
         super().resume(trial)
-        assert trial.victim is not None
-        if not trial.victim.join(10) or trial.victim.first != "sold":
-            trial.wrong.append(
-                f"the victim was answered {trial.victim.first or 'nothing'}, not sold"
-            )
+        if (first := trial.first_answer(10)) != "sold":
+            trial.wrong.append(f"the victim was answered {first}, not sold")
         if trial.guest is None or not trial.guest.join(10) or trial.guest.first == "unknown":
             trial.wrong.append("the guest behind the victim got no answer")
 
-    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def meanwhile(self) -> None:
         until(lambda: self.process.poll() is not None, ENDS + self.grace)
         self.require(self.process.poll() == 0, f"node A ended with {self.process.poll()}, not 0")
-        self.require_soon(lambda: not testbed.pids(VICTIMS), "a process of node A is left", ENDS)
+        self.require_nothing_left()
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        testbed.restart(VICTIMS)
+    def require_nothing_left(self) -> None:
+        """Raise NotFired if a process of node A does not end in time."""
+        left = "a process of node A is left"
+        self.require_soon(lambda: not self.testbed.pids(VICTIMS), left, ENDS)
+
+    def heal(self) -> None:
+        self.testbed.restart(VICTIMS)
 
 
 class ShutdownShort(Shutdown):
@@ -75,18 +72,18 @@ class ShutdownShort(Shutdown):
     asks_again = False
     recovery = True
 
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        testbed.restart(VICTIMS, WEB_GRACEFUL_TIMEOUT="1")
+    def arm(self) -> None:
+        self.testbed.restart(VICTIMS, WEB_GRACEFUL_TIMEOUT="1")
 
     def enter(self, trial: Trial) -> None:
-        trial.victim_enters()
+        trial.victim_enters(asks_again=False)
         trial.start_rivals(1)  # two would show what `crash` shows
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
+    def prove(self) -> str:
         self.require_soon(lambda: self.process.poll() is not None, "node A still runs")
-        self.require_soon(lambda: not testbed.pids(VICTIMS), "a process of node A is left", ENDS)
+        self.require_nothing_left()
         ended = time.monotonic()
-        for trial in trials:
+        for trial in self.trials:
             trial.fired_at = ended  # a lock may outlive the node by its ttl at most
             trial.victim_was_cut_off()
         return f"node A ended with code {self.process.returncode}, its victims unanswered"
@@ -94,5 +91,5 @@ class ShutdownShort(Shutdown):
     def act(self, trial: Trial) -> None:
         """The rivals buy in the drain."""
 
-    def meanwhile(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def meanwhile(self) -> None:
         """The node has ended."""

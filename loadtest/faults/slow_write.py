@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
 
 import psycopg
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import Testbed
-from loadtest.faults.trial import Trial, measured_ttl
+from loadtest.faults.trial import Trial
 
 #: Seconds for each chunk between node A and PostgreSQL, in each direction.
 DELAY = 0.8
@@ -23,54 +20,44 @@ class SlowWrite(Fault):
     name = "slow-write"
     title = f"{DELAY:g} s each way between the holder's node and PostgreSQL"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.probe: psycopg.Connection[Any] | None = None
-        self.sent_at = self.round_trip = 0.0
-        self.late: dict[str, float] = {}
+    def arm(self) -> None:
+        url, host = self.testbed.database_url, self.testbed.postgres.address
+        self.probe = psycopg.connect(url, host=host, autocommit=True)
+        self.late: list[float] = []
 
-    def arm(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.probe = psycopg.connect(
-            testbed.database_url, host=testbed.postgres.address, autocommit=True
-        )
-
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
+    def fire(self) -> None:
         """Every victim sends its write at once, within its ttl."""
-        testbed.postgres.delay(DELAY)
+        self.testbed.postgres.delay(DELAY)
         self.sent_at = time.monotonic()
-        for trial in trials:
-            testbed.resume(f"{trial.attempts}/victim", trial.stop)
+        for trial in self.trials:
+            self.testbed.resume(f"{trial.attempts}/victim", trial.stop)
 
-    def prove(self, testbed: Testbed, trials: Sequence[Trial]) -> str:
-        assert self.probe is not None
+    def prove(self) -> str:
         began = time.monotonic()
         self.probe.execute("SELECT 1")
-        self.round_trip = time.monotonic() - began
-        self.require(
-            self.round_trip >= 2 * DELAY, f"a round trip takes {self.round_trip:.2f} s only"
-        )
-        return f"a round trip of node A to PostgreSQL takes {self.round_trip:.2f} s"
+        took = time.monotonic() - began
+        self.require(took >= 2 * DELAY, f"a round trip takes {took:.2f} s only")
+        return f"a round trip of node A to PostgreSQL takes {took:.2f} s"
 
     def resume(self, trial: Trial) -> None:
         """The victims are writing. Wait for their answers before the rivals go on: else nobody
         knows whose write was later."""
         trial.resume_rivals()
-        assert trial.victim is not None
-        trial.victim.join(20)
-        self.late[trial.lock] = time.monotonic() - self.sent_at
-        if self.late[trial.lock] < 2 * DELAY:
-            trial.miss(f"the victim was answered after {self.late[trial.lock]:.2f} s")
+        trial.first_answer(20)
+        took = time.monotonic() - self.sent_at
+        self.late.append(took)
+        if took < 2 * DELAY:
+            trial.miss(f"the victim was answered after {took:.2f} s")
 
-    def heal(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        testbed.postgres.pass_on()
-        if self.probe is not None:
+    def heal(self) -> None:
+        self.testbed.postgres.pass_on()
+        if hasattr(self, "probe"):
             self.probe.close()
 
-    def observed(self, trials: Sequence[Trial]) -> str:
+    def observed(self) -> str:
         if not self.late:
             return ""
-        times = sorted(self.late.values())
         return (
-            f"the victims had their answers {times[0]:.1f} to {times[-1]:.1f} s after they wrote, "
-            f"and the locks had {measured_ttl(trials)}"
+            f"the victims had their answers {min(self.late):.1f} to {max(self.late):.1f} s after "
+            f"they wrote, and the locks had {self.measured_ttl()}"
         )

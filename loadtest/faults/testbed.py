@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import Popen
 from typing import IO, Any
 
 import psycopg
@@ -16,7 +17,7 @@ from loadtest.faults import measure
 from loadtest.judge.history import History
 from loadtest.stack.client import Shop
 from loadtest.stack.node import StackError
-from loadtest.stack.stack import SERVERS, Stack
+from loadtest.stack.stack import REDLOCK_SERVERS, SERVERS, Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.sentinels import Sentinels
@@ -149,8 +150,7 @@ class Testbed(Stack):
 
     def stop(self) -> None:
         super().stop()
-        if self.sentinels is not None:
-            self.sentinels.stop()
+        self.stop_sentinels()
         for proxy in (*self.redis, *self.redlock, *([self.postgres] if self.redis else [])):
             proxy.stop()
 
@@ -170,12 +170,16 @@ class Testbed(Stack):
     def pids(self, node: int) -> list[int]:
         """The pids of a node that run now, its master's first; also of a worker whose master is
         gone. Empty when all have ended."""
+        settler = self.nodes[node].settler
+        consumer = [] if settler is None else measure.session_of(settler.pid)
+        return [*measure.session_of(self.process_of(node).pid), *consumer]
+
+    def process_of(self, node: int) -> Popen[bytes]:
+        """The first process of a node that was started."""
         process = self.nodes[node].process
         if process is None:
             raise StackError(f"node {'AB'[node]} does not run: start it before the fault")
-        settler = self.nodes[node].settler
-        beside = [] if settler is None else measure.session_of(settler.pid)
-        return [*measure.session_of(process.pid), *beside]
+        return process
 
     def settle(self) -> None:
         """Run a consumer beside each node."""
@@ -212,17 +216,47 @@ class Testbed(Stack):
         """The pid of a Valkey."""
         return int(self.ask(server, "INFO", "server")["process_id"])
 
-    def restart_empty(self) -> int:
-        """Kill the main Valkey and start it again, empty, on its old port. Returns its new pid."""
+    def restart_empty(self) -> None:
+        """Kill the main Valkey and start it again, empty, on its old port."""
         self.main.stop(signal.SIGKILL)
-        return self.start_again(self.main)
+        self.start_again(self.main)
 
     @staticmethod
-    def start_again(server: embedded.Valkey) -> int:
-        """Start a Valkey on its old port, empty. Returns its new pid."""
-        pid = server.start(server.port)
-        embedded.adopt(pid)
-        return pid
+    def start_again(server: embedded.Valkey) -> None:
+        """Start a Valkey on its old port, empty."""
+        embedded.adopt(server.start(server.port))
+
+    def repair(self) -> None:
+        """Start both nodes anew with their own settings, and an empty Redis; stop every other
+        server, and let the proxies pass everything on.
+
+        Raises StackError, redis.RedisError, OSError or EmbeddedError when a part does not come
+        back.
+        """
+        for node in self.nodes:
+            node.kill()  # SIGKILL ends stopped processes too
+        self.stop_sentinels()
+        while len(self.valkeys) > 1 + REDLOCK_SERVERS:
+            self.valkeys.pop().stop(signal.SIGKILL)
+        self.main.replica_of = None
+        self.restart_empty()
+        for server in self.valkeys[1:]:
+            if not measure.answers(server):
+                server.stop(signal.SIGKILL)
+                self.start_again(server)
+        for proxy in self.redis:
+            proxy.switch(self.address(self.main))
+        self.postgres.switch(self.postgres_socket)
+        for proxy in (*self.redis, *self.redlock, self.postgres):
+            proxy.pass_on()
+        self.settings = ttl_settings(TTL)
+        self.restart_both()
+
+    def stop_sentinels(self) -> None:
+        """Stop them, if there are any."""
+        if self.sentinels is not None:
+            self.sentinels.stop()
+            self.sentinels = None
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
         """Record a phase of a fault; `kind` is invoke, ok or fail."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
-from loadtest.expected import STOPS, expected_of
+from loadtest.expected import expected_of
 from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
-from loadtest.faults.judged_sale import judge_sale
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
 from loadtest.judge.evidence import STAYS
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.verdict import Judgement
+from loadtest.judge.sale_record import Asked
+from loadtest.judge.verdict import Judgement, judge
 from loadtest.stack.client import Strategy
 
 STOCK = 10
@@ -25,24 +25,15 @@ RESUME_TIMEOUT = 0.4
 LONGER = 1.1
 
 
-class Traits(Protocol):
-    """What a trial needs to know of its fault; see Fault."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def stop(self) -> str: ...
-    @property
-    def ttl(self) -> float: ...
-    @property
-    def asks_again(self) -> bool: ...
-    @property
-    def two_servers(self) -> bool: ...
+class NotFired(RuntimeError):
+    """The fault did not happen, so the run shows nothing. The message says what was missing."""
 
 
 class Trial:
     """One product under one strategy.
 
+    stop         the point at which the victim stops
+    ttl          seconds that a lock survives a silent holder under this fault
     missing      why the trial shows nothing, or empty
     wrong        what was not as it must be, beside the verdict
     lock_ttl     seconds that the victim's lock had left when it stopped, measured; None if it has
@@ -50,23 +41,25 @@ class Trial:
     stopped_for  seconds that the victim was stopped
     """
 
-    def __init__(self, testbed: Testbed, fault: Traits, strategy: Strategy, run: str) -> None:
+    def __init__(
+        self, testbed: Testbed, strategy: Strategy, run: str, *, fault: str, stop: str, ttl: float
+    ) -> None:
         self.testbed = testbed
-        self.fault = fault
         self.lock = str(strategy["name"])
         self.strategy = strategy
-        self.expected = expected_of(strategy).get(fault.name, "exact")
-        self.stop = STOPS.get(self.lock, {}).get(fault.name, fault.stop)
+        self.expected = expected_of(strategy).get(fault, "exact")
+        self.stop = stop
+        self.ttl = ttl
         # With the run at its end, so that no product's name is the beginning of another's.
-        self.product = f"{self.lock}-{fault.name.replace('@', '_')}-{run}"
-        self.attempts = f"{run}/{fault.name}/{self.lock}"
+        self.product = f"{self.lock}-{fault.replace('@', '_')}-{run}"
+        self.attempts = f"{run}/{fault}/{self.lock}"
         self.buyers: list[Buyer] = []
         self.rivals: list[Buyer] = []
         self.victim: Buyer | None = None
         self.guest: Buyer | None = None
         self.sale = 0
         self.missing = ""
-        self.fired_at = self.healed_at = self.entered_at = self.stopped_for = 0.0
+        self.fired_at = self.entered_at = self.stopped_for = 0.0
         self.lock_ttl: float | None = None
         self.wrong: list[str] = []
 
@@ -105,9 +98,8 @@ class Trial:
         """The outcome for a new buyer who asks once, and again only in the drain."""
         return self.buyer(name).ask(self.testbed.shop(node))
 
-    def victim_enters(self) -> None:
+    def victim_enters(self, *, asks_again: bool) -> None:
         """Start the victim on node A, and wait until it stops at its point."""
-        asks_again = self.fault.asks_again
         victim = self.victim = self.buyer("victim", stop=self.stop, asks_again=asks_again)
         self.send(victim, VICTIMS)
         if not until(lambda: self.is_stopped_at(victim) or victim.answered.is_set(), ENTER_TIMEOUT):
@@ -115,10 +107,10 @@ class Trial:
         elif not self.is_stopped_at(victim):
             self.miss(f"the victim was answered {victim.outcome} before {self.stop}")
         else:
-            self.measure_ttl()
+            self._measure_ttl()
         self.entered_at = time.monotonic()
 
-    def measure_ttl(self) -> None:
+    def _measure_ttl(self) -> None:
         """Measure how long the victim's lock would live on, and require that the fault's ttl is
         the one that it has."""
         zookeeper = self.testbed.zookeeper
@@ -126,8 +118,8 @@ class Trial:
             self.lock_ttl = measure.session_seconds(zookeeper.hosts)
         else:
             self.lock_ttl = measure.seconds_left(self.testbed.valkeys, self.strategy, self.product)
-        if self.lock_ttl is not None and self.lock_ttl > self.fault.ttl * LONGER:
-            self.miss(f"the lock lives for {self.lock_ttl:.1f} s, not {self.fault.ttl:g} s")
+        if self.lock_ttl is not None and self.lock_ttl > self.ttl * LONGER:
+            self.miss(f"the lock lives for {self.lock_ttl:.1f} s, not {self.ttl:g} s")
 
     @property
     def without_reply(self) -> set[str]:
@@ -140,19 +132,18 @@ class Trial:
         assert self.victim is not None
         return self.testbed.pid_at(self.victim.attempt, self.stop)
 
-    def rival_enters(self, name: str, *, grace: float) -> bool:
-        """Start a rival on node B, which stops at its read if it is let in. Returns whether it is
-        stopped or answered within `grace` seconds."""
+    def rival_enters(self, name: str, *, grace: float) -> None:
+        """Start a rival on node B, which stops at its read if it is let in. Wait until it is
+        stopped or answered, at most `grace` seconds."""
         rival = self.send(self.buyer(name, stop="after_read"))
         self.rivals.append(rival)
-        return until(lambda: self.is_stopped_at(rival) or rival.answered.is_set(), grace)
+        until(lambda: self.is_stopped_at(rival) or rival.answered.is_set(), grace)
 
     def outlast_ttl(self) -> None:
         """Wait until the victim was stopped for longer than its lock lives by itself, as measured
         (for a lock without a ttl, the fault's), and check that it was."""
-        ttl = self.fault.ttl if self.lock_ttl is None else self.lock_ttl
-        longest = self.entered_at + self.fault.ttl * LONGER
-        time.sleep(max(0.0, min(longest, self.entered_at + ttl) - time.monotonic()))
+        ttl = self.ttl if self.lock_ttl is None else self.lock_ttl
+        time.sleep(max(0.0, self.entered_at + min(ttl, self.ttl * LONGER) - time.monotonic()))
         self.stopped_for = time.monotonic() - self.entered_at
         if self.stopped_for < ttl:
             self.miss(f"stopped for {self.stopped_for:.1f} s, and the lock lives for {ttl:.1f} s")
@@ -163,11 +154,18 @@ class Trial:
         self.testbed.resume(self.victim.attempt, self.stop)
         until(lambda: bool(self.victim and self.victim.first), seconds)
 
+    def first_answer(self, seconds: float) -> str:
+        """The first answer to the victim once it has its last one, which is waited for as long;
+        `nothing` if it has none."""
+        assert self.victim is not None
+        self.victim.join(seconds)
+        return self.victim.first or "nothing"
+
     def victim_was_cut_off(self) -> None:
         """Check that the victim lost its connection without an answer."""
-        assert self.victim is not None
-        if not self.victim.join(5) or self.victim.first != "unknown":
-            self.miss(f"the victim was answered {self.victim.first or 'nothing yet'}, not cut off")
+        first = self.first_answer(5)
+        if first != "unknown":
+            self.miss(f"the victim was answered {first}, not cut off")
 
     def resume_rivals(self) -> None:
         """Resume the rivals, in the order in which they started."""
@@ -178,8 +176,7 @@ class Trial:
     def start_rivals(self, how_many: int = 2, *, stop: str = "") -> None:
         """Start rivals that wait for the lock already when the fault happens."""
         for number in range(1, how_many + 1):
-            rival = self.buyer(f"rival-{number}", stop=stop)
-            self.rivals.append(self.send(rival))
+            self.rivals.append(self.send(self.buyer(f"rival-{number}", stop=stop)))
 
     def is_stopped_at(self, buyer: Buyer, point: str = "") -> bool:
         """Whether a buyer is stopped at this point; without one, at its own."""
@@ -196,29 +193,39 @@ class Trial:
         names = {f":{self.product}", f"{{{self.product}}}", f"{{{self.lock}:{self.product}}}"}
         return not STAYS.match(key) and any(name in key for name in names)
 
-    @property
-    def robbed(self) -> frozenset[str] | None:
-        """The keys of those whose lock may have ended without them: the victim's. None, anybody's,
-        where two servers grant it."""
-        if self.fault.two_servers:
-            return None
-        return frozenset() if self.victim is None else frozenset({self.victim.attempt})
+    def judge(
+        self, history: ProductHistory, *, left: Sequence[str], two_servers: bool
+    ) -> Judgement:
+        """Compare the history with the shop's record of the sale. Raises ShopUnreachable.
 
-    def judge(self, history: ProductHistory, orphan: str, leaked: Sequence[str]) -> Judgement:
-        """The judgement on the history and on the shop's own record."""
-        return judge_sale(
-            self.testbed.shop(RIVALS),
-            sale=self.sale,
-            lock=self.lock,
-            product=self.product,
-            stock=STOCK,
-            buyers=self.buyers,
+        left         the keys that are on the lock servers after everybody's drain
+        two_servers  whether two servers grant the lock, so that anybody's may end without its
+                     holder; else only the victim's
+        """
+        orphans, victim = self.orphans(), self.victim
+        shop = self.testbed.shop(RIVALS)
+        report = shop.settled_sale(self.sale)
+        robbed = frozenset([] if victim is None else [victim.attempt])
+        return judge(
+            initial_stock=int(report["initial_stock"]),
+            stock_left=int(report["stock_left"]),
+            orders=shop.orders(self.sale),
             history=history,
-            ttl=self.fault.ttl,
+            ttl=self.ttl,
             fired=not self.missing,
-            orphan=orphan,
-            robbed=self.robbed,
-            leaked=leaked,
+            orphan_lock=", ".join(orphans),
+            leaked=[key for key in left if self.is_leaked(key) and key not in orphans],
+            unsettled=report["unsettled"],
+            asked=Asked(
+                stock=STOCK,
+                buyers=[buyer.attempt for buyer in self.buyers],
+                lock=self.lock,
+                product=self.product,
+                sale=self.sale,
+                recorded=True,
+                robbed=None if two_servers else robbed,
+                excused=frozenset(one.attempt for one in self.buyers if not one.asks_again),
+            ),
         )
 
     def recovery(self) -> float | None:
@@ -230,28 +237,20 @@ class Trial:
         return round(max(0.0, min(sold) - self.fired_at), 3)
 
 
-def still_held(trials: Sequence[Trial]) -> list[str]:
-    """The strategies whose victim's lock is on Redis now. A trial whose lock ended by itself before
-    the fault shows nothing."""
-    held = []
-    for trial in trials:
-        if trial.orphans():
-            held.append(trial.lock)
-        elif trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]:
-            trial.miss("its lock had ended before the fault")
-    return held
+def each(trials: Sequence[Trial], what: Callable[[Trial], object]) -> None:
+    """Call it for all trials at once, in threads. Raises the first error after all have ended."""
+    errors: list[BaseException] = []
 
+    def one(trial: Trial) -> None:
+        try:
+            what(trial)
+        except BaseException as error:
+            errors.append(error)
 
-def stopped_for(trials: Sequence[Trial]) -> str:
-    """How long the victims were stopped: the shortest time and the longest."""
-    return _span([trial.stopped_for for trial in trials])
-
-
-def measured_ttl(trials: Sequence[Trial]) -> str:
-    """What the locks' ttl was by PTTL (or by the time in them) when their victims stopped."""
-    found = [trial.lock_ttl for trial in trials if trial.lock_ttl is not None]
-    return f"a measured ttl of {_span(found)}" if found else "no ttl"
-
-
-def _span(seconds: Sequence[float]) -> str:
-    return f"{min(seconds):.2f} to {max(seconds):.2f} s"
+    threads = [threading.Thread(target=one, args=(trial,), daemon=True) for trial in trials]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -80,7 +80,8 @@ class Judged(TypedDict, total=False):
     violations      names of the rules that the sale broke
     findings        what was found, a sentence for each of them
     verdict         exact, oversold, undersold, deadlock, unknown or not_run
-    why             one sentence for an `unknown`: why nothing is concluded
+    stock_left      None where the target shows no stock; then so is lost_updates
+    why             one sentence: why it was not run, or why nothing is concluded
     """
 
     initial_stock: int
@@ -156,7 +157,6 @@ class Run(Judged, total=False):
     began_s            when the first request was sent, by the monotonic clock of its machine
     requests           each single request, a buyer's first and those that asked again
     grown              of growth: the memory, the threads and the processors that it took
-    stock_left         None where the target shows no stock; then so is lost_updates
     target             the file of a shop of your own; `lock` is the shop's name then
     judged             of a rush: what the verdict is based on
     not_judged         of a rush: what it says nothing of
@@ -164,7 +164,6 @@ class Run(Judged, total=False):
     lost               which of them were lost in the rush, with buyers that had no answer
     doubts             why what these reported cannot be true
     round              of load, of chaos and of targets, which repeat their rushes
-    why                why it was not run, or why nothing is concluded
     """
 
     lock: Required[str]

@@ -6,22 +6,24 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from loadtest.faults import busy, clock, db_kill, misconf
+from loadtest.faults import busy, clock, crash, misconf
+from loadtest.faults.buyer import Buyer
 from loadtest.faults.crash import Crash
 from loadtest.faults.eviction import Eviction
-from loadtest.faults.fence_ahead import FenceAhead
+from loadtest.faults.fence_ahead import FenceAhead, FenceAheadRaised
+from loadtest.faults.partition import Partition
 from loadtest.faults.pause import PAUSE, Pause
-from loadtest.faults.redis_down import RedisDown
+from loadtest.faults.restart import RedisDown
 from loadtest.faults.shutdown import Shutdown, ShutdownShort
 from loadtest.faults.stall import Stall
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
-from loadtest.faults.trial import Trial, still_held
+from loadtest.faults.trial import Trial
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.connection import Connection
 from servers.proxy.proxy import Proxy
@@ -61,40 +63,44 @@ def fires(owner: Any, fire: Callable[..., None]) -> Callable[[Patch, Testbed], N
     return lambda patch, testbed: patch.setattr(owner, "fire", fire)
 
 
+def raises(raise_fence: Callable[..., None]) -> Callable[[Patch, Testbed], None]:
+    """The operator does this instead."""
+    return lambda patch, testbed: patch.setattr(FenceAheadRaised, "raise_fence", raise_fence)
+
+
 def text(module: Any, name: str, instead: object) -> Callable[[Patch, Testbed], None]:
     return lambda patch, testbed: patch.setattr(module, name, instead)
 
 
-def too_late(fault: Shutdown, testbed: Testbed, trials: Sequence[Trial]) -> None:
+def too_late(fault: Shutdown) -> None:
     """SIGTERM when everybody has been answered."""
-    for trial in trials:
+    for trial in fault.trials:
         assert trial.victim is not None
         trial.resume_victim(seconds=10)
         if trial.guest is not None:
             trial.guest.join(10)
-    original_shutdown(fault, testbed, trials)
+    original_shutdown(fault)
 
 
 original_shutdown = Shutdown.fire
 original_pause = Pause.fire
 
 
-def for_a_moment(fault: Pause, testbed: Testbed, trials: Sequence[Trial]) -> None:
+def for_a_moment(fault: Pause) -> None:
     """SIGCONT after 0.05 s, and SIGSTOP again just before anybody looks."""
 
     def go_on() -> None:
         time.sleep(0.05)
-        testbed.signal(VICTIMS, signal.SIGCONT)
+        fault.testbed.signal(VICTIMS, signal.SIGCONT)
         time.sleep(PAUSE - 0.15)
-        testbed.signal(VICTIMS, signal.SIGSTOP)
+        fault.testbed.signal(VICTIMS, signal.SIGSTOP)
 
-    original_pause(fault, testbed, trials)
+    original_pause(fault)
     threading.Thread(target=go_on, daemon=True).start()
 
 
-def kill_master(fault: Crash, testbed: Testbed, trials: Sequence[Trial]) -> None:
-    process = testbed.nodes[VICTIMS].process
-    assert process is not None
+def kill_master(fault: Crash) -> None:
+    process = fault.testbed.process_of(VICTIMS)
     process.kill()
     process.wait()
 
@@ -162,20 +168,34 @@ def deliver_reply(patch: Patch, testbed: Testbed) -> None:
     patch.setattr(Connection, "_lose", lose)
 
 
-def evict_nothing(fault: Eviction, testbed: Testbed, trials: Sequence[Trial]) -> None:
-    still_held(trials)
-    fault.with_ttl = {trial.lock for trial in trials}
-    fault.before = fault.evicted(testbed)
+def cut_off_both(fault: Partition) -> None:
+    """The black hole swallows what both nodes send to Redis."""
+    for proxy in fault.testbed.redis:
+        proxy.black_hole()
 
 
-def stop_nothing(fault: Stall, testbed: Testbed, trials: Sequence[Trial]) -> None:
-    fault.pid = testbed.pid_of(testbed.main)
+def ask_node_b(patch: Patch, testbed: Testbed) -> None:
+    """The buyer who is to be cut off asks the node that is not, and is sold a unit."""
+    send = Trial.send
+
+    def elsewhere(self: Trial, buyer: Buyer, node: int = RIVALS) -> Buyer:
+        return send(self, buyer, RIVALS if buyer.attempt.endswith("cut-off") else node)
+
+    patch.setattr(Trial, "send", elsewhere)
 
 
-def end_nothing(fault: Shutdown, testbed: Testbed, trials: Sequence[Trial]) -> None:
-    process = testbed.nodes[VICTIMS].process
-    assert process is not None
-    fault.process = process
+def lower_fence(fault: FenceAheadRaised, trial: Trial) -> None:
+    """The operator lowers the database's fence, and holders that are stale may write again."""
+    fault.testbed.sql(f"UPDATE product SET fence = 0 WHERE name = '{trial.product}' RETURNING 1")
+    fault.raised.append(trial)
+
+
+def stop_nothing(fault: Stall) -> None:
+    fault.pid = fault.testbed.pid_of(fault.testbed.main)
+
+
+def end_nothing(fault: Shutdown) -> None:
+    fault.process = fault.testbed.process_of(VICTIMS)
 
 
 def no_switch(patch: Patch, testbed: Testbed) -> None:
@@ -219,12 +239,15 @@ NEUTERS = [
     Neuter("split-brain", "no switch", no_switch),
     Neuter("split-brain", "replicated", nothing(Proxy, "black_hole")),
     Neuter("partition", "no black hole", nothing(Proxy, "black_hole")),
+    Neuter("partition", "both nodes", fires(Partition, cut_off_both)),
+    Neuter("partition", "the cut-off buyer asks node B", ask_node_b),
     Neuter("partition-db", "no black hole", nothing(Proxy, "black_hole")),
     Neuter("slow-write", "no delay", nothing(Proxy, "delay")),
     Neuter("misconf", "nothing refused", text(misconf, "REFUSALS", {"OOM": ([], [])})),
     Neuter("misconf", "snapshots succeed", text(misconf, "LASTING", [])),
     Neuter("fence-ahead", "not ahead", fires(FenceAhead, lambda *_: None)),
     Neuter("fence-ahead@raised", "not ahead", fires(FenceAhead, lambda *_: None)),
+    Neuter("fence-ahead@raised", "lowered", raises(lower_fence)),
     Neuter("db-failover", "replicated", nothing(Proxy, "black_hole")),
     Neuter("db-failover", "not promoted", nothing(PostgresCopy, "promote")),
     Neuter("db-failover@sync", "replicated", nothing(Proxy, "black_hole")),
@@ -239,9 +262,9 @@ NEUTERS = [
     Neuter("busy", "not busy", text(busy, "ENDLESS", "return 1")),
     Neuter("redis-down", "no kill", fires(RedisDown, lambda *_: None)),
     Neuter("stall", "no signal", fires(Stall, stop_nothing)),
-    Neuter("eviction", "nothing evicted", fires(Eviction, evict_nothing)),
-    Neuter("db-kill", "no kill", text(db_kill, "KILL", "SELECT 1, true WHERE false")),
-    Neuter("db-kill", "one only", text(db_kill, "KILL", f"{db_kill.KILL} LIMIT 1")),
+    Neuter("eviction", "nothing evicted", fires(Eviction, Eviction.note)),
+    Neuter("db-kill", "no kill", text(crash, "KILL", "SELECT 1, true WHERE false")),
+    Neuter("db-kill", "one only", text(crash, "KILL", f"{crash.KILL} LIMIT 1")),
     Neuter("shutdown", "no signal", fires(Shutdown, end_nothing)),
     Neuter("shutdown", "nobody was left", fires(Shutdown, too_late)),
     Neuter("pause", "for a moment", fires(Pause, for_a_moment)),

@@ -22,8 +22,8 @@ from loadtest.commands.faults import EXTERNAL
 from loadtest.faults import chaos_rush
 from loadtest.faults.chaos_rush import Made, Rush
 from loadtest.faults.disturbances import DISTURBANCES, Disturbance
-from loadtest.faults.fault import NotFired
 from loadtest.faults.testbed import Testbed
+from loadtest.faults.trial import NotFired
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from servers import embedded

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,14 +15,14 @@ from rich.console import Console
 from loadtest.commands import faults as command
 from loadtest.commands import output as commands
 from loadtest.expected import EXPECTED, STOPS, SURVIVABLE
-from loadtest.faults import fault_report
+from loadtest.faults import Fault, fault_report
+from loadtest.faults.crash import DbKill
 from loadtest.faults.db_failover import DbFailover
 from loadtest.faults.fence_ahead import FenceAheadRaised
-from loadtest.faults.late_release import LateRelease
 from loadtest.faults.pause import Pause
 from loadtest.faults.runner import play
-from loadtest.faults.slow import Slow
-from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
+from loadtest.faults.slow import LateRelease, Slow
+from loadtest.faults.testbed import RIVALS, Testbed
 from loadtest.faults.trial import Trial
 from loadtest.judge.run import Cell, Judged, Summary
 from loadtest.stack.stack import ROOT
@@ -58,9 +57,9 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
         yield testbed
 
 
-def cells(testbed: Testbed, fault: Any, *locks: str) -> dict[str, Cell]:
+def cells(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, Cell]:
     known = [one for one in testbed.shop().strategies() if one["name"] in locks]
-    return {cell["lock"]: cell for cell in play(testbed, fault, known, secrets.token_hex(4))}
+    return {cell["lock"]: cell for cell in play(fault(testbed), known, secrets.token_hex(4))}
 
 
 @contextmanager
@@ -82,7 +81,7 @@ def assert_timeline(cell: Cell, *wanted: str) -> None:
 
 
 def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: Testbed) -> None:
-    found = cells(testbed, Pause(), "token", "redis", "row-lock")
+    found = cells(testbed, Pause, "token", "redis", "row-lock")
     assert {lock: cell["verdict"] for lock, cell in found.items()} == {
         "token": "oversold",
         "redis": "exact",
@@ -103,7 +102,7 @@ def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: T
 
 
 def test_a_late_plain_del_lets_a_second_holder_in_beside_the_next(testbed: Testbed) -> None:
-    found = cells(testbed, LateRelease(), "setpx-del", "token")
+    found = cells(testbed, LateRelease, "setpx-del", "token")
     assert {lock: cell["verdict"] for lock, cell in found.items()} == {
         "setpx-del": "oversold",
         "token": "exact",
@@ -114,7 +113,7 @@ def test_a_strategy_whose_flaw_is_removed_is_reported_as_no_longer_failing(
     testbed: Testbed, tmp_path: Path
 ) -> None:
     with changed(testbed, tmp_path, REPAIRED):
-        cell = cells(testbed, LateRelease(), "setpx-del")["setpx-del"]
+        cell = cells(testbed, LateRelease, "setpx-del")["setpx-del"]
     assert (cell["verdict"], cell["expected"], cell["as_expected"]) == ("exact", "oversold", False)
     assert fault_report.complaint(cell) == (
         "setpx-del under late-release: exact, expected oversold"
@@ -122,7 +121,7 @@ def test_a_strategy_whose_flaw_is_removed_is_reported_as_no_longer_failing(
 
 
 def test_an_operator_ends_the_outage_of_a_fence_that_is_ahead(testbed: Testbed) -> None:
-    cell = cells(testbed, FenceAheadRaised(), "redis")["redis"]
+    cell = cells(testbed, FenceAheadRaised, "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("exact", True), cell
     assert "1 buyers were answered lost" in cell["evidence"]
 
@@ -131,37 +130,40 @@ def test_a_database_that_forgets_what_it_acknowledged_breaks_the_best_lock(
     testbed: Testbed,
 ) -> None:
     """And afterwards the testbed has its own database again."""
-    cell = cells(testbed, DbFailover(), "redis")["redis"]
+    cell = cells(testbed, DbFailover, "redis")["redis"]
     assert (cell["verdict"], cell["oversold"], cell["orders"]) == ("oversold", 1, 10), cell
     assert cell["violations"] == ["lost_ack"]
     assert testbed.shop(RIVALS).restock(product="after", stock=1)["stock_left"] == 1
     assert testbed.sql("SELECT amount FROM product WHERE name = 'after'") == [(1,)]
 
 
-class NeverFires(Pause):
-    """A pause that is announced but not made."""
-
-    def fire(self, testbed: Testbed, trials: Sequence[Trial]) -> None:
-        self.pids = testbed.pids(VICTIMS)
-
-
-def test_a_fault_that_did_not_fire_shows_nothing(testbed: Testbed) -> None:
-    cell = cells(testbed, NeverFires(), "redis")["redis"]
+def test_a_fault_that_did_not_fire_shows_nothing(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pause, "fire", lambda fault: None)
+    cell = cells(testbed, Pause, "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["missing"] == "pause: a process of node A still runs"
 
 
-class Breaks(Pause):
-    """A pause during which the test itself fails."""
+@pytest.mark.parametrize(
+    "steps", [["arm"], ["resume"], ["fire", "heal"], ["meanwhile"], ["heal"], ["clean_up"]]
+)
+def test_whatever_step_breaks_the_cells_are_unknown_for_that_reason_and_the_next_fault_is_made(
+    testbed: Testbed, steps: list[str]
+) -> None:
+    """The reason is what broke first, and not what that led to."""
+    with pytest.MonkeyPatch.context() as patch:
+        for step in steps:
 
-    def resume(self, trial: Trial) -> None:
-        raise ZeroDivisionError("an error of ours")
+            def breaks(*_: object, step: str = step) -> None:
+                raise OSError(f"{step} broke")
 
-
-def test_an_error_of_the_load_test_never_looks_like_a_pass(testbed: Testbed) -> None:
-    cell = cells(testbed, Breaks(), "redis")["redis"]
+            patch.setattr(Slow, step, breaks)
+        cell = cells(testbed, Slow, "token")["token"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
-    assert cell["missing"] == "ZeroDivisionError: an error of ours"
+    assert cell["missing"] == f"OSError: {steps[0]} broke"
+    assert cells(testbed, DbKill, "redis")["redis"]["as_expected"]
 
 
 def test_a_lock_that_lets_two_in_is_found_though_its_fence_repairs_it(
@@ -169,7 +171,7 @@ def test_a_lock_that_lets_two_in_is_found_though_its_fence_repairs_it(
 ) -> None:
     """RedisLock without renewal: under `slow` a rival gets in, and the fence decides."""
     with changed(testbed, tmp_path, NEVER_RENEWED):
-        cell = cells(testbed, Slow(), "redis")["redis"]
+        cell = cells(testbed, Slow, "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("exact", False)
     assert cell["wrong"] == ["two holders at a time, and the fault took no lock away"]
 
@@ -183,7 +185,7 @@ class LeavesAKey(Slow):
 
 
 def test_a_key_that_is_left_on_the_lock_server_under_a_fault_is_found(testbed: Testbed) -> None:
-    cell = cells(testbed, LeavesAKey(), "redis")["redis"]
+    cell = cells(testbed, LeavesAKey, "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["violations"] == ["leaked_key"]
     assert cell["findings"][0].startswith("lock:redis:spare:redis-slow-")
@@ -195,7 +197,7 @@ def test_a_strategy_whose_server_is_missing_is_not_run(
     (known,) = (one for one in testbed.shop().strategies() if one["name"] == "zookeeper")
     for ci in ("", "true"):
         monkeypatch.setenv("CI", ci)
-        (cell,) = play(testbed, Pause(), [{**known, "available": False}], "run")
+        (cell,) = play(Pause(testbed), [{**known, "available": False}], "run")
         assert (cell["verdict"], cell["as_expected"]) == ("not_run", not ci)
         assert cell["missing"] == "ZOOKEEPER_HOSTS is not set, and no such server is installed"
 

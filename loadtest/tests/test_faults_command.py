@@ -23,11 +23,15 @@ from loadtest.report import tables
 from loadtest.stack.client import Strategy
 from loadtest.stack.results import ResultFolder, now
 from loadtest.stack.stack import StackError
-from loadtest.tests.test_fault_steps import strategy
 from servers import embedded
 
 LOCKS = ("token", "redis")
 Play = Callable[[str, Sequence[Strategy]], list[Cell]]
+
+
+def strategy(name: str) -> Strategy:
+    """As much of a strategy as the command looks at."""
+    return cast(Strategy, {"name": name, "backend": "redis", "available": True})
 
 
 class FakeStack:
@@ -84,7 +88,7 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def run(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int, str]:
     """The exit code of these faults, and what was printed."""
     monkeypatch.setattr(
-        command, "play", lambda testbed, fault, strategies, run: play(fault.name, strategies)
+        command, "play", lambda fault, strategies, run: play(fault.name, strategies)
     )
     printed = io.StringIO()
     code = command.run(command.Chosen(faults), Console(file=printed, width=120))
