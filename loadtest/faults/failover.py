@@ -42,7 +42,7 @@ class Failover(Fault):
         self.testbed.valkeys.append(self.replica)
 
         def has_caught_up() -> bool:
-            info = self.testbed.ask(self.replica, "INFO", "replication")
+            info = measure.ask(self.replica, "INFO", "replication")
             return info.get("master_link_status") == "up" and not info["master_sync_in_progress"]
 
         self.require_soon(has_caught_up, "the replica does not catch up")
@@ -53,12 +53,7 @@ class Failover(Fault):
         self.replica.promote()
         for proxy in self.testbed.redis:
             proxy.switch(self.testbed.address(self.replica))
-        self._is_main()
-
-    def _is_main(self) -> None:
-        self.testbed.valkeys.remove(self.replica)
-        self.testbed.main = self.replica
-        self.replica.replica_of = None  # if it is started again
+        self.testbed.replace_main(self.replica)
 
     def prove(self) -> str:
         role = self.ask("INFO", "replication")["role"]
@@ -105,7 +100,7 @@ class FailoverSentinel(Failover):
         replica = self.testbed.address(self.replica)
         nobody = "the Sentinels promote nobody"
         self.require_soon(lambda: self.sentinels.master() == replica, nobody, 20.0)
-        self._is_main()
+        self.testbed.replace_main(self.replica)
 
     def _is_used(self) -> None:
         """Both nodes say that they reach their Redis, and the old master is dead."""
@@ -148,12 +143,12 @@ class SplitBrain(Failover):
         self.old = self.testbed.main
         self.replica.promote()
         self.testbed.redis[RIVALS].switch(self.testbed.address(self.replica))
-        self._is_main()
+        self.testbed.replace_main(self.replica)
 
     def prove(self) -> str:
         assert self.old is not None
         for node, server in ((VICTIMS, self.old), (RIVALS, self.testbed.main)):
-            found = self.testbed.ask(server, "INFO")
+            found = measure.ask(server, "INFO")
             reached = measure.run_id(self.testbed.redis[node])
             self.require(reached == found["run_id"], "a node does not have the Redis of its own")
             self.require(found["role"] == "master", f"a node has a {found['role']}")

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from loadtest.expected import STOPS
+from loadtest.faults import measure
 from loadtest.faults.testbed import RIVALS, TTL, VICTIMS, Testbed, until
 from loadtest.faults.trial import NotFired, Trial
 from loadtest.stack.client import Strategy
@@ -163,7 +164,7 @@ class Fault(ABC):
 
     def ask(self, *command: Any, timeout: float = 5.0) -> Any:
         """The main Redis's reply to one command, sent past all proxies. Raises RedisError."""
-        return self.testbed.ask(self.testbed.main, *command, timeout=timeout)
+        return measure.ask(self.testbed.main, *command, timeout=timeout)
 
     def count_held(self) -> int:
         """How many victims' locks are on Redis now. A trial whose lock ended by itself before the

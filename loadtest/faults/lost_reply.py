@@ -70,7 +70,7 @@ class LostReplies(Fault):
     def _clients(self) -> dict[str, dict[str, str]]:
         """The connections to Redlock's first server: what each sent last, and how much it sent."""
         first = self.testbed.valkeys[1]
-        clients = self.testbed.ask(first, "CLIENT LIST", db=measure.REDLOCK_DB)
+        clients = measure.ask(first, "CLIENT LIST", db=measure.REDLOCK_DB)
         fields = ("cmd", "tot-net-in", "tot-cmds")
         return {one["id"]: {name: one.get(name, "") for name in fields} for one in clients}
 
@@ -83,7 +83,7 @@ class LostReplies(Fault):
             server, db = self.testbed.valkeys[1], measure.REDLOCK_DB
         if trial.strategy["reserves"]:
             keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.lock}}}:{trial.sale}"]
-        return {key: self.testbed.ask(server, "DUMP", key, db=db) for key in keys}
+        return {key: measure.ask(server, "DUMP", key, db=db) for key in keys}
 
     def prove(self) -> str:
         shown = [trial for trial in self.trials if not trial.missing]

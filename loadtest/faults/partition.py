@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loadtest.faults import measure
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import until
 from loadtest.faults.trial import Trial
@@ -23,8 +24,8 @@ class Partition(Fault):
 
     def prove(self) -> str:
         proxy, other = self.testbed.redis[self.node], self.testbed.redis[1 - self.node]
-        self.require(not self.testbed.answers(proxy), "Redis answers through node A's proxy")
-        self.require(self.testbed.answers(other), "Redis does not answer node B either")
+        self.require(not measure.run_id(proxy), "Redis answers through node A's proxy")
+        self.require(measure.run_id(other), "Redis does not answer node B either")
         self.before = proxy.dropped  # less the PING of this proof
         return "Redis answers a PING by the way of node B, and none by that of node A"
 
@@ -79,7 +80,7 @@ class Quorum(Fault):
         self._require_answering(2)
 
     def _require_answering(self, wanted: int) -> None:
-        answering = sum(map(self.testbed.answers, self.testbed.redlock))
+        answering = sum(bool(measure.run_id(proxy)) for proxy in self.testbed.redlock)
         self.require(answering == wanted, f"{answering} of 5 servers answer, not {wanted}")
 
     def _ask(self, trial: Trial, name: str, wanted: str) -> None:

@@ -6,6 +6,7 @@ import signal
 
 import redis
 
+from loadtest.faults import measure
 from loadtest.faults.fault import Fault
 from loadtest.faults.trial import Trial
 
@@ -50,7 +51,7 @@ class Restart(Fault):
     def _run_ids(self) -> set[str]:
         """Of the main Redis, and of Redlock's third server where there is one."""
         servers = (self.testbed.main, *self.testbed.valkeys[3:4])
-        return {str(self.testbed.ask(one, "INFO", "server")["run_id"]) for one in servers}
+        return {str(measure.ask(one, "INFO", "server")["run_id"]) for one in servers}
 
 
 class RedisDown(Fault):

@@ -25,7 +25,7 @@ class Stall(Fault):
         self.require_a_sale(trial, VICTIMS)
 
     def fire(self) -> None:
-        self.pid = self.testbed.pid_of(self.testbed.main)
+        self.pid = int(self.ask("INFO", "server")["process_id"])
         os.kill(self.pid, signal.SIGSTOP)
 
     def prove(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import Popen
-from typing import IO, Any
+from typing import Any
 
 import psycopg
 
@@ -17,7 +17,7 @@ from loadtest.faults import measure
 from loadtest.judge.history import History
 from loadtest.stack.client import Shop
 from loadtest.stack.node import StackError
-from loadtest.stack.stack import REDLOCK_SERVERS, SERVERS, Stack
+from loadtest.stack.stack import REDLOCK_SERVERS, Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.sentinels import Sentinels
@@ -51,29 +51,14 @@ class Testbed(Stack):
 
     __test__ = False  # for pytest, which takes the name for that of a test
 
-    def __init__(
-        self,
-        *,
-        log: IO[bytes],
-        progress: Callable[[str], None],
-        threads: int,
-        extras: bool = True,
-        server: str = SERVERS[0],
-    ) -> None:
-        self.redis: list[Proxy] = []
+    def __init__(self, *, extras: bool = True, **options: Any) -> None:
+        """`options` are those of Stack: log, progress, threads, server."""
+        self.proxies: list[Proxy] = []
         self.redlock: list[Proxy] = []
-        super().__init__(
-            nodes=2,
-            workers=1,
-            threads=threads,
-            log=log,
-            progress=progress,
-            extras=extras,
-            server=server,
-        )
+        super().__init__(nodes=2, workers=1, record=True, extras=extras, **options)
         self.folder = Path(self._folder.name)
         for mark in ("at", "go"):
-            (self.records / mark).mkdir(parents=True)
+            (self.records / mark).mkdir()
         self.history = History(self.records / "buyers.jsonl")
         self.settings = ttl_settings(TTL)
         self.answer_timeout = ANSWER_TIMEOUT
@@ -85,38 +70,38 @@ class Testbed(Stack):
     def main(self) -> embedded.Valkey:
         return self.valkeys[0]
 
-    @main.setter
-    def main(self, server: embedded.Valkey) -> None:
-        self.valkeys[0] = server
+    def replace_main(self, replica: embedded.Valkey) -> None:
+        """The last server that was added is the one that both nodes use from now on."""
+        self.valkeys.remove(replica)
+        self.valkeys[0] = replica
+        replica.replica_of = None  # if it is started again
 
     def _environment(self) -> dict[str, str]:
         environment = super()._environment() | SETTINGS | ttl_settings(TTL)
-        self.redis = [Proxy(self.address(self.main), name=f"redis-{node}") for node in "AB"]
+        self.redis = [self._proxy(self.address(self.main), name=f"redis-{node}") for node in "AB"]
         self.postgres_socket = _socket_of(environment["DATABASE_URL"])
-        self.postgres = Proxy(self.postgres_socket, folder=self.folder, name="postgres-A")
-        for proxy in (*self.redis, self.postgres):
-            proxy.start()
-        return environment | {"SHOP_DEMO_HISTORY": str(self.records)}
+        self.postgres = self._proxy(self.postgres_socket, folder=self.folder, name="postgres-A")
+        return environment
 
     def _own_extras(self) -> dict[str, str]:
         extras = super()._own_extras()
-        self.redlock = [Proxy(self.address(server)) for server in self.valkeys[1:]]
-        for proxy in self.redlock:
-            proxy.start()
+        self.redlock = [self._proxy(self.address(server)) for server in self.valkeys[1:]]
         urls = ",".join(f"redis://{proxy.address}" for proxy in self.redlock)
         return extras | {"REDLOCK_URLS": urls}
 
+    def _proxy(self, server: Path | tuple[str, int], **options: Any) -> Proxy:
+        self.proxies.append(Proxy(server, **options))
+        self.proxies[-1].start()
+        return self.proxies[-1]
+
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        name = "AB"[number]
-        own = {
-            "REDIS_URL": f"redis://{self.redis[number].address}",
-            "SHOP_DEMO_NODE": name,
-            "PGAPPNAME": f"oversold-{name}",
-        }
+        own = super()._environment_of(number, environment)
+        own["REDIS_URL"] = f"redis://{self.redis[number].address}"
+        own["PGAPPNAME"] = f"oversold-{'AB'[number]}"
         if number == VICTIMS:
             whole = environment["DATABASE_URL"].partition("?")[0]
             own["DATABASE_URL"] = f"{whole}?host={self.postgres.address.replace('/', '%2F')}"
-        return environment | own
+        return own
 
     def set_ttl(self, seconds: float) -> None:
         """Restart both nodes with this ttl for every strategy, unless they have it."""
@@ -151,7 +136,7 @@ class Testbed(Stack):
     def stop(self) -> None:
         super().stop()
         self.stop_sentinels()
-        for proxy in (*self.redis, *self.redlock, *([self.postgres] if self.redis else [])):
+        for proxy in self.proxies:
             proxy.stop()
 
     # --- for faults -----------------------------------------------------------------------------
@@ -160,12 +145,10 @@ class Testbed(Stack):
     def address(server: embedded.Valkey) -> tuple[str, int]:
         return "127.0.0.1", server.port
 
-    def signal(self, node: int, what: signal.Signals) -> list[int]:
-        """Send a signal to every process of a node. Returns their pids."""
-        pids = self.pids(node)
-        for pid in pids:
+    def signal(self, node: int, what: signal.Signals) -> None:
+        """Send a signal to every process of a node."""
+        for pid in self.pids(node):
             os.kill(pid, what)
-        return pids
 
     def pids(self, node: int) -> list[int]:
         """The pids of a node that run now, its master's first; also of a worker whose master is
@@ -197,24 +180,10 @@ class Testbed(Stack):
         pids = [e["pid"] for e in new if e["f"] == event and e.get("attempt") == attempt]
         return pids[-1] if pids else None
 
-    @staticmethod
-    def ask(server: embedded.Valkey, *command: Any, db: int = 1, timeout: float = 5.0) -> Any:
-        """The reply to one command, sent past all proxies. Database 1 has the locks."""
-        return measure.ask(server, *command, db=db, timeout=timeout)
-
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of one statement, sent past all proxies."""
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             return connection.execute(statement).fetchall()
-
-    @staticmethod
-    def answers(proxy: Proxy) -> bool:
-        """Whether a server answers through this proxy."""
-        return bool(measure.run_id(proxy))
-
-    def pid_of(self, server: embedded.Valkey) -> int:
-        """The pid of a Valkey."""
-        return int(self.ask(server, "INFO", "server")["process_id"])
 
     def restart_empty(self) -> None:
         """Kill the main Valkey and start it again, empty, on its old port."""
@@ -247,7 +216,7 @@ class Testbed(Stack):
         for proxy in self.redis:
             proxy.switch(self.address(self.main))
         self.postgres.switch(self.postgres_socket)
-        for proxy in (*self.redis, *self.redlock, self.postgres):
+        for proxy in self.proxies:
             proxy.pass_on()
         self.settings = ttl_settings(TTL)
         self.restart_both()

@@ -17,8 +17,6 @@ from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import Count, match, scope
 from loadtest.target.target import Target
 
-#: The fields of an answer that are recorded in a buyer's event.
-
 
 @dataclass
 class Rush:

@@ -179,21 +179,16 @@ def scope(target: Target, *, listed: bool, shows_stock: bool) -> dict[str, list[
     listed       whether orders() returned a list
     shows_stock  whether stock() returned a number
     """
-    judged = ["how many orders there are, compared with the units"]
-    missing = []
-    if listed:
-        judged.append("every answer, compared with the order of its buyer")
-    else:
-        judged.append("how many answers said sold, compared with the number of orders")
-        missing.append("which buyer has which order, since orders() returns a number: an order for "
-                       "the wrong buyer, or two for one buyer, may go unseen")  # fmt: skip
-    if shows_stock:
-        judged.append("the stock left, compared with the orders")
-    else:
-        missing.append("lost updates of the stock, since there is no stock()")
-    if target.repeatable:
-        judged.append("asking again after an answer that was lost")
-    else:
-        missing.append("asking again after an answer that was lost, since repeatable is False: no "
-                       "idempotency key")  # fmt: skip
-    return {"judged": judged, "not_judged": missing}
+    orders = "how many orders there are, compared with the units"
+    totals = "how many answers said sold, compared with the number of orders"
+    lost = "asking again after an answer that was lost"
+    facts = (
+        (listed, "every answer, compared with the order of its buyer",
+         "which buyer has which order, since orders() returns a number: an order for the wrong "
+         "buyer, or two for one buyer, may go unseen"),
+        (shows_stock, "the stock left, compared with the orders",
+         "lost updates of the stock, since there is no stock()"),
+        (target.repeatable, lost, f"{lost}, since repeatable is False: no idempotency key"),
+    )  # fmt: skip
+    judged = [orders, *([] if listed else [totals]), *(yes for shown, yes, _ in facts if shown)]
+    return {"judged": judged, "not_judged": [no for shown, _, no in facts if not shown]}

@@ -191,7 +191,7 @@ def lower_fence(fault: FenceAheadRaised, trial: Trial) -> None:
 
 
 def stop_nothing(fault: Stall) -> None:
-    fault.pid = fault.testbed.pid_of(fault.testbed.main)
+    fault.pid = int(fault.ask("INFO", "server")["process_id"])
 
 
 def end_nothing(fault: Shutdown) -> None:

@@ -160,7 +160,7 @@ def test_whatever_step_breaks_the_cells_are_unknown_for_that_reason_and_the_next
                 raise OSError(f"{step} broke")
 
             patch.setattr(Slow, step, breaks)
-        cell = cells(testbed, Slow, "token")["token"]
+        cell = cells(testbed, Slow, "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["missing"] == f"OSError: {steps[0]} broke"
     assert cells(testbed, DbKill, "redis")["redis"]["as_expected"]
@@ -181,7 +181,7 @@ class LeavesAKey(Slow):
 
     def resume(self, trial: Trial) -> None:
         super().resume(trial)
-        trial.testbed.ask(trial.testbed.main, "SET", f"lock:{trial.lock}:spare:{trial.product}", 1)
+        self.ask("SET", f"lock:{trial.lock}:spare:{trial.product}", 1)
 
 
 def test_a_key_that_is_left_on_the_lock_server_under_a_fault_is_found(testbed: Testbed) -> None:
