@@ -108,7 +108,7 @@ test-workshop: install-dev
 FAST = tests tools/tests/test_growth.py $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
   fault_choice faults_command \
   history html_report judge_by_chance load_command lock_rules many_rows measure open_answers \
-  planted promises report rules rush target target_asking target_wrong terminal \
+  planted report rules rush target target_asking target_wrong terminal \
   story verdict)))
 
 test-fast: install-dev

@@ -1,6 +1,8 @@
-"""What the judge concludes where buyers write different rows: their purchases overlap."""
+"""The judge where buyers write different rows, so that their purchases overlap, or no row yet."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -66,3 +68,33 @@ def test_a_lost_update_is_found_and_no_order_is_blamed_for_what_it_saw(lock: str
     judged = overlapping(lock).judged(left=1)
     assert judged.violations == ("lost_update",)
     assert judged.verdict == "unknown"
+
+
+# --- promises: an order has its number before anybody writes it ----------------------------------
+
+
+def numbered_backwards(lock: str) -> RecordedRush:
+    """The first buyer's order has the higher number of the first two."""
+    rush = RecordedRush(lock)
+    other = {31: 32, 32: 31}
+    numbered: list[Any] = [*rush.happened.events, *rush.happened.orders]
+    for one in numbered:
+        if one.get("order") in other:
+            one["order"] = other[one["order"]]
+    return rush
+
+
+@pytest.mark.parametrize(("lock", "found"), [("reserve", ()), ("conditional", ("commit_order",))])
+def test_the_order_of_the_numbers_counts_where_each_order_is_written_before_the_next(
+    lock: str, found: tuple[str, ...]
+) -> None:
+    assert numbered_backwards(lock).judged().violations == found
+
+
+def test_a_promise_that_is_named_again_was_made_once() -> None:
+    rush = numbered_backwards("reserve")
+    rush.answer(0, "unknown")
+    rush.asks_again(0)
+    rush.at(0, 204, "reserve", "invoke")
+    rush.at(0, 206, "reserved", order=32, amount=4, sale=7)
+    assert (rush.judged().verdict, rush.judged().findings) == ("exact", ())
