@@ -11,19 +11,16 @@ What a shop needs is installed into var/targets/, a virtual environment for each
 from __future__ import annotations
 
 import argparse
-import importlib
 import subprocess
 import sys
 import time
 from contextlib import suppress
 
-from examples.targets.shop import ExampleShop, NotInstalled
+from examples.targets.shops import SHOPS, NotInstalled
 from loadtest.commands.arguments import EXPECTED
 from servers import embedded
 from servers.errors import EmbeddedError, NotReady
 from servers.signals import ENDING, end_on
-
-NAMES = ("fastapi", "oscar")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,14 +30,13 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("shop", choices=NAMES)
+    parser.add_argument("shop", choices=SHOPS)
     parser.add_argument("--rush", action="store_true", help="rush it, then end")
     parser.add_argument("--repaired", action="store_true", help="with the repair of README.md")
     parser.add_argument("--expect", choices=EXPECTED, default="exact", help="exit with 0 for this")
     given = parser.parse_args(arguments)
     end_on(*ENDING)
-    module = importlib.import_module(f"examples.targets.launch_{given.shop}")
-    shop: ExampleShop = module.SHOP
+    shop = SHOPS[given.shop]
     try:
         with shop.running(repaired=given.repaired) as url:
             command = [*shop.rush_command(url), "--expect", given.expect]

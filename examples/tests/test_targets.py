@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from examples.targets import launch_fastapi
-from examples.targets.shop import HERE
+from examples.targets import shops
+from examples.targets.shops import HERE, SHOPS
 from loadtest.target.loading import load
 
 
@@ -21,12 +21,12 @@ def test_every_target_can_be_loaded(name: str) -> None:
 def test_the_repair_of_the_fastapi_shop_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("examples.targets.shop.FOLDER", tmp_path)
+    monkeypatch.setattr(shops, "VAR", tmp_path)
     sources = []
-    (tmp_path / "fastapi").mkdir()
+    SHOPS["fastapi"].folder.mkdir(parents=True)
     for repaired in (False, True):
-        launch_fastapi.SHOP.prepare(repaired=repaired)
-        sources.append((tmp_path / "fastapi" / "fastapi_shop.py").read_text())
+        shops.prepare_fastapi(SHOPS["fastapi"], repaired)
+        sources.append((SHOPS["fastapi"].folder / "fastapi_shop.py").read_text())
         ast.parse(sources[-1])
     wrong, right = (source.splitlines() for source in sources)
     changed = [line[0] for line in ndiff(wrong, right)]

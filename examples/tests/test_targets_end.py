@@ -25,8 +25,7 @@ def test_ctrl_c_ends_it_where_a_script_had_sigint_ignored(monkeypatch: pytest.Mo
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("it sleeps on")
 
-    ours = SimpleNamespace(import_module=lambda name: SimpleNamespace(SHOP=shop))
-    monkeypatch.setattr(launcher, "importlib", ours)
+    monkeypatch.setattr(launcher, "SHOPS", {"oscar": shop})
     monkeypatch.setattr(launcher, "time", SimpleNamespace(sleep=ctrl_c))
     monkeypatch.setattr(embedded, "detach", lambda: None)
     monkeypatch.setattr(signals, "_is_ending", False)

@@ -1,7 +1,0 @@
-"""What gunicorn runs."""
-
-from __future__ import annotations
-
-from django.core.wsgi import get_wsgi_application
-
-application = get_wsgi_application()
