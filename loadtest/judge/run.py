@@ -124,8 +124,9 @@ class Rushed(TypedDict):
     not_judged: list[str]
 
 
-class LocustWorker(TypedDict):
-    """One process of Locust with buyers, where there are several. Times in milliseconds.
+class LocustWorker(TypedDict, total=False):
+    """One process of Locust with buyers, where there are several. Times in milliseconds; of one
+    that was lost before its report nothing but its place is known.
 
     worker            the number of its first buyer
     on                the name of its machine

@@ -1,4 +1,4 @@
-"""What may be asked of a rush, and within which bounds."""
+"""The options of a rush and their bounds."""
 
 from __future__ import annotations
 

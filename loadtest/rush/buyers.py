@@ -18,7 +18,7 @@ from loadtest.stack.node import StackError, inherited
 from servers.embedded import ROOT
 from servers.signals import uninterrupted
 
-#: The file of the buyers' events, beside those of the nodes.
+#: The file of the buyers' events, next to those of the nodes.
 BUYERS = "buyers.jsonl"
 #: Seconds for Locust to end by itself: it keeps nothing that would be lost.
 STOP_TIMEOUT = 1.0

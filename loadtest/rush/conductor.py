@@ -32,7 +32,7 @@ COLLECT_TIMEOUT = 5.0
 
 
 class Conductor:
-    """Opens a sale for each rush, watches it, and keeps what it came to.
+    """Opens a sale for each rush, watches it, and keeps its result.
 
     token  the shop's SHOP_RESTOCK_TOKEN
     last   the result of the last rush, empty before the first one
@@ -127,7 +127,7 @@ class Conductor:
         return True
 
     def _collect(self, rush: Rush) -> None:
-        """Nobody asks any more: take the report of those who have not sent one."""
+        """Take the report of those who have not sent one: nobody asks any more."""
         if self.members.rush is not rush:
             return  # it was never announced
         missing = self.members.end()
@@ -160,7 +160,7 @@ class Conductor:
 
 
 def sentence(result: dict[str, Any]) -> str:
-    """What a rush came to, in a line or a few."""
+    """The result of a rush, in a line or a few."""
     said = (
         f"{result['verdict'].upper()} [{result.get('lock')}]: {result.get('orders')} orders for "
         f"{result.get('initial_stock')} units, {result.get('stock_left')} left on the shelf"

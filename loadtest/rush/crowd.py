@@ -80,7 +80,7 @@ class Crowd:
         return me
 
     def steps(self, user: Any) -> Any:
-        """What takes a buyer's steps: Locust's user, or the target's file."""
+        """The object whose methods are a buyer's steps: Locust's user, or the target's file."""
         if isinstance(self.target, OurShop):
             return user
         return Visit(self.target, self.nodes, user.client, self.break_off)
@@ -127,7 +127,7 @@ class Crowd:
         return answer
 
     def read(self, response: Any) -> Answer:
-        """What an answer of this project's shop means. Locust counts a correct one as a success."""
+        """The meaning of an answer of our shop. Locust counts a correct one as a success."""
         answer = self.target.read(response)
         if answer.outcome in CORRECT:
             response.success()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-#: Files that a process has open beside its connections to buyers: log, sockets, libraries.
+#: Files that a process has open besides its connections to buyers: log, sockets, libraries.
 SPARE = 200
 
 
@@ -13,7 +13,7 @@ class TooFewFiles(RuntimeError):
 
 
 def allow(connections: int, *, what: str, otherwise: str) -> None:
-    """Let this process, and those that it starts, open so many connections.
+    """Let this process, and those that it starts, open this many connections.
 
     what       whose they are, for the message
     otherwise  what to do instead of allowing more

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Names under which Locust may be asked, whatever the port.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-#: What a form may set, beside the options of a rush. Any other option of Locust is a name of a
+#: What a form may set besides the options of a rush. Any other option of Locust is a name of a
 #: file, an address or a secret, and set on its command line only.
 FORM = {"user_count", "spawn_rate", "run_time", "profile", "host"}
 #: No page may show Locust in a frame or load a part of it.

@@ -1,4 +1,4 @@
-"""What Locust can be asked for a rush, on its command line and in its web UI."""
+"""The options of a rush on Locust's command line and in its web UI."""
 
 from __future__ import annotations
 

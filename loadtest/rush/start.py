@@ -1,4 +1,4 @@
-"""What a Locust of this load test is: one that opens sales, one with buyers, or both."""
+"""The rushes of one Locust, which opens sales, has buyers, or does both."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Rushes:
             self.conductor.conclude(self.conductor.rush, stopped=True)
 
     def verdict(self) -> tuple[str, int]:
-        """What the last rush came to, and the exit code; nothing of a worker."""
+        """The result of the last rush, and the exit code; nothing of a worker."""
         if self.conductor is None:
             return "", 0
         self.end()

@@ -129,7 +129,7 @@ def report(response: Any, failure: str = "") -> None:
 
 
 def read(target: Target, response: Any) -> Answer:
-    """What a response to buy() means. Nothing is known where none came.
+    """The meaning of a response to buy(). Nothing is known where none came.
 
     Raises TargetError when buy() returned no response, or when the target cannot read it; a 5xx
     that it cannot read is an answer that leaves open what happened.

@@ -105,7 +105,7 @@ class Shop:
         return self._ask("GET", f"/sales/{number}")
 
     def settled_sale(self, number: int, *, seconds: float = SETTLE_TIMEOUT) -> dict[str, Any]:
-        """The report of a sale once all that it promised has its order, or as it is after so many
+        """The report of a sale once all that it promised has its order, or as it is after that many
         seconds: `unsettled` says how many have none, None that nobody knows."""
         deadline = time.monotonic() + seconds
         while True:

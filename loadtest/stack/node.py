@@ -90,7 +90,7 @@ class Node:
         return f"http://127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        """What is started."""
+        """The command that is started."""
         return [
             *(sys.executable, "-m", "gunicorn"),
             *("-c", "python:shop.gunicorn_conf"),
@@ -105,7 +105,7 @@ class Node:
             self._start_settler()
 
     def settle(self) -> None:
-        """Run a consumer beside it from now on, unless it does: `manage.py settle`."""
+        """Run a consumer next to it from now on, unless it does: `manage.py settle`."""
         self._settles = True
         if self._settler.process is None:
             self._start_settler()

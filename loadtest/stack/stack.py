@@ -27,7 +27,7 @@ __all__ = ["ROOT", "Node", "Stack", "StackError", "inherited"]
 
 #: What the nodes are called.
 NAMES = "ABCDEFGH"
-#: Threads of each process beside those in which its buyers may wait: the page and the reports.
+#: Threads of each process besides those in which its buyers may wait: the page and the reports.
 SPARE_THREADS = 8
 #: What may serve a node; the first one does unless another is asked for (shop/gunicorn_conf.py).
 SERVERS = ("gthread", "asgi")
@@ -51,10 +51,8 @@ class Stack:
     extras                   also five servers for Redlock, and ZooKeeper where it is installed
     record                   the nodes record what each purchase did, in a file each in `records`
     server                   what serves the nodes, one of SERVERS
-    environment              variables of the nodes, beside and before the usual ones
+    environment              variables of the nodes, added to the usual ones, which they override
     """
-
-    node_class: type[Node] = Node
 
     def __init__(
         self,
@@ -145,7 +143,7 @@ class Stack:
         for number in range(self._count):
             name, port = NAMES[number], self._port if number == 0 else 0
             own = self._environment_of(number, environment)
-            node = self.node_class(name, environment=own, log=self.log, port=port)
+            node = Node(name, environment=own, log=self.log, port=port)
             self.nodes.append(node)
             node.start()
         if not self._is_migrated:
@@ -178,7 +176,7 @@ class Stack:
         return {**inherited(), **files, **own}
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """What one node is given: also its name, by which a history distinguishes nodes."""
+        """The variables of one node: also its name, by which a history distinguishes nodes."""
         return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self._given}
 
     def new_events(self) -> list[Event]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
-from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -191,16 +190,12 @@ class Steered(Places):
 
         until(is_so)
 
-    def swarm(self, **form: object) -> tuple[int, dict[str, Any]]:
-        """Start a rush in the web UI, as a program. Returns status and body of the answer."""
-        wanted = {"user_count": 8, "spawn_rate": 100, "stock": 3, "deadline": 40, **form}
+    def swarm(self) -> None:
+        """Start a rush in the web UI, as a program."""
+        wanted = {"user_count": 8, "spawn_rate": 100, "stock": 3, "deadline": 40}
         url = f"http://127.0.0.1:{self.web}/swarm"
-        try:
-            with urlopen(url, urlencode(wanted).encode(), timeout=30) as answer:
-                return answer.status, dict(json.load(answer))
-        except HTTPError as error:
-            with error:
-                return error.code, dict(json.load(error))
+        with urlopen(url, urlencode(wanted).encode(), timeout=30) as answer:
+            assert json.load(answer)["success"]
 
     def until_logged(self, text: str) -> None:
         until(lambda: text in self.log.read_text())

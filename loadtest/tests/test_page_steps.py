@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import Literal
@@ -17,7 +16,6 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from loadtest.stack.stack import Stack
-from loadtest.tests import browser as browsers
 from loadtest.tests.browser import Watched, launched, printed_over_each_other, words_of
 from loadtest.tests.demo_page import (
     PLACES,
@@ -234,15 +232,3 @@ def test_how_long_a_buyer_may_stand_is_counted_down(page: Page) -> None:
     blocked = column(page, "B")
     expect(blocked).to_contain_text("BLOCKED waits for the product's row in the database")
     expect(blocked.locator(".left")).to_contain_text("s left")
-
-
-@pytest.mark.parametrize(
-    ("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)]
-)
-def test_without_chromium_the_browser_tests_fail_in_ci_and_are_skipped_elsewhere(
-    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CI", ci)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(outcome, match="apt-get install chromium"):
-        browsers.needed_chromium()

@@ -77,14 +77,14 @@ def test_a_worker_that_joins_in_a_rush_disturbs_nobody_and_is_in_the_next_one(
         locust.page()
         locust.workers()
         locust.wait_for_workers(2, "ready")
-        assert locust.swarm()[0] == 200
+        locust.swarm()
         locust.until_there("buy", 0)
         locust.workers(1)
         locust.wait_for_workers(3, "running", "spawning")
         locust.go_on("buy")
         first = locust.run()
         locust.wait_for_workers(3, "stopped")
-        assert locust.swarm()[0] == 200
+        locust.swarm()
         second = locust.run()
     for run, workers in ((first, 2), (second, 3)):
         assert (run["verdict"], run["arrived"], run["orders"]) == ("exact", 8, 3)
