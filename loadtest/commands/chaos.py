@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
@@ -51,16 +51,20 @@ class Chosen:
 
 @dataclass
 class Found:
-    """What the rushes showed.
-
-    canaries  lock -> the first rush in which it broke
-    errors    why a rush could not be made, one sentence each
-    """
+    """What the rushes showed; `errors` says why one could not be made, one sentence each."""
 
     rushes: list[Rush] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
-    canaries: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+
+    @property
+    def canaries(self) -> dict[str, int]:
+        """Each canary that broke, and the first rush in which it did."""
+        return {
+            cell["lock"]: cell["round"]
+            for cell in reversed(self.cells)
+            if cell["lock"] in CANARIES and (cell["oversold"] or (cell["lost_updates"] or 0) > 0)
+        }
 
     @property
     def made(self) -> list[Made]:
@@ -97,14 +101,6 @@ class Found:
         if self.broken:
             return 1
         return EXIT_CODES["unknown"] if self.why else 0
-
-    def add(self, rush: Rush, cells: Sequence[Cell]) -> None:
-        """Add the cells of a rush, and note the canaries that broke in it."""
-        self.rushes.append(rush)
-        self.cells += cells
-        for cell in cells:
-            if cell["lock"] in CANARIES and (cell["oversold"] or (cell["lost_updates"] or 0) > 0):
-                self.canaries.setdefault(cell["lock"], rush.number)
 
 
 def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
@@ -169,7 +165,8 @@ def _rushes(testbed: Testbed, chosen: Chosen, found: Found, summary: Summary, ou
             testbed.log.write(traceback.format_exc().encode())
             found.errors.append(f"rush {number} broke: {type(error).__name__}: {error}")
             testbed.repair()
-        found.add(rush, cells)
+        found.rushes.append(rush)
+        found.cells += cells
         summary["rushes"] = [one.as_summary() for one in found.rushes]
         summary["runs"], summary["canaries"] = found.cells, found.canaries
         report.write_summary(out.folder.path, summary)

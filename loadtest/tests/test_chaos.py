@@ -46,6 +46,7 @@ def cell(
             "wrong": list(wrong),
             "as_expected": verdict == "exact" and not wrong,
             "orders": 12,
+            "round": 1,
         },
     )
 
@@ -59,10 +60,7 @@ ALL_BREAK = [cell(lock, "oversold") for lock in CANARIES]
 
 
 def found(*rushes: tuple[Rush, Sequence[Cell]]) -> Found:
-    result = Found()
-    for one, cells in rushes:
-        result.add(one, cells)
-    return result
+    return Found([one for one, _ in rushes], [one for _, cells in rushes for one in cells])
 
 
 def test_a_run_in_which_faults_happened_and_every_canary_broke_is_a_pass() -> None:
