@@ -13,10 +13,10 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 from redis.retry import Retry
 
 from servers import embedded
-from shop.tests.least_privilege import GuardedValkey, Roles, roles_of_compose
-from shop.tests.node import Node
+from shop.tests.least_privilege import GuardedValkey
+from shop.tests.node import Node, new_database
 from shop.tests.rush import rush
-from shop.tests.test_roles import consumer_of, manage
+from shop.tests.test_roles import consumer_of
 
 
 @pytest.fixture(scope="module")
@@ -71,37 +71,27 @@ def test_nobody_else_may_do_anything_but_the_health_check_may_ping(
             client.get("lock:a")
 
 
-@pytest.fixture(scope="module")
-def roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Roles]:
-    with roles_of_compose(tmp_path_factory.mktemp("secrets")) as roles:
-        manage(roles, "migrate", "--verbosity", "0")
-        manage(roles, "grant_role", roles.app)
-        yield roles
+def node_with(redis_url: str, folder: Path, **more: str) -> Node:
+    """A node whose database is a superuser's: the roles have tests of their own."""
+    redis_url = f"{redis_url}/0"
+    log = folder / "log"
+    return Node(log, database_url=new_database(), redis_url=redis_url, environment=more)
 
 
-def test_the_lock_the_limiter_and_readyz_work(
-    valkey: GuardedValkey, roles: Roles, tmp_path: Path
-) -> None:
-    node = Node(tmp_path / "log", database_url=roles.url(roles.app), redis_url=f"{valkey.url}/0")
-    node.environment["BUY_RATE_LIMIT"] = "1000/10s"
-    with node:
+def test_the_lock_the_limiter_and_readyz_work(valkey: GuardedValkey, tmp_path: Path) -> None:
+    with node_with(valkey.url, tmp_path, BUY_RATE_LIMIT="1000/10s") as node:
         parts = node.get("/readyz")[1]["parts"]
         assert [part for part in parts if not part["ok"]] == []
         assert rush(node, "redis") == (5, 0)
     assert "NOPERM" not in node.log.read_text()
 
 
-def test_reservations_and_their_consumer_work_under_an_acl_of_their_own(
-    roles: Roles, tmp_path: Path
-) -> None:
+def test_reservations_and_their_consumer_work_under_an_acl_of_their_own(tmp_path: Path) -> None:
     server = GuardedValkey(tmp_path / "valkey", acl="reserve")
     embedded.adopt(server.start())
     try:
-        node = Node(
-            tmp_path / "log", database_url=roles.url(roles.app), redis_url=f"{server.url}/0"
-        )
-        node.environment |= {"SHOP_DEMO": "0", "SHOP_LOCK": "reserve", "METRICS_TOKEN": "m" * 32}
-        with node, consumer_of(node):
+        given = {"SHOP_DEMO": "0", "SHOP_LOCK": "reserve", "METRICS_TOKEN": "m" * 32}
+        with node_with(server.url, tmp_path, **given) as node, consumer_of(node):
             assert rush(node, "reserve") == (5, 0)
             parts = {part["name"]: part["ok"] for part in node.get("/readyz")[1]["parts"]}
             assert parts["promises"] is True

@@ -25,7 +25,7 @@ print(json.dumps({
     "pool": pool and [pool["min_size"], pool["max_size"]],
     "options": s.DATABASES["default"].get("OPTIONS", {}).get("options"),
     "debug": s.DEBUG, "key": len(s.SECRET_KEY) >= 50, "https": s.SECURE_SSL_REDIRECT,
-    "proxy": s.SECURE_PROXY_SSL_HEADER is not None,
+    "lock": s.SHOP_LOCK, "proxy": s.SECURE_PROXY_SSL_HEADER is not None,
 }))
 """
 
@@ -37,7 +37,15 @@ def shown(**environment: str) -> dict[str, Any]:
 
 
 DEFAULTS = {
-    **{"demo": False, "token": "", "debug": False, "key": True, "https": False, "proxy": False},
+    **{
+        "demo": False,
+        "token": "",
+        "debug": False,
+        "key": True,
+        "https": False,
+        "proxy": False,
+        "lock": "redis",
+    },
     **{"ttl": 10.0, "max_hold": 10.0, "token_ttl": 3.0, "wait": 30.0},
     **{"default": "redis://127.0.0.1:6379/0", "locks": "redis://127.0.0.1:6379/1"},
     **{"retries": 0, "timeout": 2.0, "connect": 2.0, "connections": 250},
@@ -56,10 +64,23 @@ def test_everything_can_be_set_from_the_environment() -> None:
         **{"SHOP_LOCK_MAX_HOLD": "4.5", "SHOP_TOKEN_TTL": "2.5", "SHOP_LOCK_WAIT": "0.5"},
         **{"DATABASE_URL": "postgresql://u:p@db:5433/shop", "SHOP_DB_POOL": "7", "HTTPS": "1"},
         **{"REDIS_URL": "redis://cache:6379/4", "SHOP_REDIS_POOL": "9"},
-        **{"SHOP_REDIS_TIMEOUT": "0.25", "SECRET_KEY": "k" * 50, "SHOP_BEHIND_PROXY": "1"},
+        **{
+            "SHOP_REDIS_TIMEOUT": "0.25",
+            "SECRET_KEY": "k" * 50,
+            "SHOP_BEHIND_PROXY": "1",
+            "SHOP_LOCK": "row-lock",
+        },
     )
     assert given == {
-        **{"demo": True, "token": "t", "debug": True, "key": True, "https": True, "proxy": True},
+        **{
+            "demo": True,
+            "token": "t",
+            "debug": True,
+            "key": True,
+            "https": True,
+            "proxy": True,
+            "lock": "row-lock",
+        },
         **{"ttl": 1.5, "max_hold": 4.5, "token_ttl": 2.5, "wait": 0.5},
         **{"default": "redis://cache:6379/4", "locks": "redis://cache:6379/5"},
         **{"retries": 0, "timeout": 0.25, "connect": 0.25, "connections": 9},

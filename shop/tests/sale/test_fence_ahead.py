@@ -128,17 +128,6 @@ def test_a_closed_sale_is_not_called_a_newer_holder() -> None:
             buyer.finishes()
 
 
-def test_a_live_holder_is_named_and_harms_nothing() -> None:
-    open_sale(2)
-    put_ahead()
-    with RedisLock(locks_client(), f"redis:{APPLE}", ttl=9).hold(wait=1) as lease:
-        said = said_by(APPLE)
-        assert f"{lease.token} holds the lock" in said
-        assert "its purchase is refused" in said
-    check_out(Attempt(APPLE, "somebody", "redis"))
-    assert books() == (1, 1)
-
-
 def test_the_raised_fence_is_remembered_until_the_clock_has_caught_up() -> None:
     """Forgotten earlier, the next fence would be the clock's again."""
     open_sale(1)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from servers.valkey import Valkey
 from shop.sale import on_sale
-from shop.tests.node import node_at
-from shop.tests.outage import Outage
-from shop.tests.till import answer_of, assert_asks_to_come_back, buy, committed, open_sale
+from shop.tests.till import answer_of, buy, committed, open_sale
 
 
 @committed
@@ -35,21 +31,6 @@ def test_the_connection_is_given_back_before_the_wait_for_the_lock() -> None:
     open_sale(1, product="given-back")
     on_sale.require_on_sale("given-back")
     assert connection.connection is None
-
-
-def test_a_rush_through_one_connection_sells_all_on_a_node_that_has_just_started(
-    folder: Path, valkey: Valkey
-) -> None:
-    """A buyer who waits for the lock with the connection that looked starves who has the lock."""
-    log = folder / "one.log"
-    with node_at(log, valkey=valkey, SHOP_DB_POOL="1") as node:
-        sale = node.restock(20)
-        node.ask("POST", "/buy", b'{"buyer": "ada", "product": "invented"}')
-        with ThreadPoolExecutor(20) as buyers:
-            asked = [b'{"buyer": "b%d", "lock": "redis", "hold_ms": 20}' % n for n in range(20)]
-            answers = list(buyers.map(lambda body: node.ask("POST", "/buy", body)[0], asked))
-        assert answers == [201] * 20
-        assert node.get(f"/sales/{sale}")[1]["stock_left"] == 0
 
 
 @committed
@@ -87,13 +68,3 @@ def test_what_is_known_of_products_is_bounded(monkeypatch: pytest.MonkeyPatch) -
         open_sale(1, product=f"many-{number}")
         assert buy(product=f"many-{number}").status == 201
     assert len(on_sale._known) <= 2
-
-
-@committed
-def test_without_redis_an_invented_product_is_404_and_a_real_one_503(redis_outage: Outage) -> None:
-    open_sale(1)
-    redis_outage.begin()
-    assert buy(product="invented").status == 404
-    assert_asks_to_come_back(
-        buy(), "unavailable", "the lock's server does not answer; nothing was sold"
-    )

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,52 +13,11 @@ from pytest_django import Settings
 from servers.valkey import Valkey
 from shop.models import PurchaseHistory
 from shop.strategies import STRATEGIES
-from shop.tests.node import Node, node_at
+from shop.tests.node import node_at
 from shop.tests.test_checks import ids
 from shop.tests.till import ask, books, buy, committed, open_sale, rolled_back
 
-BUYERS, UNITS = 60, 20
 SOUND = [name for name, strategy in STRATEGIES.items() if strategy.sound]
-
-
-@pytest.fixture(scope="module")
-def production(folder: Path, valkey: Valkey) -> Iterator[Node]:
-    """A node without SHOP_DEMO, and with nothing said about its lock."""
-    with node_at(
-        folder / "production.log",
-        valkey=valkey,
-        SHOP_DEMO="0",
-        WEB_THREADS=str(BUYERS + live.SPARE_THREADS),
-    ) as node:
-        yield node
-
-
-def rush(node: Node, named: dict[str, str]) -> Counter[tuple[int, str]]:
-    """What BUYERS at once are answered: status and outcome."""
-
-    def one(number: int) -> tuple[int, str]:
-        body = json.dumps({"buyer": f"b{number}", **named}).encode()
-        status, answer = node.ask("POST", "/buy", body)
-        return status, answer["outcome"]
-
-    with ThreadPoolExecutor(BUYERS) as buyers:
-        return Counter(buyers.map(one, range(BUYERS)))
-
-
-@pytest.mark.parametrize("lock", [None, "redis", "none", "row-lock"])
-def test_whatever_lock_a_rush_names_it_sells_what_is_there_or_nothing(
-    production: Node, lock: str | None
-) -> None:
-    """With the buyer's choice, and `none` for those who make none, 60 buyers got 60 units."""
-    sale = production.restock(UNITS)
-    answers = rush(production, {} if lock is None else {"lock": lock})
-    _, report = production.get(f"/sales/{sale}")
-    if lock in (None, "redis"):
-        assert answers == {(201, "sold"): UNITS, (409, "sold_out"): BUYERS - UNITS}
-        assert (report["orders"], report["lost_updates"]) == (UNITS, 0)
-    else:
-        assert answers == {(400, "error"): BUYERS}
-        assert report["orders"] == 0
 
 
 # --- which lock is asked for, and which is taken ------------------------------------------------
@@ -129,20 +84,25 @@ def test_only_a_sound_lock_may_be_the_servers(lock: str, settings: Settings) -> 
     assert ids() == []  # a demo's buyers choose their own
     settings.SHOP_DEMO = False
     assert ids() == ["shop.E012"]
-    for sound in SOUND:
-        settings.SHOP_LOCK = sound
+
+
+@rolled_back
+def test_every_sound_lock_may_be_the_servers(settings: Settings) -> None:
+    settings.SHOP_DEMO = False
+    for settings.SHOP_LOCK in SOUND:
         assert ids() == []
 
 
-def test_a_node_with_an_unsound_lock_does_not_start(production: Node) -> None:
+def test_a_node_with_an_unsound_lock_does_not_start(folder: Path, valkey: Valkey) -> None:
     """A worker that served would sell under it: a check stops only manage.py."""
+    node = node_at(folder / "never", valkey=valkey, SHOP_DEMO="0", SHOP_LOCK="none")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf"),
             *("--bind", "127.0.0.1:0"),
         ],
         cwd=live.BASE_DIR,
-        env={**production.environment, "SHOP_LOCK": "none"},
+        env=node.environment,
         capture_output=True,
         text=True,
         timeout=30,
