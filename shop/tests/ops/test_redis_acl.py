@@ -15,8 +15,8 @@ from redis.retry import Retry
 from servers import embedded
 from shop.tests.least_privilege import GuardedValkey
 from shop.tests.node import Node, new_database
+from shop.tests.ops.test_roles import consumer_of
 from shop.tests.rush import rush
-from shop.tests.test_roles import consumer_of
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from servers.valkey import Valkey
 from shop.models import PurchaseHistory
 from shop.strategies import STRATEGIES
 from shop.tests.node import node_at
-from shop.tests.test_checks import ids
+from shop.tests.ops.test_checks import ids
 from shop.tests.till import ask, books, buy, committed, open_sale, rolled_back
 
 SOUND = [name for name, strategy in STRATEGIES.items() if strategy.sound]

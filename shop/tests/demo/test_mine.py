@@ -16,7 +16,7 @@ from shop.demo import mine
 from shop.strategies import STRATEGIES
 from shop.tests.till import books, buy, committed, open_sale
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 WORKS = """
 from django.db import transaction
 from shop.sale.purchase import sell_one
