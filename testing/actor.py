@@ -28,7 +28,7 @@ class Actor:
         self.backends: set[int] = set()
         self._call = call
         self._reached: Queue[str | None] = Queue()
-        self._may_go: Queue[None] = Queue()
+        self._may_go: Queue[BaseException | None] = Queue()
         self._is_free = False
         self.thread = threading.Thread(target=self._run, name=f"interleaved-{name}", daemon=True)
 
@@ -39,12 +39,12 @@ class Actor:
     def start(self) -> None:
         self.thread.start()
 
-    def go(self) -> None:
-        """Do the step that it waits at."""
-        self._may_go.put(None)
+    def go(self, error: BaseException | None = None) -> None:
+        """Do the step that it waits at, or raise `error` there."""
+        self._may_go.put(error)
 
     def settled(self, seconds: float) -> bool:
-        """Whether it reaches its next step, or its end, within so many seconds."""
+        """Whether it reaches its next step, or its end, within these seconds."""
         try:
             self.waits_at = self._reached.get(timeout=seconds)
         except Empty:
@@ -57,7 +57,8 @@ class Actor:
         if self._is_free:
             return
         self._reached.put(text)
-        self._may_go.get()
+        if (error := self._may_go.get()) is not None:
+            raise error
 
     def set_free(self) -> None:
         """From now on stop at no step."""

@@ -21,7 +21,7 @@ GLANCE = 0.002
 #: Seconds without a step after which a call waits for something that the database knows nothing of:
 #: a lock in Redis, or any lock of a database that cannot be asked. A slow machine has longer.
 QUIET = 0.2
-#: Waits for so many times the longest step so far, if that is more than QUIET.
+#: Waits for this many times the longest step so far, if that is more than QUIET.
 SLOWEST_STEPS = 20
 
 
@@ -61,7 +61,7 @@ class Driver:
         self._undo.close()
 
     def run(self, schedule: str) -> Run:
-        """Turns as in `schedule`, then whoever has steps left, until all have ended.
+        """Turns as in `schedule`, then those that have steps left, until all have ended.
 
         A turn of a call that waits, or has ended, is passed over. The Run's schedule is the turns
         that were taken.
@@ -126,7 +126,7 @@ class Driver:
         return reached
 
     def _wake(self, actor: Actor) -> bool:
-        """Whether a call that waited has what it waited for, and came to its next step."""
+        """Whether a call that waited has what it waited for, and reached its next step."""
         if waits_in_the_database(actor.backends, self._using):
             return False
         return self._settle(actor, 10 * GLANCE)

@@ -1,4 +1,4 @@
-"""Every order in which calls of so many steps can take their turns, simplest first."""
+"""Every order in which calls of a number of steps can take their turns, simplest first."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def name_of(number: int) -> str:
 
 
 class Seen:
-    """The orders that were run: tells of another one whether it would come to the same turns.
+    """The orders that were run: tells whether another one would be the same turns.
 
-    A turn of a call that waits, or has ended, is passed over; so many schedules are one order.
+    A turn of a call that waits, or has ended, is passed over: several schedules may be one order.
     """
 
     def __init__(self) -> None:

@@ -12,31 +12,30 @@ can, as it would in the rush.
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from itertools import combinations
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from django.db import connection, connections
 from django.test import override_settings
 
-from shop.demo.interleaving import TIMEOUT, Interleaving, is_passed
+from shop.demo.interleaving import TIMEOUT
 from shop.errors import Busy, ShopError
 from shop.sale.checkout import check_out
 from shop.sale.points import installed, point
 from shop.sale.purchase import Attempt
 from shop.sale.reports import SaleReport, sale_report
 from shop.sale.stock import restock
+from testing.actor import Actor
+from testing.driver import Driver
 
 #: What the buyers of a schedule buy.
 PRODUCT = "apple"
 MOVES = 3
-STOPS = ("after_read", "at_commit")
-LOGGED = (*STOPS, "unlocked_before_commit")
-#: Seconds after which a buyer who moves is looked at: has it reached a stop, or is it blocked?
-GLANCE = 0.003
+STOPS = ("begin", "after_read", "at_commit", "refused")
 
 
 class Run(NamedTuple):
@@ -62,34 +61,26 @@ SCHEDULES = [
 ]
 
 
-class Buyer:
-    """A buyer in a thread and on a connection of its own, for one schedule after the other."""
+class Buyers(Driver):
+    """A and B for one schedule, each in a thread and on a connection of its own."""
 
-    def __init__(self, name: str, run: Interleaving) -> None:
-        self.name = name
-        self.attempt = Attempt(PRODUCT, name)
-        self.blocked = False
-        self.backend = 0
-        self._interleaving = run
-        self.actor = run.enter(name, self._buy_again_and_again).runs_to("begin")
+    def __init__(self, lock: str) -> None:
+        calls = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]
+        super().__init__(calls, at=(), timeout=TIMEOUT, using="default")
+        self.log: list[str] = []
 
-    def waits_in_the_database(self) -> bool:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_blocking_pids(%s) <> '{}'", [self.backend])
-            return bool(cursor.fetchone()[0])
+    def __enter__(self) -> Self:
+        self._undo.enter_context(installed(self._at_point))
+        return super().__enter__()
 
-    def _buy_again_and_again(self) -> None:
+    def _buy(self, attempt: Attempt) -> None:
         fast_commits()
         gate_the_commit()
-        self.backend = connection.connection.info.backend_pid
-        while not self._interleaving.over.is_set():
-            point("begin")
-            self._buy()
-
-    def _buy(self) -> None:
-        while not self._interleaving.over.is_set():
+        self._connected(connection.connection.info.backend_pid)
+        point("begin")
+        while True:
             try:
-                check_out(self.attempt)
+                check_out(attempt)
             except Busy:
                 point("refused")
             except ShopError:
@@ -97,105 +88,70 @@ class Buyer:
             else:
                 return
 
+    def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
+        actor = self._of_thread.get(threading.current_thread())
+        if actor is not None and place == "unlocked_before_commit":
+            self.log.append(f"{actor.name} {place}")
+        if place in STOPS:
+            self._stop(place)
+
+    def _wake(self, actor: Actor) -> bool:
+        if actor.waits_at == "refused":
+            actor.waits_at = "asks again"
+            actor.go()
+        return super()._wake(actor)
+
+    def _settle(self, actor: Actor, quiet: float) -> bool:
+        """A buyer who moves stops, or is blocked: nobody has to guess it from its silence."""
+        was_blocked = actor.is_blocked
+        has_stopped = super()._settle(actor, TIMEOUT)
+        if actor.waits_at == "refused":
+            actor.is_blocked, has_stopped = True, False
+        if not has_stopped:
+            self.log += [] if was_blocked else [f"{actor.name} waits"]
+        elif actor.waits_at != "begin":
+            self.log.append(f"{actor.name} {actor.waits_at or 'end'}")
+        return has_stopped
+
 
 class Scheduler:
     """Runs schedules of one strategy."""
 
     def __init__(self, lock: str) -> None:
         self.lock = lock
-        self._interleaving = Interleaving()
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
-        if "acquired" in self._points_of_a_purchase():
+        if self._has_a_lock():
             self._undo.enter_context(override_settings(SHOP_LOCK_WAIT=0.0))
-        self._undo.enter_context(self._interleaving)
-        self._buyers = {name: Buyer(name, self._interleaving) for name in "AB"}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._undo.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
 
     def every_run(self, units: int) -> Iterator[Run]:
-        """What comes of every schedule, each in a new sale of so many units."""
+        """The outcome of every schedule, each in a new sale of this many units."""
         for schedule in SCHEDULES:
             yield self.run(schedule, units)
 
     def run(self, schedule: str, units: int) -> Run:
-        """What comes of one schedule, in a new sale of so many units."""
+        """The outcome of one schedule, in a new sale of this many units."""
         sale = restock(product=PRODUCT, amount=units, lock=self.lock)
-        log: list[str] = []
-        for buyer in self._buyers.values():
-            buyer.attempt = Attempt(PRODUCT, buyer.name, self.lock)
-        for name in schedule:
-            self._turn(name, log)
-        # Whoever was blocked, or began anew after a conflict, has moves left.
-        deadline = time.monotonic() + TIMEOUT
-        while left := [name for name in self._buyers if f"{name} end" not in log]:
-            assert time.monotonic() < deadline, f"{left} do not get on: {schedule}, {log}"
-            for name in left:
-                self._turn(name, log)
-        return Run(schedule, log, sale_report(sale.pk, buyers=2))
+        with Buyers(self.lock) as buyers:
+            done = buyers.run(schedule)
+        for name, error in zip("AB", done.errors, strict=True):
+            if error is not None:
+                raise AssertionError(f"{name} broke off: {buyers.log}") from error
+        return Run(schedule, buyers.log, sale_report(sale.pk, buyers=2))
 
-    def _points_of_a_purchase(self) -> list[str]:
-        """The points that a buyer passes when alone."""
+    def _has_a_lock(self) -> bool:
+        """Whether a purchase reaches the point where a lock is held."""
         fast_commits()
         restock(product=PRODUCT, amount=1)
         reached: list[str] = []
-
-        def note(place: str, facts: Mapping[str, object]) -> None:
-            if not is_passed(place):
-                reached.append(place)
-
-        with installed(note):
+        with installed(lambda place, facts: reached.append(place)):
             check_out(Attempt(PRODUCT, "alone", self.lock))
-        return reached
-
-    def _turn(self, name: str, log: list[str]) -> None:
-        buyer = self._buyers[name]
-        if not buyer.blocked and f"{name} end" not in log:
-            buyer.actor.starts()
-            if not self._settles(buyer, log):
-                log.append(f"{name} waits")
-        for other in self._buyers.values():
-            if other.blocked and other is not buyer:
-                self._go_on(other, log)
-
-    def _go_on(self, buyer: Buyer, log: list[str]) -> None:
-        if buyer.actor.place == "refused":
-            buyer.actor.starts()
-        elif buyer.waits_in_the_database():
-            return
-        self._settles(buyer, log)
-
-    def _settles(self, buyer: Buyer, log: list[str]) -> bool:
-        """Let a buyer who moves come to the next stop. False: it is blocked on the way there."""
-        deadline = time.monotonic() + TIMEOUT
-        while True:
-            if buyer.actor.stops_within(GLANCE):
-                place = buyer.actor.place
-                if place is None:
-                    raise AssertionError(f"{buyer.name} broke off: {log}") from buyer.actor.error
-                buyer.blocked = place == "refused"
-                if buyer.blocked:
-                    return False
-                if place == "begin":
-                    log.append(f"{buyer.name} end")
-                    return True
-                if place in LOGGED:
-                    log.append(f"{buyer.name} {place}")
-                if place in STOPS:
-                    return True
-                buyer.actor.starts()
-            elif buyer.waits_in_the_database():
-                buyer.blocked = True
-                return False
-            assert time.monotonic() < deadline, f"{buyer.name} is stuck: {log}"
+        return "acquired" in reached
 
 
 def fast_commits() -> None:

@@ -134,9 +134,9 @@ def _loses_its_lock() -> None:
 
 def _comes_to(actor: Actor, place: str) -> bool:
     """Let it go on up to a place; False if it ends before."""
-    while actor.starts().stops_within(TIMEOUT) and actor.place not in (place, None):
+    while actor.starts().stops_within(TIMEOUT) and actor.waits_at not in (place, None):
         pass
-    return actor.place == place
+    return actor.waits_at == place
 
 
 def _goes_on(actor: Actor, to: str = "") -> bool:
@@ -149,7 +149,7 @@ def _goes_on(actor: Actor, to: str = "") -> bool:
                 cursor.execute(BLOCKED)
                 if cursor.fetchone()[0]:
                     return False
-        if actor.place in (to, None):
+        if actor.waits_at in (to, None):
             return True
 
 

@@ -177,7 +177,7 @@ def books(sale: int) -> tuple[int, int]:
 
 @contextmanager
 def statements() -> Iterator[list[tuple[str, str, int]]]:
-    """Every statement of every connection opened inside the block: thread, text, rows."""
+    """Every statement of every connection opened inside the block: buyer, text, rows."""
     seen: list[tuple[str, str, int]] = []
 
     def record(
@@ -185,7 +185,8 @@ def statements() -> Iterator[list[tuple[str, str, int]]]:
     ) -> Any:
         result = execute(sql, params, many, context)
         text = " ".join(sql.split()).replace('"', "")
-        seen.append((threading.current_thread().name, text, context["cursor"].rowcount))
+        buyer = threading.current_thread().name.removeprefix("interleaved-")
+        seen.append((buyer, text, context["cursor"].rowcount))
         return result
 
     def watch(connection: Any, **_: Any) -> None:

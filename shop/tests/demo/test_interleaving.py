@@ -8,17 +8,15 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 
 from shop.demo.interleaving import Actor, Interleaving, is_passed
 from shop.errors import SoldOut
 from shop.ops.redis import locks_client
 from shop.sale.checkout import check_out
-from shop.sale.locked import on_redis
 from shop.sale.on_sale import require_on_sale
-from shop.sale.points import installed, point
-from shop.sale.purchase import Attempt, Receipt, sell_one
-from shop.strategies.token import TokenLock
+from shop.sale.points import installed
+from shop.sale.purchase import Attempt, Receipt
 from shop.tests.till import APPLE, LOCKED, books, buy, committed, eventually, open_sale
 
 pytestmark = committed
@@ -43,13 +41,6 @@ def commands() -> int:
 
 
 # --- without a lock -----------------------------------------------------------------------------
-
-
-def test_without_a_lock_buyers_who_come_one_after_another_get_what_there_is() -> None:
-    open_sale(3)
-    answers = [buy(lock="none", buyer=f"b{number}").status for number in range(5)]
-    assert answers == [201, 201, 201, 409, 409]
-    assert books() == (3, 0)
 
 
 def test_without_a_lock_two_buyers_who_read_the_last_unit_both_get_it() -> None:
@@ -105,28 +96,6 @@ def test_under_a_lock_nobody_reads_before_the_holder_has_committed(lock: str) ->
         *("A acquired", "A after_read", "A before_commit", "A after_commit"),
         *("B acquired", "B after_read", "B before_commit", "B after_commit"),
     ]
-
-
-def test_a_lock_that_is_released_before_the_commit_oversells() -> None:
-    """What the order of lock and transaction is for: here they are the wrong way round."""
-
-    def buy_with_the_lock_inside(name: str) -> Receipt:
-        attempt = Attempt(product=APPLE, buyer=name, lock="token")
-        with transaction.atomic(durable=True):
-            with on_redis(TokenLock)(attempt).hold(wait=10):
-                receipt = sell_one(attempt)
-            point("unlocked_before_commit")
-        return receipt
-
-    open_sale(1)
-    with Interleaving() as threads:
-        a = threads.enter("A", partial(buy_with_the_lock_inside, "A")).runs_to(
-            "unlocked_before_commit"
-        )
-        b = threads.enter("B", partial(buy_with_the_lock_inside, "B")).runs_to("after_read")
-        assert a.finishes().stock_seen == 1
-        assert b.finishes().stock_seen == 1
-    assert books() == (2, 0)
 
 
 # --- what the database is asked, and when -------------------------------------------------------
