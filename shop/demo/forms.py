@@ -1,4 +1,4 @@
-"""What the page's forms accept; each message is shown beside its field."""
+"""What the page's forms accept; each message is shown next to its field."""
 
 from __future__ import annotations
 

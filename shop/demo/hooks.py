@@ -74,7 +74,7 @@ def install() -> None:
 
 
 def handler() -> int:
-    """Names whoever handles a request: the thread, or in an event loop the task."""
+    """The number of what handles a request: the thread, or in an event loop the task."""
     try:
         return id(asyncio.current_task())
     except RuntimeError:  # no event loop runs in this thread

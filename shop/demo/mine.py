@@ -1,4 +1,4 @@
-"""Strategies from files of one's own: SHOP_DEMO_STRATEGIES=mine=path, in a demo alone.
+"""Strategies from your own files: SHOP_DEMO_STRATEGIES=mine=path, only in a demo.
 
 A file defines `buy(attempt)`, and is read again after each change, without a restart. If it does
 not load or raises, the answer is an error that names the line, never a 500.

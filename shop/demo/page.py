@@ -15,9 +15,9 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from shop.api.answers import endpoint
 from shop.api.parse import DEMO_PRODUCT, parse_product
 from shop.demo import rush, steps, verdict
+from shop.demo.code import blocks_of
 from shop.demo.forms import LockForm, RushForm, choices
 from shop.demo.lesson import lesson
-from shop.demo.source import critical_section
 from shop.errors import BadInput, Unavailable
 from shop.ops.connections import beside_the_pool
 from shop.sale import reports
@@ -47,7 +47,8 @@ def state(request: HttpRequest) -> HttpResponse:
     """What the page asks for up to four times a second: one query, and a look into Redis."""
     product = parse_product(request.GET)
     with beside_the_pool():
-        sales = reports.current_reports(product, steps.PRODUCT)
+        newest = reports.recent_reports(product, steps.PRODUCT)
+    sales = {sale["product"]: sale for sale in newest}
     body: dict[str, Any] = {"sale": None, "rush": None, "steps": None}
     try:
         body["rush"] = rush.state()
@@ -76,7 +77,7 @@ def history(request: HttpRequest) -> HttpResponse:
     """The newest sales, each with its verdict, its lock and what Locust knows of its rush."""
     product = parse_product(request.GET)
     with beside_the_pool():
-        sales = reports.recent_reports(product=product, count=SHOWN)
+        sales = reports.recent_reports(product, count=SHOWN)
     runs = rush.runs()
     shown = []
     for sale in sales:
@@ -92,7 +93,7 @@ def history(request: HttpRequest) -> HttpResponse:
 def code(request: HttpRequest, lock: str) -> HttpResponse:
     if lock not in STRATEGIES:
         raise BadInput("unknown lock", allowed=STRATEGIES)
-    return JsonResponse({"blocks": critical_section(STRATEGIES[lock])})
+    return JsonResponse({"blocks": blocks_of(STRATEGIES[lock])})
 
 
 @endpoint("POST")

@@ -5,8 +5,8 @@ opens the sale too. It and the nodes meet in a folder of this machine, SHOP_RUSH
 
 wanted  written by a node: the rush that the page asks for, until it is over; so there is one
 stop    written by a node: that rush is to end
-state   written by make serve: how far the rush is, and what the last one came to
-runs    written by make serve: what each of them came to
+state   written by make serve: how far the rush is, and how the last one ended
+runs    written by make serve: how each of them ended
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def state() -> dict[str, Any]:
     started  the rush that the page asked for; None if none is on
     number   how many rushes there were
     rush     the present one: sale, lock, buyers, arrived, answered, left_s; None if none is on
-    last     what the last one came to: sale, lock, verdict, stopped; None before the first
+    last     how the last one ended: sale, lock, verdict, stopped; None before the first
     """
     started = _read("wanted")
     now = _read("state") or {"number": 0, "rush": None, "last": None}

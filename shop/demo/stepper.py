@@ -3,7 +3,7 @@
 The thread of such a purchase waits at its stops until a permit for that stop arrives. Permits and
 the thread's state go through Redis: the request that brings the next step may land in
 another worker or on another node, where the thread is not. The database would need a second
-connection and put statements of its own beside those that are being shown, files end at the
+connection and put its own statements among those that are being shown, files end at the
 container, and both would have to be tidied up; these keys expire.
 """
 
@@ -15,17 +15,19 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
-import redis
 from django.conf import settings
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 #: Point -> the stops there, in order. While a buyer pays nothing happens, so that stop is at the
 #: point of the check.
 STOPS = {"after_read": ("checked", "paid"), "before_commit": ("written",)}
 LEAVE = "leave"
-#: Seconds for which a buyer asks a Redis again that does not answer, and between two times.
-ASK_AGAIN, PAUSE = 20.0, 0.1
+#: Seconds before a buyer asks again a Redis that does not answer, and how often it does.
+PAUSE, TRIES = 0.5, 40
 T = TypeVar("T")
 
 
@@ -44,16 +46,9 @@ class LeftAlone(Exception):
 
 
 def until_answered(command: Callable[[], T]) -> T:
-    """The reply to a command that may be executed twice. It is sent again for ASK_AGAIN seconds:
-    the round of a class should not end since Redis was silent for two. Raises redis.RedisError."""
-    deadline = time.monotonic() + ASK_AGAIN
-    while True:
-        try:
-            return command()
-        except (redis.ConnectionError, redis.TimeoutError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(PAUSE)
+    """The reply to a command that may be executed twice. It is sent again for some 20 s: the round
+    of a class should not end since Redis was silent for two. Raises redis.RedisError."""
+    return Retry(ConstantBackoff(PAUSE), TRIES).call_with_retry(command, lambda error: None)
 
 
 @dataclass(slots=True)
@@ -68,7 +63,7 @@ class SteppedBuyer:
 
     round_id: str
     buyer: str
-    client: redis.Redis
+    client: Any
     saw: int | None = None
 
     def come(self) -> bool:
@@ -79,40 +74,28 @@ class SteppedBuyer:
 
         def claim() -> bool:
             self.client.hsetnx(key, self.buyer, state)
-            there = self.client.hget(key, self.buyer)
-            return (there.decode() if isinstance(there, bytes) else there) == state
+            return bool(self.client.hget(key, self.buyer) == state.encode())
 
         return until_answered(claim)
 
     def publish(self, status: str, **facts: Any) -> None:
         """Publish the state of this buyer: moving, stopped or done."""
         state = {"status": status, "since": time.time(), "saw": self.saw, **facts}
-
-        def publish() -> None:
-            with self.client.pipeline(transaction=False) as pipeline:
-                pipeline.hset(board(self.round_id), self.buyer, json.dumps(state))
-                pipeline.expire(board(self.round_id), kept())
-                pipeline.execute()
-
-        until_answered(publish)
+        key = board(self.round_id)
+        until_answered(partial(self.client.hset, key, self.buyer, json.dumps(state)))
+        until_answered(partial(self.client.expire, key, kept()))
 
     def wait_at(self, stop: str) -> None:
         """Wait there until its permit comes. Raises LeftAlone."""
         self.publish("stopped", at=stop)
         deadline = time.monotonic() + timeout()
+        # Shorter than the client's own timeout; a permit for an earlier stop is a double click.
+        ask = partial(self.client.blpop, [permits(self.round_id, self.buyer)], timeout=0.5)
         while time.monotonic() < deadline:
-            # Shorter than the client's own timeout; a permit for an earlier stop is a double click.
-            try:
-                arrived = self.client.blpop([permits(self.round_id, self.buyer)], timeout=0.5)
-            except (redis.ConnectionError, redis.TimeoutError):
-                time.sleep(PAUSE)
-                continue
-            if arrived is None:
-                continue
-            permit = arrived[1].decode() if isinstance(arrived[1], bytes) else arrived[1]
-            if permit == LEAVE:
+            _, permit = until_answered(ask) or (None, b"")
+            if permit.decode() == LEAVE:
                 raise LeftAlone("another round began: rolled back, nothing sold")
-            if permit == stop:
+            if permit.decode() == stop:
                 self.publish("moving", after=stop)
                 return
         raise LeftAlone(f"left alone for {timeout():.0f} s: rolled back, nothing sold")

@@ -7,7 +7,6 @@ new one sends the buyers of the last one home.
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import threading
@@ -17,7 +16,6 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connections
-from django.db.utils import load_backend
 
 from shop.demo.stepper import (
     LEAVE,
@@ -37,7 +35,7 @@ from shop.sale.purchase import Attempt
 
 logger = logging.getLogger("shop.demo.steps")
 
-#: A product of its own: the rush's apples are left alone.
+#: Not the rush's apples.
 PRODUCT = "last-unit"
 BUYERS = ("A", "B")
 ROUND = "page:steps"
@@ -130,7 +128,7 @@ def _seen(state: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _left(state: dict[str, Any], limit: float) -> float:
-    """Seconds of `limit` that are left since a buyer came to where it is."""
+    """Seconds of `limit` that are left since a buyer has been where it is."""
     return max(0.0, round(float(state["since"]) + limit - time.time(), 1))
 
 
@@ -181,13 +179,10 @@ def _outcome(attempt: Attempt) -> dict[str, Any]:
 def _connect(buyer: str) -> None:
     """Give this thread a connection outside the pool, with timeouts long enough for a person. It is
     closed at the end, so nothing of it has to be put back."""
-    database = copy.deepcopy(connections["default"].settings_dict)
-    database["OPTIONS"].pop("pool", None)
-    given = " ".join(f"-c {name}={value}" for name, value in timeouts_ms().items())
-    database["OPTIONS"].update(
-        options=given,
-        application_name=f"oversold buyer {buyer}",
-        connect_timeout=CONNECT_TIMEOUT,
-    )
-    backend = load_backend(database["ENGINE"])
-    connections["default"] = backend.DatabaseWrapper(database, "default")
+    alone = connections["default"].copy()
+    options = alone.settings_dict["OPTIONS"]
+    options.pop("pool", None)
+    options["options"] = " ".join(f"-c {name}={value}" for name, value in timeouts_ms().items())
+    options["application_name"] = f"oversold buyer {buyer}"
+    options["connect_timeout"] = CONNECT_TIMEOUT
+    connections["default"] = alone

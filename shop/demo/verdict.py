@@ -17,7 +17,7 @@ def named(
     run   what Locust says of the rush of this sale, as in `summary.json`; None before its end
     rush  the rush that is on for this sale, None if none is
 
-    While it runs, and for a sale without a rush, the orders alone decide: `oversold`, else
+    While it runs, and for a sale without a rush, only the orders decide: `oversold`, else
     `running`, `exact`, `open` or `closed`. A rush that somebody stopped is `stopped`, unless it had
     oversold by then.
     """

@@ -1,4 +1,4 @@
-"""What a sale came to, counted from its orders and never from a negative stock."""
+"""The figures of a sale, counted from its orders and never from a negative stock."""
 
 from __future__ import annotations
 
@@ -6,18 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.db import connection
-from django.db.models import (
-    Aggregate,
-    Count,
-    F,
-    Max,
-    Min,
-    Model,
-    OuterRef,
-    QuerySet,
-    Subquery,
-    Sum,
-)
+from django.db.models import Aggregate, Count, F, Model, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce
 
@@ -209,9 +198,9 @@ def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
     return PurchaseHistory.objects.filter(sale_id=sale_id)
 
 
-#: What `recent_reports` asks, for the newest sale of each product. Written as SQL: the page asks
-#: up to four times a second, and putting the statement together took Django more than all the rest.
-CURRENT = """
+#: Written as SQL: the page asks up to four times a second, and putting the statement together took
+#: Django more than all the rest.
+RECENT = """
     SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
         coalesce(sold.units, 0),
         coalesce(
@@ -220,44 +209,25 @@ CURRENT = """
             + (SELECT coalesce(sum(amount), 0) FROM shop_bucket WHERE sale_id = sale.id)
             + (SELECT count(*) FROM shop_unit WHERE sale_id = sale.id)
         ),
-        sold.first_lock, sold.last_lock
+        sold.locks
     FROM product
-    JOIN shop_sale sale ON sale.id = (SELECT max(id) FROM shop_sale WHERE product_id = product.id)
     CROSS JOIN LATERAL (
-        SELECT sum(amount) AS units, min(lock) AS first_lock, max(lock) AS last_lock
+        SELECT * FROM shop_sale WHERE product_id = product.id ORDER BY id DESC LIMIT %s
+    ) sale
+    CROSS JOIN LATERAL (
+        SELECT sum(amount) AS units, ARRAY[min(lock), max(lock)] AS locks
         FROM purchase_history WHERE sale_id = sale.id
     ) sold
-    WHERE product.name = ANY(%s)
+    WHERE product.name = ANY(%s) ORDER BY sale.id DESC
 """
 
 
-def current_reports(*products: str) -> dict[str, dict[str, Any]]:
-    """Product -> the report of its newest sale with its `locks`, for those that were ever on sale.
-    One query."""
+def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
+    """The reports of the newest sales of each product, newest first, each with the `locks` that its
+    orders were sold under. One query."""
     with connection.cursor() as cursor:
-        cursor.execute(CURRENT, [list(products)])
-        return {
-            row[1]: {**SaleReport(*row[:6]).as_dict(), "locks": _locks(*row[6:])}
-            for row in cursor.fetchall()
-        }
-
-
-def recent_reports(*, product: str, count: int) -> list[dict[str, Any]]:
-    """The reports of the newest sales of a product, newest first, each with the `locks` that its
-    orders were sold under."""
-    sales = counted_sales().annotate(
-        first_lock=_of_sale(PurchaseHistory, Min("lock"), "pk"),
-        last_lock=_of_sale(PurchaseHistory, Max("lock"), "pk"),
-    )
-    return [
-        {
-            **report_of(sale).as_dict(),
-            "opened_at": sale.opened_at.isoformat(),
-            "locks": _locks(sale.first_lock, sale.last_lock),
-        }
-        for sale in sales.filter(product__name=product).order_by("-pk")[:count]
-    ]
-
-
-def _locks(*named: str | None) -> list[str]:
-    return sorted({name for name in named if name is not None})
+        cursor.execute(RECENT, [count, list(products)])
+        return [
+            {**SaleReport(*row).as_dict(), "locks": sorted({*filter(None, locks)})}
+            for *row, locks in cursor.fetchall()
+        ]

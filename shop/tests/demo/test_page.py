@@ -34,13 +34,6 @@ def test_every_setting_that_a_strategy_needs_has_its_reason() -> None:
     assert {one.needs for one in STRATEGIES.values() if one.needs} == set(MISSING)
 
 
-def test_the_page_calls_the_time_between_check_and_decrement_payment() -> None:
-    """`hold` is what is done with a lock."""
-    html = Client().get("/").content.decode()
-    assert "Payment (ms)</label>" in html
-    assert not re.search(r">[^<]*\bhold\b", html, re.IGNORECASE)
-
-
 def test_the_page_carries_no_script_or_style_of_its_own_and_nothing_from_another_place() -> None:
     html = Client().get("/").content.decode()
     assert re.findall(r"<script(?![^>]*\bsrc=)", html) == []

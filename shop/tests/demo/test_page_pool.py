@@ -39,22 +39,17 @@ def buyers_have_it_all(pooled: Any) -> Iterator[None]:
         pooled.pool.putconn(one)
 
 
-def test_the_page_shows_the_sale_while_the_buyers_have_every_connection(pooled: Any) -> None:
+def test_the_page_shows_the_sale_and_stops_it_while_the_buyers_have_every_connection(
+    pooled: Any, rushes: Rushes
+) -> None:
     sale = open_sale(10)
+    rushes.begin()
     with buyers_have_it_all(pooled):
         answer = Client().get("/state")
         assert (answer.status_code, answer.json()["sale"]["sale"]) == (200, sale.pk)
         for path in ("/history", f"/sales/{sale.pk}/curve"):
             assert Client().get(path).status_code == 200
         assert buy(lock="none").body["outcome"] == "unavailable", "buyers wait for the pool"
-
-
-def test_the_sale_is_closed_while_the_buyers_have_every_connection(
-    pooled: Any, rushes: Rushes
-) -> None:
-    sale = open_sale(10)
-    rushes.begin()
-    with buyers_have_it_all(pooled):
         assert Client().post("/rush/stop").status_code == 202
     assert rushes.is_to_stop
     sale.refresh_from_db()

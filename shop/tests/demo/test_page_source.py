@@ -14,7 +14,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from shop.demo.source import critical_section
+from shop.demo.code import blocks_of
 from shop.sale.fences import claim, sell_fenced
 from shop.sale.locked import held
 from shop.sale.purchase import sell_one
@@ -22,13 +22,13 @@ from shop.strategies import STRATEGIES
 
 
 def marked(name: str) -> list[str]:
-    blocks = critical_section(STRATEGIES[name])
+    blocks = blocks_of(STRATEGIES[name])
     return [block["lines"][n].strip() for block in blocks for n in block["marked"]]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_has_its_decisive_lines_in_code_that_stands_in_its_file(name: str) -> None:
-    blocks = critical_section(STRATEGIES[name])
+    blocks = blocks_of(STRATEGIES[name])
     assert 1 <= len(marked(name)) == len(STRATEGIES[name].marks) <= 2
     for block in blocks:
         code = "\n".join(block["lines"])
@@ -65,7 +65,7 @@ def test_the_lock_to_copy_shows_its_hold_and_the_claim_of_its_fence() -> None:
 
 def test_a_mark_whose_line_is_gone_is_an_error() -> None:
     with pytest.raises(LookupError, match="correct `marks` of the strategy"):
-        critical_section(replace(STRATEGIES["none"], marks=("stock = nowhere(attempt)",)))
+        blocks_of(replace(STRATEGIES["none"], marks=("stock = nowhere(attempt)",)))
 
 
 def test_the_code_of_a_flawed_lock_has_the_lock_itself() -> None:
@@ -81,8 +81,6 @@ def test_a_file_of_ones_own_is_shown_without_marks_also_while_it_is_being_writte
 ) -> None:
     file = tmp_path / "ex05.py"
     file.write_text(text)
-    own, inside = critical_section(
-        replace(STRATEGIES["none"], name="mine", marks=(), path=str(file))
-    )
+    own, inside = blocks_of(replace(STRATEGIES["none"], name="mine", marks=(), path=str(file)))
     assert (own["lines"], own["marked"]) == (text.splitlines(), [])
     assert inside["lines"][0].startswith("def sell_one(")

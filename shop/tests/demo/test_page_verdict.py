@@ -30,27 +30,23 @@ def judged(verdict: str, **more: Any) -> dict[str, Any]:
     return {"lock": "none", "verdict": verdict, **more}
 
 
-@pytest.mark.parametrize("verdict", ["exact", "undersold", "unknown", "oversold"])
-def test_the_verdict_of_the_run_is_the_badge(verdict: str) -> None:
-    """By its orders alone this sale is still open: ON SALE stood here."""
-    shown = named(sale(1), judged(verdict), None)
-    assert (shown["verdict"], shown["lock"]) == (verdict, "none")
-
-
-def test_a_rush_of_which_nothing_is_known_stays_unknown_whatever_the_orders_say() -> None:
-    assert named(sale(2), judged("unknown"), None)["verdict"] == "unknown"
-
-
-def test_orders_after_an_exact_rush_can_still_oversell_its_sale() -> None:
-    assert named(sale(3, left=0), judged("exact"), None)["verdict"] == "oversold"
-
-
-@pytest.mark.parametrize(("orders", "verdict"), [(1, "stopped"), (3, "oversold")])
-def test_a_stopped_rush_is_no_verdict_on_its_lock_unless_it_had_oversold(
-    orders: int, verdict: str
+@pytest.mark.parametrize(
+    ("of_sale", "run", "verdict"),
+    [
+        (sale(1), judged("exact"), "exact"),
+        (sale(1), judged("undersold"), "undersold"),
+        (sale(1), judged("oversold"), "oversold"),
+        (sale(2), judged("unknown"), "unknown"),  # whatever the orders say
+        (sale(3, left=0), judged("exact"), "oversold"),  # by orders after the rush
+        (sale(1, left=0, open=False), judged("unknown", stopped=True), "stopped"),
+        (sale(3, left=0, open=False), judged("unknown", stopped=True), "oversold"),
+    ],
+)
+def test_the_verdict_of_the_run_is_the_badge_unless_the_orders_refute_it(
+    of_sale: dict[str, Any], run: dict[str, Any], verdict: str
 ) -> None:
-    run = judged("unknown", stopped=True)
-    assert named(sale(orders, left=0, open=False), run, None)["verdict"] == verdict
+    shown = named(of_sale, run, None)
+    assert (shown["verdict"], shown["lock"]) == (verdict, "none")
 
 
 @pytest.mark.parametrize(
@@ -73,12 +69,9 @@ def test_during_a_rush_an_oversell_is_seen_at_once_and_nothing_else_is_settled(
         (sale(1), "open"),
         (sale(1, open=False), "closed"),
         (sale(0, open=False, locks=[]), "closed"),
+        (sale(1, locks=["none", "redis"]), "open"),
     ],
 )
 def test_a_sale_by_hand_is_called_by_its_orders(of_sale: dict[str, Any], verdict: str) -> None:
     shown = named(of_sale, None, None)
     assert (shown["verdict"], shown["lock"]) == (verdict, ", ".join(of_sale["locks"]))
-
-
-def test_a_sale_under_two_locks_names_both() -> None:
-    assert named(sale(1, locks=["none", "redis"]), None, None)["lock"] == "none, redis"

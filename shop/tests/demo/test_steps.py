@@ -127,7 +127,7 @@ def test_a_double_click_is_one_step() -> None:
     ("kind", "name", "executed"),
     [
         (redis.Redis, "hsetnx", True),
-        (redis.client.Pipeline, "execute", True),
+        (redis.Redis, "hset", True),
         (redis.Redis, "blpop", False),
     ],
 )

@@ -157,8 +157,7 @@ def test_the_stock_left_is_the_same_in_every_report_and_after_the_close(
     seen = reports.sale_report(sale.pk).as_dict()
     assert (seen["orders"], seen["stock_left"], seen["lost_updates"]) == (3, 17, 0)
     assert get(f"/sales/{sale.pk}").body["stock_left"] == 17
-    assert reports.current_reports(APPLE)[APPLE]["stock_left"] == 17
-    assert reports.recent_reports(product=APPLE, count=1)[0]["stock_left"] == 17
+    assert reports.recent_reports(APPLE)[0]["stock_left"] == 17
     product: Any = reports.counted_products().get(name=APPLE)
     assert product.stock_left == 17
     call_command("sale_report", "--json")
@@ -193,6 +192,6 @@ def test_no_report_joins_the_orders_to_the_units() -> None:
     sale = open_sale(3, lock="skip-locked")
     with CaptureQueriesContext(connection) as asked:
         reports.sale_report(sale.pk)
-        reports.recent_reports(product=APPLE, count=1)
+        reports.recent_reports(APPLE)
     assert len(asked) == 2
     assert not [query for query in asked if 'JOIN "purchase_history"' in query["sql"]]

@@ -18,7 +18,7 @@ const PATHS = {
   database: "M5 6c0-4 14-4 14 0v12c0 4-14 4-14 0zM5 6c0 4 14 4 14 0M5 12c0 4 14 4 14 0",
 };
 
-// verdict -> its icon, its look and, of a run's, what it means: never colour alone
+// verdict -> its icon, its look and, of a run's, what it means: never only a colour
 export const VERDICTS = {
   exact: ["tick", "good", "as many orders as units"],
   oversold: ["cross", "bad", "more orders than units"],

@@ -46,7 +46,7 @@ async function fetched(path, form) {
   }
 }
 
-// The messages of a refused form, each beside its field; the first wrong field gets the focus.
+// The messages of a refused form, each next to its field; the first wrong field gets the focus.
 export function besideTheFields(form, fields = {}) {
   let first = null;
   for (const field of form.querySelectorAll("input, select")) {

@@ -8,7 +8,7 @@ export async function showCode(lock) {
   const { status, body } = await ask(`/strategies/${lock}/code`);
   if (status !== 200 || $("code-name").textContent !== lock) return;
   const marked = body.blocks.filter((block) => block.marked.length);
-  const shown = marked.length ? marked : body.blocks; // a file of one's own has no marks
+  const shown = marked.length ? marked : body.blocks; // your own file has no marks
   $("code-marked").replaceChildren(...shown.map(blockOf));
   $("code-rest").replaceChildren(...body.blocks.filter((block) => !shown.includes(block)).map(blockOf));
 }

@@ -21,7 +21,7 @@ let starting = false;
 let stopping = false;
 let shown = ""; // of which the sales were read last
 
-// Whoever has asked the shop for something looks afterwards. An answer that was under way by then is
+// Looks after the shop was asked for something. An answer that was under way by then is
 // older than that, and not shown: it would undo what the person has just seen happen.
 async function look() {
   clearTimeout(timer);
@@ -99,7 +99,7 @@ function explained(sale) {
   return `${sold}, ${stock_left ? stock_left : "none"} left.${why[verdict] || ""}`;
 }
 
-// How far the rush is, beside its button. Not read aloud: it changes every second.
+// How far the rush is, next to its button. Not read aloud: it changes every second.
 function progress({ arrived, answered, buyers, left_s: seconds }) {
   if (seconds === null) return `${arrived} of ${buyers} buyers have come.`;
   const end = seconds > 0 ? `The others give up in ${left(seconds).replace(" left", "")}.` : "The last ones are being answered.";

@@ -1,6 +1,6 @@
 // Nothing on the page moves while a button is pressed.
 //
-// A press that ends beside its button is no click. So whatever came from the shop, and makes a card
+// A press that ends outside its button is no click. So whatever came from the shop, and makes a card
 // longer, moved the button away from under the pointer, and the press was lost without a word.
 
 const CLICK = 100; // milliseconds within which the click follows the release, of a finger too
