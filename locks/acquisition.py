@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 from zlib import crc32
 
@@ -17,6 +17,9 @@ from .protocol import LEAVE, STAY, Answer, Wake, milliseconds, queue_args
 from .renewals import Renewals
 from .scripts import Arg, WireError
 from .support import now
+
+if TYPE_CHECKING:
+    from .lock import Options
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +77,12 @@ class Waiters:
     listening  whether it is subscribed
     """
 
-    def __init__(self, make_mailbox: Callable[[], Any]) -> None:
+    def __init__(self, make_mailbox: Callable[[], Any], renewals: Renewals) -> None:
         self.channel = b""
         self.listening = False
         self.mailboxes: dict[bytes, Any] = {}
         self._make_mailbox = make_mailbox
+        self._renewals = renewals
         self._watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
 
     def join(self, key: bytes, token: bytes) -> tuple[Any, Watch]:
@@ -95,18 +99,25 @@ class Waiters:
         if watch is not None:
             watch.waiters.pop(token, None)
 
-    def deliver(self, message: bytes) -> bytes | None:
-        """Put a wake-up into its waiter's mailbox. Returns the token that has none any more."""
+    def receive(self, message: Sequence[bytes]) -> None:
+        """What the subscription received: put a wake-up into its waiter's mailbox.
+
+        Raises ConnectionError if nothing more will be received.
+        """
+        if message[0] == b"sunsubscribe":
+            raise ConnectionError("the slot has moved to another node")
+        if message[0] not in (b"message", b"smessage"):
+            return
         try:
-            token, wake = Wake.parse(message)
+            token, wake = Wake.parse(message[2])
         except ValueError:
-            logger.warning("not a wake-up: %r", message)
-            return None
+            logger.warning("not a wake-up: %r", message[2])
+            return
         mailbox = self.mailboxes.get(token)
-        if mailbox is None:
-            return token
-        mailbox.put(wake)
-        return None
+        if mailbox is not None:
+            mailbox.put(wake)
+        else:  # if it gave up; not a token that got the lock by asking
+            self._renewals.release_abandoned(token.decode())
 
     def all_ask(self) -> None:
         """The subscription broke: each of them has to ask again."""
@@ -146,48 +157,47 @@ Grant: TypeAlias = tuple[int, float]  # fence and deadline of the lease
 class Acquisition:
     """A token that wants the lock.
 
-    waiters         of this process, where the wake-up for the token arrives
-    renewals        take over what could not be cleaned up
-    ttl, fence_ttl  seconds
-    renewed_for     seconds for which the lease will be renewed, or inf
-    end             second of our clock at which the wait is over
-    known           whether the server may know the token
+    waiters   of this process, where the wake-up for the token arrives
+    renewals  take over what could not be cleaned up
+    wait      seconds from `started` on, a second of our clock; None: no end
+    end       second of our clock at which the wait is over
+    known     whether the server may know the token
+
+    Raises ValueError for a wait that makes no sense.
     """
 
     def __init__(
         self,
+        lock: Options[Any],
         waiters: Waiters,
         renewals: Renewals,
-        name: str,
-        keys: Sequence[bytes],
         token: str,
         *,
-        ttl: float,
-        fence_ttl: float,
-        renewed_for: float,
-        end: float,
+        wait: float | None,
+        started: float,
     ) -> None:
+        if wait is not None and not wait >= 0:
+            raise ValueError(f"wait is {wait!r}: give seconds, 0 to try once, None for no end")
         self.token = token.encode()
-        self.end = end
+        self.end = math.inf if wait is None else started + wait
         self.known = False
-        self.keys = keys
+        self.keys = lock.keys
+        self._once = wait == 0
+        self._lock = lock
         self._waiters = waiters
         self._renewals = renewals
-        self._name = name
-        self._ttl = ttl
-        self._renewed_for = renewed_for
-        self._fence_ttl = fence_ttl
         self._watch = Watch()
 
-    def obtain(self, *, once: bool) -> Generator[Step, Any, Grant | None]:
+    def obtain(self) -> Generator[Step, Any, Grant | None]:
         """The steps that lead to the lease, or to None if the wait was over first.
 
         Passes a WireError on. After any exception undo it: see undo().
         """
-        if once or not self._waiters.listening:
+        if self._once or not self._waiters.listening:
             answer = yield from self.ask(STAY)
-            if once or answer.fence is not None:
+            if self._once or answer.fence is not None:
                 return self._granted(answer)
+        ttl, renewed_for = self._lock.ttl, self._lock.renewed_for
         try:
             mailbox, self._watch = self._waiters.join(self.keys[0], self.token)
             place, joined = 0, math.inf
@@ -197,18 +207,18 @@ class Acquisition:
                 if left <= 0:
                     return self._granted((yield from self.ask(LEAVE)))
                 channel = self._waiters.channel
-                answer = yield from self.ask(*queue_args(channel, left, self._renewed_for, place))
+                answer = yield from self.ask(*queue_args(channel, left, renewed_for, place))
                 if answer.fence is not None:
                     return self._granted(answer)
                 if answer.back and self._watch.recalled < joined:
                     self._watch.recall()  # what took us out of the queue took out the others, too
                 place, joined = answer.place, answer.asked
-                self._watch.until = answer.asked + (answer.left if answer.left >= 0 else self._ttl)
+                self._watch.until = answer.asked + (answer.left if answer.left >= 0 else ttl)
                 wake: Wake | None = yield Sleep(mailbox)
                 if wake is not None:
-                    deadline = wake.deadline(answer, self._ttl, now())
+                    deadline = wake.deadline(answer, ttl, now())
                     if deadline is not None:
-                        self._watch.until = now() + self._ttl
+                        self._watch.until = now() + ttl
                         return wake.fence, deadline
         finally:
             self._waiters.leave(self.keys[0], self.token)
@@ -217,7 +227,8 @@ class Acquisition:
         """The meaning of acquire.lua's reply."""
         asked = now()
         known, self.known = self.known, True
-        args = self.token, milliseconds(self._ttl), milliseconds(self._fence_ttl), *what
+        lock = self._lock
+        args = self.token, milliseconds(lock.ttl), milliseconds(lock.fence_ttl), *what
         try:
             reply = yield Ask("acquire", args, max(FLOOR, self.end - asked))
         except WireError as error:
@@ -235,7 +246,7 @@ class Acquisition:
 
         None if the server cannot know of us. Pass its answer to undone().
         """
-        args = self.token, milliseconds(self._fence_ttl)
+        args = self.token, milliseconds(self._lock.fence_ttl)
         return Ask("release", args, FLOOR) if self.known else None
 
     def undone(self, reply: Any, *, in_order: bool = False) -> None:
@@ -244,11 +255,11 @@ class Acquisition:
         in_order  whether it was certainly executed after every command sent before it
         """
         if isinstance(reply, WireError):
-            logger.warning("%s: gave up, the server does not know yet: %s", self._name, reply)
+            name = self._lock.name
+            logger.warning("%s: gave up, the server does not know yet: %s", name, reply)
         settled = reply == 1 or (in_order and isinstance(reply, int))
         if not settled:  # a command that got no answer may be executed later
-            token, fence_ttl = self.token.decode(), self._fence_ttl
-            self._renewals.abandon(token, self.keys, ttl=self._ttl, fence_ttl=fence_ttl)
+            self._renewals.abandon(self.token.decode(), self._lock)
 
     def _granted(self, answer: Answer) -> Grant | None:
-        return None if answer.fence is None else (answer.fence, answer.deadline(self._ttl))
+        return None if answer.fence is None else (answer.fence, answer.deadline(self._lock.ttl))

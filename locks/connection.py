@@ -119,17 +119,14 @@ class Connections:
         try:
             open_connection(connection, timeout)
             sent = True
-            try:
-                reply = _ask(connection, evalsha(script, keys, args), asking)
-            except Exception as error:
-                if not is_a(error, "NoScriptError"):
-                    raise
-                reply = _ask(connection, eval_(script, keys, args), asking)
+            (reply,) = exchange(connection, [(script, keys, args)], asking=asking)
             reusable = True
+            if isinstance(reply, Exception):
+                raise reply
             return reply
         except Exception as error:
-            reusable = sent and is_a(error, "ResponseError") and not is_refusal_of_replica(error)
             if is_refusal_of_replica(error):
+                reusable = False
                 self.demoted()
             if is_of_the_client(error):
                 raise WireError(error, sent=sent) from error
@@ -139,17 +136,6 @@ class Connections:
                 self._idle.append(connection)
             else:  # its next reply would be anybody's
                 connection.disconnect()
-
-    def run(self, *command: str, within: float) -> Any:
-        """The reply to a command without a script, on a connection for it. Raises WireError."""
-        connection = self._address.connection()
-        try:
-            open_connection(connection, min(within, self._address.timeout))
-            return _ask(connection, packed(*command))
-        except Exception as error:
-            raise WireError(error, sent=True) from error
-        finally:
-            connection.disconnect()
 
     def demoted(self) -> None:
         """The server became a replica: close what leads there, and say so to on_demoted."""
@@ -200,49 +186,56 @@ def hang_up(connection: Any) -> None:
             sock.shutdown(socket.SHUT_RDWR)
 
 
-def _ask(connection: Any, command: bytes, asking: bool = False) -> Any:
-    if asking:
-        _ask(connection, packed("ASKING"))
-    connection.send_packed_command([command])
-    return connection.read_response(disable_decoding=True)
-
-
 def ask(connection: Any, *command: bytes | str) -> Any:
     """The reply, or the error for one. Raises what the connection's class does otherwise."""
+    connection.send_packed_command([packed(*command)])
+    return _reply(connection)
+
+
+def ask_anew(address: Address, *commands: Sequence[bytes | str], within: float) -> list[Any]:
+    """Replies, or errors in their place, over a new connection, which goes where commands go.
+
+    Raises whatever the connection's class does when the server is not reached.
+    """
+    connection = address.connection()
     try:
-        return _ask(connection, packed(*command))
-    except Exception as error:
-        if not is_a(error, "ResponseError"):
-            raise
-        return error
+        open_connection(connection, min(within, address.timeout))
+        return [ask(connection, *command) for command in commands]
+    finally:
+        connection.disconnect()
 
 
-def call_all(connection: Any, calls: Sequence[Call], timeout: float) -> list[Any]:
-    """Run several scripts, all sent before the first reply is read.
+def exchange(connection: Any, calls: Sequence[Call], *, asking: bool = False) -> list[Any]:
+    """Run several scripts, all sent before the first reply is read: each by its SHA-1, or its text
+    where the server has not got it.
+
+    asking  whether ASKING goes before each
 
     Returns replies, with the exception in the place of one that is an error. Raises whatever the
     connection's class does when the server is not reached.
     """
-    open_connection(connection, timeout)
-    replies = _exchange(connection, calls)
+    replies = _exchange(connection, [evalsha(*call) for call in calls], asking)
     unknown = [place for place, reply in enumerate(replies) if is_a(reply, "NoScriptError")]
     if unknown:
-        for script in {calls[place][0] for place in unknown}:
-            _ask(connection, packed("SCRIPT", "LOAD", script.text))
-        again = _exchange(connection, [calls[place] for place in unknown])
+        again = _exchange(connection, [eval_(*calls[place]) for place in unknown], asking)
         for place, reply in zip(unknown, again, strict=True):
             replies[place] = reply
     return replies
 
 
-def _exchange(connection: Any, calls: Sequence[Call]) -> list[Any]:
-    connection.send_packed_command([b"".join([evalsha(*call) for call in calls])])
-    replies: list[Any] = []
-    for _ in calls:
-        try:
-            replies.append(connection.read_response(disable_decoding=True))
-        except Exception as error:
-            if not is_a(error, "ResponseError"):
-                raise
-            replies.append(error)
-    return replies
+def _exchange(connection: Any, commands: Sequence[bytes], asking: bool) -> list[Any]:
+    if asking:
+        first = packed("ASKING")
+        connection.send_packed_command([first + command for command in commands])
+        return [_reply(connection) for _ in (0, 1) * len(commands)][1::2]
+    connection.send_packed_command([b"".join(commands)])
+    return [_reply(connection) for _ in commands]
+
+
+def _reply(connection: Any) -> Any:
+    try:
+        return connection.read_response(disable_decoding=True)
+    except Exception as error:
+        if not is_a(error, "ResponseError"):
+            raise
+        return error

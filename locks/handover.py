@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from .errors import LockBackendError, LockLost, Metrics, emit
-from .lease import BaseLease, Lease, LossReason, Release
+from .errors import LockBackendError, LockLost, emit
+from .lease import BaseLease, LossReason, Release
 from .protocol import ADD, LEAST, SET, Inspection, drift, renew_args
 from .renewals import Renewals
 from .scripts import Arg, WireError
-from .support import now, run
+from .support import now
+
+if TYPE_CHECKING:
+    from .lock import Options
 
 T = TypeVar("T")
 #: A script's name and arguments. Its reply is sent in, or a WireError thrown.
@@ -29,22 +32,17 @@ Steps: TypeAlias = Generator[Request, Any, T]
 
 
 class Keeping:
-    """What is to be done with the leases of one lock, and what the replies mean. No I/O."""
+    """What is to be done with the leases of one lock, and what the replies mean. No I/O.
+
+    do  does the steps: returns their result, or something to await for it
+    """
 
     def __init__(
-        self,
-        renewals: Renewals,
-        keys: Sequence[bytes],
-        *,
-        ttl: float,
-        fence_ttl: float,
-        metrics: Metrics | None,
+        self, lock: Options[Any], renewals: Renewals, do: Callable[[Steps[Any]], Any]
     ) -> None:
+        self.do = do
+        self._lock = lock
         self._renewals = renewals
-        self._keys = keys
-        self._ttl = ttl
-        self._fence_ttl = fence_ttl
-        self._metrics = metrics
 
     def extend(self, lease: BaseLease, seconds: float, how: bytes = LEAST) -> Steps[None]:
         """See Lease.extend()."""
@@ -53,7 +51,7 @@ class Keeping:
         except WireError as error:
             raise LockBackendError(f"not extended: {error}", name=lease.name) from error.__cause__
         if reply != 1:
-            if self._renewals.remove((self._keys[0], lease.token)):
+            if self._renewals.remove((self._lock.keys[0], lease.token)):
                 lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
             raise LockLost(name=lease.name)
 
@@ -73,7 +71,7 @@ class Keeping:
             deadline = lease.deadline + gained if how == ADD else sent + gained
             if how == SET:  # before the server knows: it may be sooner
                 lease.deadline = min(lease.deadline, deadline)
-        reply = int((yield "renew", renew_args(token, seconds, self._fence_ttl, how)))
+        reply = int((yield "renew", renew_args(token, seconds, self._lock.fence_ttl, how)))
         if lease is not None and reply == 1:
             lease.lasts_until(deadline)
         return reply
@@ -87,10 +85,10 @@ class Keeping:
 
     def hand_over(self, lease: BaseLease, within: float | None) -> Steps[str]:
         """See Lease.hand_over()."""
-        yield from self.extend(lease, self._ttl if within is None else within, SET)
-        self._renewals.remove((self._keys[0], lease.token))
+        yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
+        self._renewals.remove((self._lock.keys[0], lease.token))
         lease.handed_over()
-        emit(self._metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)
+        emit(self._lock.metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
     def adopt(self, handed: Handed, token: str, *, unique: bool) -> Steps[float]:
@@ -100,41 +98,17 @@ class Keeping:
 
         Passes a WireError on. Raises LockLost when the lease is over, or was adopted before.
         """
-        sent = now()
+        sent, ttl = now(), self._lock.ttl
         try:
-            args = renew_args(handed.token, self._ttl, self._fence_ttl, heir=token)
+            args = renew_args(handed.token, ttl, self._lock.fence_ttl, heir=token)
             reply = yield "renew", args
         except BaseException:  # it may be ours: do not leave it locked for a ttl
             if unique:
-                self._renewals.abandon(token, self._keys, ttl=self._ttl, fence_ttl=self._fence_ttl)
+                self._renewals.abandon(token, self._lock)
             raise
         if reply != 1:
             raise LockLost("the lease was adopted before, or is over", name=handed.name)
-        return sent + self._ttl - drift(self._ttl)
-
-
-class Keeper:
-    """Does the steps by blocking.
-
-    call  runs a script by its name for the lock, with these arguments; raises WireError
-    """
-
-    def __init__(self, call: Callable[..., Any], keeping: Keeping) -> None:
-        self._call = call
-        self.keeping = keeping
-
-    def extend(self, lease: Lease, seconds: float) -> None:
-        self.run(self.keeping.extend(lease, seconds))
-
-    def owned(self, lease: Lease) -> bool:
-        return self.run(self.keeping.owned(lease))
-
-    def hand_over(self, lease: Lease, within: float | None) -> str:
-        return self.run(self.keeping.hand_over(lease, within))
-
-    def run(self, steps: Steps[T]) -> T:
-        """Do the steps; their result."""
-        return run(steps, lambda step: self._call(step[0], *step[1]))
+        return sent + ttl - drift(ttl)
 
 
 class Handed(NamedTuple):

@@ -7,31 +7,22 @@ import os
 import secrets
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .errors import LockLost, LockNotHeld
 from .errors import LossReason as LossReason
 from .errors import Release as Release
 from .support import callbacks, lazily, now
 
+if TYPE_CHECKING:
+    from .handover import Keeping
+
 logger = logging.getLogger(__name__)
-
-
-#: Cached, since os.getpid() is a system call for each lease; refreshed after a fork.
-_pid = os.getpid()
-
-
-def _after_fork() -> None:
-    global _pid
-    _pid = os.getpid()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def new_token() -> str:
     """A value that no other acquisition has: 128 random bits behind the process's id."""
-    return f"{_pid}-{secrets.token_hex(16)}"
+    return f"{os.getpid()}-{secrets.token_hex(16)}"
 
 
 class BaseLease:
@@ -44,6 +35,7 @@ class BaseLease:
               renewing moves it
     loss      how it was lost (`LossReason`), None until that is known
     outcome   what the release found (`Release`), None while the lease is held
+    keeping   makes what asks the server for more than the release; its file is loaded late
     """
 
     def __init__(
@@ -54,7 +46,9 @@ class BaseLease:
         deadline: float,
         fence: int | None = None,
         waited_seconds: float = 0.0,
+        keeping: Callable[[], Keeping] | None = None,
     ) -> None:
+        self._keeping = keeping
         self.name = name
         self.token = token
         self.fence = fence
@@ -65,7 +59,7 @@ class BaseLease:
         #: Returns who is to be marked lost as well, or None: a weak reference, of MultiLease's.
         self.lost_with: Callable[[], Callable[[LossReason], None] | None] = lambda: None
         self._losing = threading.Lock()
-        self._pid = _pid
+        self._pid = os.getpid()
         self._acquired = now()
         self._held: float | None = None
 
@@ -84,7 +78,7 @@ class BaseLease:
     @property
     def foreign(self) -> bool:
         """Whether the lease was acquired by another process, from which this one was forked."""
-        return _pid != self._pid
+        return os.getpid() != self._pid
 
     def remaining(self) -> float:
         """Seconds for which the lease can still be trusted; 0 when it cannot.
@@ -106,11 +100,14 @@ class BaseLease:
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
-    def check_may_ask(self) -> None:
-        """Raise LockNotHeld, or LockLost, if it makes no sense to ask the server for more."""
+    def _asked_of(self) -> Keeping:
+        """Raises LockNotHeld, or LockLost, if it makes no sense to ask the server for more."""
         self._check_held()
         if self.loss is not None:
             raise LockLost(name=self.name)
+        if self._keeping is None:
+            raise NotImplementedError(f"{self.name}: only the lease of a RedisLock can do this")
+        return self._keeping()
 
     def lasts_until(self, deadline: float) -> None:
         """Move the deadline, but never back: a renewal may cross an extension."""
@@ -177,14 +174,6 @@ class BaseLease:
         return outcome
 
 
-class Keeper(Protocol):
-    """What a lease asks of the lock that it came from. Methods raise LockLost, LockBackendError."""
-
-    def extend(self, lease: Lease, seconds: float) -> None: ...
-    def owned(self, lease: Lease) -> bool: ...
-    def hand_over(self, lease: Lease, within: float | None) -> str: ...
-
-
 class Lease(BaseLease):
     """One acquisition. Belongs to no thread; whoever has it may check or release it.
 
@@ -196,11 +185,9 @@ class Lease(BaseLease):
         *,
         release: Callable[[Lease], Release],
         on_lost: Callable[[Lease, LossReason], None] | None = None,
-        keeper: Callable[[], Keeper] | None = None,
         **known: Any,
     ) -> None:
         super().__init__(**known)
-        self._keeper = keeper
         self._release = release
         self._on_lost = on_lost
 
@@ -233,14 +220,16 @@ class Lease(BaseLease):
         makes it shorter. Raises LockLost when the lock is no longer ours, LockBackendError when the
         server is not reached: then the lease is good until the deadline that it had.
         """
-        self._asked_of().extend(self, seconds)
+        keeping = self._asked_of()
+        keeping.do(keeping.extend(self, seconds))
 
     def owned(self) -> bool:
         """Whether the server says that the lock is ours, at this moment. check() asks nobody.
 
         Raises LockBackendError.
         """
-        return self._asked_of().owned(self)
+        keeping = self._asked_of()
+        return bool(keeping.do(keeping.owned(self)))
 
     def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, which passes the returned text to `lock.adopt()`.
@@ -249,13 +238,8 @@ class Lease(BaseLease):
         nothing. It ends unless it is adopted within so many seconds (None: the lock's ttl). Raises
         LockLost, LockBackendError: then it is still held here.
         """
-        return self._asked_of().hand_over(self, within)
-
-    def _asked_of(self) -> Keeper:
-        self.check_may_ask()
-        if self._keeper is None:
-            raise NotImplementedError(f"{self.name}: only a RedisLock's lease can do this")
-        return self._keeper()
+        keeping = self._asked_of()
+        return str(keeping.do(keeping.hand_over(self, within)))
 
     def _announce(self, reason: LossReason) -> None:
         """Set `lost_event`, and call on_lost in another thread."""

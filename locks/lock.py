@@ -9,24 +9,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-from .acquisition import Acquisition, Waiters
 from .errors import LockBackendError, LockTimeout, LossReason, Metrics, Release, emit
 from .lease import BaseLease, Lease
 from .protocol import FENCE_TTL, keys_of, milliseconds
-from .renewals import Renewal, Renewals
 from .scripts import WireError
-from .support import now
-
-if TYPE_CHECKING:
-    from .handover import Keeping
 
 logger = logging.getLogger(__name__)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Lease, covariant=True)
+B = TypeVar("B", bound=BaseLease)
 
 #: Functions whose body runs after their call has returned.
 RUN_LATER = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
@@ -41,6 +36,18 @@ def check_name_and_ttl(name: str, ttl: float) -> None:
         raise ValueError("a lock needs a name: say what it protects, for instance 'product:42'")
     if not (math.isfinite(ttl) and ttl >= SHORTEST_TTL):
         raise ValueError(f"ttl is {ttl!r}: give seconds, finite and at least {SHORTEST_TTL}")
+
+
+class SingleClient(Protocol):
+    """redis.Redis or redis.asyncio.Redis, or valkey-py's."""
+
+    connection_pool: Any
+
+
+class ClusterClient(Protocol):
+    """redis.RedisCluster or redis.asyncio.RedisCluster, or valkey-py's."""
+
+    nodes_manager: Any
 
 
 class Lock(ABC):
@@ -128,11 +135,18 @@ class Hold(AbstractContextManager[L], ContextDecorator):
             lease.add_note_to(error)
 
 
-class Options:
-    """Raises ValueError for arguments that cannot work. See RedisLock for what they mean."""
+class Options(Generic[B]):
+    """What RedisLock and AsyncRedisLock are given. See RedisLock for what it means.
+
+    keys         see hand_over.lua
+    renewed_for  seconds for which a lease is renewed, or inf
+
+    Raises ValueError for arguments that cannot work.
+    """
 
     def __init__(
         self,
+        client: SingleClient | ClusterClient,
         name: str,
         *,
         ttl: float,
@@ -140,6 +154,7 @@ class Options:
         renew: bool = True,
         max_hold: float | None = None,
         fence_ttl: float = FENCE_TTL,
+        on_lost: Callable[[B, LossReason], None] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         check_name_and_ttl(name, ttl)
@@ -147,64 +162,27 @@ class Options:
             raise ValueError(f"max_hold is {max_hold!r}: give seconds, at least the ttl of {ttl}")
         if not fence_ttl >= ttl or fence_ttl == math.inf:
             raise ValueError(f"fence_ttl is {fence_ttl!r}: give seconds, at least the ttl of {ttl}")
+        self.client = client
         self.name = name
         self.ttl = ttl
         self.renew = renew
         self.max_hold = max_hold
         self.fence_ttl = fence_ttl
+        self.on_lost = on_lost
         self.metrics = metrics
-        self._renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
-        self._keys = keys_of(name, key.encode() if isinstance(key, str) else key)
+        self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
+        self.keys = keys_of(name, key.encode() if isinstance(key, str) else key)
+        self._connect(client)
 
-    def _acquisition(
-        self,
-        waiters: Waiters,
-        renewals: Renewals,
-        token: str,
-        *,
-        wait: float | None,
-        started: float,
-    ) -> Acquisition:
-        """What is to be done for a lease. Raises ValueError for a wait that makes no sense."""
-        if wait is not None and not wait >= 0:
-            raise ValueError(f"wait is {wait!r}: give seconds, 0 to try once, None for no end")
-        return Acquisition(
-            waiters,
-            renewals,
-            self.name,
-            self._keys,
-            token,
-            ttl=self.ttl,
-            fence_ttl=self.fence_ttl,
-            renewed_for=self._renewed_for,
-            end=math.inf if wait is None else started + wait,
-        )
+    def _connect(self, client: Any) -> None:
+        raise NotImplementedError
 
-    def _renewal(self, lease: BaseLease) -> Renewal:
-        return Renewal(
-            lease,
-            keys=self._keys,
-            ttl=self.ttl,
-            fence_ttl=self.fence_ttl,
-            stop=now() + self._renewed_for if self.renew else 0.0,
-            metrics=self.metrics,
-        )
-
-    def _keeping(self, renewals: Renewals) -> Keeping:
-        from .handover import Keeping
-
-        return Keeping(
-            renewals,
-            self._keys,
-            ttl=self.ttl,
-            fence_ttl=self.fence_ttl,
-            metrics=self.metrics,
-        )
-
-    def _count_loss(self, reason: LossReason) -> None:
+    def _lost(self, lease: B, reason: LossReason) -> None:
         emit(self.metrics, "lost", self.name, reason)
+        if self.on_lost is not None:
+            self.on_lost(lease, reason)
 
-    def _release_args(self, token: str) -> tuple[str, int]:
+    def _release_args(self, token: str | bytes) -> tuple[str | bytes, int]:
         return token, milliseconds(self.fence_ttl)
 
     def _found(self, lease: BaseLease, reply: Any) -> Release:
@@ -224,3 +202,23 @@ class Options:
     def _unknown(self, error: WireError) -> LockBackendError:
         text = f"the server was not reached or refused, nothing is known about the lock: {error}"
         return LockBackendError(text, name=self.name)
+
+    def _not_free(self, wait: float | None) -> LockTimeout:
+        logger.debug("%s: not free within %s s", self.name, wait)
+        return LockTimeout(name=self.name)
+
+
+def is_cluster(client: Any, *, awaited: bool) -> bool:
+    """Whether it is a cluster's client. Raises TypeError if it is none whose commands are awaited,
+    or none whose commands block."""
+    kind = getattr(getattr(client, "connection_pool", None), "connection_class", None)
+    cluster = kind is None and hasattr(client, "nodes_manager")
+    connect = getattr(kind, "connect", None)
+    awaits = hasattr(client, "__await__") if cluster else inspect.iscoroutinefunction(connect)
+    if awaits is not awaited or not (cluster or kind):
+        lock, module = ("AsyncRedisLock", "redis.asyncio") if awaited else ("RedisLock", "redis")
+        raise TypeError(
+            f"client is {type(client).__module__}.{type(client).__name__}: {lock} needs a "
+            f"{module}.Redis or a {module}.RedisCluster; AsyncRedisLock is for redis.asyncio"
+        )
+    return cluster

@@ -15,42 +15,23 @@ barges in, and it costs the same however many wait. A thread renews what is held
 
 from __future__ import annotations
 
-import inspect
-import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from . import shared
-from .errors import LockTimeout, LossReason, Metrics, Release, emit
+from .acquisition import Acquisition
+from .errors import Release, emit
 from .lease import Lease, new_token
-from .lock import Lock, Options
-from .protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
+from .lock import Lock, Options, is_cluster
+from .protocol import ANY_HOLDER, Inspection
+from .renewals import Renewal
 from .scripts import Arg, WireError, script
-from .support import now
+from .support import now, run
 
 if TYPE_CHECKING:
-    from .handover import Keeper
-
-logger = logging.getLogger(__name__)
+    from .handover import Keeping, Steps
 
 
-class SingleClient(Protocol):
-    """redis.Redis, or valkey.Valkey."""
-
-    @property
-    def connection_pool(self) -> Any: ...
-
-
-class ClusterClient(Protocol):
-    """redis.RedisCluster, or valkey.ValkeyCluster."""
-
-    def get_nodes(self) -> Any: ...
-
-
-Client: TypeAlias = SingleClient | ClusterClient
-
-
-class RedisLock(Options, Lock):
+class RedisLock(Options[Lease], Lock):
     """Mutual exclusion by name on one Redis, with a fence for the storage to check.
 
     client    a redis.Redis or redis.RedisCluster (or valkey-py's), which says where the server is
@@ -75,48 +56,17 @@ class RedisLock(Options, Lock):
     name, a dead holder is replaced after the longest of them at the latest.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        name: str,
-        *,
-        ttl: float,
-        key: str | bytes | None = None,
-        renew: bool = True,
-        max_hold: float | None = None,
-        fence_ttl: float = FENCE_TTL,
-        on_lost: Callable[[Lease, LossReason], None] | None = None,
-        metrics: Metrics | None = None,
-    ) -> None:
-        super().__init__(
-            name,
-            ttl=ttl,
-            key=key,
-            renew=renew,
-            max_hold=max_hold,
-            fence_ttl=fence_ttl,
-            metrics=metrics,
-        )
-        self.client = client
-        self.on_lost = on_lost
-        self._shared = self._parts(client)  # keeps them alive
-        self._server: Any = self._shared.connections
-        self._wakeups = self._shared.wakeups
-        self._watchdog = self._shared.watchdog
-
-    def _parts(self, client: Any) -> shared.Parts:
-        pool = getattr(client, "connection_pool", None)
-        kind = getattr(pool, "connection_class", None)
-        if kind is not None and not inspect.iscoroutinefunction(kind.connect):
-            return shared.shared_of(pool)
-        if hasattr(client, "nodes_manager") and not hasattr(client, "__await__"):
+    def _connect(self, client: Any) -> None:
+        if is_cluster(client, awaited=False):
             from .cluster.threads import Slot, cluster_of
 
-            return Slot(cluster_of(client), self._keys[0])
-        raise TypeError(
-            f"client is {type(client).__module__}.{type(client).__name__}: RedisLock needs a "
-            "redis.Redis or a redis.RedisCluster; for redis.asyncio there is AsyncRedisLock"
-        )
+            parts: shared.Parts = Slot(cluster_of(client), self.keys[0])
+        else:
+            parts = shared.shared_of(client.connection_pool)
+        self._shared = parts  # keeps them alive
+        self._wakeups = parts.wakeups
+        self._watchdog = parts.watchdog
+        self._server: Any = parts.connections
 
     def acquire(self, wait: float | None) -> Lease:
         """Take the lock, queueing for at most `wait` seconds (None: as long as it takes).
@@ -126,15 +76,15 @@ class RedisLock(Options, Lock):
         the server answers again. A silent server is waited for until the end of the wait, but at
         least 0.5 s and at most the client's socket_timeout; then once more for 0.5 s.
         """
-        started = now()
-        token = new_token()
-        acquisition = self._acquisition(
-            self._wakeups.waiters, self._watchdog, token, wait=wait, started=started
+        started, token = now(), new_token()
+        acquisition = Acquisition(
+            self, self._wakeups.waiters, self._watchdog, token, wait=wait, started=started
         )
         lease = None
         try:
-            steps = acquisition.obtain(once=wait == 0)
-            lease = self._lease(token, shared.run(self._shared, acquisition, steps), started)
+            granted = shared.run(self._shared, acquisition, acquisition.obtain())
+            if granted is not None:
+                lease = self._lease(token, *granted, started)
         except WireError as error:
             shared.undo(self._shared, acquisition)
             raise self._unknown(error) from error.__cause__
@@ -144,8 +94,7 @@ class RedisLock(Options, Lock):
         finally:
             emit(self.metrics, "waited", self.name, now() - started, lease is not None)
         if lease is None:
-            logger.debug("%s: not free within %s s", self.name, wait)
-            raise LockTimeout(name=self.name)
+            raise self._not_free(wait)
         return lease
 
     def locked(self) -> bool:
@@ -154,10 +103,7 @@ class RedisLock(Options, Lock):
 
     def inspect(self) -> Inspection:
         """Who holds the lock and who waits for it. Changes nothing. Raises LockBackendError."""
-        try:
-            return Inspection.parse(self._call("inspect"))
-        except WireError as error:
-            raise self._unknown(error) from error.__cause__
+        return Inspection.parse(self._known("inspect"))
 
     def force_release(self) -> bool:
         """Take the lock away from its holder and give it to the next waiter. For operators.
@@ -166,10 +112,7 @@ class RedisLock(Options, Lock):
         renewal, and the storage refuses its fence once it has seen the next holder's. Raises
         LockBackendError.
         """
-        try:
-            return bool(self._call("release", ANY_HOLDER, milliseconds(self.fence_ttl)) == 1)
-        except WireError as error:
-            raise self._unknown(error) from error.__cause__
+        return bool(self._known("release", *self._release_args(ANY_HOLDER)) == 1)
 
     def adopt(self, handed: str, *, token: str | None = None) -> Lease:
         """Go on with a lease that another process handed over; `handed` is what it returned.
@@ -185,21 +128,14 @@ class RedisLock(Options, Lock):
         from .handover import Handed
 
         before, mine, started = Handed.parse(handed, self.name), token or new_token(), now()
-        keeper = self._keeper()
+        keeping = self._keeping()
         try:
-            deadline = keeper.run(keeper.keeping.adopt(before, mine, unique=token is None))
+            deadline = keeping.do(keeping.adopt(before, mine, unique=token is None))
         except WireError as error:
             raise self._unknown(error) from error.__cause__
-        lease = self._lease(mine, (before.fence, deadline), started)
-        assert lease is not None
-        return lease
+        return self._lease(mine, before.fence, deadline, started)
 
-    def _lease(
-        self, token: str, granted: tuple[int | None, float] | None, started: float
-    ) -> Lease | None:
-        if granted is None:
-            return None
-        fence, deadline = granted
+    def _lease(self, token: str, fence: int | None, deadline: float, started: float) -> Lease:
         lease = Lease(
             name=self.name,
             token=token,
@@ -208,30 +144,37 @@ class RedisLock(Options, Lock):
             release=self._release,
             waited_seconds=now() - started,
             on_lost=self._lost if self.on_lost or self.metrics else None,
-            keeper=self._keeper,
+            keeping=self._keeping,
         )
         self._watchdog.add(self._renewal(lease))
         return lease
 
-    def _keeper(self) -> Keeper:
-        """Extends, verifies and hands over; its file is loaded when that is first asked for."""
-        from .handover import Keeper
+    def _renewal(self, lease: Lease) -> Renewal:
+        return Renewal(lease, self)
 
-        return Keeper(self._call, self._keeping(self._watchdog))
+    def _keeping(self) -> Keeping:
+        from .handover import Keeping
 
-    def _lost(self, lease: Lease, reason: LossReason) -> None:
-        self._count_loss(reason)
-        if self.on_lost is not None:
-            self.on_lost(lease, reason)
+        def do(steps: Steps[Any]) -> Any:
+            return run(steps, lambda step: self._call(step[0], *step[1]))
+
+        return Keeping(self, self._watchdog, do)
 
     def _release(self, lease: Lease) -> Release:
-        self._watchdog.remove((self._keys[0], lease.token))
+        self._watchdog.remove((self.keys[0], lease.token))
         try:
             reply = self._call("release", *self._release_args(lease.token))
         except WireError as error:
             reply = error
-            self._watchdog.abandon(lease.token, self._keys, ttl=self.ttl, fence_ttl=self.fence_ttl)
+            self._watchdog.abandon(lease.token, self)
         return self._found(lease, reply)
 
+    def _known(self, name: str, *args: Arg) -> Any:
+        """The script's reply. Raises LockBackendError."""
+        try:
+            return self._call(name, *args)
+        except WireError as error:
+            raise self._unknown(error) from error.__cause__
+
     def _call(self, name: str, *args: Arg) -> Any:
-        return self._server.call(script(name), self._keys, args, within=None)
+        return self._server.call(script(name), self.keys, args, within=None)

@@ -13,22 +13,28 @@ import math
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from .errors import Metrics, emit
+from .errors import emit
 from .lease import BaseLease, LossReason, Release
 from .protocol import drift, milliseconds, renew_args
-from .scripts import Arg, Call, script
+from .scripts import Call, script
 from .support import now
+
+if TYPE_CHECKING:
+    from .lock import Options
 
 logger = logging.getLogger(__name__)
 
 #: How often the server is asked whether an abandoned token has the lock after all ...
 ASKED = 5
-#: ... with how many seconds between the first two questions; each pause is twice the one before.
+#: ... the first time at once, then with so many seconds between two questions; each pause is twice
+#: the one before.
 PAUSE = 0.1
 #: Seconds beyond the ttl for which that is tried on a server that does not answer.
 TRIED = 20.0
+#: Tokens that are released in one go, the earliest due first: others are not kept waiting.
+AT_ONCE = 100
 
 
 #: The key of the lock and the token that has it: tokens may be the user's, and not unique.
@@ -38,38 +44,28 @@ Held: TypeAlias = tuple[bytes, str]
 class Renewal:
     """A lease, and when it has to be looked at. Does not keep a forgotten lease alive.
 
+    lock  the options of its lock
+    stop  the second from which it is not renewed any more; 0: never was
     keep  set to the lease, it does
     """
 
-    def __init__(
-        self,
-        lease: BaseLease,
-        *,
-        keys: Sequence[bytes],
-        ttl: float,
-        fence_ttl: float,
-        stop: float,
-        metrics: Metrics | None,
-    ) -> None:
+    def __init__(self, lease: BaseLease, lock: Options[Any]) -> None:
         self.lease = weakref.ref(lease)
         self.keep: BaseLease | None = None
-        self.held: Held = keys[0], lease.token
-        self.name = lease.name
-        self.keys = keys
-        self.ttl = ttl
-        self.fence_ttl = fence_ttl
-        self.stop = stop  # the second from which it is not renewed any more; 0: never was
-        self.metrics = metrics
-        self.touch = now() + fence_ttl / 3
+        self.lock = lock
+        self.ttl = lock.ttl
+        self.held: Held = lock.keys[0], lease.token
+        self.stop = now() + lock.renewed_for if lock.renew else 0.0
+        self.touch = now() + lock.fence_ttl / 3
         self.is_good_until(lease.deadline)
 
     def keys_at(self, at: float) -> Sequence[bytes]:
         """Those of its next renewal: now and then all, so that the fence is remembered for as long
         as the lock is held; else the lock's alone, which is also renewed while its slot moves."""
         if at < self.touch:
-            return self.keys[:1]
-        self.touch = at + self.fence_ttl / 3
-        return self.keys
+            return self.lock.keys[:1]
+        self.touch = at + self.lock.fence_ttl / 3
+        return self.lock.keys
 
     def is_good_until(self, deadline: float) -> None:
         """Look at it in a third of the ttl, or later if that had been renewed: no loss is noticed
@@ -80,28 +76,25 @@ class Renewal:
 class Abandoned:
     """A token for which nobody waits any more, but which may have, or get, the lock."""
 
-    __slots__ = ("args", "asked", "due", "keys", "until")
+    __slots__ = ("asked", "call", "due", "until")
 
-    def __init__(self, keys: Sequence[bytes], args: Sequence[Arg], until: float) -> None:
-        self.keys = keys
-        self.args = args
+    def __init__(self, token: str, lock: Options[Any]) -> None:
+        self.call: Call = script("release"), lock.keys, (token, milliseconds(lock.fence_ttl))
         self.asked = 0
-        self.due = now() + PAUSE
-        self.until = until
+        self.due = now()
+        self.until = now() + lock.ttl + TRIED
 
 
-class Batch:
+class Batch(NamedTuple):
     """Commands to send together, and where their replies go.
 
     timeout  seconds that the server may take
+    settle   called with a reply, or the exception in its place, for each call
     """
 
-    def __init__(
-        self, calls: Sequence[Call], timeout: float, settle: Callable[[Sequence[Any]], None]
-    ) -> None:
-        self.calls = calls
-        self.timeout = timeout
-        self.settle = settle  # with a reply, or the exception in its place, for each call
+    calls: Sequence[Call]
+    timeout: float
+    settle: Callable[[Sequence[Any]], None]
 
 
 class Renewals:
@@ -110,24 +103,30 @@ class Renewals:
     def __init__(self) -> None:
         self.renewals: dict[Held, Renewal] = {}
         self.abandoned: dict[Held, Abandoned] = {}
-        self.on_due: Callable[[float], None] = lambda _: None  # something became due at this second
+        self._idle = False
+        self._tick = 1.0
+
+    def on_due(self, due: float) -> None:
+        """Something became due at this second: do not sleep past it."""
 
     def add(self, renewal: Renewal) -> None:
         """Renew this lease from now on."""
         self.renewals[renewal.held] = renewal
+        self._idle = False
+        self._tick = renewal.ttl / 4  # before its renewal is due
+        self.on_due(renewal.due)
 
     def remove(self, held: Held) -> Renewal | None:
         """Renew it no more; None if it was not being renewed. To call before it is released."""
         self.abandoned.pop(held, None)  # its release is asked for again
         return self.renewals.pop(held, None)
 
-    def abandon(self, token: str, keys: Sequence[bytes], *, ttl: float, fence_ttl: float) -> None:
+    def abandon(self, token: str, lock: Options[Any]) -> None:
         """Release this token until it is certain that it has neither lock nor place in the queue.
 
         A release, or another command with this token, got no answer.
         """
-        args = token, milliseconds(fence_ttl)
-        abandoned = self.abandoned[keys[0], token] = Abandoned(keys, args, now() + ttl + TRIED)
+        abandoned = self.abandoned[lock.keys[0], token] = Abandoned(token, lock)
         self.on_due(abandoned.due)
 
     def release_abandoned(self, token: str) -> None:
@@ -142,6 +141,12 @@ class Renewals:
         renewals = [renewal.due for renewal in list(self.renewals.values())]
         abandoned = [each.due for each in list(self.abandoned.values())]
         return min(renewals + abandoned, default=math.inf)
+
+    def next_look(self) -> float:
+        """The second until which to sleep: where leases come and go, look again before that."""
+        due = self.next_due() if self._idle else min(self.next_due(), now() + self._tick)
+        self._idle = True
+        return due
 
     def due(self) -> Iterator[Batch]:
         """What is to be sent now. Marks the leases whose deadline has passed.
@@ -162,7 +167,7 @@ class Renewals:
                 self.remove(renewal.held)  # it was on its way from node to node meanwhile
             elif lease is None:
                 if self.remove(renewal.held):
-                    logger.warning("%s: a lease was dropped without release", renewal.name)
+                    logger.warning("%s: a lease was dropped without release", renewal.lock.name)
             elif at >= lease.deadline or lease.loss is not None:
                 if self.remove(renewal.held):
                     bounded = 0 < renewal.stop <= at
@@ -173,9 +178,10 @@ class Renewals:
                 alike[math.frexp(renewal.ttl)[1]].append((renewal, lease))
         for _, leases in sorted(alike.items()):
             yield self._renewing(leases, deadline)
-        abandoned = [(t, each) for t, each in list(self.abandoned.items()) if each.due <= now()]
+        abandoned = [item for item in list(self.abandoned.items()) if item[1].due <= now()]
         if abandoned:
-            yield self._releasing(abandoned)
+            abandoned.sort(key=lambda item: item[1].due)
+            yield self._releasing(abandoned[:AT_ONCE])
 
     def _renewing(self, leases: Sequence[tuple[Renewal, BaseLease]], deadline: float) -> Batch:
         sent = now()
@@ -189,21 +195,20 @@ class Renewals:
                 if reply == 1:
                     lease.lasts_until(sent + renewal.ttl - drift(renewal.ttl))
                     renewal.is_good_until(lease.deadline)
-                    emit(renewal.metrics, "renewed", renewal.name, took)
+                    emit(renewal.lock.metrics, "renewed", renewal.lock.name, took)
                 elif isinstance(reply, Exception):
-                    logger.warning("%s: not renewed, trying again: %s", renewal.name, reply)
+                    logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
                     renewal.due = min(lease.deadline, now() + renewal.ttl / 10)
                 elif self.remove(renewal.held):  # else it was released while we asked
                     lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
         calls: list[Call] = [
-            (renew, r.keys_at(sent), renew_args(r.held[1], r.ttl, r.fence_ttl)) for r, _ in leases
+            (renew, r.keys_at(sent), renew_args(r.held[1], r.ttl, r.lock.fence_ttl))
+            for r, _ in leases
         ]
         return Batch(calls, timeout, settle)
 
     def _releasing(self, abandoned: Sequence[tuple[Held, Abandoned]]) -> Batch:
-        release = script("release")
-
         def settle(replies: Sequence[Any]) -> None:
             for (held, each), reply in zip(abandoned, replies, strict=True):
                 if not isinstance(reply, Exception):
@@ -212,5 +217,8 @@ class Renewals:
                 if each.asked >= ASKED or now() >= each.until:
                     self.abandoned.pop(held, None)
                 each.due = now() + PAUSE * 2**each.asked
+            if all(isinstance(reply, Exception) for reply in replies):
+                for each in list(self.abandoned.values()):  # nor would the server hear the others
+                    each.due = max(each.due, now() + PAUSE)
 
-        return Batch([(release, each.keys, each.args) for _, each in abandoned], 0.5, settle)
+        return Batch([each.call for _, each in abandoned], 0.5, settle)

@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -18,7 +18,7 @@ from .acquisition import Acquisition, Ask, Listen, Step
 from .connection import Address, Connections
 from .protocol import Wake
 from .renewals import Renewals
-from .scripts import Arg, Script, WireError, script
+from .scripts import WireError, script
 from .support import lazily, now
 from .support import run as run_steps
 from .wakeups import WakeUps
@@ -31,19 +31,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Calls(Protocol):
-    """Connections, to a server or to wherever a slot is."""
-
-    def call(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], /, *, within: float | None
-    ) -> Any: ...
-
-
 class Parts(Protocol):
     """What a lock needs of its server: shared.Shared, or cluster.Slot."""
 
     @property
-    def connections(self) -> Calls: ...
+    def connections(self) -> Any: ...
     @property
     def wakeups(self) -> WakeUps: ...
     @property

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -104,20 +104,3 @@ def run(steps: Generator[S, Any, T], do: Callable[[S], Any]) -> T:
         return end.value  # type: ignore[no-any-return]
     finally:
         steps.close()  # also when a signal handler raised between two steps
-
-
-async def run_async(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]) -> T:
-    """The same by awaiting `do`. A cancellation is thrown into the steps, too."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                answer = await do(step)
-            except BaseException as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(answer)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    finally:
-        steps.close()

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .acquisition import Waiters
-from .connection import Address, ask, hang_up, has_moved, open_connection, set_timeout
+from .connection import Address, ask, ask_anew, hang_up, has_moved, open_connection, set_timeout
 from .protocol import ROLE, IsReplica, Wake, channel_for, is_elsewhere, is_replica, subscribers_of
 from .renewals import Renewals
 from .scripts import WireError, is_a
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 class WakeUps:
     """The waiters of this process on one server, and the thread that wakes them."""
 
-    def __init__(self, address: Address, watchdog: Renewals, *, tag: bytes = b"") -> None:
+    def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
         self._address = address
-        self._watchdog = watchdog
+        self._renewals = renewals
         self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
         self._closed = False
         #: The server was demoted: close what else leads there.
@@ -50,17 +50,12 @@ class WakeUps:
 
     def reset(self) -> None:
         """Forget everything: also what a forked child inherited."""
-        self.waiters = Waiters(queue.SimpleQueue)
+        self.waiters = Waiters(queue.SimpleQueue, self._renewals)
         for made_late in ("_changed", "_turns"):
             vars(self).pop(made_late, None)
         self._thread: threading.Thread | None = None
         self._connection: Any = None
         self._error: WireError | None = None
-
-    @property
-    def listening(self) -> bool:
-        """Whether the subscription is confirmed."""
-        return self.waiters.listening
 
     @property
     def channel(self) -> bytes:
@@ -158,10 +153,7 @@ class WakeUps:
                 probing = True
                 continue
             probing = False
-            if message[0] in (b"message", b"smessage"):
-                self._deliver(message[2])
-            elif message[0] == b"sunsubscribe":
-                raise ConnectionError("the slot has moved to another node")
+            self.waiters.receive(message)
 
     def _has_moved(self, connection: Any) -> bool:
         """Ask on a new connection, which goes where commands go, also with the Sentinels' help.
@@ -169,24 +161,15 @@ class WakeUps:
         In a cluster each command says where the slot is: see cluster/.
         """
         if self.waiters.mailboxes and not self._tag:
-            other = self._address.connection()
+            questions = ROLE, subscribers_of(self.waiters.channel)
             try:
-                open_connection(other, min(VERIFY, self._address.timeout))
-                role, subscribers = (
-                    ask(other, *command) for command in (ROLE, subscribers_of(self.channel))
-                )
+                role, subscribers = ask_anew(self._address, *questions, within=VERIFY)
+            except Exception as error:  # our own connection is probed in any case
+                logger.debug("where the subscription should be is not known: %s", error)
+            else:
                 moved = is_elsewhere(role, subscribers)
                 if moved or is_replica(role):
                     self.on_demoted()
                 if moved:
                     return True
-            except Exception as error:  # our own connection is probed in any case
-                logger.debug("where the subscription should be is not known: %s", error)
-            finally:
-                other.disconnect()
         return has_moved(connection)
-
-    def _deliver(self, message: bytes) -> None:
-        nobody = self.waiters.deliver(message)
-        if nobody is not None:  # if it gave up; not a token that got the lock by asking
-            self._watchdog.release_abandoned(nobody.decode())

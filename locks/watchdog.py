@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .connection import Address, call_all
-from .renewals import Renewal, Renewals
+from .connection import Address, exchange, open_connection
+from .renewals import Renewals
 from .scripts import Call, is_refusal_of_replica
 from .support import lazily, now
 
@@ -38,12 +38,9 @@ class Watchdog(Renewals):
     def reset(self) -> None:
         """Forget everything: also what a forked child inherited."""
         Renewals.__init__(self)
-        self.on_due = self._wake_for
         vars(self).pop("_changed", None)
         self._thread: threading.Thread | None = None
         self._connection: Any = None
-        self._idle = False
-        self._tick = 1.0
         #: The thread sleeps until then. Infinite while it decides, so that whoever adds a lease
         #: meanwhile waits for it and wakes it.
         self._wakes_at = math.inf
@@ -59,14 +56,7 @@ class Watchdog(Renewals):
         if self._thread is not None:
             self._wake()
 
-    def add(self, renewal: Renewal) -> None:
-        """Renew this lease from now on."""
-        super().add(renewal)
-        self._idle = False
-        self._tick = renewal.ttl / 4  # before its renewal is due
-        self._wake_for(renewal.due)
-
-    def _wake_for(self, due: float) -> None:
+    def on_due(self, due: float) -> None:
         if due < self._wakes_at:
             self._wake()
 
@@ -97,11 +87,7 @@ class Watchdog(Renewals):
         """Until something is due; False when the thread has ended."""
         with changed:
             self._wakes_at = math.inf
-            due = self.next_due()
-            if not self._idle:  # leases come and go: look again before sleeping for longer
-                due = min(due, now() + self._tick)
-            self._idle = True
-            self._wakes_at = due
+            self._wakes_at = due = self.next_look()
             if due < math.inf:
                 changed.wait(max(0.0, due - now()))
             elif (self._closed or not changed.wait(IDLE)) and self.next_due() == math.inf:
@@ -111,7 +97,7 @@ class Watchdog(Renewals):
             return True
 
     def _look(self) -> None:
-        for batch in self.due():
+        for batch in self.due():  # here, not in _run(): it sleeps with no lock in its frame
             batch.settle(self._ask(batch.calls, batch.timeout))
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
@@ -119,7 +105,8 @@ class Watchdog(Renewals):
         if self._connection is None:
             self._connection = self._address.connection()
         try:
-            replies = call_all(self._connection, calls, min(timeout, self._address.timeout))
+            open_connection(self._connection, min(timeout, self._address.timeout))
+            replies = exchange(self._connection, calls)
         except Exception as error:
             replies = [error] * len(calls)
             self._disconnect()

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..connection import Address
-from ..scripts import (
-    Arg,
-    Call,
-    Script,
-    WireError,
-    eval_,
-    evalsha,
-    is_a,
-    is_refusal_of_replica,
-    packed,
-)
-from ..support import now
+from ..scripts import Arg, Call, Script, eval_, evalsha, packed
 from .line import Line, Reply
 
 
@@ -40,7 +29,7 @@ class AsyncConnections:
             if line is not None:
                 line.retire()
                 self._retired.append(line)
-            line = self._line = Line(self._address)
+            line = self._line = Line(self._address, self.demoted)
         return line
 
     async def call(
@@ -60,78 +49,55 @@ class AsyncConnections:
 
         Raises WireError. Cancelled, it leaves nothing behind: a command not sent yet is never sent.
         """
-        (reply,) = await self.call_all([(script, keys, args)], within=within, asking=asking)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        return await self.post(script, keys, args, within=within, asking=asking)
 
-    async def call_all(
-        self, calls: Sequence[Call], *, within: float | None, asking: bool = False
-    ) -> list[Any]:
+    async def call_all(self, calls: Sequence[Call], *, within: float | None) -> list[Any]:
         """Run several, all sent before the first reply is read.
 
         Returns replies, with the exception in the place of one that is an error.
         """
-        line, until = self.line, now() + self._timeout(within)
-        answers = await self._exchange(line, [evalsha(*call) for call in calls], asking, within)
-        unknown = [place for place, answer in enumerate(answers) if _is_unknown_script(answer)]
-        if unknown:
-            commands = [eval_(*calls[place]) for place in unknown]
-            again = await self._exchange(line, commands, asking, until - now())
-            for place, answer in zip(unknown, again, strict=True):
-                answers[place] = answer
-        return answers
-
-    async def _exchange(
-        self, line: Line, commands: Sequence[bytes], asking: bool, within: float | None
-    ) -> list[Any]:
-        pending = [line.submit(command, asking) for command in commands]
-        timer = self._expiry(line, pending, within)
+        replies = [self.post(*call, within=within) for call in calls]
         try:
-            return [await self._answer(line, reply) for reply in pending]
+            return [await in_place(reply) for reply in replies]
         finally:
-            timer.cancel()
-            for reply in pending:
+            for reply in replies:
                 reply.cancel()
 
     def post(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        args: Sequence[Arg],
+        *,
+        within: float | None,
+        asking: bool = False,
     ) -> Reply:
         """Run the script, whether or not anybody awaits the returned future, which gets its reply.
 
         Sent before this returns, if the connection is open.
         """
-        line = self.line
-        done: Reply = asyncio.get_running_loop().create_future()
-        pending = [line.submit(evalsha(script, keys, args))]
-        timer = self._expiry(line, pending, within)
+        by_text = partial(eval_, script, keys, args)
+        return self._submit(evalsha(script, keys, args), within, by_text, asking=asking)
+
+    def run(self, *command: str | bytes, within: float) -> Reply:
+        """The reply to a command without a script. Raises WireError."""
+        return self._submit(packed(*command), within)
+
+    def _submit(
+        self, packed: bytes, within: float | None, *how: Any, asking: bool = False
+    ) -> Reply:
+        line, timeout = self.line, self._address.timeout
+        reply = line.submit(packed, *how, asking=asking)
+        seconds = timeout if within is None else min(within, timeout)
+        timer = reply.get_loop().call_later(seconds, line.expire, reply)
 
         def answered(reply: Reply) -> None:
-            error = reply.exception()
-            if _is_unknown_script(error) and reply is pending[0]:
-                pending.append(line.submit(eval_(script, keys, args)))
-                pending[1].add_done_callback(answered)
-                return
             timer.cancel()
-            if error is None:
-                done.set_result(reply.result())
-            else:
-                self._note(line, error)
-                done.set_exception(error)
-                done.exception()  # retrieved: nobody need wait for it
+            if not reply.cancelled():
+                reply.exception()  # retrieved: nobody need wait for it
 
-        pending[0].add_done_callback(answered)
-        return done
-
-    async def run(self, *command: str | bytes, within: float) -> Any:
-        """The reply to a command without a script. Raises WireError."""
-        line = self.line
-        reply = line.submit(packed(*command))
-        timer = self._expiry(line, [reply], within)
-        try:
-            return await reply
-        finally:
-            timer.cancel()
+        reply.add_done_callback(answered)
+        return reply
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -148,30 +114,10 @@ class AsyncConnections:
         if self._line is not None:
             self._line.retire()
 
-    def _expiry(
-        self, line: Line, pending: Sequence[Reply], within: float | None
-    ) -> asyncio.TimerHandle:
-        def expire() -> None:
-            for reply in pending:
-                line.expire(reply)
 
-        return asyncio.get_running_loop().call_later(self._timeout(within), expire)
-
-    def _timeout(self, within: float | None) -> float:
-        return self._address.timeout if within is None else min(within, self._address.timeout)
-
-    async def _answer(self, line: Line, reply: Reply) -> Any:
-        try:
-            return await reply
-        except Exception as error:
-            self._note(line, error)
-            return error
-
-    def _note(self, line: Line, error: BaseException) -> None:
-        if isinstance(error, WireError) and is_refusal_of_replica(error.__cause__ or error):
-            line.retire()
-            self.demoted()
-
-
-def _is_unknown_script(answer: Any) -> bool:
-    return isinstance(answer, WireError) and is_a(answer.__cause__ or answer, "NoScriptError")
+async def in_place(reply: Reply) -> Any:
+    """The reply, or the exception in its place."""
+    try:
+        return await reply
+    except Exception as error:
+        return error

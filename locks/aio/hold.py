@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncContextDecorator
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import LockLost
 from .lease import AsyncLease
@@ -16,19 +16,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=AsyncLease, covariant=True)
 
 
-class Lock(Protocol[L]):
-    """AsyncRedisLock or AsyncMultiLock."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def acquire(self, wait: float | None) -> L: ...
-
-
 class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
-    """For one block, or for every call of a decorated function."""
+    """For one block, or for every call of a decorated function. The lock may be one of several."""
 
-    def __init__(self, lock: Lock[L], wait: float | None, *, cancel_on_loss: bool) -> None:
+    def __init__(self, lock: Any, wait: float | None, *, cancel_on_loss: bool) -> None:
         self._lock = lock
         self._wait = wait
         self._cancel_on_loss = cancel_on_loss
@@ -53,7 +44,8 @@ class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
     async def __aenter__(self) -> L:
         if self._lease is not None:
             raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
-        lease = self._lease = await self._lock.acquire(self._wait)
+        lease: L = await self._lock.acquire(self._wait)
+        self._lease = lease
         if self._cancel_on_loss:
             self._task = asyncio.current_task()
             assert self._task is not None

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import LockNotHeld, LossReason, Release
 from ..lease import BaseLease
@@ -14,14 +14,6 @@ from ..scripts import WireError
 from ..support import lazily
 
 logger = logging.getLogger(__name__)
-
-
-class AsyncKeeper(Protocol):
-    """What a lease asks of the lock that it came from. Methods raise LockLost, LockBackendError."""
-
-    async def extend(self, lease: AsyncLease, seconds: float) -> None: ...
-    async def owned(self, lease: AsyncLease) -> bool: ...
-    async def hand_over(self, lease: AsyncLease, within: float | None) -> str: ...
 
 
 class AsyncLease(BaseLease):
@@ -32,7 +24,6 @@ class AsyncLease(BaseLease):
         *,
         send_release: Callable[[], asyncio.Future[Any]],
         found: Callable[[BaseLease, Any], Release],
-        keeper: AsyncKeeper,
         on_lost: Callable[[AsyncLease, LossReason], None] | None = None,
         **known: Any,
     ) -> None:
@@ -40,7 +31,6 @@ class AsyncLease(BaseLease):
         self._loop = asyncio.get_running_loop()
         self._send_release = send_release
         self._found = found
-        self._keeper = keeper
         self._on_lost = on_lost
         self._reply: asyncio.Future[Any] | None = None
         self._cancel_body: Callable[[], None] | None = None
@@ -94,21 +84,21 @@ class AsyncLease(BaseLease):
 
     async def extend(self, seconds: float) -> None:
         """Make the lease last for at least so many seconds from now. See `Lease.extend`."""
-        self.check_may_ask()
-        await self._keeper.extend(self, seconds)
+        keeping = self._asked_of()
+        await keeping.do(keeping.extend(self, seconds))
 
     async def owned(self) -> bool:
         """Whether the server says that the lock is ours, at this moment. See `Lease.owned`."""
-        self.check_may_ask()
-        return await self._keeper.owned(self)
+        keeping = self._asked_of()
+        return bool(await keeping.do(keeping.owned(self)))
 
     async def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, with or without asyncio. See `Lease.hand_over`.
 
         Cancelled, it is still held here.
         """
-        self.check_may_ask()
-        return await self._keeper.hand_over(self, within)
+        keeping = self._asked_of()
+        return str(await keeping.do(keeping.hand_over(self, within)))
 
     def _announce(self, reason: LossReason) -> None:
         """Tell the loop; from another thread, soon, and not at all if the loop is closed."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 from ..connection import Address
-from ..scripts import WireError, is_of_the_client, packed
+from ..scripts import WireError, is_a, is_of_the_client, is_refusal_of_replica, packed
 from .link import Link
 
 #: Seconds that the last replies are waited for when the loop ends.
@@ -21,41 +22,54 @@ LINGER = 0.5
 Reply: TypeAlias = "asyncio.Future[Any]"
 
 
+class Command(NamedTuple):
+    """What is sent, and where its reply goes.
+
+    by_text  what is sent instead where the server does not know the script
+    asking   whether ASKING goes before it
+    """
+
+    reply: Reply
+    packed: bytes
+    by_text: Callable[[], bytes] | None
+    asking: bool
+
+
 class Line:
     """A connection that opens itself, and is closed by close(), by an error, or with its loop.
 
-    usable  False once it failed or is to be used no more: make another one
-    ended   whether it is closed
+    refused  called when the server says that it is a replica
+    usable   False once it failed or is to be used no more: make another one
+    ended    whether it is closed
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, refused: Callable[[], None]) -> None:
         self.usable = True
         self.ended = False
+        self._refused = refused
         self._timeout = address.timeout
         self._loop = asyncio.get_running_loop()
-        self._outbox: dict[Reply, bytes] = {}
-        self._sent: deque[Reply] = deque()
+        self._outbox: dict[Reply, Command] = {}
+        self._sent: deque[Command] = deque()
         self._link = Link(address, opened=self._flush, received=self._answer, lost=self._fail)
 
-    def submit(self, command: bytes, asking: bool = False) -> Reply:
+    def submit(
+        self, packed: bytes, by_text: Callable[[], bytes] | None = None, *, asking: bool = False
+    ) -> Reply:
         """Send it, as soon as the connection is open. Cancelling the future before that unsends it.
-
-        asking  whether ASKING goes before it
 
         The future raises WireError for an error, and for anything but a reply: at once, if the
         connection is closed.
         """
-        if asking:
-            self.submit(packed("ASKING")).add_done_callback(_retrieved)
-        reply: Reply = self._loop.create_future()
+        command = Command(self._loop.create_future(), packed, by_text, asking)
         if self._link.is_open:
-            self._sent.append(reply)
-            self._link.write(command)
+            self._send(command)
         elif self.ended:
-            reply.set_exception(WireError(ConnectionError("the connection is closed"), sent=False))
+            error = WireError(ConnectionError("the connection is closed"), sent=False)
+            command.reply.set_exception(error)
         else:
-            self._outbox[reply] = command
-        return reply
+            self._outbox[command.reply] = command
+        return command.reply
 
     def expire(self, reply: Reply) -> None:
         """Nobody waits for this reply any longer: the server is silent, and this line with it."""
@@ -78,25 +92,37 @@ class Line:
     async def aclose(self) -> None:
         """Send what is to be sent, wait a moment for the replies, and close it."""
         self.usable = False
-        if waiting := {*self._sent, *self._outbox}:
+        if waiting := {*(command.reply for command in self._sent), *self._outbox}:
             await asyncio.wait(waiting, timeout=LINGER)
         await self._link.aclose()
 
+    def _send(self, command: Command) -> None:
+        if command.asking:
+            asking = Command(self._loop.create_future(), packed("ASKING"), None, False)
+            asking.reply.cancel()  # nobody waits: what follows it has the same fate
+            self._send(asking)
+        self._sent.append(command)
+        self._link.write(command.packed)
+
     def _flush(self) -> None:
-        for reply, command in self._outbox.items():
-            if not reply.done():
-                self._sent.append(reply)
-                self._link.write(command)
+        for command in self._outbox.values():
+            if not command.reply.done():
+                self._send(command)
         self._outbox.clear()
 
     def _answer(self, answer: Any) -> None:
-        reply = self._sent.popleft()
+        command = self._sent.popleft()
+        reply = command.reply
         if reply.done():
             return
-        if isinstance(answer, Exception):
-            reply.set_exception(WireError(answer, sent=True))
-        else:
+        if not isinstance(answer, Exception):
             reply.set_result(answer)
+        elif command.by_text is not None and is_a(answer, "NoScriptError") and self._link.is_open:
+            self._send(command._replace(packed=command.by_text(), by_text=None))
+        else:
+            reply.set_exception(WireError(answer, sent=True))
+            if is_refusal_of_replica(answer):
+                self._refused()
 
     def _fail(self, error: BaseException) -> None:
         """With WireError, or with the error itself if it is not the client's (a credential
@@ -104,16 +130,10 @@ class Line:
         self.usable, self.ended = False, True
         known = is_of_the_client(error) or isinstance(error, TimeoutError)
         for reply, sent in [
-            *((r, True) for r in self._sent),
-            *((r, False) for r in self._outbox),
+            *((command.reply, True) for command in self._sent),
+            *((reply, False) for reply in self._outbox),
         ]:
             if not reply.done():
                 reply.set_exception(WireError(error, sent=sent) if known else error)
         self._sent.clear()
         self._outbox.clear()
-
-
-def _retrieved(reply: Reply) -> None:
-    """Its result does not matter: the command that was sent with it has the same fate."""
-    if not reply.cancelled():
-        reply.exception()

@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..acquisition import Acquisition, Ask, Listen, Step
-from ..errors import LockTimeout, LossReason, Metrics, emit
-from ..handover import Handed, Keeping, Steps
+from ..errors import LockTimeout, emit
+from ..handover import Handed, Keeping
 from ..lease import new_token
-from ..lock import Options
-from ..protocol import ANY_HOLDER, FENCE_TTL, Inspection, milliseconds
+from ..lock import Options, is_cluster
+from ..protocol import ANY_HOLDER, Inspection
+from ..renewals import Renewal
 from ..scripts import Arg, WireError, script
-from ..support import now, run_async
+from ..support import now
 from .hold import AsyncHold
 from .lease import AsyncLease
-from .shared import AsyncParts, AsyncShared, PerLoop, shared_of
-
-logger = logging.getLogger(__name__)
-
-
-class AsyncSingleClient(Protocol):
-    """redis.asyncio.Redis, or valkey.asyncio.Valkey."""
-
-    @property
-    def connection_pool(self) -> Any: ...
+from .line import Reply
+from .shared import AsyncParts, AsyncShared, run_async, shared_of
 
 
-class AsyncClusterClient(Protocol):
-    """redis.asyncio.RedisCluster, or valkey.asyncio.ValkeyCluster."""
-
-    @property
-    def nodes_manager(self) -> Any: ...
-
-
-AsyncClient: TypeAlias = AsyncSingleClient | AsyncClusterClient
-
-
-class AsyncRedisLock(Options):
+class AsyncRedisLock(Options[AsyncLease]):
     """Mutual exclusion by name on one Redis for asyncio, with a fence for the storage to check.
 
     client    a redis.asyncio.Redis or RedisCluster (or valkey-py's), which says where the server is
@@ -58,48 +39,17 @@ class AsyncRedisLock(Options):
     them; they end with the loop. Raises ValueError and TypeError for arguments that cannot work.
     """
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        name: str,
-        *,
-        ttl: float,
-        key: str | bytes | None = None,
-        renew: bool = True,
-        max_hold: float | None = None,
-        fence_ttl: float = FENCE_TTL,
-        on_lost: Callable[[AsyncLease, LossReason], None] | None = None,
-        metrics: Metrics | None = None,
-    ) -> None:
-        super().__init__(
-            name,
-            ttl=ttl,
-            key=key,
-            renew=renew,
-            max_hold=max_hold,
-            fence_ttl=fence_ttl,
-            metrics=metrics,
-        )
-        self.client = client
-        self.on_lost = on_lost
-        self._make = self._maker(client)
-
-    def _maker(self, client: Any) -> Callable[[Any], PerLoop]:
-        kind = getattr(getattr(client, "connection_pool", None), "connection_class", None)
-        if kind is not None and inspect.iscoroutinefunction(kind.connect):
-            return AsyncShared
-        if hasattr(client, "nodes_manager") and hasattr(client, "__await__"):
+    def _connect(self, client: Any) -> None:
+        self._make: Callable[[Any], Any] = AsyncShared
+        if is_cluster(client, awaited=True):
             from .cluster import AsyncCluster
 
-            return AsyncCluster
-        raise TypeError(
-            f"client is {type(client).__module__}.{type(client).__name__}: AsyncRedisLock needs a "
-            "redis.asyncio.Redis or a redis.asyncio.RedisCluster"
-        )
+            self._make = AsyncCluster
 
     async def _here(self) -> AsyncParts:
-        """What it shares with others in the running loop. Does not suspend."""
-        return (await shared_of(self.client, self._make)).parts(self._keys[0])
+        """This loop's shared connections. Does no I/O."""
+        parts: AsyncParts = (await shared_of(self.client, self._make)).parts(self.keys[0])
+        return parts
 
     async def acquire(self, wait: float | None) -> AsyncLease:
         """Take the lock, queueing for at most `wait` seconds (None: as long as it takes).
@@ -109,18 +59,17 @@ class AsyncRedisLock(Options):
         in the queue, and the lock is given back if it was granted meanwhile: the command that does
         this is sent before the exception is raised, and repeated if it gets no answer.
         """
-        started = now()
-        token = new_token()
+        started, token = now(), new_token()
         shared = await self._here()
-        acquisition = self._acquisition(
-            shared.wakeups.waiters, shared.watchdog, token, wait=wait, started=started
+        acquisition = Acquisition(
+            self, shared.wakeups.waiters, shared.watchdog, token, wait=wait, started=started
         )
         running = Running(shared, acquisition)
         lease = None
         try:
-            granted = await running.run(acquisition.obtain(once=wait == 0))
+            granted = await run_async(acquisition.obtain(), running.do)
             if granted is not None:
-                lease = self._lease(shared, token, *granted, now() - started)
+                lease = self._lease(shared, token, *granted, started)
         except WireError as error:
             running.undo()
             raise self._unknown(error) from error.__cause__
@@ -130,8 +79,7 @@ class AsyncRedisLock(Options):
         finally:
             emit(self.metrics, "waited", self.name, now() - started, lease is not None)
         if lease is None:
-            logger.debug("%s: not free within %s s", self.name, wait)
-            raise LockTimeout(name=self.name)
+            raise self._not_free(wait)
         return lease
 
     async def try_acquire(self) -> AsyncLease | None:
@@ -165,7 +113,7 @@ class AsyncRedisLock(Options):
 
         See `RedisLock.force_release`. Raises LockBackendError.
         """
-        return bool(await self._call("release", ANY_HOLDER, milliseconds(self.fence_ttl)) == 1)
+        return bool(await self._call("release", *self._release_args(ANY_HOLDER)) == 1)
 
     async def adopt(self, handed: str) -> AsyncLease:
         """Go on with a lease that another process handed over, with or without asyncio.
@@ -174,66 +122,60 @@ class AsyncRedisLock(Options):
         """
         before, token, started = Handed.parse(handed, self.name), new_token(), now()
         shared = await self._here()
-        keeper = self._keeper(shared)
-        steps = keeper.keeping.adopt(before, token, unique=True)
+        keeping = self._keeping(shared)
         try:
-            deadline = await keeper.run(steps)
+            deadline = await keeping.do(keeping.adopt(before, token, unique=True))
         except WireError as error:
             raise self._unknown(error) from error.__cause__
         except asyncio.CancelledError:  # at once: the loop may end before anything else is sent
-            args = self._release_args(token)
-            shared.connections.post(script("release"), self._keys, args, within=None)
+            self._post_release(shared, token)
             raise
-        return self._lease(shared, token, before.fence, deadline, now() - started)
+        return self._lease(shared, token, before.fence, deadline, started)
 
-    def _keeper(self, shared: AsyncParts) -> AsyncKeeper:
-        async def call(name: str, *args: Arg) -> Any:
-            return await shared.connections.call(script(name), self._keys, args, within=None)
+    def _keeping(self, shared: AsyncParts) -> Keeping:
+        async def call(step: tuple[str, Sequence[Arg]]) -> Any:
+            return await shared.connections.call(script(step[0]), self.keys, step[1], within=None)
 
-        return AsyncKeeper(call, self._keeping(shared.watchdog))
+        return Keeping(self, shared.watchdog, lambda steps: run_async(steps, call))
+
+    def _post_release(self, shared: AsyncParts, token: str) -> Reply:
+        args = self._release_args(token)
+        reply: Reply = shared.connections.post(script("release"), self.keys, args, within=None)
+        return reply
 
     def _lease(
-        self, shared: AsyncParts, token: str, fence: int | None, deadline: float, waited: float
+        self, shared: AsyncParts, token: str, fence: int | None, deadline: float, started: float
     ) -> AsyncLease:
-        def send_release() -> asyncio.Future[Any]:
-            shared.watchdog.remove((self._keys[0], token))
-            args = self._release_args(token)
-            reply = shared.connections.post(script("release"), self._keys, args, within=None)
+        def send_release() -> Reply:
+            shared.watchdog.remove((self.keys[0], token))
+            reply = self._post_release(shared, token)
             reply.add_done_callback(released)
             return reply
 
-        def released(reply: asyncio.Future[Any]) -> None:
+        def released(reply: Reply) -> None:
             if isinstance(reply.exception(), WireError):
-                shared.watchdog.abandon(token, self._keys, ttl=self.ttl, fence_ttl=self.fence_ttl)
+                shared.watchdog.abandon(token, self)
 
         lease = AsyncLease(
             name=self.name,
             token=token,
             fence=fence,
             deadline=deadline,
-            waited_seconds=waited,
+            waited_seconds=now() - started,
             send_release=send_release,
             found=self._found,
-            keeper=self._keeper(shared),
+            keeping=lambda: self._keeping(shared),
             on_lost=self._lost if self.on_lost or self.metrics else None,
         )
-        shared.watchdog.add(self._renewal(lease))
+        shared.watchdog.add(Renewal(lease, self))
         return lease
-
-    def _lost(self, lease: AsyncLease, reason: LossReason) -> None:
-        self._count_loss(reason)
-        if self.on_lost is not None:
-            self.on_lost(lease, reason)
 
     async def _call(self, name: str, *args: Arg) -> Any:
         shared = await self._here()
         try:
-            return await shared.connections.call(script(name), self._keys, args, within=None)
+            return await shared.connections.call(script(name), self.keys, args, within=None)
         except WireError as error:
             raise self._unknown(error) from error.__cause__
-
-
-T = TypeVar("T")
 
 
 class Running:
@@ -244,11 +186,8 @@ class Running:
         self._acquisition = acquisition
         self._line: object = None  # the connection on which the last command was sent
 
-    async def run(self, steps: Generator[Step, Any, T]) -> T:
-        """Do the steps; their result. Raises WireError."""
-        return await run_async(steps, self._do)
-
-    async def _do(self, step: Step) -> Any:
+    async def do(self, step: Step) -> Any:
+        """One step of Acquisition.obtain(). Raises WireError."""
         shared, acquisition = self._shared, self._acquisition
         if isinstance(step, Ask):
             name, args, within = step
@@ -279,27 +218,3 @@ class Running:
             self._acquisition.undone(reply.exception() or reply.result(), in_order=in_order)
 
         posted.add_done_callback(undone)
-
-
-class AsyncKeeper:
-    """Does the steps of a Keeping.
-
-    call  runs a script by its name for the lock, with these arguments; raises WireError
-    """
-
-    def __init__(self, call: Callable[..., Awaitable[Any]], keeping: Keeping) -> None:
-        self._call = call
-        self.keeping = keeping
-
-    async def extend(self, lease: AsyncLease, seconds: float) -> None:
-        await self.run(self.keeping.extend(lease, seconds))
-
-    async def owned(self, lease: AsyncLease) -> bool:
-        return await self.run(self.keeping.owned(lease))
-
-    async def hand_over(self, lease: AsyncLease, within: float | None) -> str:
-        return await self.run(self.keeping.hand_over(lease, within))
-
-    async def run(self, steps: Steps[T]) -> T:
-        """Do the steps; their result. A cancellation is thrown into them, too."""
-        return await run_async(steps, lambda step: self._call(step[0], *step[1]))

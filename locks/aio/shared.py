@@ -7,37 +7,42 @@ They end with the client, or with the loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..connection import Address
 from ..renewals import Renewals
-from ..scripts import Arg, Script
 from .connections import AsyncConnections
-from .line import Reply
 from .wakeups import AsyncWakeUps
 from .watchdog import AsyncWatchdog
 
+S = TypeVar("S")
+T = TypeVar("T")
 
-class Calls(Protocol):
-    """AsyncConnections, or those of a slot, wherever it is."""
 
-    @property
-    def line(self) -> object: ...
-    async def call(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], /, *, within: float | None
-    ) -> Any: ...
-    def post(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[Arg], /, *, within: float | None
-    ) -> Reply: ...
+async def run_async(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]) -> T:
+    """As support.run, by awaiting `do`. A cancellation is thrown into the steps, too."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await do(step)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        steps.close()
 
 
 class AsyncParts(Protocol):
     """What a lock needs of its server in a loop: AsyncShared, or cluster.AsyncSlot."""
 
     @property
-    def connections(self) -> Calls: ...
+    def connections(self) -> Any: ...
     @property
     def wakeups(self) -> AsyncWakeUps: ...
     @property
@@ -71,20 +76,12 @@ async def until_the_end(*parts: Any) -> AsyncGenerator[None, None]:
             await part.aclose()
 
 
-class PerLoop(Protocol):
-    """AsyncShared, or cluster.AsyncCluster."""
-
-    end: AsyncGenerator[None, None]
-
-    def parts(self, key: bytes) -> AsyncParts: ...
-
-
 #: By what identifies the client: its pool, or where it has none, itself.
-_shared: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, PerLoop]] = WeakKeyDictionary()
+_shared: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Any]] = WeakKeyDictionary()
 
 
-async def shared_of(client: Any, make: Callable[[Any], PerLoop]) -> PerLoop:
-    """The one of the running loop for this client. Does not suspend."""
+async def shared_of(client: Any, make: Callable[[Any], Any]) -> Any:
+    """The running loop's AsyncShared, or AsyncCluster, for this client. Does no I/O."""
     loop = asyncio.get_running_loop()
     identity = getattr(client, "connection_pool", client)
     by_loop = _shared.get(identity)

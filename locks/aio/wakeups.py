@@ -5,27 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from ..acquisition import Waiters
 from ..connection import Address
 from ..protocol import ROLE, IsReplica, Wake, channel_for, is_elsewhere, is_replica, subscribers_of
 from ..renewals import Renewals
-from ..scripts import WireError, is_a, packed
+from ..scripts import WireError, packed
 from ..support import now
-from .connections import AsyncConnections
+from ..wakeups import PROBE, VERIFY
+from .connections import AsyncConnections, in_place
 from .link import Link
 
 logger = logging.getLogger(__name__)
-
-#: Seconds without a message after which the connection is probed, and again until it is given up.
-PROBE = 5.0
-#: Seconds that each answer may take about where the subscription should be.
-VERIFY = 0.5
-
-
-MOVED_AWAY = "the slot has moved to another node"
 
 
 class Mailbox:
@@ -66,10 +59,9 @@ class AsyncWakeUps:
     """The waiters of one loop on one server, and the subscription that wakes them."""
 
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
-        self.waiters = Waiters(Mailbox)
+        self.waiters = Waiters(Mailbox, renewals)
         self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
         self._address = address
-        self._renewals = renewals
         self._link: Link | None = None
         self._subscribed: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -133,15 +125,15 @@ class AsyncWakeUps:
                 self._link.close(IsReplica())
             return
         self._heard, self._probing = True, False
-        if isinstance(message, Exception) or message[0] == b"sunsubscribe":
-            error = message if isinstance(message, Exception) else ConnectionError(MOVED_AWAY)
+        try:
+            if isinstance(message, Exception):
+                raise message
+            self.waiters.receive(message)
+        except Exception as error:
             if self._link is not None:
                 self._link.close(error)
-        elif message[0] in (b"message", b"smessage"):
-            nobody = self.waiters.deliver(message[2])
-            if nobody is not None:  # if it gave up; not a token that got the lock by asking
-                self._renewals.release_abandoned(nobody.decode())
-        elif message[0] in (b"subscribe", b"ssubscribe") and self._subscribed is not None:
+            return
+        if message[0] in (b"subscribe", b"ssubscribe") and self._subscribed is not None:
             self.waiters.listening = True
             self._subscribed.set_result(None)
 
@@ -173,20 +165,18 @@ class AsyncWakeUps:
     async def _verify(self, link: Link) -> None:
         """Ask on a new connection where the subscription should be: see protocol.py."""
         other = AsyncConnections(self._address)
-        try:
-            role = await _reply(other.run(*ROLE, within=VERIFY))
-            subscribers = await _reply(
-                other.run(*subscribers_of(self.waiters.channel), within=VERIFY)
-            )
-            moved = is_elsewhere(role, subscribers)
-            if moved or is_replica(role):
-                self.on_demoted()
-            if moved:
-                link.close(ConnectionError("the commands go to another server by now"))
-        except Exception as error:  # the link itself is probed in any case
-            logger.debug("where the subscription should be is not known: %s", error)
+        questions = ROLE, subscribers_of(self.waiters.channel)
+        try:  # an error in the place of a reply says nothing; the link itself is probed in any case
+            role, subscribers = [
+                await in_place(other.run(*question, within=VERIFY)) for question in questions
+            ]
         finally:
             await other.aclose()
+        moved = is_elsewhere(role, subscribers)
+        if moved or is_replica(role):
+            self.on_demoted()
+        if moved:
+            link.close(ConnectionError("the commands go to another server by now"))
 
     def _lost(self, error: BaseException) -> None:
         subscribed, self._subscribed, self._link = self._subscribed, None, None
@@ -198,13 +188,3 @@ class AsyncWakeUps:
         level = logging.WARNING if self.waiters.mailboxes else logging.INFO
         logger.log(level, "no wake-ups until the next waiter subscribes: %s", error)
         self.waiters.all_ask()
-
-
-async def _reply(asking: Awaitable[Any]) -> Any:
-    """The reply, or the error in its place: for instance without the right to ask."""
-    try:
-        return await asking
-    except WireError as error:
-        if not error.__cause__ or not is_a(error.__cause__, "ResponseError"):
-            raise
-        return error

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..connection import Address
-from ..renewals import Renewal, Renewals
+from ..lock import Options
+from ..renewals import Renewals
 from ..scripts import Call
 from ..support import now
+from ..watchdog import IDLE
 from .connections import AsyncConnections
 
 logger = logging.getLogger(__name__)
-
-#: Seconds without anything to renew after which the task and its connection end.
-IDLE = 10.0
 
 
 class AsyncWatchdog(Renewals):
@@ -25,28 +24,26 @@ class AsyncWatchdog(Renewals):
 
     def __init__(self, address: Address) -> None:
         super().__init__()
-        self.on_due = self._wake_for
         self.connections = AsyncConnections(address)  # its own: not behind anybody's commands
         self._task: asyncio.Task[None] | None = None
         self._nap: asyncio.Future[None] | None = None
-        self._idle = False
-        self._tick = 1.0
         self._wakes_at = math.inf
-
-    def add(self, renewal: Renewal) -> None:
-        """Renew this lease from now on."""
-        super().add(renewal)
-        self._idle = False
-        self._tick = renewal.ttl / 4  # before its renewal is due
-        self._wake_for(renewal.due)
+        self._closed = False
 
     async def aclose(self) -> None:
         """End the task, renewing nothing any more."""
+        self._closed = True
+        self.renewals.clear()  # each keeps its lock, and that its client
+        self.abandoned.clear()
         if self._task is not None:
             self._task.cancel()  # and not awaited: see Link.aclose
         await self.connections.aclose()
 
-    def _wake_for(self, due: float) -> None:
+    def abandon(self, token: str, lock: Options[Any]) -> None:
+        if not self._closed:  # else the loop ends, and a task that starts in it is never done
+            super().abandon(token, lock)
+
+    def on_due(self, due: float) -> None:
         if due >= self._wakes_at:
             return
         if self._task is None or self._task.done():
@@ -62,8 +59,7 @@ class AsyncWatchdog(Renewals):
         try:
             while await self._sleep():
                 try:
-                    for batch in self.due():
-                        batch.settle(await self._ask(batch.calls, batch.timeout))
+                    await self._look()
                 except Exception:
                     logger.exception("the watchdog goes on after an error of its own")
                     await asyncio.sleep(0.05)
@@ -72,19 +68,19 @@ class AsyncWatchdog(Renewals):
             self._wakes_at = math.inf
         await self.connections.aclose()
 
+    async def _look(self) -> None:
+        for batch in self.due():  # here, not in _run(): it sleeps with no lock in its frame
+            batch.settle(await self._ask(batch.calls, batch.timeout))
+
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Replies, or the exception in the place of one."""
         return await self.connections.call_all(calls, within=timeout)
 
     async def _sleep(self) -> bool:
         """Sleep until something is due. Returns False when there is nothing left to do."""
-        due = self.next_due()
-        if not self._idle:  # leases come and go: look again before sleeping for longer
-            due = min(due, now() + self._tick)
-        self._idle = True
         loop = asyncio.get_running_loop()
         self._nap = loop.create_future()
-        self._wakes_at = due
+        self._wakes_at = due = self.next_look()
         timer = loop.call_later(IDLE if due == math.inf else max(0.0, due - now()), self._rouse)
         try:
             await self._nap

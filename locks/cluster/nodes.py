@@ -1,39 +1,44 @@
-"""The nodes of a cluster, and which of them renews what. No I/O: common to threads and asyncio."""
+"""The nodes and slots of a cluster, and which node renews what. No I/O: common to threads and
+asyncio."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from ..connection import Address
+from ..lock import Options
 from ..renewals import Abandoned, Batch, Held, Renewal, Renewals
-from ..scripts import Call, WireError
-from .slots import Place, Topology, is_passing, redirect, slot_of
+from ..scripts import Call, Script, WireError, script
+from ..support import now
+from .slots import LOOK_UP, OUTAGE, Hop, Place, Topology, is_passing, redirect, route, slot_of
 
-
-class Node(Protocol):
-    """A node: connections to it, and what renews the leases there."""
-
-    @property
-    def watchdog(self) -> Renewals: ...
-
-
-N = TypeVar("N", bound=Node)
+N = TypeVar("N", bound=Any)  # a node: connections to it, and a watchdog for the leases there
 
 
 class Nodes(Renewals, Generic[N]):
     """All nodes. As renewals: each lease at the node that has its slot."""
 
-    def __init__(self, address: Address, topology: Topology) -> None:
+    def __init__(
+        self, client: Any, known: Sequence[Any], address: Address, make: Callable[[Place], N]
+    ) -> None:
         super().__init__()
         self.address = address
-        self.topology = topology
+        remap = getattr(client.nodes_manager, "address_remap", None)
+        self.topology = Topology([(node.host, int(node.port)) for node in known], remap)
+        self._make = make
         self._nodes: dict[Place, N] = {}
+        self._refreshed = -math.inf
 
     def at(self, place: Place) -> N:
         """The node at this place."""
         found = self._nodes.get(place)
         return found if found is not None else self._nodes.setdefault(place, self._make(place))
+
+    def was_refreshed(self) -> bool:
+        """Whether the nodes were asked just now who has which slot."""
+        return now() - self._refreshed < LOOK_UP / 2
 
     def home_of(self, key: bytes) -> N:
         """The node that has the key now; any node if unknown."""
@@ -44,48 +49,37 @@ class Nodes(Renewals, Generic[N]):
         return list(self._nodes.values())
 
     def add(self, renewal: Renewal) -> None:
-        self.home_of(renewal.keys[0]).watchdog.add(renewal)
+        self.home_of(renewal.held[0]).watchdog.add(renewal)
 
     def remove(self, held: Held) -> Renewal | None:
         removed = [node.watchdog.remove(held) for node in self.all()]
         return next(filter(None, removed), None)
 
-    def abandon(self, token: str, keys: Sequence[bytes], *, ttl: float, fence_ttl: float) -> None:
-        self.home_of(keys[0]).watchdog.abandon(token, keys, ttl=ttl, fence_ttl=fence_ttl)
+    def abandon(self, token: str, lock: Options[Any]) -> None:
+        self.home_of(lock.keys[0]).watchdog.abandon(token, lock)
 
     def release_abandoned(self, token: str) -> None:
         for node in self.all():
             node.watchdog.release_abandoned(token)
 
-    def _make(self, place: Place) -> N:
-        raise NotImplementedError
-
-
-class Redirected(NamedTuple):
-    """What a node's errors say about where the slots are.
-
-    elsewhere  by the number of the call: the node that has to be asked this once
-    refresh    whether the cluster should be asked who has which slot
-    """
-
-    elsewhere: dict[int, Place]
-    refresh: bool
-
 
 class AtNode(Renewals):
-    """Mixed into a watchdog: the leases at one node. Those whose slot moved, move after it."""
+    """Mixed into a watchdog: the leases at one node. Those whose slot moved, move after it.
 
-    home: Any  # its Nodes
+    home  its Nodes
+    """
+
+    home: Any
     place: Place
 
     def due(self) -> Iterator[Batch]:
         for renewal in list(self.renewals.values()):
-            there = self._new_home(renewal.keys[0])
+            there = self._new_home(renewal.held[0])
             if there is not None:
                 there.add(renewal)
                 self.remove(renewal.held)
         for held, each in list(self.abandoned.items()):
-            there = self._new_home(each.keys[0])
+            there = self._new_home(held[0])
             if there is not None:
                 there.take_over(held, each)
                 self.abandoned.pop(held, None)
@@ -96,8 +90,14 @@ class AtNode(Renewals):
         self.abandoned[held] = abandoned
         self.on_due(abandoned.due)
 
-    def redirected(self, calls: Sequence[Call], replies: Sequence[Any]) -> Redirected:
-        """Learn from the replies to these calls where slots have moved."""
+    def redirected(
+        self, calls: Sequence[Call], replies: Sequence[Any]
+    ) -> tuple[dict[int, Place], bool]:
+        """Learn from the replies to these calls where slots have moved.
+
+        Returns, by the number of the call, the node that has to be asked this once; and whether
+        the cluster should be asked who has which slot.
+        """
         elsewhere, refresh = {}, False
         for number, reply in enumerate(replies):
             if not isinstance(reply, Exception):
@@ -112,8 +112,52 @@ class AtNode(Renewals):
                 elsewhere[number] = found.place
             else:
                 self.home.topology.moved(slot_of(calls[number][1][0]), found.place)
-        return Redirected(elsewhere, refresh)
+        return elsewhere, refresh
 
     def _new_home(self, key: bytes) -> AtNode | None:
         there: AtNode = self.home.home_of(key).watchdog
         return None if there is self else there
+
+
+class AtSlot:
+    """Mixed into wake-ups: the waiters of one slot, which listen at the node that has it."""
+
+    nodes: Any
+    slot: int
+    place: Place | None = None
+    waiters: Any  # of the wake-ups that it is mixed into
+    resubscribe: Any
+
+    def seen_at(self, place: Place) -> None:
+        """A command for the slot was served there: if we listen elsewhere, all ask again."""
+        if self.waiters.listening and place != self.place:
+            self.resubscribe()
+
+    def _where(self) -> Address:
+        self.place = self.nodes.topology.place_of(self.slot)
+        if self.place is None:
+            raise ConnectionError(f"no node is known to have slot {self.slot}")
+        address: Address = self.nodes.at(self.place).address
+        return address
+
+
+class ToSlot(Generic[N]):
+    """Commands for one slot, wherever it is: what a lock needs of its cluster.
+
+    watchdog  all nodes, as renewals
+    """
+
+    def __init__(self, nodes: Nodes[N], slot: int) -> None:
+        self.watchdog = nodes
+        self._slot = slot
+
+    def until(self, within: float | None) -> float:
+        """The second of our clock until which a slot may settle."""
+        return now() + (self.watchdog.address.timeout if within is None else min(within, OUTAGE))
+
+    def route(
+        self, which: Script | None, until: float, *, sent: bool = False
+    ) -> Generator[Hop, Any, Any]:
+        """The steps by which the script gets its reply: see slots.route()."""
+        repeatable = which is not script("release")
+        return route(self.watchdog.topology, self._slot, until, repeatable=repeatable, sent=sent)

@@ -21,6 +21,8 @@ PAUSE = 0.02
 LONGEST_PAUSE = 0.5
 #: Seconds for which an acquire without a limit waits for a cluster that is down.
 OUTAGE = 60.0
+#: Seconds that a node may take to answer CLUSTER SLOTS, and for which its answer is used again.
+LOOK_UP = 0.5
 
 
 def slot_of(key: bytes) -> int:
@@ -94,9 +96,11 @@ class Topology:
         return next((place for first, last, place in self._ranges if first <= slot <= last), None)
 
     def learn(self, reply: Any, asked: Place) -> bool:
-        """The reply to CLUSTER SLOTS of this node. False if it says nothing: of a node that was
-        taken out of the cluster, and stays up."""
-        if not reply:
+        """The reply to CLUSTER SLOTS of this node, or the error in its place. False if it says
+        nothing: an error, or of a node that was taken out of the cluster, and stays up."""
+        if isinstance(reply, Exception):
+            self.ask_last(asked)
+        if not reply or isinstance(reply, Exception):
             return False
         ranges, known = [], []
         for first, last, *nodes in reply:

@@ -8,7 +8,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
 
 from ..errors import LockBackendError, LockTimeout
-from ..lease import BaseLease, Lease, Release
+from ..lease import Lease, Release
 from ..protocol import ADD, ANY_HOLDER, SET, milliseconds
 from ..redis_lock import RedisLock
 from ..renewals import Held, Renewal
@@ -30,7 +30,7 @@ class _Kept(RedisLock):
     """Renews a lease until it is released or lost, even where nothing refers to the lock any more:
     its token may be in another process. A lock with a timeout may just end, as after a cooldown."""
 
-    def _renewal(self, lease: BaseLease) -> Renewal:
+    def _renewal(self, lease: Lease) -> Renewal:
         renewal = super()._renewal(lease)
         renewal.keep = lease
         return renewal
@@ -180,12 +180,11 @@ class Lock:
         try:
             return self._lock.adopt(lease.hand_over(), token=token.decode())
         except BaseException:
-            lock = self._lock
-            lock._watchdog.abandon(lease.token, lock._keys, ttl=lock.ttl, fence_ttl=lock.fence_ttl)
+            self._lock._watchdog.abandon(lease.token, self._lock)
             raise
 
     def _held(self, token: str) -> Held:
-        return self._lock._keys[0], token
+        return self._lock.keys[0], token
 
     def _prolong(self, what: str, seconds: float | None, how: bytes) -> Literal[True]:
         token, lease = self._token(), self.lease
@@ -196,8 +195,8 @@ class Lock:
         if lease is not None and lease.token.encode() != token:
             lease = None
         try:
-            keeper = self._lock._keeper()
-            reply = keeper.run(keeper.keeping.prolong(lease, token, seconds, how))
+            keeping = self._lock._keeping()
+            reply = keeping.do(keeping.prolong(lease, token, seconds, how))
         except WireError as error:
             raise error.__cause__ or error from None
         if reply != 1:

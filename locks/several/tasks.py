@@ -75,8 +75,16 @@ class AsyncMultiLease(Together[AsyncLease], AsyncLease):
             started=started,
             send_release=self._send_releases,
             found=lambda *_: self.worst(),
-            keeper=Each(leases),
         )
+
+    async def extend(self, seconds: float) -> None:
+        """Each of the leases, see AsyncLease.extend()."""
+        for lease in self.leases:
+            await lease.extend(seconds)
+
+    async def owned(self) -> bool:
+        """Whether the server says that all of the locks are ours. One round trip for each."""
+        return all([await lease.owned() for lease in self.leases])
 
     def _send_releases(self) -> asyncio.Future[list[Release]]:
         """All are sent before a reply is waited for: a cancellation leaves none of them held."""
@@ -84,20 +92,3 @@ class AsyncMultiLease(Together[AsyncLease], AsyncLease):
         for lease in leases:
             lease.start_release()
         return asyncio.gather(*(lease.release() for lease in leases))
-
-
-class Each:
-    """What is asked of a lease is asked of each of these."""
-
-    def __init__(self, leases: Sequence[AsyncLease]) -> None:
-        self._leases = leases
-
-    async def extend(self, _: AsyncLease, seconds: float) -> None:
-        for lease in self._leases:
-            await lease.extend(seconds)
-
-    async def owned(self, _: AsyncLease) -> bool:
-        return all([await lease.owned() for lease in self._leases])
-
-    async def hand_over(self, lease: AsyncLease, _: float | None) -> str:
-        raise NotImplementedError(f"{lease.name}: only an AsyncRedisLock's lease can do this")

@@ -1,6 +1,6 @@
 """Several locks at once, without I/O: their order, the rest of the wait, their leases as one.
 
-Shared by MultiLock (multi.py), which blocks, and AsyncMultiLock (aio/multi.py), which awaits.
+Shared by MultiLock (threads.py), which blocks, and AsyncMultiLock (tasks.py), which awaits.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakMethod
 
 from ..errors import LockLost, Release
@@ -19,16 +19,7 @@ from ..support import now
 WORST = Release.UNKNOWN, Release.EXPIRED, Release.RELEASED
 
 
-class Named(Protocol):
-    """Lock or AsyncRedisLock."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def ttl(self) -> float: ...
-
-
-K = TypeVar("K", bound=Named)
+K = TypeVar("K", bound=Any)  # a Lock, or AsyncRedisLock
 E = TypeVar("E", bound=BaseLease)
 
 
@@ -43,9 +34,7 @@ def in_order(locks: Iterable[K]) -> tuple[K, ...]:
     for lock in itertools.chain.from_iterable(getattr(each, "locks", (each,)) for each in locks):
         if _what(named.setdefault(lock.name, lock)) != _what(lock):
             raise ValueError(f"two different locks are called {lock.name!r}: give one another name")
-        other = (
-            names.setdefault(_what(lock)[1:], lock.name) if hasattr(lock, "_keys") else lock.name
-        )
+        other = names.setdefault(_what(lock)[1:], lock.name) if hasattr(lock, "keys") else lock.name
         if other != lock.name:
             raise ValueError(f"{other!r} and {lock.name!r} have one key: give only one of them")
     if not named:
@@ -53,7 +42,7 @@ def in_order(locks: Iterable[K]) -> tuple[K, ...]:
     return tuple(named[name] for name in sorted(named))
 
 
-def name_of(several: Iterable[Named | BaseLease]) -> str:
+def name_of(several: Iterable[Any]) -> str:
     """The one name of all of them."""
     return ", ".join(each.name for each in several)
 
@@ -125,4 +114,4 @@ def _what(lock: object) -> tuple[object, ...]:
     """Equal for two objects that are the same lock, if their names are."""
     client = getattr(lock, "client", None)
     pool = getattr(client, "connection_pool", client)
-    return type(lock), pool, (getattr(lock, "_keys", None) or [None])[0]
+    return type(lock), pool, (getattr(lock, "keys", None) or [None])[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import redis.asyncio
 
@@ -22,6 +23,18 @@ async def locks_on(port: int) -> AsyncIterator[Make]:
     for each in shared._shared.pop(client.connection_pool, {}).values():
         await each.end.aclose()
     await client.aclose()
+
+
+@asynccontextmanager
+async def lock_on(port: int, name: str = "fuzzed", **options: Any) -> AsyncIterator[AsyncRedisLock]:
+    """One lock of such a client."""
+    async with locks_on(port) as make:
+        yield make(name, **options)
+
+
+async def is_free(lock: AsyncRedisLock) -> bool:
+    state = await lock.inspect()
+    return (state.owner, state.waiters) == (None, ())
 
 
 def run(port: int, work: Callable[[Make], Awaitable[None]]) -> None:

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
-import redis.asyncio
 
 from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, Release
-from ..aio import shared
 from ..testing.server import Server
+from .looped import is_free, lock_on
 from .stepping import Stepped, until
 
 #: More awaits than any of the scenarios has.
 MOST = 60
-
-
-@asynccontextmanager
-async def lock_on(port: int, name: str = "fuzzed", **options: Any) -> AsyncIterator[AsyncRedisLock]:
-    """A lock of a client of its own, whose tasks end with the block."""
-    client = redis.asyncio.Redis(port=port)
-    yield AsyncRedisLock(client, name, **{"ttl": 30, **options})
-    here = shared._shared.pop(client.connection_pool, {})
-    for each in here.values():
-        await each.end.aclose()
-    await client.aclose()
-
-
-async def is_free(lock: AsyncRedisLock) -> bool:
-    state = await lock.inspect()
-    return (state.owner, state.waiters) == (None, ())
 
 
 def tasks() -> set[asyncio.Task[Any]]:
@@ -142,22 +125,6 @@ def test_a_task_cancelled_while_it_connects_and_subscribes_leaves_nothing_behind
 
 async def _queued(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> bool:
     return task.done() or len((await lock.inspect()).waiters) == 1
-
-
-def test_two_loops_one_after_the_other_share_a_lock_object(server: Server) -> None:
-    lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "module-global", ttl=10)
-
-    async def use() -> int:
-        async with lock.hold(wait=1) as lease:
-            waiting = asyncio.create_task(lock.acquire(5))
-            await until(lambda: _queued(lock, waiting))
-        second = await waiting
-        await second.release()
-        assert lease.fence is not None
-        return lease.fence
-
-    first = asyncio.run(use())
-    assert asyncio.run(use()) > first
 
 
 def test_an_outer_cancel_a_timeout_and_a_loss_are_distinguished(server: Server) -> None:

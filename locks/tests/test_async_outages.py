@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from contextlib import suppress
 from typing import Any
@@ -12,114 +11,15 @@ import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncRedisLock, LockBackendError, LossReason, RedisLock, Release
+from .. import AsyncRedisLock, LockBackendError, RedisLock
 from ..scripts import WireError, packed
 from ..testing.proxy import Proxy
 from ..testing.server import Server
+from .looped import lock_on
 from .stepping import is_so, until, waits
-from .test_async_cancel import is_free, lock_on
 
 #: How a request begins that runs a script by its text.
 AS_TEXT = b"$4\r\nEVAL\r\n"
-
-
-def test_a_silent_server_delays_a_short_wait_by_half_a_second_and_gives_the_lock_to_nobody(
-    own_server: Server,
-) -> None:
-    async def main() -> None:
-        async with lock_on(own_server.port, ttl=30) as lock:
-            assert not await lock.locked()
-            own_server.signal(signal.SIGSTOP)
-            started = time.monotonic()
-            with pytest.raises(LockBackendError):
-                await lock.acquire(0.1)
-            assert time.monotonic() - started < 1.0
-            own_server.signal(signal.SIGCONT)
-            await until(lambda: is_free(lock), within=5)
-            async with lock.hold(wait=1):
-                pass
-
-    asyncio.run(main())
-
-
-def test_a_lost_reply_is_an_error_and_what_was_granted_is_given_back(
-    server: Server, proxy: Proxy
-) -> None:
-    async def main() -> None:
-        async with lock_on(proxy.port) as lock:
-            assert not await lock.locked()
-            proxy.lose_reply(b"EVALSHA")
-            with pytest.raises(LockBackendError):
-                await lock.acquire(5)
-            await until(lambda: is_free(lock), within=3)
-            lease = await lock.acquire(5)
-            proxy.lose_reply(b"EVALSHA")
-            assert await lease.release() is Release.UNKNOWN
-            assert await lease.release() is Release.UNKNOWN  # it may have been the one before
-            assert await is_free(lock)
-
-    asyncio.run(main())
-
-
-def test_a_release_whose_connection_was_cut_is_repeated_long_before_the_ttl_ends_it(
-    server: Server, client: redis.Redis, proxy: Proxy
-) -> None:
-    near = RedisLock(client, "fuzzed", ttl=60)
-
-    async def main() -> None:
-        async with lock_on(proxy.port, ttl=60) as lock:
-            lease = await lock.acquire(1)
-            proxy.cut()
-            proxy.lose_request(b"\r\n")
-            assert await lease.release() is Release.UNKNOWN
-            await until(lambda: is_so(not near.locked()))
-
-    asyncio.run(main())
-
-
-def test_an_outage_shorter_than_the_lease_loses_nothing_and_a_longer_one_is_noticed(
-    own_server: Server,
-) -> None:
-    async def main() -> None:
-        lost: list[LossReason] = []
-        async with lock_on(own_server.port, ttl=0.9, on_lost=lambda _, r: lost.append(r)) as lock:
-            lease = await lock.acquire(1)
-            own_server.signal(signal.SIGSTOP)
-            await asyncio.sleep(0.4)
-            own_server.signal(signal.SIGCONT)
-            await asyncio.sleep(0.9)
-            lease.check()
-            own_server.signal(signal.SIGSTOP)
-            async with asyncio.timeout(2):
-                await lease.lost_event.wait()
-            assert lease.remaining() == 0
-            await asyncio.sleep(0.1)  # the server's key lives a little longer
-            own_server.signal(signal.SIGCONT)
-            await until(lambda: is_so(lost == [LossReason.EXPIRED]))
-            assert await lease.release() is Release.EXPIRED
-            await (await lock.acquire(2)).release()
-
-    asyncio.run(main())
-
-
-def test_renewals_survive_scripts_that_are_forgotten_and_a_connection_that_is_cut_right_after(
-    server: Server, client: redis.Redis, proxy: Proxy
-) -> None:
-    """Each of several is told that its script is unknown, and the line ends before all are sent."""
-
-    async def main() -> None:
-        async with lock_on(proxy.port, ttl=1.5) as lock:
-            locks = [AsyncRedisLock(lock.client, f"forgotten {n}", ttl=1.5) for n in range(4)]
-            leases = [await each.acquire(1) for each in locks]
-            client.script_flush()
-            proxy.lose_reply(AS_TEXT)
-            later = max(lease.deadline for lease in leases) + 2
-            await until(lambda: is_so(all(lease.deadline > later for lease in leases)), within=6)
-            assert not any(lease.lost for lease in leases)
-            for lease in leases:
-                assert await lease.release() is Release.RELEASED
-
-    asyncio.run(main())
 
 
 def test_what_is_sent_on_a_line_that_has_ended_fails_at_once(server: Server, proxy: Proxy) -> None:
@@ -201,3 +101,18 @@ def test_an_adoption_that_is_cancelled_as_its_loop_ends_is_given_back(
 
     asyncio.run(main())
     assert not near.locked()
+
+
+def test_no_task_is_left_where_a_release_gets_no_answer_before_its_loop_ends(proxy: Proxy) -> None:
+    """What would repeat it is closed by then."""
+
+    async def main() -> None:
+        lock = AsyncRedisLock(redis.asyncio.Redis(port=proxy.port), "ends unheard", ttl=1)
+        lease = await lock.acquire(1)
+        proxy.black_hole()
+        lease.start_release()
+
+    loop = asyncio.new_event_loop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(main())
+    assert asyncio.all_tasks(loop) == set()

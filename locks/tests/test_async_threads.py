@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -67,14 +68,17 @@ def test_a_lease_that_is_checked_after_the_end_of_its_loop_is_lost(server: Serve
     expect_lost(leases[0])
 
 
-def test_a_forked_child_does_not_keep_the_waiters_of_its_dead_parent_alive(
-    client: redis.Redis, worker: Callable[[], Worker]
+@pytest.mark.parametrize(
+    "waits", [{"do": "async_waiter"}, {"do": "crowd", "wait": 30, "waiters": 1}]
+)
+def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
+    client: redis.Redis, worker: Callable[[], Worker], waits: dict[str, Any]
 ) -> None:
     """Its copy of the subscription's socket would: the next waiter would wait for a ttl."""
     lock = RedisLock(client, "orphaned", ttl=30)
     process = worker()
     with held(lock) as lease:
-        process.ask("async_waiter", name="orphaned", ttl=30)
+        process.ask(**waits, name="orphaned", ttl=30)
         queued(lock, 1)
         child = process.ask("leave_a_child_now")
         other = None

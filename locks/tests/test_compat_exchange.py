@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
-from .. import RedisLock, compat
+from .. import RedisLock, Release, compat
 from ..testing.process import Process as Worker
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually, free_port
@@ -112,19 +111,31 @@ def test_a_client_of_ours_makes_these_locks(server: Server) -> None:
             assert (lock.timeout, lock.sleep, lock.blocking) == (10, 0.2, False)
 
 
-def test_threads_exclude_each_other(lock_of: Make) -> None:
-    inside, most = [0], [0]
-    barrier = threading.Barrier(8)
+def test_locks_with_one_token_are_each_renewed_until_their_own_release(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first is free after its ttl, another takes it, and its holder is told nothing."""
+    monkeypatch.setattr(compat.Lock, "ttl", 0.6)
+    locks = [
+        compat.Lock(client, name, timeout=end) for name, end in (("A", None), ("B", None), ("C", 5))
+    ]
+    for lock in locks:
+        assert lock.acquire(token="job-17")
+    leases: list[Any] = [lock.lease for lock in locks]
+    assert not leases[0].lost_event.wait(1.0)
+    assert not leases[1].lost_event.wait(0.01)
+    for lock in locks[1:]:
+        lock.release()
+    assert not leases[0].lost_event.wait(1.0)  # nor does the release of one end another's renewal
+    assert client.get("A") == b"job-17"
+    locks[0].release()
+    assert not locks[0]._lock._watchdog.renewals
 
-    def work() -> None:
-        lock = lock_of(timeout=10)
-        barrier.wait(5)
-        for _ in range(5):
-            with lock:
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-                inside[0] -= 1
 
-    for each in [in_thread(work) for _ in range(8)]:
-        each.result(30)
-    assert most == [1]
+def test_adopted_leases_with_one_token_are_both_renewed_and_released(client: redis.Redis) -> None:
+    locks = [RedisLock(client, name, ttl=0.6) for name in ("adopted A", "adopted B")]
+    leases = [lock.adopt(lock.acquire(1).hand_over(), token="t") for lock in locks]
+    for lease in leases:
+        assert not lease.lost_event.wait(0.8)
+    assert [lease.release() for lease in leases] == [Release.RELEASED] * 2
+    eventually(lambda: not any(lock.locked() for lock in locks))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +13,10 @@ import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncRedisLock, RedisLock
+from .. import RedisLock
 from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
+from .contract.doors import Door, single
 from .waiting import held, in_thread, queued, waiter
 
 WAITERS = 600
@@ -50,65 +50,30 @@ def pinging(server: Server) -> Iterator[list[float]]:
     thread.join()
 
 
-def cut_and_release(client: redis.Redis, release: Callable[[], object]) -> None:
-    """In one step of the server: no waiter can ask in between."""
-    client.client_kill_filter(_type="pubsub")
-    release()
-
-
-def served_by_threads(server: Server, waiters: int) -> list[Any]:
-    """What each of the waiting threads found, after their subscription was cut at a release."""
-    lock = RedisLock(server.client(), "crowd", ttl=30)
-    client = server.client()
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_a_subscription_that_is_cut_at_a_release_costs_the_server_a_look_for_each_waiter(
+    own_server: Server, kind: str
+) -> None:
+    """Not the square of them: another client would wait for seconds."""
+    door: Door = single(own_server.port)[kind]()
+    lock, client = door.lock("crowd", ttl=30), own_server.client()
 
     def turn() -> bool:
         with lock.hold(wait=60):
             return True
 
-    with held(lock) as lease:
-        turns = [in_thread(turn) for _ in range(waiters)]
-        eventually(lambda: client.zcard("lock:{crowd}:places") == waiters, within=60)
-        client.config_resetstat()
-        cut_and_release(client, lease.release)
-    return [each.exception(60) or each.result() for each in turns]
-
-
-def served_by_tasks(server: Server, waiters: int) -> list[Any]:
-    client = server.client()
-
-    async def main() -> list[Any]:
-        other = redis.asyncio.Redis(port=server.port)
-        lock = AsyncRedisLock(other, "crowd", ttl=30)
-
-        async def turn() -> bool:
-            async with lock.hold(wait=60):
-                return True
-
-        lease = await lock.acquire(1)
-        turns = [asyncio.create_task(turn()) for _ in range(waiters)]
-        while client.zcard("lock:{crowd}:places") < waiters:
-            await asyncio.sleep(0.01)
-        client.config_resetstat()
-        client.client_kill_filter(_type="pubsub")
-        await lease.release()
-        found = await asyncio.gather(*turns, return_exceptions=True)
-        await other.aclose()
-        return found
-
-    return asyncio.run(main())
-
-
-@pytest.mark.parametrize("served", [served_by_threads, served_by_tasks])
-def test_a_subscription_that_is_cut_at_a_release_costs_the_server_a_look_for_each_waiter(
-    own_server: Server, served: Callable[[Server, int], list[Any]]
-) -> None:
-    """Not the square of them: another client would wait for seconds."""
     with pinging(own_server) as longest:
-        found = served(own_server, WAITERS)
-    assert [each for each in found if each is not True] == []
-    ran = commands(own_server.client())
+        with held(lock) as lease:
+            turns = [in_thread(turn) for _ in range(WAITERS)]
+            eventually(lambda: client.zcard("lock:{crowd}:places") == WAITERS, within=60)
+            client.config_resetstat()
+            client.client_kill_filter(_type="pubsub")
+            lease.release()
+        assert [each.exception(60) for each in turns] == [None] * WAITERS
+    ran = commands(client)
     print(f"{ran} commands, longest PING {longest[0]:.3f} s")
     assert ran < COMMANDS * WAITERS
+    door.close()
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ class broken_subscription:
         listen = type(self.wakeups).listen
 
         def late(wakeups: Any, until: float) -> None:
-            if wakeups is self.wakeups and not wakeups.listening:
+            if wakeups is self.wakeups and not wakeups.waiters.listening:
                 self.go_on.wait(5)
             listen(wakeups, until)
 

@@ -13,26 +13,6 @@ from ..testing.server import eventually
 from .waiting import held, waiter
 
 
-def test_fences_rise_across_release_expiry_hand_over_and_data_loss(client: redis.Redis) -> None:
-    lock = RedisLock(client, "rising", ttl=10)
-    fences: list[int | None] = []
-    for _ in range(3):
-        with held(lock) as lease:
-            fences.append(lease.fence)
-    fences.append(lock.acquire(1).fence)
-    client.delete("lock:{rising}")  # it expired
-    with held(lock) as lease:
-        fences.append(lease.fence)
-        other = waiter(lock)
-    fences.append(other.result(5).fence)  # it was handed over
-    client.flushall()
-    with held(lock) as lease:
-        fences.append(lease.fence)
-    known = [fence for fence in fences if fence is not None]
-    assert len(known) == len(fences) == len(set(known))
-    assert known == sorted(known)
-
-
 def test_a_fence_has_all_its_digits(client: redis.Redis) -> None:
     lock = RedisLock(client, "digits", ttl=10)
     client.set("lock:{digits}:fence", 2**52 + 1, px=60_000)
@@ -42,12 +22,6 @@ def test_a_fence_has_all_its_digits(client: redis.Redis) -> None:
         assert client.get("lock:{digits}:fence") == b"%d" % (2**52 + 2)
     assert other.result(5).fence == 2**52 + 3
     other.result().release()
-
-
-def test_the_last_fence_is_remembered_for_days_and_not_forever(client: redis.Redis) -> None:
-    with held(RedisLock(client, "week", ttl=10)):
-        pass
-    assert 6 * 86400 < client.ttl("lock:{week}:fence") <= 7 * 86400
 
 
 def test_a_paused_holder_knows_when_it_wakes_that_its_lease_is_over(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
-from ..testing.process import LOCKS, ROOT
+from ..testing.process import LOCKS
 from ..testing.server import Server
+from .waiting import run
 
 pytest.importorskip("gevent")
 
@@ -16,14 +16,8 @@ pytest.importorskip("gevent")
 def test_greenlets_wait_renew_and_give_up_in_a_process_patched_after_the_import(
     server: Server,
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", f"{LOCKS}.tests.gevented", str(server.port)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout == "fine\n", done.stderr
+    program = f"{LOCKS}.tests.gevented"
+    assert run(sys.executable, "-W", "ignore", "-m", program, server.port).endswith("fine\n")
 
 
 def test_importing_and_making_a_lock_makes_no_primitive_that_a_later_patch_would_miss() -> None:
@@ -36,7 +30,4 @@ import {LOCKS} as locks
 locks.RedisLock(client, "x", ttl=1)
 print(made)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout == "[]\n", done.stderr
+    assert run(sys.executable, "-c", program) == "[]\n"

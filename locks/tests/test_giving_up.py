@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockTimeout, RedisLock, Release, acquisition, connection, shared
+from .. import LockTimeout, RedisLock, Release, acquisition, connection, renewals, shared
 from ..protocol import LEAVE
 from ..scripts import WireError
 from ..testing.process import Process as Worker
@@ -24,8 +24,6 @@ class Interrupted(BaseException):
 def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    from .. import shared as module
-
     lock = RedisLock(client, "interrupted", ttl=10)
     seen = []
 
@@ -34,7 +32,7 @@ def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
         raise error
 
     with held(lock):
-        monkeypatch.setattr(module, "_sleep", interrupt)
+        monkeypatch.setattr(shared, "_sleep", interrupt)
         with pytest.raises(error):
             lock.acquire(5)
         assert len(seen[0]) == 1
@@ -44,8 +42,6 @@ def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
 def test_an_exception_after_the_hand_over_gives_the_lock_back(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import shared as module
-
     lock = RedisLock(client, "given up", ttl=10)
     with held(lock) as lease:
 
@@ -54,7 +50,7 @@ def test_an_exception_after_the_hand_over_gives_the_lock_back(
             assert lock.inspect().owner not in (None, lease.token)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(module, "_sleep", interrupt)
+        monkeypatch.setattr(shared, "_sleep", interrupt)
         with pytest.raises(KeyboardInterrupt):
             lock.acquire(5)
     assert not lock.locked()
@@ -125,9 +121,6 @@ def _clock(client: redis.Redis) -> float:
 def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_handed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import renewals
-    from .. import shared as module
-
     lock = RedisLock(client, "mute", ttl=30)
 
     def interrupt(*_: object) -> None:
@@ -139,9 +132,16 @@ def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_hande
         monkeypatch.undo()
         raise WireError(redis.ConnectionError("cut"), sent=True)
 
+    class Late(renewals.Abandoned):
+        """By itself it says so again at once."""
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.due += 60
+
     with pytest.MonkeyPatch.context() as patch, held(lock) as lease:
-        patch.setattr(renewals, "PAUSE", 60)  # by itself it says so again after 0.1 s
-        monkeypatch.setattr(module, "_sleep", interrupt)
+        patch.setattr(renewals, "Abandoned", Late)
+        monkeypatch.setattr(shared, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             lock.acquire(20)
         assert len(lock.inspect().waiters) == 1  # the server still thinks that it waits

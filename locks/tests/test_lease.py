@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import threading
 import time
+from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
-from .. import LockError, LockLost, RedisLock, Release
+from .. import AsyncRedisLock, LockError, LockLost, RedisLock, Release
 from ..errors import LossReason
 from ..support import now
 from ..testing.server import Server, eventually
@@ -21,24 +23,6 @@ def test_a_lease_may_be_released_by_another_thread(client: redis.Redis) -> None:
     lease = lock.acquire(1)
     assert in_thread(lease.release).result(5) is Release.RELEASED
     assert not lock.locked()
-
-
-def test_threads_that_share_a_lock_object_get_leases_of_their_own(client: redis.Redis) -> None:
-    lock = RedisLock(client, "shared", ttl=10)
-    inside, overlaps, tokens = [0], [], set()
-
-    def work() -> None:
-        for _ in range(10):
-            with lock.hold(wait=20) as lease:
-                inside[0] += 1
-                overlaps.append(inside[0])
-                tokens.add(lease.token)
-                inside[0] -= 1
-
-    for each in [in_thread(work) for _ in range(8)]:
-        each.result(30)
-    assert set(overlaps) == {1}
-    assert len(tokens) == 80
 
 
 def test_a_lock_decorates_a_function(client: redis.Redis) -> None:
@@ -86,8 +70,15 @@ def test_bad_arguments_say_what_to_do(server: Server, client: redis.Redis) -> No
         RedisLock(client, "", ttl=1)
     with pytest.raises(ValueError, match="at least the ttl"):
         RedisLock(client, "x", ttl=10, max_hold=5)
-    with pytest.raises(TypeError, match=r"redis\.Redis"):
-        RedisLock(object(), "x", ttl=1)  # type: ignore[arg-type]
+    other: Any
+    for other in (redis.asyncio.Redis(port=server.port), object(), "redis://localhost"):
+        with pytest.raises(TypeError, match=r"RedisLock needs a redis\.Redis"):
+            RedisLock(other, "x", ttl=1)
+    for other in (client, object()):
+        with pytest.raises(TypeError, match=r"AsyncRedisLock needs a redis\.asyncio\.Redis"):
+            AsyncRedisLock(other, "x", ttl=1)
+    with pytest.raises(ValueError, match="ttl"):
+        AsyncRedisLock(redis.asyncio.Redis(), "x", ttl=0)
 
 
 def test_the_client_s_wall_clock_may_jump(

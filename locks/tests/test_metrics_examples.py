@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ..testing.process import LOCKS, ROOT
+from ..testing.process import LOCKS
 from ..testing.server import Server
+from .waiting import run
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
@@ -27,31 +27,10 @@ with lock.hold(wait=5) as lease:
 """
 
 
-def run(kind: str, port: int, before: str, after: str) -> dict[str, object]:
-    """What the example has counted, by metric and labels."""
-    example = re.search(rf"```python {kind}\n(.*?)```", README, re.DOTALL)
-    assert example is not None
-    program = f"""
-import json, redis, time
-from {LOCKS} import RedisLock
-client = redis.Redis(port={port})
-{before}
-{example[1].replace("from locks import", f"from {LOCKS} import")}
-{USE}
-{after}
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-def test_what_prometheus_is_given_arrives(server: Server) -> None:
-    pytest.importorskip("prometheus_client", reason="pip install prometheus-client")
-    seen = run(
-        "prometheus",
-        server.port,
+#: By the example: the module that it needs, what goes before it and after it, what it should count.
+EXAMPLES = {
+    "prometheus": (
+        "prometheus_client",
         """
 from prometheus_client import REGISTRY
 def lost_is_missing():
@@ -62,25 +41,18 @@ samples = [sample for metric in REGISTRY.collect() for sample in metric.samples]
 print(json.dumps({
     " ".join([sample.name, *sample.labels.values()]): sample.value
     for sample in samples if sample.name.startswith("lock_") and "le" not in sample.labels
+    and not sample.name.endswith(("_sum", "_created"))
 }))
 """,
-    )
-    counted = {name: value for name, value in seen.items() if "_created" not in name}
-    seconds = {name for name in counted if "_sum" in name}
-    assert {name: value for name, value in counted.items() if name not in seconds} == {
-        "lock_waited_seconds_count product yes": 1,
-        "lock_waited_seconds_count product no": 1,
-        "lock_held_seconds_count product expired": 1,
-        "lock_lost_total product gone": 1,
-    }
-    assert 0 < float(str(counted["lock_held_seconds_sum product expired"])) < 30
-
-
-def test_what_opentelemetry_is_given_arrives(server: Server) -> None:
-    pytest.importorskip("opentelemetry.sdk.metrics", reason="pip install opentelemetry-sdk")
-    seen = run(
-        "opentelemetry",
-        server.port,
+        {
+            "lock_waited_seconds_count product yes": 1,
+            "lock_waited_seconds_count product no": 1,
+            "lock_held_seconds_count product expired": 1,
+            "lock_lost_total product gone": 1,
+        },
+    ),
+    "opentelemetry": (
+        "opentelemetry.sdk.metrics",
         """
 from opentelemetry.metrics import set_meter_provider
 from opentelemetry.sdk.metrics import MeterProvider
@@ -97,17 +69,34 @@ def lost_is_missing():
     return not any(name == "lock.lost" for name, _ in points())
 """,
         """
-def value(point):
-    return point.count if hasattr(point, "count") else point.value
 print(json.dumps({
-    " ".join([name, *map(str, point.attributes.values())]): value(point)
-    for name, point in points()
+    " ".join([name, *map(str, each.attributes.values())]): getattr(each, "count", 0) or each.value
+    for name, each in points()
 }))
 """,
-    )
-    assert seen == {
-        "lock.waited product True": 1,
-        "lock.waited product False": 1,
-        "lock.held product expired": 1,
-        "lock.lost product gone": 1,
-    }
+        {
+            "lock.waited product True": 1,
+            "lock.waited product False": 1,
+            "lock.held product expired": 1,
+            "lock.lost product gone": 1,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_what_an_example_counts_arrives(server: Server, kind: str) -> None:
+    needs, before, after, expected = EXAMPLES[kind]
+    pytest.importorskip(needs, reason=f"pip install {needs}")
+    example = re.search(rf"```python {kind}\n(.*?)```", README, re.DOTALL)
+    assert example is not None
+    program = f"""
+import json, redis, time
+from {LOCKS} import RedisLock
+client = redis.Redis(port={server.port})
+{before}
+{example[1].replace("from locks import", f"from {LOCKS} import")}
+{USE}
+{after}
+"""
+    assert json.loads(run(sys.executable, "-c", program).splitlines()[-1]) == expected

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from .. import RedisLock, one_file
 from ..one_file import Lease, LockLost, LockTimeout, OneFileLock
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
-from .waiting import in_thread
+from .waiting import in_thread, run
 
 Make = Callable[..., OneFileLock]
 
@@ -189,7 +188,4 @@ def test_the_file_stands_alone_and_is_short(tmp_path: Path, server: Server) -> N
         "with lock.hold(wait=1) as lease: lease.check()\n"
         "print(lease.outcome)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout == "released\n", done.stderr
+    assert run(sys.executable, "-c", program, folder=tmp_path) == "released\n"

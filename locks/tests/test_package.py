@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from importlib.metadata import distribution
@@ -17,6 +15,7 @@ import redis
 from servers import valkey
 
 from ..testing.server import Server, binary
+from .waiting import run
 
 HERE = Path(__file__).parents[1]
 PROJECT = HERE.parent / "pyproject.toml"
@@ -28,23 +27,6 @@ with RedisLock(redis.Redis(), "x", ttl=1).hold(wait=1) as lease:
     reveal_type(lease)
     lease.check("too much")
 """
-
-
-def run(
-    *command: str | Path, folder: Path, code: int = 0, env: dict[str, str] | None = None
-) -> str:
-    """Its output, if it ends with this exit code."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=folder,
-        env={**os.environ, **(env or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == code, done.stdout
-    return done.stdout
 
 
 def repacked(name: str, folder: Path) -> None:
@@ -66,17 +48,8 @@ def test_pip_installs_the_locks_alone_with_their_scripts_and_types(
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     repacked("redis", wheels)
     source = tmp_path / "source"
-    run(
-        sys.executable,
-        "-m",
-        "hatchling",
-        "build",
-        "-t",
-        "sdist",
-        "-d",
-        source,
-        folder=PROJECT.parent,
-    )
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", source]
+    run(*build, folder=PROJECT.parent)
     built = next(source.iterdir())
     offline = ["--no-index", "--no-build-isolation", "--no-deps", "-w", str(wheels)]
     run(*pip, "wheel", *offline, built, folder=tmp_path, env={"PYTHONPATH": ""})
@@ -118,7 +91,7 @@ def test_the_folder_copied_under_any_name_beside_nothing_but_redis_py_works(
         (lent / tool).symlink_to(str(distribution("pytest").locate_file(tool)))
     (lent / "servers").symlink_to(Path(valkey.__file__).parent)
     alone = {"PYTHONPATH": f"{tmp_path}:{lent}", "LOCKS_TEST_SERVER": binary()}
-    about = "queue", "giving_up", "wake_ups", "lease", "release", "fences"
+    about = "queue", "giving_up", "wake_ups", "lease", "fences"
     tests = [folder / f"tests/test_{each}.py" for each in about]
     chosen = [] if name == "anyname" else ["-k", "killed or order or paused"]
     run(sys.executable, "-S", "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, *tests,
@@ -133,3 +106,21 @@ def readme_program(server: Server, name: str) -> str:
     for client in ("redis.Redis(", "redis.asyncio.Redis("):
         program = program.replace(f"{client})", f"{client}port={server.port})")
     return program.replace("from locks", f"from {name}")
+
+
+def test_every_pitfall_has_a_test_or_says_where_it_is_tested() -> None:
+    rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", (HERE / "tests/README.md").read_text(), re.M)
+    assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
+    defined = set()
+    for file in (HERE / "tests").rglob("test_*.py"):
+        defined |= set(re.findall(r"^def (test_\w+)", file.read_text(), re.M))
+    for number, where in rows:
+        named = re.findall(r"`(test_\w+)`", where)
+        assert named or where in ("later", "shop"), number
+        assert set(named) <= defined, number
+
+
+def test_the_locks_import_nothing_but_redis_py_or_valkey_py() -> None:
+    for file in [*HERE.glob("*.py"), *HERE.glob("aio/*.py")]:
+        imported = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
+        assert set(imported) <= sys.stdlib_module_names | {"redis", "valkey"}, file

@@ -1,18 +1,19 @@
-"""The decisions that need no server: keys, and how long a wake-up lets a waiter trust its lease."""
+"""The decisions that need no server: keys, how long a wake-up lets a waiter trust its lease, and
+when the waiters of one process ask whether the holder's lease has ended."""
 
 from __future__ import annotations
 
 import random
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
+from redis.crc import key_slot
 
 from .. import RedisLock
+from ..acquisition import STAGGER, Watch
+from ..lease import new_token
 from ..protocol import Answer, Wake, drift, keys_of, milliseconds, queue_args
-from ..testing.server import Server, eventually
 from .waiting import held, waiter
 
 TTL = 10.0
@@ -21,56 +22,20 @@ QUEUED = Answer(asked=1000.0, clock=5_000_000, fence=None, left=9.0)
 NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
 
 
-def slot(key: bytes) -> int:
-    """The cluster slot of a key, as the Redis cluster specification computes it."""
-    start = key.find(b"{")
-    if start >= 0:
-        end = key.find(b"}", start + 1)
-        if end > start + 1:
-            key = key[start + 1 : end]
-    crc = 0
-    for byte in key:
-        crc ^= byte << 8
-        for _ in range(8):
-            crc = (crc << 1 ^ 0x1021 if crc & 0x8000 else crc << 1) & 0xFFFF
-    return crc % 16384
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_all_keys_of_a_lock_share_a_slot_whatever_its_name(client: redis.Redis, name: str) -> None:
-    assert len({slot(key) for key in keys_of(name)}) == 1
+    assert len({key_slot(key) for key in keys_of(name)}) == 1
     with held(RedisLock(client, name, ttl=10)):
         other = waiter(RedisLock(client, name, ttl=10))
         assert set(client.keys()) == set(keys_of(name))
     other.result(5).release()
 
 
-def test_a_server_in_cluster_mode_accepts_every_name(tmp_path: Path) -> None:
-    """It refuses a script whose keys are in different slots."""
-    server = Server("--cluster-enabled", "yes", "--dir", str(tmp_path))
-    try:
-        client = server.client()
-        run: Any = client.execute_command
-        run("CLUSTER ADDSLOTS", *range(16384))
-        eventually(lambda: run("CLUSTER INFO")["cluster_state"] == "ok")
-        for name in NAMES:
-            lock = RedisLock(client, name, ttl=10)
-            with held(lock):
-                other = waiter(lock)
-            other.result(5).release()
-    finally:
-        server.stop()
-
-
-def test_the_slot_arithmetic_is_that_of_the_specification() -> None:
-    assert (slot(b"123456789"), slot(b"foo{hash_tag}"), slot(b"hash_tag")) == (12739, 2515, 2515)
-
-
 def test_different_names_have_different_keys() -> None:
     names = ["".join(letters) for n in (1, 2, 3, 4) for letters in product("{}%7Ba", repeat=n)]
     locks = {keys_of(name)[0] for name in names}
     assert len(locks) == len(names)
-    assert all(len({slot(key) for key in keys_of(name)}) == 1 for name in names)
+    assert all(len({key_slot(key) for key in keys_of(name)}) == 1 for name in names)
 
 
 def test_no_time_is_rounded_to_zero_or_to_an_earlier_end() -> None:
@@ -110,3 +75,33 @@ def test_a_trusted_wake_up_never_outlives_the_server_s_lease() -> None:
 )
 def test_a_wake_up_that_the_clocks_cannot_explain_is_asked_about(clock: int, now: float) -> None:
     assert Wake(1, clock).deadline(QUEUED, TTL, now) is None
+
+
+def watch_of(number: int) -> tuple[Watch, list[float]]:
+    """A watch with so many waiters, and the second at which each of them asks."""
+    watch = Watch()
+    tokens = [new_token().encode() for _ in range(number)]
+    watch.waiters.update(dict.fromkeys(tokens))
+    return watch, [watch.ask_at(token) for token in tokens]
+
+
+def test_the_first_asks_at_once_and_a_few_others_a_moment_later() -> None:
+    _, asks = watch_of(10)
+    assert asks == [0.001, *[STAGGER] * 9]
+
+
+def test_thousands_do_not_ask_at_the_same_moment() -> None:
+    """With one moment for all, 5,000 commands would go out in one turn of an event loop."""
+    _, asks = watch_of(5000)
+    assert asks[0] == 0.001
+    assert min(asks[1:]) >= STAGGER
+    for start in range(13):
+        assert sum(start <= second < start + 1 for second in asks) < 600
+
+
+def test_a_waiter_keeps_its_moment_and_it_moves_with_the_lease() -> None:
+    watch, asks = watch_of(500)
+    last = list(watch.waiters)[-1]
+    assert watch.ask_at(last) == asks[-1]
+    watch.until = 7.0
+    assert abs(watch.ask_at(last) - asks[-1] - 7.0) < 1e-6

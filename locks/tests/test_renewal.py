@@ -51,7 +51,7 @@ def test_leases_of_unlike_ttl_are_renewed_with_timeouts_of_their_own(
             seen[ttl_ms] = timeout
         return [1] * len(calls)
 
-    monkeypatch.setattr(watchdog, "call_all", note)
+    monkeypatch.setattr(watchdog.Watchdog, "_ask", note)
     short = RedisLock(client, "short", ttl=0.3).acquire(1)
     long = RedisLock(client, "long", ttl=1.2).acquire(1)
     eventually(lambda: {300, 1200} <= set(seen))

@@ -19,12 +19,6 @@ from .waiting import held, waiter
 names = (f"master-{number}" for number in itertools.count())
 
 
-#: The shop's redis-py. RedisLock itself is tried with older ones, too.
-with_redis_py_8 = pytest.mark.skipif(
-    int(redis.__version__.partition(".")[0]) < 8, reason="the articles' locks need redis-py 8"
-)
-
-
 class Sentinels:
     """What redis-py knows of three of them, and the master that they would name."""
 
@@ -130,7 +124,7 @@ def test_waiters_listen_to_the_new_master(
     other.result(5).release()
     sentinels.master = servers[1]
     look_up(client)
-    eventually(lambda: not lock._wakeups.listening or lock._wakeups.channel != channel)
+    eventually(lambda: not lock._wakeups.waiters.listening or lock._wakeups.channel != channel)
     with held(lock) as lease:
         other = waiter(lock)
         lease.release()

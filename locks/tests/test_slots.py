@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from redis import exceptions
+from redis.crc import key_slot
 
 from ..cluster.slots import OUTAGE, Hop, Place, Refresh, Send, Topology, route, slot_of, tag_of
 from ..protocol import channel_for, keys_of
 from ..scripts import WireError
 from ..support import now
-from .test_protocol import NAMES, slot
+from .test_protocol import NAMES
 
 A, B = ("a", 1), ("b", 2)
 SLOT = 7
@@ -49,14 +50,16 @@ def sends(steps: list[Any]) -> list[tuple[str, bool]]:
     return [(step.place[0], step.asking) for step in steps if isinstance(step, Send)]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "key",
+    [*(keys_of(name)[0] for name in NAMES), b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
+)
 def test_a_slot_is_that_of_the_specification_and_a_channel_of_the_same_slot_has_no_blanks(
-    name: str,
+    key: bytes,
 ) -> None:
-    key = keys_of(name)[0]
-    assert slot_of(key) == slot(key)
+    assert slot_of(key) == key_slot(key)
     channel = channel_for(tag_of(key))
-    assert slot(channel) == slot(key)
+    assert key_slot(channel) == key_slot(key)
     assert len(channel.split()) == 1
     assert channel.startswith(b"lock:wake:{")
 

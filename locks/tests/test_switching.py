@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -48,32 +47,6 @@ def step_4(client: redis.Redis) -> Block:
     ("before", "after"), [(old, step_1), (step_1, step_2), (step_2, step_3), (step_3, step_4)]
 )
 def test_while_a_step_is_rolled_out_old_and_new_exclude_each_other_and_both_get_their_turn(
-    server: Server, before: Callable[..., Block], after: Callable[..., Block]
-) -> None:
-    inside, most, turns = [0], [0], {before: 0, after: 0}
-    barrier = threading.Barrier(6)
-
-    def work(kind: Callable[..., Block]) -> None:
-        block = kind(server.client())  # each in a process of its own, as far as Redis can see
-        barrier.wait(10)
-        for _ in range(6):
-            with block():
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-                turns[kind] += 1
-                time.sleep(0.001)  # so long they work
-                inside[0] -= 1
-
-    for each in [in_thread(partial(work, kind)) for kind in (before, after) * 3]:
-        each.result(60)
-    assert most == [1]
-    assert turns == {before: 18, after: 18}
-
-
-@pytest.mark.parametrize(
-    ("before", "after"), [(old, step_1), (step_1, step_2), (step_2, step_3), (step_3, step_4)]
-)
-def test_each_excludes_the_other_whichever_comes_first(
     server: Server, before: Callable[..., Block], after: Callable[..., Block]
 ) -> None:
     for first, second in ((before, after), (after, before)):

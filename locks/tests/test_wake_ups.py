@@ -9,20 +9,17 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from .. import RedisLock, Release
+from .. import RedisLock, Release, shared
 from ..testing.process import Process as Worker
-from ..testing.server import eventually
 from .waiting import held, in_thread, queued, waiter
 
 
 def test_a_release_between_the_try_and_the_sleep_is_not_missed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import shared as module
-
     lock = RedisLock(client, "lost wake-up", ttl=30)
     reached, go_on = threading.Event(), threading.Event()
-    sleep = module._sleep
+    sleep = shared._sleep
 
     def slow(*args: object) -> object:
         reached.set()
@@ -30,7 +27,7 @@ def test_a_release_between_the_try_and_the_sleep_is_not_missed(
         return sleep(*args)  # type: ignore[arg-type]
 
     with held(lock) as lease:
-        monkeypatch.setattr(module, "_sleep", slow)
+        monkeypatch.setattr(shared, "_sleep", slow)
         other = in_thread(lambda: lock.acquire(20))
         reached.wait(5)
         lease.release()
@@ -57,23 +54,6 @@ def test_a_killed_head_waiter_costs_the_next_one_nothing(
     second.result().release()
 
 
-def test_waiters_ask_again_when_their_subscription_broke(
-    client: redis.Redis,
-) -> None:
-    lock = RedisLock(client, "cut", ttl=30)
-    with held(lock) as lease:
-        other = waiter(lock)
-        channel = lock._wakeups.channel
-        client.client_kill_filter(_type="pubsub")
-        eventually(lambda: lock._wakeups.listening and lock._wakeups.channel != channel)
-        eventually(lambda: lock._wakeups.channel in client.hvals("lock:{cut}:waiting")[0])
-        released = time.monotonic()
-        lease.release()
-        other.result(5)
-        assert time.monotonic() - released < 0.5
-    other.result().release()
-
-
 def test_a_release_while_the_subscription_is_broken_wastes_no_lease(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +64,7 @@ def test_a_release_while_the_subscription_is_broken_wastes_no_lease(
     listen = WakeUps.listen
 
     def late(self: WakeUps, until: float) -> None:
-        if not self.listening:
+        if not self.waiters.listening:
             broken.set()
             go_on.wait(5)
         listen(self, until)

@@ -1,67 +1,33 @@
-"""The watchdog: it renews what lives, and costs one thread; the hooks are called."""
+"""The watchdog: it renews what lives, and costs one thread."""
 
 from __future__ import annotations
 
-import gc
-import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import redis
 
-from .. import Lease, Metrics, RedisLock, Release, connection
-from ..errors import LossReason
+from .. import Lease, Metrics, RedisLock, Release, connection, redis_lock, watchdog
 from ..renewals import Renewal
 from ..testing.process import Process as Worker
 from ..testing.server import eventually
 from ..watchdog import Watchdog
-from .waiting import held, in_thread
-
-
-def test_a_lock_is_kept_for_more_than_three_leases_while_its_holder_lives(
-    client: redis.Redis,
-) -> None:
-    lock = RedisLock(client, "kept", ttl=0.3)
-    with held(lock) as lease:
-        assert not lease.lost_event.wait(1.0)
-        lease.check()
-        assert lock.inspect().owner == lease.token
-
-
-def test_a_lease_is_not_renewed_past_max_hold(client: redis.Redis) -> None:
-    lock = RedisLock(client, "bounded", ttl=0.2, max_hold=0.5)
-    lease = lock.acquire(1)
-    assert lease.lost_event.wait(2)
-    assert lease.loss is LossReason.MAX_HOLD
-    assert 0.5 <= lease.held_seconds < 0.8
-    assert in_thread(lambda: lock.acquire(1)).result(2).release() is Release.RELEASED
-    assert lease.release() is Release.EXPIRED
-
-
-def test_a_lease_that_is_not_to_be_renewed_ends_with_its_ttl(client: redis.Redis) -> None:
-    lease = RedisLock(client, "once", ttl=0.3, renew=False).acquire(1)
-    assert lease.lost_event.wait(2)
-    assert lease.loss is LossReason.EXPIRED
-    assert 0.2 <= lease.held_seconds < 0.6
-    lease.release()
+from .waiting import held
 
 
 def test_nothing_is_renewed_after_its_release(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import lock as module
-
     class Eager(Renewal):
         """Due at once, so that the watchdog renews while we release."""
 
-        def __init__(self, lease: Lease, **rest: Any) -> None:
-            super().__init__(lease, **rest)
+        def __init__(self, lease: Lease, lock: RedisLock) -> None:
+            super().__init__(lease, lock)
             self.due = 0.0
 
-    monkeypatch.setattr(module, "Renewal", Eager)
+    monkeypatch.setattr(redis_lock, "Renewal", Eager)
     lock = RedisLock(client, "loop", ttl=10)
     for turn in range(1500):
         try:
@@ -78,20 +44,18 @@ def test_nothing_is_renewed_after_its_release(
 def test_a_renewal_that_meets_its_release_loses_no_lease(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from .. import watchdog as module
-
     lock = RedisLock(client, "crossing", ttl=0.3)
     lease = lock.acquire(1)
     crossed = threading.Event()
-    call_all = connection.call_all
+    exchange = connection.exchange
 
     def release_first(*args: object) -> list[object]:
         if not crossed.is_set():
             assert lease.release() is Release.RELEASED
             crossed.set()
-        return call_all(*args)  # type: ignore[arg-type]
+        return exchange(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "call_all", release_first)
+    monkeypatch.setattr(watchdog, "exchange", release_first)
     assert crossed.wait(2)
     with held(lock):  # a round of the watchdog later
         assert not lease.lost_event.wait(0.2)
@@ -107,19 +71,6 @@ def test_a_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
     assert all(lease.remaining() > 1.6 for lease in leases)
     for lease in leases:
         assert lease.release() is Release.RELEASED
-
-
-def test_a_forgotten_lease_is_not_renewed(
-    client: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    lock = RedisLock(client, "forgotten", ttl=0.3)
-    with caplog.at_level(logging.WARNING):
-        lock.acquire(1)
-        gc.collect()
-        started = time.monotonic()
-        with held(lock):
-            assert time.monotonic() - started < 0.6
-    assert "dropped without release" in caplog.text
 
 
 def test_a_forked_child_neither_renews_nor_releases_and_renews_its_own(
@@ -159,37 +110,6 @@ def test_an_error_of_its_own_does_not_end_the_watchdog(
         assert not lease.lost_event.wait(0.6)
         lease.check()
     assert "goes on" in caplog.text
-
-
-class Counting(Metrics):
-    def __init__(self) -> None:
-        self.seen: list[tuple[object, ...]] = []
-
-    def waited(self, name: str, seconds: float, acquired: bool) -> None:
-        self.seen.append(("waited", name, acquired))
-
-    def held(self, name: str, seconds: float, outcome: Release) -> None:
-        self.seen.append(("held", name, outcome))
-
-    def renewed(self, name: str, seconds: float) -> None:
-        self.seen.append(("renewed", name))
-
-    def lost(self, name: str, loss: LossReason) -> None:
-        self.seen.append(("lost", name, loss))
-        raise ZeroDivisionError
-
-
-def test_the_hooks_are_called_in_every_phase_and_may_fail(client: redis.Redis) -> None:
-    hooks = Counting()
-    lock = RedisLock(client, "counted", ttl=0.3, metrics=hooks)
-    with held(lock):
-        assert lock.try_acquire() is None
-        eventually(lambda: ("renewed", "counted") in hooks.seen)
-        client.delete("lock:{counted}")
-        eventually(lambda: ("lost", "counted", LossReason.GONE) in hooks.seen)
-    assert hooks.seen[0] == ("waited", "counted", True)
-    assert hooks.seen[1] == ("waited", "counted", False)
-    assert hooks.seen[-1] == ("held", "counted", Release.EXPIRED)
 
 
 def test_a_stream_of_short_holds_does_not_wake_the_watchdog(

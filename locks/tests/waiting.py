@@ -1,14 +1,18 @@
-"""Threads that wait for a lock, brought into a known order without sleeping."""
+"""Threads that wait for a lock, in a known order without sleeping; and programs that use one."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
-from .. import Lease, RedisLock
+from .. import Lease
+from ..testing.process import ROOT
 from ..testing.server import eventually
 
 T = TypeVar("T")
@@ -28,12 +32,12 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
     return future
 
 
-def queued(lock: RedisLock, waiters: int) -> None:
+def queued(lock: Any, waiters: int) -> None:
     """Return when so many wait in the lock's queue."""
     eventually(lambda: len(lock.inspect().waiters) == waiters)
 
 
-def waiter(lock: RedisLock, wait: float | None = 10) -> Future[Lease]:
+def waiter(lock: Any, wait: float | None = 10) -> Future[Lease]:
     """A thread that waits for the lock, already in its queue."""
     before = set(lock.inspect().waiters)  # some of them may leave meanwhile
     future = in_thread(lambda: lock.acquire(wait))
@@ -41,8 +45,31 @@ def waiter(lock: RedisLock, wait: float | None = 10) -> Future[Lease]:
     return future
 
 
+def is_free(lock: Any) -> bool:
+    """Whether nobody holds the lock, and nobody waits for it."""
+    state = lock.inspect()
+    return (state.owner, state.waiters) == (None, ())
+
+
+def run(
+    *command: object, folder: Path = ROOT, code: int = 0, env: dict[str, str] | None = None
+) -> str:
+    """What a program writes, its errors included, if it ends with this exit code."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
 @contextmanager
-def held(lock: RedisLock) -> Iterator[Lease]:
+def held(lock: Any) -> Iterator[Lease]:
     """Somebody holds the lock; released at the end unless the test did it."""
     lease = lock.acquire(5)
     yield lease

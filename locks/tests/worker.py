@@ -1,7 +1,6 @@
 """A process for the tests to pause and to kill: one JSON object per line in, one answer per line.
 
 acquire  name ttl wait [more options of RedisLock]   {"fence", "token", "waited", "remaining"}
-         leave_a_child: fork while it waits
 async_waiter  name ttl: a task waits, in a loop in a thread of its own
 leave_a_child_now  the process id of a forked child that does nothing
 crowd    name ttl wait waiters: as many threads that acquire and release; answers at once
@@ -9,7 +8,6 @@ adopt    name ttl handed                             {"fence", "token"}
 compat   name timeout token: is it owned, extended, locked after its release
 release                                              what it found
 check                                                "held" or the error
-remaining                                            seconds
 fork                                                 what a forked child finds in the same lease
 """
 
@@ -38,11 +36,7 @@ class Holder:
         self.client = redis.Redis(port=port)
         self.lease: Lease | None = None
 
-    def acquire(
-        self, name: str, wait: float | None, leave_a_child: bool = False, **options: Any
-    ) -> dict[str, Any]:
-        if leave_a_child:
-            threading.Thread(target=self._leave_a_child, args=(name,), daemon=True).start()
+    def acquire(self, name: str, wait: float | None, **options: Any) -> dict[str, Any]:
         self.lease = lease = RedisLock(self.client, name, **options).acquire(wait)
         return {
             "fence": lease.fence,
@@ -96,26 +90,11 @@ class Holder:
         self.lease.check()
         return "held"
 
-    def remaining(self) -> float:
-        assert self.lease is not None
-        return self.lease.remaining()
-
     def _connection_of(self, name: str) -> Any:
         """The local end of the connection that a command of the lock has just used."""
         lock = RedisLock(self.client, name, ttl=1)
         lock.inspect()
         return lock._server._idle[-1]._sock.getsockname()
-
-    def _leave_a_child(self, name: str) -> None:
-        """Fork once we wait for the lock; the child outlives us for a while and does nothing."""
-        lock = RedisLock(self.client, name, ttl=1)
-        while not lock.inspect().waiters:
-            pass
-        if os.fork() == 0:
-            sys.stdout.close()
-            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            signal.sigtimedwait([], 3)
-            os._exit(0)
 
     def fork(self, name: str) -> dict[str, Any]:
         """A child tries the inherited lease, then holds a lock of its own for longer than a ttl."""

@@ -33,4 +33,3 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
     door.admin.flushall()
     yield door
     door.close()
-    door.admin.close()

@@ -6,66 +6,38 @@ The locks for asyncio run in a loop in a thread of its own; what a test calls is
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import redis
 import redis.asyncio
 
-from ... import AsyncLease, AsyncRedisLock, Inspection, LossReason, RedisLock, Release
+from ... import AsyncLease, AsyncMultiLock, AsyncRedisLock, MultiLock, RedisLock
 from ...aio import shared
 
-
-class AnyLease(Protocol):
-    """Lease, or AsyncLease made blocking."""
-
-    @property
-    def token(self) -> str: ...
-    @property
-    def fence(self) -> int | None: ...
-    @property
-    def loss(self) -> LossReason | None: ...
-    @property
-    def lost(self) -> bool: ...
-    @property
-    def outcome(self) -> Release | None: ...
-    @property
-    def waited_seconds(self) -> float: ...
-    @property
-    def deadline(self) -> float: ...
-    def remaining(self) -> float: ...
-    def check(self) -> None: ...
-    def release(self) -> Release: ...
-    def extend(self, seconds: float) -> None: ...
-    def owned(self) -> bool: ...
-    def hand_over(self, within: float | None = None) -> str: ...
-
-
-class AnyLock(Protocol):
-    """RedisLock, or AsyncRedisLock made blocking."""
-
-    def acquire(self, wait: float | None) -> AnyLease: ...
-    def try_acquire(self) -> AnyLease | None: ...
-    def hold(self, wait: float | None) -> AbstractContextManager[AnyLease]: ...
-    def locked(self) -> bool: ...
-    def inspect(self) -> Inspection: ...
-    def force_release(self) -> bool: ...
-    def adopt(self, handed: str) -> AnyLease: ...
+#: RedisLock and its lease, or those of asyncio made blocking.
+AnyLock: TypeAlias = Any
+AnyLease: TypeAlias = Any
 
 
 class Door:
-    """A kind of client.
+    """RedisLock by a kind of client.
 
     admin  a blocking client of the same data, to look and to interfere
     """
 
-    def __init__(self, admin: Any) -> None:
+    def __init__(self, admin: Any, client: Any) -> None:
         self.admin = admin
+        self.client = client
 
     def lock(self, name: str, **options: Any) -> AnyLock:
-        raise NotImplementedError
+        return RedisLock(self.client, name, **{"ttl": 10, **options})
+
+    def several(self, *locks: AnyLock) -> AnyLock:
+        return MultiLock(locks)
 
     def cut_subscriptions(self) -> None:
         """CLIENT KILL TYPE pubsub, on every node."""
@@ -74,29 +46,16 @@ class Door:
             client.client_kill_filter(_type="pubsub")
 
     def close(self) -> None:
-        """Close the client, and what its locks left open."""
-
-
-class SyncDoor(Door):
-    """RedisLock."""
-
-    def __init__(self, admin: Any, client: Any) -> None:
-        super().__init__(admin)
-        self.client = client
-
-    def lock(self, name: str, **options: Any) -> AnyLock:
-        return RedisLock(self.client, name, **{"ttl": 10, **options})
-
-    def close(self) -> None:
+        """Close the clients, and what the locks left open."""
         self.client.close()
+        self.admin.close()
 
 
 class AsyncDoor(Door):
-    """AsyncRedisLock."""
+    """AsyncRedisLock by a kind of client."""
 
     def __init__(self, admin: Any, client: Any) -> None:
-        super().__init__(admin)
-        self.client = client
+        super().__init__(admin, client)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -114,93 +73,68 @@ class AsyncDoor(Door):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
     def lock(self, name: str, **options: Any) -> AnyLock:
-        return BlockingLock(self, AsyncRedisLock(self.client, name, **{"ttl": 10, **options}))
+        return Blocking(self, AsyncRedisLock(self.client, name, **{"ttl": 10, **options}))
+
+    def several(self, *locks: AnyLock) -> AnyLock:
+        return Blocking(self, AsyncMultiLock(each.awaited for each in locks))
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(lambda: self._closed.set())
         self._thread.join(10)
         shared._shared.pop(getattr(self.client, "connection_pool", self.client), None)
+        self.admin.close()
 
 
-class BlockingLock:
-    def __init__(self, door: AsyncDoor, lock: AsyncRedisLock) -> None:
+class Blocking:
+    """A lock or a lease of asyncio: its methods are called in the loop, and waited for."""
+
+    def __init__(self, door: AsyncDoor, awaited: Any) -> None:
         self._door = door
-        self._lock = lock
+        self.awaited = awaited
 
-    def acquire(self, wait: float | None) -> AnyLease:
-        return BlockingLease(self._door, self._door.do(self._lock.acquire(wait)))
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.awaited, name)
+        if not inspect.ismethod(found):
+            return found
 
-    def try_acquire(self) -> AnyLease | None:
-        lease = self._door.do(self._lock.try_acquire())
-        return None if lease is None else BlockingLease(self._door, lease)
+        async def work(*args: Any, **options: Any) -> Any:
+            result = found(*args, **options)
+            return await result if inspect.isawaitable(result) else result
+
+        def call(*args: Any, **options: Any) -> Any:
+            result = self._door.do(work(*args, **options))
+            return Blocking(self._door, result) if isinstance(result, AsyncLease) else result
+
+        return call
 
     @contextmanager
     def hold(self, wait: float | None) -> Iterator[AnyLease]:
-        hold = self._lock.hold(wait)
+        hold = self.awaited.hold(wait)
         lease = self._door.do(hold.__aenter__())
         try:
-            yield BlockingLease(self._door, lease)
+            yield Blocking(self._door, lease)
         except BaseException as error:
             self._door.do(hold.__aexit__(type(error), error, error.__traceback__))
             raise
         else:
             self._door.do(hold.__aexit__(None, None, None))
 
-    def locked(self) -> bool:
-        return bool(self._door.do(self._lock.locked()))
 
-    def inspect(self) -> Inspection:
-        found: Inspection = self._door.do(self._lock.inspect())
-        return found
-
-    def force_release(self) -> bool:
-        return bool(self._door.do(self._lock.force_release()))
-
-    def adopt(self, handed: str) -> AnyLease:
-        return BlockingLease(self._door, self._door.do(self._lock.adopt(handed)))
-
-
-class BlockingLease:
-    def __init__(self, door: AsyncDoor, lease: AsyncLease) -> None:
-        self._door = door
-        self._lease = lease
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lease, name)
-
-    def check(self) -> None:
-        async def check() -> None:
-            self._lease.check()
-
-        self._door.do(check())
-
-    def extend(self, seconds: float) -> None:
-        self._door.do(self._lease.extend(seconds))
-
-    def owned(self) -> bool:
-        return bool(self._door.do(self._lease.owned()))
-
-    def hand_over(self, within: float | None = None) -> str:
-        return str(self._door.do(self._lease.hand_over(within)))
-
-    def release(self) -> Release:
-        outcome: Release = self._door.do(self._lease.release())
-        return outcome
-
-
-def single(port: int) -> dict[str, Any]:
-    """The doors to one server, by their names: a function that opens each."""
+def single(port: int, **options: Any) -> dict[str, Any]:
+    """The doors to one server, by their names: a function that opens each. `options` are of the
+    locks' client."""
+    at: dict[str, Any] = {"port": port, **options}
     return {
-        "threads": lambda: SyncDoor(redis.Redis(port=port), redis.Redis(port=port)),
-        "asyncio": lambda: AsyncDoor(redis.Redis(port=port), redis.asyncio.Redis(port=port)),
+        "threads": lambda: Door(redis.Redis(port=port), redis.Redis(**at)),
+        "asyncio": lambda: AsyncDoor(redis.Redis(port=port), redis.asyncio.Redis(**at)),
     }
 
 
 def clustered(port: int, **options: Any) -> dict[str, Any]:
-    """The doors to the cluster that has a node on this port. `options` are of the locks' client."""
+    """The doors to the cluster that has a node on this port."""
     at: dict[str, Any] = {"host": "127.0.0.1", "port": port}
     return {
-        "cluster": lambda: SyncDoor(redis.RedisCluster(**at), redis.RedisCluster(**at, **options)),
+        "cluster": lambda: Door(redis.RedisCluster(**at), redis.RedisCluster(**at, **options)),
         "cluster, asyncio": lambda: AsyncDoor(
             redis.RedisCluster(**at), redis.asyncio.RedisCluster(**at, **options)
         ),

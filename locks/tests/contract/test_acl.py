@@ -15,9 +15,9 @@ from ...protocol import keys_of
 from ...testing.cluster import Cluster
 from ...testing.server import eventually
 from ..test_clients import README, acl_line
+from ..waiting import is_free, waiter
 from .conftest import CLUSTERED
 from .doors import AnyLock, Door, clustered
-from .test_contract import is_free, waiter
 
 
 def cluster_rules() -> list[str]:
@@ -81,7 +81,6 @@ def door(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Door]:
     door: Door = clustered(cluster.port, username="locks", password="pw")[request.param]()
     yield door
     door.close()
-    door.admin.close()
     for node in cluster.nodes:
         node.client().execute_command("ACL", "DELUSER", "locks")
 

@@ -16,10 +16,9 @@ from ...cluster.slots import slot_of
 from ...protocol import keys_of
 from ...testing.cluster import Cluster
 from ...testing.server import eventually
-from ..waiting import in_thread
+from ..waiting import in_thread, is_free, waiter
 from .conftest import CLUSTERED
 from .doors import Door, clustered
-from .test_contract import is_free, waiter
 
 
 @pytest.fixture(params=CLUSTERED)
@@ -27,7 +26,6 @@ def door(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Door]:
     door: Door = clustered(cluster.port)[request.param]()
     yield door
     door.close()
-    door.admin.close()
 
 
 def name_at(cluster: Cluster, node: Any, prefix: str) -> str:
@@ -46,7 +44,7 @@ def test_the_slot_moves_while_twenty_wait_and_the_next_one_has_the_lock_within_t
     lock, slot = door.lock(name, ttl=ttl), slot_of(keys_of(name)[0])
     holder = lock.acquire(5)
     grants: list[float] = []
-    order: list[int | None] = []
+    order: list[Any] = []
 
     def wait() -> None:
         with lock.hold(wait=30) as lease:
@@ -76,7 +74,7 @@ def test_the_slot_moves_while_twenty_wait_and_the_next_one_has_the_lock_within_t
     assert released == [Release.RELEASED]
     assert before > 0
     assert grants[0] - moved < ttl
-    assert order == sorted(order)  # type: ignore[type-var]
+    assert order == sorted(order)
     assert is_free(lock)
     cluster.move(slot, cluster.nodes[0])
     lock.acquire(5).release()
@@ -138,7 +136,6 @@ def test_the_primary_of_the_slot_fails_and_waiters_and_leases_follow_its_replica
     finally:
         for door in doors:
             door.close()
-            door.admin.close()
         cluster.stop()
 
 
@@ -162,7 +159,6 @@ def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock(kind: str) -> None
         for lock in locks:
             assert lock.acquire(10).release() is Release.RELEASED
         door.close()
-        door.admin.close()
     finally:
         cluster.stop()
         gone.stop()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ... import LockLost, LockNotHeld, LossReason, RedisLock, Release
+from ... import LockLost, LockNotHeld, LossReason, RedisLock, Release, compat
+from ..waiting import waiter
 from .doors import Door
 
 
@@ -23,9 +24,12 @@ def test_a_lock_that_is_gone_is_not_owned_and_cannot_be_extended(door: Door) -> 
     lease = door.lock("gone").acquire(5)
     door.admin.delete("lock:{gone}")
     assert not lease.owned()
-    with pytest.raises(LockLost):
-        lease.extend(30)
-    assert lease.loss is LossReason.GONE
+    for _ in range(2):
+        with pytest.raises(LockLost):
+            lease.extend(30)
+        assert lease.loss is LossReason.GONE
+    with pytest.raises(ValueError, match="more than 0"), door.lock("gone").hold(wait=1) as other:
+        other.extend(0)
 
 
 def test_a_lease_goes_to_another_holder_who_alone_renews_it(door: Door) -> None:
@@ -48,13 +52,18 @@ def test_a_lease_goes_to_another_holder_who_alone_renews_it(door: Door) -> None:
     assert not lock.locked()
 
 
-def test_a_key_of_another_program_s_making_is_locked_for_it_too(door: Door) -> None:
-    lock = door.lock("report", key="report")
-    old = door.admin.lock("report", timeout=10)
-    with lock.hold(5):
-        assert not old.acquire(blocking=False)
+@pytest.mark.parametrize("key", ["report", "a{b}c"])
+def test_a_key_of_another_program_s_making_is_locked_for_it_too(door: Door, key: str) -> None:
+    lock = door.lock("report", key=key)
+    old = door.admin.lock(key, timeout=10)
+    first = lock.acquire(5)
+    assert not old.acquire(blocking=False)
+    other = waiter(lock)
+    assert lock.adopt(first.hand_over()).release() is Release.RELEASED
+    assert other.result(5).release() is Release.RELEASED
     assert old.acquire(blocking=False)
     assert lock.try_acquire() is None
     old.release()
-    with lock.hold(5):
-        pass
+    with door.admin.lock(key, timeout=10, lock_class=compat.Lock) as new:
+        assert not old.acquire(blocking=False)
+        assert new.owned()

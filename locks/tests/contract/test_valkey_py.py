@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +14,9 @@ import redis
 from ... import LockBackendError, Release, compat
 from ...testing.cluster import Cluster
 from ...testing.server import Server, eventually, free_port
+from ..waiting import run, waiter
 from .conftest import CLUSTERED
-from .doors import AsyncDoor, Door, SyncDoor
-from .test_contract import waiter
+from .doors import AsyncDoor, Door
 
 valkey = pytest.importorskip("valkey", reason="pip install valkey")
 
@@ -33,11 +31,10 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
     if "cluster" in request.param:
         cluster: Cluster = request.getfixturevalue("cluster")
         kind, admin, port = package.ValkeyCluster, redis.RedisCluster, cluster.port
-    opens: Any = AsyncDoor if "asyncio" in request.param else SyncDoor
+    opens: Any = AsyncDoor if "asyncio" in request.param else Door
     door: Door = opens(admin(host="127.0.0.1", port=port), kind(host="127.0.0.1", port=port))
     yield door
     door.close()
-    door.admin.close()
 
 
 def test_a_client_of_valkey_py_will_do(door: Door) -> None:
@@ -56,7 +53,7 @@ def test_a_client_of_valkey_py_will_do(door: Door) -> None:
 
 
 def test_a_server_that_is_not_reached_through_valkey_py_is_an_error_of_the_backend() -> None:
-    for kind, opens in ((valkey.Valkey, SyncDoor), (valkey.asyncio.Valkey, AsyncDoor)):
+    for kind, opens in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):
         door: Door = opens(redis.Redis(), kind(port=free_port()))
         with pytest.raises(LockBackendError, match="was not reached") as caught:
             door.lock("valkey").acquire(0)
@@ -68,7 +65,7 @@ def test_an_error_reply_over_valkey_py_is_valkey_py_s(own_server: Server) -> Non
     """Whoever catches valkey-py's exceptions need not install redis-py for those of the lock."""
     own_server.client().execute_command("ACL", "SETUSER", "nobody", "on", ">pw", "-@all", "+hello")
     of_user: Any = {"port": own_server.port, "username": "nobody", "password": "pw"}
-    for kind, opens in ((valkey.Valkey, SyncDoor), (valkey.asyncio.Valkey, AsyncDoor)):
+    for kind, opens in ((valkey.Valkey, Door), (valkey.asyncio.Valkey, AsyncDoor)):
         door: Door = opens(redis.Redis(), kind(**of_user))
         with pytest.raises(LockBackendError) as caught:
             door.lock("valkey").acquire(0)
@@ -135,12 +132,6 @@ def test_valkey_py_alone_is_enough(server: Server, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__", "classic", "bench", "tests", "testing")
     shutil.copytree(HERE, tmp_path / "alone", ignore=ignored)
     (tmp_path / "valkey").symlink_to(Path(valkey.__file__).parent)
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", ALONE.format(locks="alone", port=server.port)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout == "done\n", done.stderr
+    program = ALONE.format(locks="alone", port=server.port)
+    env = {"PYTHONPATH": str(tmp_path)}
+    assert run(sys.executable, "-S", "-c", program, folder=tmp_path, env=env) == "done\n"

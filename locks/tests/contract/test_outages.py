@@ -1,0 +1,177 @@
+"""A server that is silent, away, or loses replies: who learns of it, and what stays behind."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from ... import LockBackendError, LockLost, LossReason, RedisLock, Release, renewals
+from ...testing.proxy import Proxy
+from ...testing.server import Server, eventually
+from ..waiting import held, waiter
+from .doors import Door, single
+
+KINDS = ["threads", "asyncio"]
+#: How a request begins that runs a script by its text.
+AS_TEXT = b"$4\r\nEVAL\r\n"
+
+
+@pytest.fixture(params=KINDS)
+def door(request: pytest.FixtureRequest, own_server: Server) -> Iterator[Door]:
+    """To a server that the test may stop."""
+    door: Door = single(own_server.port, socket_timeout=4)[request.param]()
+    yield door
+    own_server.signal(signal.SIGCONT)
+    door.close()
+
+
+@pytest.fixture(params=KINDS)
+def far(request: pytest.FixtureRequest, proxy: Proxy) -> Iterator[Door]:
+    """Over the proxy."""
+    door: Door = single(proxy.port, socket_timeout=1)[request.param]()
+    yield door
+    door.close()
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_silent_server_delays_a_short_wait_by_half_a_second_and_gives_the_lock_to_nobody(
+    door: Door, own_server: Server, warm: bool
+) -> None:
+    lock = door.lock("silent", ttl=30)
+    if warm:
+        lock.acquire(1).release()
+    own_server.signal(signal.SIGSTOP)
+    started = time.monotonic()
+    with pytest.raises(LockBackendError):
+        lock.acquire(0.1)
+    assert time.monotonic() - started < 2
+    own_server.signal(signal.SIGCONT)
+    with lock.hold(wait=5):  # what it asked for is not executed for nobody
+        pass
+
+
+def test_an_outage_shorter_than_the_lease_loses_nothing_and_a_longer_one_is_noticed_and_survived(
+    door: Door, own_server: Server
+) -> None:
+    lost: list[LossReason] = []
+    lock = door.lock("outage", ttl=0.9, on_lost=lambda _, reason: lost.append(reason))
+    lease = lock.acquire(1)
+    own_server.signal(signal.SIGSTOP)
+    time.sleep(0.45)  # the first renewal, at a third, is in vain
+    own_server.signal(signal.SIGCONT)
+    first = lease.deadline
+    eventually(lambda: lease.deadline > first)
+    lease.check()
+    expires = time.monotonic() + 0.9
+    own_server.signal(signal.SIGSTOP)
+    eventually(lambda: lease.loss)
+    assert time.monotonic() < expires + 0.2
+    assert lease.remaining() == 0
+    with pytest.raises(LockLost):
+        lease.check()
+    time.sleep(0.1)  # the server's key lives a little longer
+    own_server.signal(signal.SIGCONT)
+    eventually(lambda: lost == [LossReason.EXPIRED])
+    assert lease.release() is Release.EXPIRED
+    again = lock.acquire(5)
+    time.sleep(1.2)
+    again.check()  # later leases are renewed
+    assert again.release() is Release.RELEASED
+
+
+def test_a_server_that_died_is_noticed_at_once_and_costs_no_retries(
+    door: Door, own_server: Server
+) -> None:
+    lock = door.lock("died", ttl=30)  # redis-py would retry ten times
+    lease = lock.acquire(1)
+    other = waiter(lock)
+    own_server.kill()
+    with pytest.raises(LockBackendError):
+        other.result(2)
+    assert lease.release() is Release.UNKNOWN
+    started = time.monotonic()
+    with pytest.raises(LockBackendError, match="was not reached"):
+        lock.acquire(10)
+    assert time.monotonic() - started < 0.5
+    with pytest.raises(ZeroDivisionError):  # never hidden by the release
+        raise_in_block_without_a_server(lock, own_server)
+    own_server.start()
+    lock.acquire(1).release()
+
+
+def raise_in_block_without_a_server(lock: Any, server: Server) -> None:
+    server.start()
+    with lock.hold(wait=1):
+        server.kill()
+        raise ZeroDivisionError
+
+
+def test_a_lost_reply_is_an_error_and_what_was_granted_is_given_back(
+    far: Door, proxy: Proxy, client: redis.Redis
+) -> None:
+    """Not retried: a retry would find the lock taken, by itself, or gone, and say expired."""
+    lock, near = far.lock("lost reply"), RedisLock(client, "lost reply", ttl=10)
+    assert not lock.locked()
+    proxy.lose_reply(b"EVALSHA")
+    with pytest.raises(LockBackendError):
+        lock.acquire(5)
+    eventually(lambda: not near.locked())
+    lease = lock.acquire(5)
+    proxy.lose_reply(b"EVALSHA")
+    assert lease.release() is Release.UNKNOWN
+    assert lease.release() is Release.UNKNOWN  # the one before may have freed it: not expired
+    assert not near.locked()
+
+
+def test_a_release_that_the_server_never_saw_is_repeated_at_once(
+    far: Door, proxy: Proxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenth of a second later would be a tenth in which nobody has the lock and many wait."""
+    monkeypatch.setattr(renewals, "PAUSE", 60)
+    near = RedisLock(client, "repeated", ttl=60)
+    lease = far.lock("repeated", ttl=60).acquire(1)
+    proxy.lose_request(b"\r\n")
+    assert lease.release() is Release.UNKNOWN
+    eventually(lambda: not near.locked())
+
+
+def test_a_release_that_failed_may_be_called_again(
+    far: Door, proxy: Proxy, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)  # nobody else repeats it
+    lease = far.lock("twice").acquire(1)
+    proxy.lose_request(b"\r\n")
+    assert lease.release() is Release.UNKNOWN
+    assert lease.release() is Release.RELEASED
+    assert not RedisLock(client, "twice", ttl=10).locked()
+
+
+def test_renewals_survive_scripts_that_are_forgotten_and_a_connection_that_is_cut_right_after(
+    far: Door, proxy: Proxy, client: redis.Redis
+) -> None:
+    """Each of several is told that its script is unknown, and the line ends before all are sent."""
+    leases = [far.lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)]
+    client.script_flush()
+    proxy.lose_reply(AS_TEXT)
+    later = max(lease.deadline for lease in leases) + 2
+    eventually(lambda: all(lease.deadline > later for lease in leases), within=6)
+    assert not any(lease.lost for lease in leases)
+    assert {lease.release() for lease in leases} == {Release.RELEASED}
+
+
+def test_cut_connections_are_replaced_while_waiters_wait(
+    far: Door, proxy: Proxy, client: redis.Redis
+) -> None:
+    lock = far.lock("all cut", ttl=30)
+    with held(RedisLock(client, "all cut", ttl=30)) as lease:
+        other = waiter(lock)
+        before = client.hvals("lock:{all cut}:waiting")
+        proxy.cut()
+        eventually(lambda: set(client.hvals("lock:{all cut}:waiting")) - set(before))
+        lease.release()
+    assert other.result(5).release() is Release.RELEASED

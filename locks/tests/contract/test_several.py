@@ -1,0 +1,229 @@
+"""MultiLock and AsyncMultiLock: all or none, in one order, within one wait, and lost together."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED
+from concurrent.futures import wait as wait_for
+from typing import Any
+
+import pytest
+
+from ... import LockBackendError, LockLost, LockTimeout, LossReason, MultiLock, Release
+from ...several import together
+from ...testing.server import Server, eventually, free_port
+from ..waiting import held, in_thread, queued
+from .doors import AnyLock, Door, single
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
+    door: Door = single(server.port)[request.param]()
+    yield door
+    door.close()
+
+
+def locked(*locks: AnyLock) -> list[bool]:
+    return [lock.locked() for lock in locks]
+
+
+def test_twenty_threads_and_tasks_get_them_in_whatever_order_they_name_them(
+    server: Server,
+) -> None:
+    """Each would hold one and wait forever for the other's (Redisson 1160, 467)."""
+    doors = [opens() for opens in single(server.port).values()]
+    names = ["a", "b", "c"]
+    inside = dict.fromkeys(names, 0)
+    overlaps: list[int] = []
+
+    def work(seed: int) -> None:
+        chosen = random.Random(seed).sample(names, 2 + seed % 2)
+        lock = doors[seed % 2].several(*map(doors[seed % 2].lock, chosen))
+        for _ in range(5):
+            with lock.hold(wait=30):
+                for name in chosen:
+                    inside[name] += 1
+                    overlaps.append(inside[name])
+                for name in chosen:
+                    inside[name] -= 1
+
+    for each in [in_thread(lambda seed=seed: work(seed)) for seed in range(20)]:  # type: ignore[misc]
+        each.result(60)
+    assert set(overlaps) == {1}
+    assert not any(locked(*map(doors[0].lock, names)))
+    for door in doors:
+        door.close()
+
+
+def test_two_that_name_the_locks_in_opposite_orders_never_hold_one_each(door: Door) -> None:
+    """What two locks taken one after the other do, and MultiLock cannot: forced, not by luck."""
+    a, b = door.lock("a"), door.lock("b")
+    with held(a), held(b):
+        waiting = {in_thread(lambda: door.several(a, b).acquire(5))}
+        waiting.add(in_thread(lambda: door.several(b, a).acquire(5)))
+        queued(a, 2)
+        assert b.inspect().waiters == ()  # nobody asks for the second before it has the first
+    while waiting:
+        done, waiting = wait_for(waiting, 5, FIRST_COMPLETED)
+        assert [each.result().release() for each in done] == [Release.RELEASED]
+
+
+def test_those_that_were_acquired_are_released_when_one_is_not_free_in_time(door: Door) -> None:
+    locks = [door.lock(name) for name in "abc"]
+    cart = door.several(*reversed(locks))
+    with held(locks[2]):
+        started = time.monotonic()
+        with pytest.raises(LockTimeout, match=r"^c: "):
+            cart.acquire(0.3)
+        assert 0.3 <= time.monotonic() - started < 0.8  # not 0.3 s for each of them
+        assert locked(*locks) == [False, False, True]
+        assert locks[2].inspect().waiters == ()
+        assert cart.try_acquire() is None
+    lease = cart.try_acquire()  # no wait at all is enough where all are free
+    assert lease.release() is Release.RELEASED
+    assert locked(*locks) == [False] * 3
+
+
+def test_a_server_that_is_not_reached_leaves_no_lock_on_the_other_one(door: Door) -> None:
+    kind = "asyncio" if hasattr(door, "loop") else "threads"
+    nowhere: Door = single(free_port())[kind]()
+    with pytest.raises(LockBackendError):
+        door.several(door.lock("a"), nowhere.lock("b")).acquire(5)
+    assert not door.lock("a").locked()
+    nowhere.close()
+
+
+def test_the_fences_are_a_mapping_by_name_and_rise_each_by_itself(door: Door) -> None:
+    both = door.several(door.lock("b"), door.lock("a", ttl=5), door.lock("b"))  # the same b twice
+    with both.hold(wait=1) as lease:
+        assert [each.name for each in lease.leases] == ["a", "b"]
+        first = lease.fences
+        assert list(first) == ["a", "b"]
+        assert 4 < lease.remaining() <= 5  # of the one that ends first
+        assert lease.owned()
+        lease.extend(60)
+        assert lease.remaining() > 50
+        lease.check()
+        with pytest.raises(NotImplementedError):
+            lease.hand_over()
+    assert lease.outcome is Release.RELEASED
+    with both.hold(wait=1) as lease:
+        assert all(lease.fences[name] > first[name] for name in first)
+
+
+def test_losing_one_is_losing_the_lease(door: Door) -> None:
+    locks = [door.lock(name, ttl=0.6) for name in ("kept", "lost")]
+    lease = door.several(*locks).acquire(1)
+    door.admin.delete("lock:{lost}")
+    eventually(lambda: lease.lost_event.is_set())
+    assert (lease.lost, lease.loss, lease.remaining()) == (True, LossReason.GONE, 0)
+    with pytest.raises(LockLost):
+        lease.check()
+    assert locks[0].locked()  # nobody works on the other one before we have left the block
+    assert lease.release() is Release.EXPIRED
+    assert not locks[0].locked()
+
+
+def test_a_lock_that_was_lost_while_another_was_waited_for_is_noticed(door: Door) -> None:
+    short, slow = door.lock("a", ttl=0.2, renew=False), door.lock("b")
+    with held(slow):
+        both = in_thread(lambda: door.several(short, slow).acquire(10))
+        queued(slow, 1)
+        with held(short):  # the first one has expired meanwhile
+            pass
+    with pytest.raises(LockLost, match=r"^a: lost while others were waited for"):
+        both.result(5)
+    assert not slow.locked()
+
+
+def test_a_release_that_fails_keeps_none_of_the_others(door: Door) -> None:
+    locks = [door.lock(name) for name in "abc"]
+    lease = door.several(*locks).acquire(1)
+    hook = "_found" if hasattr(door, "loop") else "_release"
+    works, once = getattr(lease.leases[1], hook), [ZeroDivisionError()]
+
+    def fail(*args: Any) -> Any:
+        if once:
+            raise once.pop()
+        return works(*args)
+
+    setattr(lease.leases[1], hook, fail)
+    with pytest.raises(ZeroDivisionError):
+        lease.release()
+    assert locked(locks[0], locks[2]) == [False, False]
+    lease.release()  # may be called again
+    assert not locks[1].locked()
+
+
+def test_a_dropped_multi_lease_is_not_renewed(door: Door) -> None:
+    locks = [door.lock(name, ttl=0.3) for name in ("a", "b")]
+    door.several(*locks).acquire(1)
+    gc.collect()
+    with door.several(*locks).hold(wait=5):
+        pass
+
+
+def test_arguments_that_cannot_work_are_refused(door: Door) -> None:
+    with pytest.raises(ValueError, match="name what is to be locked"):
+        door.several()
+    with pytest.raises(ValueError, match="another name"):
+        door.several(door.lock("a"), door.lock("a", key="b"))
+    with pytest.raises(ValueError, match="one key"):  # else the second is waited for in vain
+        door.several(door.lock("x", key="k"), door.lock("y", key="k"))
+    for wait in (-1, float("nan")):
+        with pytest.raises(ValueError, match="give seconds"):
+            door.several(door.lock("a"), door.lock("b")).acquire(wait)
+    assert not door.lock("a").locked()
+
+
+def test_locks_of_several_are_taken_apart_and_those_of_two_clients_are_not_the_same(
+    server: Server,
+) -> None:
+    door: Door = single(server.port)["threads"]()
+    a, b, c = (door.lock(name) for name in "abc")
+    with MultiLock([MultiLock([b, c]), MultiLock([a, b])]).hold(wait=0.5) as lease:
+        assert list(lease.fences) == ["a", "b", "c"]
+    other: Door = single(server.port)["threads"]()
+    with pytest.raises(ValueError, match="another name"):
+        MultiLock([a, other.lock("a")])
+    for each in (door, other):
+        each.close()
+
+
+class Interrupted(BaseException):
+    """Replaces KeyboardInterrupt in a thread that is not the main one."""
+
+
+def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their_renewal(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redisson 4456 left them locked and renewed."""
+    from ... import shared
+
+    door: Door = single(server.port)["threads"]()
+    locks = [door.lock(name) for name in "abc"]
+
+    def interrupt(*_: object) -> None:
+        assert locked(*locks[:2]) == [True, True]
+        raise Interrupted
+
+    with held(locks[2]):
+        monkeypatch.setattr(shared, "_sleep", interrupt)
+        with pytest.raises(Interrupted):
+            door.several(*locks).acquire(5)
+        assert locked(*locks) == [False, False, True]
+        assert len(locks[0]._watchdog.renewals) == 1
+    door.close()
+
+
+def test_the_wait_is_for_all_locks_together_and_not_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = iter([100.0, 104.0, 107.0, 108.0])
+    monkeypatch.setattr(together, "now", lambda: next(times))
+    locks: Any = ["a", "b", "c"]
+    assert list(together.in_turn(locks, 5.0)) == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
+    assert list(together.in_turn(locks, None)) == [("a", None), ("b", None), ("c", None)]
