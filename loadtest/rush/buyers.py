@@ -20,8 +20,6 @@ from servers.signals import uninterrupted
 
 #: The file of the buyers' events, next to those of the nodes.
 BUYERS = "buyers.jsonl"
-#: Seconds for Locust to end by itself: it keeps nothing that would be lost.
-STOP_TIMEOUT = 1.0
 
 
 class NotSold(StackError):

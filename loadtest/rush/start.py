@@ -6,7 +6,9 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import gevent
@@ -57,9 +59,12 @@ class Rushes:
         options = self.environment.parsed_options
         token, options.restock_token = options.restock_token, ""  # Locust sends options to workers
         vars(options).setdefault("rush", None)
-        self.runner.register_message(messages.CLOCK, self._clock)
-        self.runner.register_message(messages.GO, self._go)
-        self.runner.register_message(messages.END, self._end)
+        for kind, hear in (
+            (messages.CLOCK, self._clock),
+            (messages.GO, self._go),
+            (messages.END, lambda crowd, _: crowd.close()),
+        ):
+            self.runner.register_message(kind, partial(self._listen, hear))
         if isinstance(self.runner, WorkerRunner):
             environment.process_exit_code = 0  # the verdict is the master's
         else:
@@ -113,24 +118,21 @@ class Rushes:
         with suppress(RPCError):  # the master is gone: Locust ends this process after a minute
             self.runner.send_message(kind, {**of, **data})
 
-    def _clock(self, msg: Any, **_: Any) -> None:
+    def _listen(self, hear: Callable[[Crowd, dict[str, Any]], object], msg: Any, **_: Any) -> None:
+        """Messages of another rush are ignored."""
+        if self.crowd is not None and self.crowd.id == msg.data["rush"]:
+            hear(self.crowd, msg.data)
+
+    def _go(self, crowd: Crowd, told: dict[str, Any]) -> None:
+        gevent.spawn(crowd.release, told["at"] + crowd.ahead)
+
+    def _clock(self, crowd: Crowd, told: dict[str, Any]) -> None:
         """The answer to HERE, with what the master's clock was meanwhile."""
-        if self.crowd is None or self.crowd.id != msg.data["rush"]:
-            return
-        now = time.monotonic()
-        self.crowd.error = (now - msg.data["sent"]) / 2
-        ahead = msg.data["sent"] + self.crowd.error - msg.data["there"]
-        if abs(ahead) > self.crowd.error:  # else it is the same clock, and the estimate is an error
-            self.crowd.ahead = ahead
+        crowd.error = (time.monotonic() - told["sent"]) / 2
+        ahead = told["sent"] + crowd.error - told["there"]
+        if abs(ahead) > crowd.error:  # else it is the same clock, and the estimate is an error
+            crowd.ahead = ahead
         self._knows_the_time.set()
-
-    def _go(self, msg: Any, **_: Any) -> None:
-        if self.crowd is not None and self.crowd.id == msg.data["rush"]:
-            gevent.spawn(self.crowd.release, msg.data["at"] + self.crowd.ahead)
-
-    def _end(self, msg: Any, **_: Any) -> None:
-        if self.crowd is not None and self.crowd.id == msg.data["rush"]:
-            self.crowd.close()
 
     def begin(self) -> None:
         """Open the sale of a rush."""
