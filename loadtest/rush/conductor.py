@@ -25,9 +25,8 @@ from loadtest.rush.rush import Rush
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.target import Target
 
-#: Seconds from the message to the moment of the release: the message has to be there by then, and
-#: a Locust that has slept is not interrupted by the nodes while it sends.
-LEAD = 0.1
+#: Seconds from the message to the moment of the release: the message has to be there by then.
+LEAD = 0.05
 #: Seconds for all processes to report the requests that were never answered.
 COLLECT_TIMEOUT = 5.0
 
@@ -84,7 +83,7 @@ class Conductor:
         if not rush.over:
             members.wait(lambda: all(one.arrived for one in members), rush.arrival_timeout)
         if not rush.over:
-            lead = max(LEAD, 4 * max(one.error for one in members))
+            lead = max(LEAD, 4 * max(one.error for one in members)) if self.has_workers else 0.0
             rush.released_at = time.monotonic() + lead
             members.release(rush.released_at)
             members.wait(lambda: all(one.reported for one in members), rush.deadline_s + 60)
