@@ -1,3 +1,3 @@
-"""RedisLock beside its peers, in one run: `python -m locks.bench`."""
+"""RedisLock and its peers, measured in one run: `python -m locks.bench`."""
 
 from __future__ import annotations

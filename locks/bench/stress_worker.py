@@ -15,8 +15,8 @@ import logging
 import os
 import random
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import redis
@@ -26,10 +26,11 @@ from .. import AsyncRedisLock, LockError, RedisLock
 
 #: Waits, in seconds: tries, short ones that end in the queue, and those that must be served.
 WAITS = [0.0, 0.02, 0.3, 60.0, 60.0]
+HOLDS = [0.0, 0.0, 0.001, 0.005]
 THREADS = 8
 TASKS = 60
 
-#: Claim: refuse whoever comes after a higher fence. Returns the counter, or nil.
+#: Claim: refuse what comes after a higher fence. Returns the counter, or nil.
 CLAIM = """
 if tonumber(redis.call('hget', KEYS[1], 'fence') or 0) >= tonumber(ARGV[1]) then return false end
 redis.call('hset', KEYS[1], 'fence', ARGV[1])
@@ -53,18 +54,24 @@ class Book:
     def note(self, **event: Any) -> None:
         os.write(self._file, json.dumps(event).encode() + b"\n")
 
-    def good(self, lease: Any) -> None:
+    def read(self, lease: Any) -> int | None:
+        """The counter, if the lease is good and its fence not too late."""
+        self._check(lease)
+        found = self._counter.eval(CLAIM, 1, "counter", lease.fence)
+        return None if found is None else int(found)
+
+    def write(self, lease: Any, found: int | None) -> None:
+        """One more than what was read, if the lease is still good."""
+        self._check(lease)
+        if found is None:
+            return
+        if self._counter.eval(WRITE, 1, "counter", lease.fence, found + 1) == 1:
+            self.note(counted=1)
+
+    def _check(self, lease: Any) -> None:
         at = time.monotonic()
         lease.check()
         self.note(fence=lease.fence, at=at)
-
-    def claim(self, fence: int) -> int | None:
-        found = self._counter.eval(CLAIM, 1, "counter", fence)
-        return None if found is None else int(found)
-
-    def write(self, fence: int, value: int) -> None:
-        if self._counter.eval(WRITE, 1, "counter", fence, value) == 1:
-            self.note(counted=1)
 
 
 def client_of(door: str, port: int) -> Any:
@@ -78,12 +85,9 @@ def in_thread(lock: RedisLock, book: Book, chance: random.Random, end: float) ->
     while time.monotonic() < end:
         try:
             with lock.hold(wait=chance.choice(WAITS)) as lease:
-                book.good(lease)
-                found = book.claim(lease.fence or 0)
-                time.sleep(chance.choice([0.0, 0.0, 0.001, 0.005]))
-                book.good(lease)
-                if found is not None:
-                    book.write(lease.fence or 0, found + 1)
+                found = book.read(lease)
+                time.sleep(chance.choice(HOLDS))
+                book.write(lease, found)
         except LockError:
             time.sleep(0.01)
 
@@ -95,12 +99,9 @@ async def in_task(lock: AsyncRedisLock, book: Book, chance: random.Random, end: 
             async with asyncio.timeout(chance.choice([None, None, None, 0.01, 0.1, 0.5])):
                 wait = chance.choice(WAITS)
                 async with lock.hold(wait=wait, cancel_on_loss=chance.random() < 0.5) as lease:
-                    book.good(lease)
-                    found = book.claim(lease.fence or 0)
-                    await asyncio.sleep(chance.choice([0.0, 0.0, 0.001, 0.005]))
-                    book.good(lease)
-                    if found is not None:
-                        book.write(lease.fence or 0, found + 1)
+                    found = book.read(lease)
+                    await asyncio.sleep(chance.choice(HOLDS))
+                    book.write(lease, found)
         except (LockError, TimeoutError):
             await asyncio.sleep(0.01)
 
@@ -121,16 +122,9 @@ async def tasks(door: str, port: int, book: Book, ttl: float, end: float) -> dic
 
 def threads(door: str, port: int, book: Book, ttl: float, end: float) -> dict[str, int]:
     lock = RedisLock(client_of(door, port), "stress", ttl=ttl)
-    running = [
-        threading.Thread(
-            target=in_thread, args=(lock, book, random.Random(f"{os.getpid()}-{n}"), end)
-        )
-        for n in range(THREADS)
-    ]
-    for each in running:
-        each.start()
-    for each in running:
-        each.join()
+    chances = [random.Random(f"{os.getpid()}-{n}") for n in range(THREADS)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda chance: in_thread(lock, book, chance, end), chances))
     time.sleep(ttl + 5)
     return left(lock._wakeups.waiters, lock._watchdog)
 

@@ -5,7 +5,6 @@ LOCKS_CHAOS_SECONDS=120 runs it longer, LOCKS_CHAOS_SEED=7 replays another plan 
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -13,13 +12,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from .. import RedisLock
+from ..bench.stress import overlaps
 from ..testing.process import LOCKS, ROOT
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
@@ -29,39 +26,6 @@ SEED = os.environ.get("LOCKS_CHAOS_SEED", "1")
 TTL = 0.4
 WORKERS = 5
 FAULTS = ["kill", "pause", "pause", "cut", "reply", "pubsub", "none"]
-
-
-def overlaps(history: Iterable[dict[str, float]]) -> list[str]:
-    """What is wrong with a history: each fence is held from its first good moment to its last, no
-    two of them at once, and a later holder has a higher fence."""
-    spans: dict[int, tuple[float, float]] = {}
-    for event in history:
-        fence, at = int(event["fence"]), event["at"]
-        first, last = spans.get(fence, (at, at))
-        spans[fence] = min(first, at), max(last, at)
-    found = []
-    order = sorted(spans.items(), key=lambda item: item[1])
-    for (fence, (_, last)), (next_fence, (first, _)) in itertools.pairwise(order):
-        if first <= last:
-            found.append(f"{fence} was good until {last}, {next_fence} from {first}")
-        if next_fence <= fence:
-            found.append(f"the fence fell from {fence} to {next_fence}")
-    return found
-
-
-@pytest.mark.parametrize(
-    ("history", "wrong"),
-    [
-        ([(1, 0.0), (1, 1.0), (2, 1.5), (2, 2.0)], 0),
-        ([(1, 0.0), (1, 1.0), (2, 0.5), (2, 2.0)], 1),
-        ([(2, 0.0), (2, 1.0), (1, 1.5)], 1),
-        ([(1, 0.0), (2, 0.5), (1, 1.0)], 1),
-    ],
-)
-def test_the_checker_finds_a_planted_violation(
-    history: list[tuple[int, float]], wrong: int
-) -> None:
-    assert len(overlaps({"fence": fence, "at": at} for fence, at in history)) == wrong
 
 
 class Crowd:

@@ -22,10 +22,10 @@ import redis.sentinel
 from servers.sentinels import MASTER, Sentinels
 
 from .. import LockBackendError, RedisLock, Release, wakeups
+from ..bench.stress import overlaps
 from ..testing.process import LOCKS, ROOT
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually, free_port
-from .test_chaos import overlaps
 from .waiting import in_thread, waiter
 
 

@@ -20,6 +20,7 @@ def good(fence: int, at: float) -> dict[str, Any]:
     [
         ([good(1, 0.0), good(1, 0.4), good(2, 0.5), {"counted": 1}], ""),
         ([good(1, 0.0), good(1, 1.0), good(2, 0.5)], "was good until"),
+        ([good(1, 0.0), good(2, 0.5), good(1, 1.0)], "was good until"),
         ([good(2, 0.0), good(1, 0.5)], "the fence fell"),
         ([good(1, 0.0), good(2, 4.5)], "nobody had the lock for 4.50 s"),
         ([{"left": {"waiters": 1}}], "left behind"),
