@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
+from django.db import connections
+
 from .actor import Actor
-from .blocked import waits_in_the_database
 from .errors import Stuck
 from .orders import name_of
 from .probes import installed
@@ -127,7 +129,7 @@ class Driver:
 
     def _wake(self, actor: Actor) -> bool:
         """Whether a call that waited has what it waited for, and reached its next step."""
-        if waits_in_the_database(actor.backends, self._using):
+        if _waits_in_the_database(actor.backends, self._using):
             return False
         return self._settle(actor, 10 * GLANCE)
 
@@ -135,7 +137,7 @@ class Driver:
         """Until it has reached a step or its end (True), or waits for somebody (False)."""
         until = time.monotonic() + quiet
         while not actor.settled(GLANCE):
-            if waits_in_the_database(actor.backends, self._using) or time.monotonic() > until:
+            if _waits_in_the_database(actor.backends, self._using) or time.monotonic() > until:
                 if not actor.is_blocked:
                     actor.is_blocked = True
                     self._run.steps.append(Step(actor.name, "", "waits"))
@@ -165,3 +167,17 @@ def _end(actor: Actor) -> Step:
         text = " ".join(f"{type(actor.error).__name__}: {actor.error}".split())
         return Step(actor.name, text[:60], "raises")
     return Step(actor.name, "" if actor.result is None else repr(actor.result)[:40], "returns")
+
+
+def _waits_in_the_database(backends: AbstractSet[int], using: str) -> bool:
+    """Whether PostgreSQL lets one of these processes wait for another one's lock."""
+    connection = connections[using]
+    if connection.vendor != "postgresql" or not backends:
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT bool_or(pg_blocking_pids(pid) <> '{}') FROM unnest(%s::int[]) pid",
+            [list(backends)],
+        )
+        (waits,) = cursor.fetchone()
+    return bool(waits)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from django.db import models
+from django.db import models, transaction
+
+from testing import Run
 
 
 class Stock(models.Model):
@@ -27,3 +29,34 @@ class Sold(models.Model):
 
     def __str__(self) -> str:
         return self.buyer
+
+
+def one_unit() -> None:
+    Sold.objects.all().delete()
+    Stock.objects.all().delete()
+    Stock.objects.create(pk=1, amount=1)
+
+
+def buy_plainly() -> int:
+    """FLAW: reads, checks and writes back."""
+    stock = Stock.objects.get(pk=1)
+    if stock.amount < 1:
+        return 409
+    stock.amount -= 1
+    stock.save()
+    Sold.objects.create(buyer="somebody")
+    return 200
+
+
+def buy_with_a_condition() -> int:
+    """The check and the write are one statement."""
+    with transaction.atomic():
+        if not Stock.objects.filter(pk=1, amount__gte=1).update(amount=models.F("amount") - 1):
+            return 409
+        Sold.objects.create(buyer="somebody")
+    return 200
+
+
+def sold_once(run: Run) -> None:
+    sold = Sold.objects.count()
+    assert sold == 1, f"{sold} orders for 1 unit"

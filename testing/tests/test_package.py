@@ -1,4 +1,4 @@
-"""What `pip install .[testing]` brings: the package, its types, and the entry point for pytest."""
+"""`pip install .[testing]` brings the package, its types, and the entry point for pytest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) 
         assert "oversold_testing = oversold_testing.plugin" in files.read(info).decode()
     assert "oversold_testing/py.typed" in names
     assert not [name for name in names if "/tests/" in name]
-    # pytest finds the fixtures by the entry point alone; Django is not imported before a test asks.
+    # pytest finds the fixtures by the entry point; Django is not imported before a test asks.
     listed = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "--fixtures", "-c", os.devnull, "--rootdir"),

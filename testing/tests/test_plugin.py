@@ -17,7 +17,7 @@ from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from testing import InterleavingFailed
-from testing.tests.test_interleaving import one_unit, sold_once
+from testing.tests.models import one_unit, sold_once
 
 ROOT = Path(__file__).resolve().parents[2]
 pytest_plugins = ["testing.plugin"]

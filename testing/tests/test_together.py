@@ -5,17 +5,15 @@ from __future__ import annotations
 import threading
 
 import pytest
-from django.test import RequestFactory
 
 from testing import rush
-from testing.tests.models import Sold, Stock
-from testing.tests.test_interleaving import buy_with_a_condition
+from testing.tests.models import Sold, Stock, buy_with_a_condition
 
 
 @pytest.mark.usefixtures("_tables")
 def test_a_rush_sells_what_is_there_with_one_conditional_update() -> None:
     Stock.objects.create(pk=1, amount=5)
-    outcome = rush(lambda: buy_with_a_condition(RequestFactory().post("/buy")).status_code, 12)
+    outcome = rush(buy_with_a_condition, 12)
     assert sorted(outcome.returned) == [200] * 5 + [409] * 7
     assert (Sold.objects.count(), Stock.objects.get().amount) == (5, 0)
     assert 0 <= outcome.spread < 2
