@@ -43,7 +43,7 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent
 VAR = ROOT / "var"
-#: The database of `manage.py`. Every demo has one of its own beside it.
+#: The database of `manage.py`. Every demo has another, of its own.
 DATABASE = "oversold"
 
 _attached_by: int | None = None

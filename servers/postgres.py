@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from servers.initdb import (
     plain_environment,
 )
 from servers.process import ServerProcess
-from servers.registry import wait_for_end
+from servers.registry import wait_for
 
 #: Seconds for it to start, recovery after a crash included.
 START_TIMEOUT = 20.0
@@ -81,7 +80,7 @@ class Postgres:
         ):
             with suppress(ProcessLookupError):
                 os.kill(pid, how)
-            if wait_for_end(lambda: not self.is_running(), timeout):
+            if wait_for(lambda: not self.is_running(), timeout):
                 break
         with suppress(OSError):
             folder.rmdir()
@@ -138,7 +137,7 @@ class Postgres:
     def is_running(self) -> bool:
         """Whether the process in postmaster.pid is the PostgreSQL of this folder.
 
-        The pid alone does not say: another program or another PostgreSQL may have it now, and a
+        The pid is not enough: another program or another PostgreSQL may have it now, and a
         killed server may be left as a zombie, which has no command line.
         """
         try:
@@ -158,18 +157,18 @@ class Postgres:
 
     def _wait_for_orphans(self) -> None:
         """Wait until the processes of a killed server have ended: only then another can start."""
-        deadline = time.monotonic() + START_TIMEOUT
-        while orphans := [
+        if not wait_for(lambda: not self._orphans(), START_TIMEOUT):
+            raise EmbeddedError(
+                f"processes of an earlier PostgreSQL still work in {self.data}: end them "
+                f"({', '.join(map(str, self._orphans()))}) and start again"
+            )
+
+    def _orphans(self) -> list[int]:
+        return [
             process.pid
             for process in psutil.process_iter(["name", "cwd"])
             if process.info["name"] == "postgres" and process.info["cwd"] == str(self.data)
-        ]:
-            if time.monotonic() > deadline:
-                raise EmbeddedError(
-                    f"processes of an earlier PostgreSQL still work in {self.data}: end them "
-                    f"({', '.join(map(str, orphans))}) and start again"
-                )
-            time.sleep(0.02)
+        ]
 
     def _configure(self) -> None:
         (self.data / "oversold.conf").write_text(POSTGRES_CONF)

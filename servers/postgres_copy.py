@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 from servers.errors import EmbeddedError
 from servers.initdb import Installed, ProgramFailed
 from servers.postgres import START_TIMEOUT, Postgres
+from servers.registry import wait_for
 
 
 class PostgresCopy(Postgres):
@@ -56,12 +56,10 @@ class PostgresCopy(Postgres):
         """Wait until this replica has replayed all that `first` has written by now. Raises
         EmbeddedError. The replica is asked: what `first` knows of its replicas may be ten seconds
         old."""
-        deadline = time.monotonic() + START_TIMEOUT
         written = first.sql("SELECT pg_current_wal_lsn()")[0][0]
-        while not self.sql(f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn")[0][0]:
-            if time.monotonic() > deadline:
-                raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
-            time.sleep(0.02)
+        replayed = f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn"
+        if not wait_for(lambda: bool(self.sql(replayed)[0][0]), START_TIMEOUT):
+            raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
 
     def _fill(self, installed: Installed) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Who uses the embedded servers, in var/users.json: what a killed user left can be ended later.
+"""Users of the embedded servers, in var/users.json: what a killed user left can be ended later.
 
 {"users": [{"pid": 1, "created": 1.5, "children": [...], "databases": [...]}],
  "valkey": {"pid": 2, "created": 1.6, "port": 6400}}
@@ -59,7 +59,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """A pid with its start time: a pid alone may be used again."""
+    """A pid with its start time: a pid may be used again."""
     return {"pid": pid, "created": psutil.Process(pid).create_time()}
 
 
@@ -88,16 +88,16 @@ def end(known: dict[str, Any], how: signal.Signals = signal.SIGTERM) -> None:
                 os.killpg(known["pid"], number)
             else:
                 os.kill(known["pid"], number)
-        wait_for_end(lambda: not is_alive(known), STOP_TIMEOUT)
+        wait_for(lambda: not is_alive(known), STOP_TIMEOUT)
 
 
-def wait_for_end(has_ended: Callable[[], bool], timeout: float) -> bool:
-    """Wait until it has, at most `timeout` seconds. Returns whether it has.
+def wait_for(is_so: Callable[[], bool], timeout: float) -> bool:
+    """Wait until it is so, at most `timeout` seconds. Returns whether it is.
 
-    Not by waiting for the pid to go: in a container without an init a zombie keeps it.
+    A process's end is such a thing: in a container without an init a zombie keeps the pid.
     """
     deadline = time.monotonic() + timeout
-    while not has_ended():
+    while not is_so():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.01)

@@ -12,10 +12,10 @@ Given a proxy's port as the master's, the Sentinels and their clients reach the 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -26,7 +26,6 @@ from servers.loopback import free_port
 from servers.process import ServerProcess
 from servers.valkey import binary
 
-T = TypeVar("T")
 #: The name of the master in their configuration.
 MASTER = "shop"
 COUNT = 3
@@ -60,14 +59,11 @@ class Sentinels:
         """Their addresses as REDIS_SENTINELS takes them: host:port,host:port,host:port."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
-    @property
-    def pids(self) -> list[int]:
-        return [each.process.pid for each in self._processes if each.process is not None]
-
     def start(self) -> list[int]:
         """Start them and return their pids. They find each other later: see wait_until_ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.ports = [free_port() for _ in range(COUNT)]
+        pids = []
         for port in self.ports:
             config = self.folder / f"sentinel-{port}.conf"
             config.write_text(
@@ -80,16 +76,14 @@ class Sentinels:
             )
             sentinel = ServerProcess(f"the Sentinel on port {port}", self.log)
             self._processes.append(sentinel)
-            sentinel.start([binary(), config, "--sentinel"])
-        return self.pids
+            pids.append(sentinel.start([binary(), config, "--sentinel"]))
+        return pids
 
     def wait_until_ready(self) -> None:
         """Wait until each sees the master, the others and a synced replica. Raises TimeoutError."""
         for port, sentinel in zip(self.ports, self._processes, strict=True):
             try:
-                sentinel.wait_until(
-                    partial(_ask, port, _is_ready), timeout=START_TIMEOUT, every=0.05
-                )
+                sentinel.wait_until(partial(_is_ready, port), timeout=START_TIMEOUT, every=0.05)
             except NotReady as error:
                 raise TimeoutError(
                     "the Sentinels do not see each other and a replica of the master on port "
@@ -99,8 +93,10 @@ class Sentinels:
     def master(self) -> tuple[str, int]:
         """Host and port of the master, from the first Sentinel that answers. Raises LookupError."""
         for port in self.ports:
-            if found := _ask(port, _master):
-                return found
+            with suppress(redis.RedisError, OSError), _client(port) as sentinel:
+                if found := sentinel.sentinel_get_master_addr_by_name(MASTER):
+                    host, its_port = found
+                    return str(host), int(its_port)
         raise LookupError(f"no Sentinel answers on {self.urls or 'any port'}; see {self.log.name}")
 
     def stop(self) -> None:
@@ -112,28 +108,20 @@ class Sentinels:
         self._processes.clear()
 
 
-def _ask(port: int, question: Callable[[redis.Redis], T]) -> T | None:
-    with redis.Redis(
+def _client(port: int) -> Any:
+    return redis.Redis(
         port=port,
         retry=Retry(NoBackoff(), 0),
         socket_timeout=1,
         socket_connect_timeout=1,
         decode_responses=True,
-    ) as sentinel:
-        try:
-            return question(sentinel)
-        except (redis.RedisError, OSError):
-            return None
+    )
 
 
-def _master(sentinel: redis.Redis) -> tuple[str, int] | None:
-    found: Any = sentinel.sentinel_get_master_addr_by_name(MASTER)
-    return found and (str(found[0]), int(found[1]))
-
-
-def _is_ready(sentinel: redis.Redis) -> bool:
-    master: Any = sentinel.sentinel_master(MASTER)
-    replicas: Any = sentinel.sentinel_slaves(MASTER)
+def _is_ready(port: int) -> bool:
+    with _client(port) as sentinel:
+        master = sentinel.sentinel_master(MASTER)
+        replicas = sentinel.sentinel_slaves(MASTER)
     in_sync = [each["master-link-status"] == "ok" for each in replicas]
     sees_all = master["flags"] == "master" and master["num-other-sentinels"] == COUNT - 1
     return bool(sees_all) and any(in_sync)

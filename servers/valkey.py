@@ -1,4 +1,4 @@
-"""Valkey from a pip wheel, as a process of its own: a server alone, or a replica."""
+"""Valkey from a pip wheel, as a process of its own: a single server or a replica."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the tests and the benchmark share: servers, proxies, processes."""
+"""Servers, proxies and processes for the tests and the benchmark."""

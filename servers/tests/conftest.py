@@ -1,15 +1,28 @@
-"""Fixtures: a Valkey, and a proxy before it."""
+"""Fixtures: a copy of the project; a Valkey, and a proxy before it."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 
 from servers import embedded
 from servers.proxy.proxy import Proxy
+from servers.tests.copy_of_project import Copy
 from servers.tests.proxied import SILENCE, client_at
+
+
+@pytest.fixture(scope="session")
+def copy() -> Iterator[Copy]:
+    """One copy for all tests: initdb takes its time. A shell would take its name apart."""
+    with tempfile.TemporaryDirectory(prefix="oversold-") as name:
+        temporary = Path(name) / "t"
+        temporary.mkdir()
+        with Copy(Path(name) / 'a copy\'s "$HOME" `id` ü', temporary=temporary) as copy:
+            yield copy
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """A copy of the project in a folder of its own, and processes that use its embedded servers.
 
-The embedded servers keep their data beside the code, so a test that stops them needs a copy.
+The embedded servers keep their data next to the code, so a test that stops them needs a copy.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ for line in sys.stdin:
 
 
 class Copy:
-    """manage.py, shop, locks and servers, copied. `prefix` is put before every command."""
+    """manage.py and what it needs, copied. `prefix` is put before every command."""
 
     def __init__(self, root: Path, *, temporary: Path, prefix: list[str] | None = None) -> None:
         self.root = root
@@ -62,6 +62,7 @@ class Copy:
         leave_out = shutil.ignore_patterns("__pycache__", "tests")
         for folder in ("shop", "locks", "servers"):
             shutil.copytree(ROOT / folder, root / folder, ignore=leave_out)
+        shutil.copytree(ROOT / "tools/requirements", root / "tools/requirements")
         shutil.copy(ROOT / "manage.py", root)
 
     @property
@@ -88,7 +89,10 @@ class Copy:
         registry = json.loads((self.root / "var" / "users.json").read_text())
         return psutil.Process(registry["valkey"]["pid"])
 
-    def stop_whatever_runs(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Kill what a failed test left."""
         for process in psutil.process_iter(["cmdline", "cwd"]):
             known = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]

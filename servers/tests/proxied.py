@@ -1,4 +1,4 @@
-"""What the tests of the servers share: clients, and the state of a proxy."""
+"""Clients, and looks at the state of a proxy."""
 
 from __future__ import annotations
 

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from servers import doctor
-from servers.embedded import ROOT
-from servers.tests.copy_of_project import Copy, assert_gone
-
-
-@pytest.fixture(scope="module")
-def copy() -> Iterator[Copy]:
-    with tempfile.TemporaryDirectory(prefix="oversold-") as name:
-        temporary = Path(name) / "t"
-        temporary.mkdir()
-        copy = Copy(Path(name) / "copy", temporary=temporary)
-        shutil.copytree(ROOT / "tools/requirements", copy.root / "tools/requirements")
-        try:
-            yield copy
-        finally:
-            copy.stop_whatever_runs()
+from servers.tests.copy_of_project import Copy
 
 
 def ask(copy: Copy, python: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -78,14 +62,9 @@ def test_a_server_that_does_not_start_is_shown_with_its_log(copy: Copy) -> None:
     assert "NO  PostgreSQL       PostgreSQL did not start: it ended" in asked.stdout
     assert 'unrecognized configuration parameter "nonsense"' in asked.stdout
     assert "Traceback" not in asked.stdout + asked.stderr
-    assert_gone()
 
 
 # --- the decisions, for machines that are not this one --------------------------------------------
-
-
-class Disk(NamedTuple):
-    free: int
 
 
 @pytest.mark.parametrize(
@@ -107,45 +86,38 @@ def test_a_system_without_wheels_is_pointed_to_one_that_has_them(
     assert bool(said) == bool(todo)
 
 
-def patched(patch: pytest.MonkeyPatch, **values: Any) -> None:
-    for name, value in values.items():
-        patch.setattr(doctor, name, value)
-
-
-def test_windows_own_file_system_is_refused_in_wsl(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("check", "machine", "says"),
+    [
+        (doctor.machine, {"ROOT": Path("/mnt/c/oversold")}, "WSL's own file system"),
+        (doctor.python_itself, {"OLDEST": (99, 0)}, "install Python 3.11 or newer"),
+        (doctor.room, {"LEAST_DISK": 2**60}, "free some disk space"),
+        (doctor.room, {"_memory": lambda: 5}, "free some memory: 500 MB are needed"),
+        (doctor.installed, {"_version": lambda name: "?"}, "make clean, then make install"),
+    ],
+)
+def test_what_a_machine_lacks_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+    check: Callable[[], Iterator[doctor.Finding]],
+    machine: dict[str, Any],
+    says: str,
+) -> None:
     monkeypatch.setattr("platform.release", lambda: "5.15.1-microsoft-standard-WSL2")
-    assert "in WSL" in next(doctor.machine()).says
-    patched(monkeypatch, ROOT=Path("/mnt/c/oversold"))
-    (_, found) = doctor.machine()
-    assert "move the checkout into WSL's own file system" in found.todo
+    for name, value in machine.items():
+        monkeypatch.setattr(doctor, name, value)
+    (found,) = [each for each in check() if each.todo]
+    assert says in found.todo
 
 
-def test_an_old_python_is_refused_and_a_new_one_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    patched(monkeypatch, OLDEST=(99, 0))
-    assert "install Python 3.11 or newer" in next(doctor.python_itself()).todo
-    patched(monkeypatch, OLDEST=(3, 0), NEWEST=(3, 1))
-    found = next(doctor.python_itself())
-    assert (found.todo, found.note) == ("", True)
-
-
-def test_too_little_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda path: Disk(free=5))
-    patched(monkeypatch, _memory=lambda: 5)
-    disk, memory, _ = doctor.room()
-    assert disk.todo == "free some disk space: 700 MB are needed"
-    assert memory.todo == "free some memory: 500 MB are needed"
-
-
-def test_taken_ports_are_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
-    patched(monkeypatch, _is_free=lambda port: port != 8000)
-    (found,) = doctor.ports()
-    assert (found.says, found.todo) == ("taken: 8000 (the page); make serve takes others", "")
-
-
-def test_missing_packages_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    patched(monkeypatch, _version=lambda name: None if name == "django" else "?")
-    (found,) = doctor.installed()
-    assert found.todo == "make clean, then make install"
+def test_a_new_python_and_a_taken_port_are_noted_and_no_obstacle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "OLDEST", (3, 0))
+    monkeypatch.setattr(doctor, "NEWEST", (3, 1))
+    monkeypatch.setattr(doctor, "_is_free", lambda port: port != 8000)
+    python, taken = next(doctor.python_itself()), next(doctor.ports())
+    assert [(found.todo, found.note) for found in (python, taken)] == [("", True)] * 2
+    assert taken.says == "taken: 8000 (the page); make serve takes others"
 
 
 @pytest.mark.parametrize(("code", "said"), [(0, "there, for"), (1, "not there; only for")])

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -19,19 +18,6 @@ import pytest
 from servers.errors import EmbeddedError
 from servers.postgres import Postgres
 from servers.tests.copy_of_project import Copy, User, assert_gone, is_gone
-
-
-@pytest.fixture(scope="module")
-def copy() -> Iterator[Copy]:
-    """One copy for all tests here: initdb takes its time. A shell would take its name apart."""
-    with tempfile.TemporaryDirectory(prefix="oversold-") as name:
-        temporary = Path(name) / "t"
-        temporary.mkdir()
-        copy = Copy(Path(name) / 'a copy\'s "$HOME" `id` ü', temporary=temporary)
-        try:
-            yield copy
-        finally:
-            copy.stop_whatever_runs()
 
 
 def test_two_processes_share_the_servers_and_the_last_one_stops_them(copy: Copy) -> None:
@@ -56,21 +42,6 @@ def test_a_terminated_user_stops_the_servers_too(copy: Copy) -> None:
     user.process.send_signal(signal.SIGTERM)
     assert user.leave() == 128 + signal.SIGTERM
     assert_gone(*servers)
-
-
-def test_data_is_kept_over_a_restart(copy: Copy) -> None:
-    with User(copy) as user, psycopg.connect(user.database_url) as connection:
-        connection.execute("CREATE TABLE kept AS SELECT 42 AS number")
-    assert value_kept(copy) == 42
-
-
-def value_kept(copy: Copy) -> int:
-    """Read the table and remove it."""
-    with User(copy) as user, psycopg.connect(user.database_url) as connection:
-        row = connection.execute("SELECT number FROM kept").fetchone()
-        connection.execute("DROP TABLE kept")
-        assert row is not None
-        return int(row[0])
 
 
 def test_a_run_s_own_database_is_dropped_at_its_end(copy: Copy) -> None:
@@ -103,16 +74,25 @@ def test_a_killed_valkey_is_replaced_for_the_next_user(copy: Copy) -> None:
             assert not is_gone(copy.valkey())
 
 
-def test_postgresql_comes_up_with_its_data_after_sigkill(copy: Copy) -> None:
-    user = User(copy)
-    with psycopg.connect(user.database_url) as connection:
+def test_postgresql_comes_up_with_its_data_after_a_restart_and_after_sigkill(copy: Copy) -> None:
+    with User(copy) as user, psycopg.connect(user.database_url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 43 AS number")
+    killed = User(copy)
+    assert value_kept(killed) == 43
     postgres, valkey = copy.postgres(), copy.valkey()
     postgres.kill()
-    user.kill()
+    killed.kill()
     assert (copy.data / "postmaster.pid").exists(), "it is stale: nobody removed it"
-    assert value_kept(copy) == 43
+    with User(copy) as user:
+        assert value_kept(user) == 43
     assert_gone(postgres, valkey)
+
+
+def value_kept(user: User) -> int:
+    with psycopg.connect(user.database_url) as connection:
+        row = connection.execute("SELECT number FROM kept").fetchone()
+        assert row is not None
+        return int(row[0])
 
 
 def test_a_stale_pid_that_belongs_to_another_program_now_does_not_stop_the_start(

@@ -31,15 +31,12 @@ def deep_copy() -> Iterator[Copy]:
             as_nobody = "setpriv --reuid nobody --regid nogroup --clear-groups"
             reading = "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
             prefix = [*as_nobody.split(), *reading.split()]
-        copy = Copy(deep, temporary=temporary, prefix=prefix)
-        if prefix:
-            folder.chmod(0o755)
-            for path in [temporary, deep, *deep.rglob("*")]:
-                shutil.chown(path, "nobody", "nogroup")
-        try:
+        with Copy(deep, temporary=temporary, prefix=prefix) as copy:
+            if prefix:
+                folder.chmod(0o755)
+                for path in [temporary, deep, *deep.rglob("*")]:
+                    shutil.chown(path, "nobody", "nogroup")
             yield copy
-        finally:
-            copy.stop_whatever_runs()
 
 
 def test_an_ordinary_user_in_a_deep_folder_migrates_and_sells(deep_copy: Copy) -> None:

@@ -44,27 +44,39 @@ def test_one_that_ignores_sigterm_is_killed_with_what_it_started(tmp_path: Path)
     )
 
 
-def test_one_that_ends_at_once_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
-    server = started(tmp_path, "print('no such option'); raise SystemExit(3)")
-    with pytest.raises(NotReady) as refused:
-        server.wait_until(lambda: False, timeout=20, otherwise="use another")
-    assert str(refused.value) == (
-        f"a server did not start: it ended; see {tmp_path / 'log'}, or use another\nno such option"
-    )
-    server.stop()
+def refuse() -> None:
+    raise ConnectionRefusedError("refused")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
-def test_a_full_disk_is_said_in_the_last_line(tmp_path: Path) -> None:
-    server = started(tmp_path, "open('/dev/full', 'wb', 0).write(b'x')")
+@pytest.mark.parametrize(
+    ("program", "timeout", "says"),
+    [
+        (
+            "print('no such option'); raise SystemExit(3)",
+            20,
+            "did not start: it ended (refused); see {log}, or use another\nno such option",
+        ),
+        ("import time; time.sleep(600)", 0.1, "in 0.1 s (refused); see {log}, or use another"),
+        pytest.param(
+            "open('/dev/full', 'wb', 0).write(b'x')",
+            20,
+            FULL,
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here"),
+        ),
+    ],
+)
+def test_one_that_does_not_start_is_reported_with_the_reason_and_the_end_of_its_log(
+    tmp_path: Path, program: str, timeout: float, says: str
+) -> None:
+    server = started(tmp_path, program)
     with pytest.raises(NotReady) as refused:
-        server.wait_until(lambda: False, timeout=20)
-    assert str(refused.value).splitlines()[-1] == FULL
+        server.wait_until(refuse, timeout=timeout, otherwise="use another")
+    assert str(refused.value).endswith(says.format(log=tmp_path / "log"))
     server.stop()
 
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
-def test_so_it_is_where_initdb_finds_no_space(tmp_path: Path) -> None:
+def test_a_full_disk_is_said_where_initdb_finds_no_space(tmp_path: Path) -> None:
     small = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(tmp_path)]
     if subprocess.run(small, capture_output=True).returncode:
         pytest.skip("may not mount")
@@ -74,16 +86,6 @@ def test_so_it_is_where_initdb_finds_no_space(tmp_path: Path) -> None:
         assert str(refused.value).splitlines()[-1] == FULL
     finally:
         subprocess.run(["umount", tmp_path], check=True)
-
-
-def test_one_that_does_not_answer_is_reported_with_what_was_seen_last(tmp_path: Path) -> None:
-    def refuse() -> None:
-        raise ConnectionRefusedError("refused")
-
-    server = started(tmp_path, "import time; time.sleep(600)")
-    with pytest.raises(NotReady, match=r"no answer in 0.1 s \(refused\)"):
-        server.wait_until(refuse, timeout=0.1)
-    server.stop()
 
 
 def test_signals_wait_until_the_block_is_over_and_one_takes_effect() -> None:

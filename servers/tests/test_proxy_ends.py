@@ -18,24 +18,9 @@ from servers.tests.proxied import (
     has_left,
     is_cut,
     listen_on,
-    names,
 )
 
 # --- a client closes ------------------------------------------------------------------------------
-
-
-def test_a_client_that_closes_is_gone_at_the_server_too(proxy: Proxy, direct: redis.Redis) -> None:
-    with client_at(proxy.port) as client:
-        client.client_setname("closing")
-        assert "closing" in names(direct)
-    eventually(lambda: "closing" not in names(direct), what="the server has seen the close")
-    assert proxy.connections == 0
-
-
-def test_what_a_client_sends_before_it_closes_arrives(proxy: Proxy, direct: redis.Redis) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port), 5) as hasty:
-        hasty.sendall(b"SET hasty 1\r\n")
-    eventually(lambda: direct.get("hasty") == "1", what="the command was passed on")
 
 
 def test_what_a_client_sends_before_it_closes_arrives_at_a_server_that_accepts_late() -> None:

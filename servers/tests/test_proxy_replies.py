@@ -105,6 +105,18 @@ def test_a_client_that_leaves_before_the_reply_does_not_use_the_rule_up(
     assert lost.wait(5)
 
 
+def test_a_request_that_is_lost_was_never_seen_by_the_server(
+    proxy: Proxy, client: redis.Redis, direct: redis.Redis
+) -> None:
+    client.ping()
+    lost = proxy.lose_request(b"lock:y")
+    with pytest.raises(redis.ConnectionError):
+        client.set("lock:y", 1)
+    assert lost.wait(5)
+    assert direct.get("lock:y") is None
+    assert client.set("lock:y", 1), "one request, not all of them"
+
+
 def test_a_rule_without_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="say which one"):
         LostReply(b"")
