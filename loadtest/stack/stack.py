@@ -54,6 +54,8 @@ class Stack:
     environment              variables of the nodes, added to the usual ones, which they override
     """
 
+    node_class: type[Node] = Node
+
     def __init__(
         self,
         *,
@@ -143,7 +145,7 @@ class Stack:
         for number in range(self._count):
             name, port = NAMES[number], self._port if number == 0 else 0
             own = self._environment_of(number, environment)
-            node = Node(name, environment=own, log=self.log, port=port)
+            node = self.node_class(name, environment=own, log=self.log, port=port)
             self.nodes.append(node)
             node.start()
         if not self._is_migrated:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, Response, expect
 
-from loadtest.stack.stack import ROOT, Stack
+from loadtest.stack.database import manage
+from loadtest.stack.stack import Stack
 from loadtest.tests.browser import Watched
 
 #: Chromium's console says it too; the event says it without depending on the console's wording.
@@ -26,20 +24,10 @@ PASSWORD = secrets.token_urlsafe(16)
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     path = tmp_path_factory.mktemp("policy") / "log"
     with path.open("wb") as log, Stack(nodes=1, workers=1, threads=32, log=log) as stack:
-        make_clerk(stack)
+        clerk = ("createsuperuser", "--no-input", "--username=clerk", "--email=")
+        own = {**stack.nodes[0].environment, "DJANGO_SUPERUSER_PASSWORD": PASSWORD}
+        manage(*clerk, environment=own, log=log)
         yield stack
-
-
-def make_clerk(stack: Stack) -> None:
-    given = {"DATABASE_URL": stack.database_url, "DJANGO_SUPERUSER_PASSWORD": PASSWORD}
-    create = ["createsuperuser", "--no-input", "--username=clerk", "--email="]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "manage.py"), *create],
-        env={**os.environ, **given},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture
