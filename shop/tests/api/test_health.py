@@ -36,16 +36,6 @@ def test_readyz_is_200_when_everything_answers() -> None:
     assert answer.body["parts"][0]["detail"].endswith("fsync on")
 
 
-@rolled_back
-def test_readyz_is_503_and_names_what_is_missing_when_redis_is_down(redis_outage: Outage) -> None:
-    redis_outage.begin()
-    answer = answer_of(Client().get("/readyz"))
-    assert answer.status == 503
-    assert answer.body["status"] == "not ready"
-    assert [part["ok"] for part in answer.body["parts"]] == [True, True, False, False, True]
-    assert "Connection refused" in answer.body["parts"][2]["detail"]
-
-
 @committed
 def test_readyz_is_503_when_postgresql_is_down(tmp_path: Path) -> None:
     with database_at(tmp_path):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from django.db import transaction
 from django.test import Client
-from pytest_django import Settings
 
 from shop.demo.interleaving import Interleaving
 from shop.models import Product, PurchaseHistory
@@ -108,22 +107,6 @@ def test_the_body_goes_before_the_query_and_a_default_is_an_apple_without_a_lock
 
 
 # --- busy, lost ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("lock", LOCKED)
-def test_a_lock_that_somebody_else_holds_is_503_busy(lock: str, settings: Settings) -> None:
-    open_sale(1)
-    settings.SHOP_LOCK_WAIT = 0.05
-    answers = []
-    with installed(at("acquired", lambda: answers.append(buy(lock=lock, buyer="bob")))):
-        assert buy(lock=lock, buyer="ada").status == 201
-    assert_asks_to_come_back(
-        answers[0],
-        "busy",
-        "The lock was not free in time; nothing was sold. Ask again with the same key.",
-    )
-    assert books() == (1, 0)
-    assert PurchaseHistory.objects.get().purchaser == "ada"
 
 
 def test_a_lease_that_was_fenced_off_before_its_claim_is_503_lost() -> None:

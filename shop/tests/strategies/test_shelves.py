@@ -80,14 +80,6 @@ def test_a_rush_on_a_sale_that_nobody_filled_sells_exactly_what_there_is(
 
 
 @many_rows
-def test_the_first_buyer_moves_the_units(lock: str) -> None:
-    sale = open_sale(20)
-    assert places(sale) == (20, 0, 0)
-    assert buy(lock=lock).body["stock_seen"] == 20
-    assert places(sale) == lies_where(lock, 19)
-
-
-@many_rows
 def test_units_are_not_moved_twice_nor_those_of_a_sale_that_is_over(lock: str) -> None:
     fill = MANY_ROWS[lock]
     sale = open_sale(20)
