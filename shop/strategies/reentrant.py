@@ -20,7 +20,9 @@ A3's Redisson 3.16 stops renewing at the first error; here the next round tries 
 from __future__ import annotations
 
 import math
+import os
 import threading
+import uuid
 from functools import partial
 
 import redis
@@ -32,10 +34,11 @@ from shop.sale.locked import on_redis, sell_under
 from shop.sale.points import point
 from shop.sale.polling import Renewal
 from shop.sale.strategy import Strategy
-from shop.sale.subscriber import Subscriber
+from shop.sale.subscriber import listen
 
 #: Redisson's LockPubSub.UNLOCK_MESSAGE
 UNLOCKED = 0
+CLIENT = str(uuid.uuid4())
 
 #: By lock and owner: who renews, and the leases that it renews (A3: EXPIRATION_RENEWAL_MAP).
 #: Only the owner's own thread adds and removes.
@@ -61,8 +64,8 @@ class ReentrantLock(Lock):
 
     @property
     def owner(self) -> str:
-        """Client id and thread; another process or thread is another owner."""
-        return f"{Subscriber.of(self.client).id}:{threading.get_ident()}"
+        """Client id, process and thread; another process or thread is another owner."""
+        return f"{CLIENT}:{os.getpid()}:{threading.get_ident()}"
 
     def acquire(self, wait: float | None) -> Lease:
         lease = self.try_lock(wait)
@@ -81,7 +84,7 @@ class ReentrantLock(Lock):
             return taken
         point("reentrant:before_subscribe")
         until = math.inf if wait is None else started + wait
-        with Subscriber.of(self.client).listen(self.channel) as channel:
+        with listen(self.client, self.channel) as channel:
             channel.subscribed.wait(wait)
             while True:
                 # Ask again: the unlock may have been published before the channel was subscribed.

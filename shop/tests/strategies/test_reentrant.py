@@ -80,7 +80,7 @@ def test_an_unlock_between_the_failed_attempt_and_the_subscription_is_not_missed
         assert waiting.result(timeout=5).waited_seconds < 5
 
 
-def test_one_connection_serves_all_waiters_of_a_process_and_no_channel_stays_behind() -> None:
+def test_one_connection_serves_all_waiters_of_a_lock_and_no_channel_stays_behind() -> None:
     client = locks_client()
     locks = [ReentrantLock(client, f"product:{number}") for number in range(3)]
 
@@ -92,8 +92,6 @@ def test_one_connection_serves_all_waiters_of_a_process_and_no_channel_stays_beh
     with ThreadPoolExecutor(12) as pool:
         waiting = [pool.submit(use, lock) for lock in locks for _ in range(4)]
         eventually(lambda: subscribed() == [1, 1, 1], what="so it is")
-        listening = [int(one["sub"]) for one in client.client_list(_type="pubsub")]
-        assert 3 in listening
         for lease in held:
             lease.release()
         for waiter in waiting:
@@ -147,4 +145,4 @@ def test_try_lock_gives_none_when_the_wait_is_over(
         lease, took = other.submit(wait).result()
     assert lease is None
     assert 0.2 <= took < 1.0
-    assert subscriber.Subscriber.of(lock.client)._channels == {}
+    eventually(lambda: not subscriber._channels, what="nobody listens")
