@@ -1,4 +1,4 @@
-"""Sales with what they came to, and orders as a record: neither can be edited."""
+"""Sales with their figures, and orders as a record: neither can be edited."""
 
 from __future__ import annotations
 

@@ -11,10 +11,9 @@ class ShopConfig(AppConfig):
         from shop import checks, strategies  # noqa: F401  (registers)
         from shop.demo import hooks, mine
         from shop.ops import checks as of_servers  # noqa: F401
-        from shop.ops import checks_production, health, logs  # noqa: F401
+        from shop.ops import checks_production, health  # noqa: F401
         from shop.reserve import figures, promises
 
-        logs.install()
         if promises.in_use():
             health.backlog = figures.backlog
         hooks.install()

@@ -114,14 +114,9 @@ class Throttled(ShopError):
         self.retry_after = seconds
 
 
-class Full(ShopError):
+class Full(Throttled):
     text = "Too many buyers wait for this product; nothing was sold. Ask again with the same key."
-    status = 429
     outcome = "full"
-
-    def __init__(self, *, seconds: int) -> None:
-        super().__init__()
-        self.retry_after = seconds
 
 
 class Forbidden(ShopError):

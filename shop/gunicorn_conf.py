@@ -23,7 +23,7 @@ from shop.ops.logs import gunicorn_config
 
 environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the settings do
 
-#: Open files beside the clients' connections: for each thread those to Redis, PostgreSQL or
+#: Open files besides the clients' connections: for each thread those to Redis, PostgreSQL or
 #: ZooKeeper, and what Python itself has open.
 FILES_PER_THREAD, OTHER_FILES = 3, 100
 #: Most of what a worker imports. None of the shop's own code: SIGHUP brings new code, but no new

@@ -1,6 +1,6 @@
 """A1's two tables, product and purchase_history, and the sale that ties orders to a stock.
 
-Two more keep the units of a sale beside the product's row: shop/sale/shelves.py."""
+Two more keep units of a sale outside the product's row: shop/sale/shelves.py."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Bucket(models.Model):
 
 
 class Unit(models.Model):
-    """A unit of an open sale that is not sold, for the strategy `skip-locked`. Whoever buys it
+    """A unit of an open sale that is not sold, for the strategy `skip-locked`. Its buyer
     deletes its row. The numbers count down to 1, the last one."""
 
     pk = models.CompositePrimaryKey("sale_id", "number")

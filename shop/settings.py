@@ -43,7 +43,7 @@ SHOP_DEMO_PAUSES: dict[str, str] = env.dict("SHOP_DEMO_PAUSES", default={})
 #: For a demo: the folder that each purchase with a key is recorded in, and this node's name there.
 SHOP_DEMO_HISTORY: str = env.str("SHOP_DEMO_HISTORY", default="")
 SHOP_DEMO_NODE: str = env.str("SHOP_DEMO_NODE", default="")
-#: For a demo: strategies from files of one's own, as in mine=workshop/mine/ex05.py.
+#: For a demo: strategies from your own files, as in mine=workshop/mine/ex05.py.
 SHOP_DEMO_STRATEGIES: dict[str, str] = env.dict("SHOP_DEMO_STRATEGIES", default={})
 #: For a demo: seconds that a buyer who is stepped through waits for a step (make serve: 600).
 SHOP_DEMO_STEP_TIMEOUT: float = env.float("SHOP_DEMO_STEP_TIMEOUT", default=60.0)
@@ -77,18 +77,15 @@ SHOP_MAX_PURCHASES: int = env.int(
     if SHOP_DEMO or env.str("WEB_SERVER", default="") == "asgi"
     else max(1, WEB_THREADS - SPARE_THREADS),
 )
-#: Of them, those of one product that may wait beside the one that sells. 0: no bound.
+#: Of them, those of one product that may wait while one sells. 0: no bound.
 SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
-#: For the strategy `reserve`: promises that may be unsettled before buyers are answered `busy`;
-#: seconds that the oldest may be; seconds after which a consumer takes over what another one has
-#: read and not settled.
+#: For the strategy `reserve`: promises that may be unsettled before buyers are answered `busy`, and
+#: seconds that the oldest may be.
 SHOP_MOST_UNSETTLED: int = env.int("SHOP_MOST_UNSETTLED", default=2_000)
 SHOP_LONGEST_UNSETTLED: float = env.float("SHOP_LONGEST_UNSETTLED", default=1.5)
 #: Longest hold that a demo may ask for, milliseconds. Shorter than the database's timeouts.
 SHOP_LONGEST_HOLD_MS = 5_000
 
-#: The shop's own Lua scripts.
-SHOP_LUA = Path(__file__).resolve().parent / "lua"
 #: Behind a proxy that sets it, a buyer's address is the last one in X-Forwarded-For.
 SHOP_BEHIND_PROXY: bool = env.bool("SHOP_BEHIND_PROXY", default=False)
 #: At most (attempts, in seconds) per address; None lets everybody in.
@@ -102,7 +99,7 @@ SECRET_KEY: str = env.str("SECRET_KEY", default="") or get_random_secret_key()
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
-#: True where the shop is served over HTTPS alone. Health checks are exempt (shop.ops.health).
+#: True where the shop is served only over HTTPS. Health checks are exempt (shop.ops.health).
 HTTPS: bool = env.bool("HTTPS", default=False)
 SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
@@ -212,7 +209,7 @@ CACHES: dict[str, Any] = {
         "OPTIONS": {"CONNECTION_POOL_KWARGS": LOCKS_POOL},
     },
 }
-#: Who knows the master, where there are Sentinels, and what they call it: then the hosts in the
+#: The Sentinels, where there are some, and their name for the master: then the hosts in the
 #: URLs are not used.
 REDIS_SENTINELS: list[tuple[str, int]] = parse_sentinels(env.str("REDIS_SENTINELS", default=""))
 REDIS_SENTINEL_MASTER: str = env.str("REDIS_SENTINEL_MASTER", default="shop")

@@ -18,6 +18,12 @@ from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
 
+#: What GET /strategies says of each as it stands in the registry.
+LISTED = (
+    *("name", "title", "article", "summary", "file", "backend", "sound", "renewed", "fenced"),
+    *("takes_over", "reserves", "deferred", "needs"),
+)
+
 
 # No cookie gives any right here, so there is nothing that a forged request could borrow.
 @csrf_exempt
@@ -61,20 +67,8 @@ def restock(request: HttpRequest) -> HttpResponse:
 def strategies(request: HttpRequest) -> HttpResponse:
     listed = [
         {
-            "name": strategy.name,
-            "title": strategy.title,
-            "article": strategy.article,
-            "summary": strategy.summary,
+            **{name: getattr(strategy, name) for name in LISTED},
             "expected": {"rush": strategy.rush},
-            "file": strategy.file,
-            "backend": strategy.backend,
-            "sound": strategy.sound,
-            "renewed": strategy.renewed,
-            "fenced": strategy.fenced,
-            "takes_over": strategy.takes_over,
-            "reserves": strategy.reserves,
-            "deferred": strategy.deferred,
-            "needs": strategy.needs,
             "available": not strategy.needs or bool(getattr(settings, strategy.needs)),
         }
         for strategy in STRATEGIES.values()
@@ -97,7 +91,7 @@ def latest_sale(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def orders(request: HttpRequest, sale_id: int) -> HttpResponse:
-    """With the token alone, in a demo too: whoever has a key is answered with its order."""
+    """Only with the token, in a demo too: a key is all that it takes to be told its order."""
     require_token(request)
     after, limit = parse_page(request)
     # One more than is shown: then there is a next page.
@@ -122,7 +116,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @endpoint("GET")
 def readyz(request: HttpRequest) -> HttpResponse:
     """Ready: everything that a sale needs answers, and this node is not about to stop. What the
-    servers are, and what they say where they fail, is for a demo and for whoever has the token."""
+    servers are, and what they say where they fail, is for a demo and for those with the token."""
     if health.is_stopping():
         return JsonResponse({"status": "stopping"}, status=503)
     parts = health.recent()

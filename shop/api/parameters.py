@@ -16,28 +16,14 @@ from django.http.request import UnreadablePostError
 from shop.errors import BadInput, LengthRequired
 
 PRODUCT_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
-
-
 LARGEST_STOCK = 1_000_000
-
-
 LARGEST_ID = 2**63 - 1
-
-
 #: The types of a body that is read.
 JSON = "application/json"
-
-
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-
-
 #: Bytes of a body too large that are read to be thrown away, and in what portions.
 LARGEST_DRAIN = 16 * 1024 * 1024
-
-
 DRAIN_CHUNK = 64 * 1024
-
-
 #: What JSON raises, and what forms and queries do.
 UNREADABLE = (
     *(ValueError, RecursionError),

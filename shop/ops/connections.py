@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: those that have died, and one beside the pool."""
+"""Connections to PostgreSQL: those that have died, and one outside the pool."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from django.core.exceptions import ImproperlyConfigured
 
 
-def parse_rate(text: str, name: str = "BUY_RATE_LIMIT") -> tuple[int, float] | None:
-    """`3/10s` as (3, 10.0); None for an empty text. Raises ImproperlyConfigured with the name."""
+def parse_rate(text: str) -> tuple[int, float] | None:
+    """`3/10s` as (3, 10.0); None for an empty text. Raises ImproperlyConfigured."""
     if not text:
         return None
     parts = re.fullmatch(r"([1-9][0-9]*)/([0-9]+(?:\.[0-9]+)?)s", text)
     if parts is None or not 0.001 <= float(parts[2]) <= 86_400:
-        raise ImproperlyConfigured(f"{name} is {text!r}: write attempts/seconds, as 3/10s")
+        raise ImproperlyConfigured(f"BUY_RATE_LIMIT is {text!r}: write attempts/seconds, as 3/10s")
     return int(parts[1]), float(parts[2])
 
 

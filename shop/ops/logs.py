@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Iterator
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured, SuspiciousOperation
+from django.core.exceptions import ImproperlyConfigured
 
 FORMATS = ("text", "json")
 #: What is taken over from a client or a proxy. Anything else could forge a log line, or fill it.
@@ -37,6 +36,18 @@ class RequestIdFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         record.request_id = request_id.get()
         return True
+
+
+class ExpectedAnswersFilter(logging.Filter):
+    """Keeps expected 4xx answers out of the log: sold out is an answer. A request that Django
+    itself could not read keeps its line, without the traceback: nothing failed but the client."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not 400 <= getattr(record, "status_code", 500) < 500:
+            return True
+        is_expected = record.name == "django.request" and not record.exc_info
+        record.exc_info = None
+        return not is_expected
 
 
 class TextFormatter(logging.Formatter):
@@ -77,13 +88,16 @@ def formatter(kind: str) -> dict[str, Any]:
 def _to_stderr(kind: str) -> dict[str, Any]:
     """The parts that both configurations share: one handler, `stderr`."""
     return {
-        "filters": {"request_id": {"()": f"{__name__}.RequestIdFilter"}},
+        "filters": {
+            "request_id": {"()": f"{__name__}.RequestIdFilter"},
+            "expected": {"()": f"{__name__}.ExpectedAnswersFilter"},
+        },
         "formatters": {"line": formatter(kind)},
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
                 "formatter": "line",
-                "filters": ["request_id"],
+                "filters": ["request_id", "expected"],
             }
         },
     }
@@ -94,7 +108,7 @@ def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
 
     kind    `text` or `json`; ImproperlyConfigured for another one
     level   of everything but the access lines
-    access  one line for each request (middleware.py)
+    access  one line for each request (observe.py)
     """
     return {
         **_to_stderr(kind),
@@ -111,29 +125,3 @@ def gunicorn_config(kind: str, level: str) -> dict[str, Any]:
         return {}
     own = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
     return {**_to_stderr(kind), "root": {"handlers": []}, "loggers": {"gunicorn.error": own}}
-
-
-class ExpectedAnswers(logging.Filter):
-    """Drops Django's warning of every 4xx: sold out is an answer. A request that Django itself
-    could not read keeps its line, without the traceback: nothing failed but the client."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not 400 <= getattr(record, "status_code", 500) < 500:
-            return True
-        is_expected = record.name == "django.request" and not record.exc_info
-        record.exc_info = None
-        return not is_expected
-
-
-def install() -> None:
-    """Put the filter on Django's loggers; a filter on their parent would not see their records."""
-    once = ExpectedAnswers()
-    logging.getLogger("django.request").addFilter(once)
-    for kind in _every_kind(SuspiciousOperation):
-        logging.getLogger(f"django.security.{kind.__name__}").addFilter(once)
-
-
-def _every_kind(kind: type[Exception]) -> Iterator[type[Exception]]:
-    yield kind
-    for more in kind.__subclasses__():
-        yield from _every_kind(more)

@@ -1,7 +1,7 @@
 """What Prometheus scrapes. Imported only where METRICS_TOKEN is set.
 
 Labels have few values each: a route's pattern, a status, a strategy, an outcome. Never a product, a
-buyer or a path: whoever can invent one could fill the memory of every node and of Prometheus.
+buyer or a path: a client who can invent one could fill the memory of every node and of Prometheus.
 
 Several workers write into files of their own in PROMETHEUS_MULTIPROC_DIR, whichever worker is asked
 adds them up (processes.py). Elsewhere, in runserver for instance, one process speaks for itself.
@@ -144,7 +144,7 @@ def _look_at_promises() -> None:
 
 
 def expose(request: HttpRequest) -> HttpResponse:
-    """GET /metrics, for whoever has METRICS_TOKEN."""
+    """GET /metrics, for those who have METRICS_TOKEN."""
     if request.method != "GET":
         return JsonResponse({"error": "use GET"}, status=405, headers={"Allow": "GET"})
     given = request.headers.get("Authorization", "").encode()

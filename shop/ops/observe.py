@@ -30,7 +30,7 @@ PURCHASE = "/buy"
 class ObserveMiddleware(MiddlewareMixin):
     """Gives a request its id, which the answer and every log line bear, then logs and counts it.
 
-    What a purchase came to is in the `facts` of its answer. Answers GET /metrics itself, where
+    The result of a purchase is in the `facts` of its answer. Answers GET /metrics itself, where
     METRICS_TOKEN is set: before the check of the Host and the redirect to HTTPS, because Prometheus
     asks each node by an address of its own.
     """

@@ -13,11 +13,11 @@ from math import ceil
 from django.conf import settings
 from django.http import HttpRequest
 
-from locks.scripts import script
 from shop.errors import Throttled
+from shop.lua import lua
 from shop.ops.redis import locks_client
 
-#: Bits of an IPv6 address that a visitor can choose; a household is given at least so many.
+#: Bits of an IPv6 address that a visitor can choose; a household is given at least this many.
 OWN_BITS = 64
 
 
@@ -28,7 +28,7 @@ def admit(*, address: str) -> None:
         return
     most, window = settings.BUY_RATE_LIMIT
     keys = [f"throttle:{visitor(address)}"]
-    wait = script("throttle", settings.SHOP_LUA)(locks_client(), keys, [most, round(window * 1000)])
+    wait = lua("throttle")(locks_client(), keys, [most, round(window * 1000)])
     if wait:
         raise Throttled(seconds=ceil(wait / 1000))
 

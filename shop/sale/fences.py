@@ -37,7 +37,7 @@ def sell_fenced(attempt: Attempt, lease: Held) -> Receipt:
 
 
 def claim(lease: Held, attempt: Attempt) -> Stock:
-    """Read the stock, and refuse whoever comes with an older fence from then on.
+    """Read the stock, and refuse any holder with an older fence from then on.
 
     Raises Lost, UnknownProduct.
     """
@@ -94,9 +94,9 @@ def blocked(lock: str) -> dict[str, float]:
 def raise_fence(lock: str, product: Product) -> bool:
     """Let the next holder of this product's lock have a fence above the database's.
 
-    Returns whether that was needed. The database's fence stays: whoever is refused now still is,
-    and no old holder gets in. Raises redis.RedisError, and OverflowError for a fence beyond what
-    Redis can count.
+    Returns whether that was needed. The database's fence stays: a holder that is refused now still
+    is, and no old holder gets in. Raises redis.RedisError, and OverflowError for a fence beyond
+    what Redis can count.
     """
     if product.fence > LARGEST:
         raise OverflowError(f"{product.fence} is beyond what Redis can count exactly")

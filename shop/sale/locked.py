@@ -82,7 +82,7 @@ def require_no_transaction() -> None:
 
 
 def sell_plainly(attempt: Attempt, lease: Held) -> Receipt:
-    """Rely on the lock alone: the database gets no fence."""
+    """Rely only on the lock: the database gets no fence."""
     return sell_one(attempt)
 
 

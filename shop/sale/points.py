@@ -28,7 +28,7 @@ from typing import Protocol, TypeVar
 #: Called with the name of the point and its facts, in the thread that is there.
 Probe = Callable[[str, Mapping[str, object]], None]
 
-#: Whether a thread that comes to the point of this name may be stopped there.
+#: Whether a thread that reaches the point of this name may be stopped there.
 Stops = Callable[[str], bool]
 
 _probe: Probe | None = None

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class Polling(Lock):
     """A lock that is asked for again and again.
 
-    The queue has no order: whoever asks first after the release has the lock.
+    The queue has no order: the first to ask after the release has the lock.
     """
 
     @abstractmethod

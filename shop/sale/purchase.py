@@ -62,13 +62,13 @@ class Attempt:
 
     @property
     def holder(self) -> str:
-        """Who holds a unit in Redis: a repeated request is the same holder, if it has a key."""
+        """The holder of a unit in Redis: a repeated request is the same holder, if it has a key."""
         return self.key or uuid4().hex
 
     @property
     def fingerprint(self) -> str:
         """Digest of the request, to distinguish a repeated one from another one. The lock is the
-        buyer's choice in a demo alone: elsewhere the server may have another one by now."""
+        buyer's choice only in a demo: elsewhere the server may have another one by now."""
         lock = self.lock if settings.SHOP_DEMO else ""
         asked = f"{self.product}\0{self.buyer}\0{lock}\0{self.hold}"
         asked += "" if self.sale is None else f"\0{self.sale}"
@@ -134,7 +134,7 @@ def write_stock(attempt: Attempt, stock: Stock) -> None:
     """Write back what was read, less one: A1's own decrement, blind to what others wrote since.
 
     A restock in between is the one thing that it does see: the sale that was read is over. In SQL,
-    as the order below, since all others wait meanwhile: the ORM takes thrice the CPU for the same.
+    as the order below, since all others wait meanwhile: the ORM takes three times the CPU.
     """
     with connection.cursor() as cursor:
         cursor.execute(

@@ -11,7 +11,7 @@ from shop.sale.purchase import Attempt, Receipt, Stock
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to guard the check-and-decrement. What it comes to under each fault is in
+    """One way to guard the check-and-decrement. Its verdict under each fault is in
     loadtest/expected.py.
 
     place       where it stands among the others: the articles', the one to copy, those that only
@@ -31,7 +31,7 @@ class Strategy:
     takes_over  whether contenders take over a lock whose time is past, rather than Redis ending it
     reserves    whether it hands out units by attempt, and has no lock
     deferred    whether its orders are written after the answer, by `manage.py settle`
-    rush        what a rush comes to: `exact` or `oversold`
+    rush        the verdict of a rush: `exact` or `oversold`
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to where this strategy sells
                 them from (shop/sale/shelves.py); None where it sells from the row

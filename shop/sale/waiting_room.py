@@ -2,7 +2,7 @@
 
 SHOP_MAX_PURCHASES bounds all of them: with it pages and health checks always find a free thread.
 SHOP_MAX_WAITING bounds those of one product, so that a hot one leaves room for the others: that
-many wait beside one that sells, whatever the strategy waits for (a lock in Redis, a row, a conflict
+many wait while one sells, whatever the strategy waits for (a lock in Redis, a row, a conflict
 that is tried again). Processes do not count each other's buyers: that would cost each buyer one
 more round trip, to a server that has to be there. So n nodes of m processes let in n x m times as
 many.
@@ -49,7 +49,7 @@ class WaitingRoom:
     def place(self, product: str, *, waiting: int, purchases: int = sys.maxsize) -> Iterator[None]:
         """A place for as long as the block lasts, however it ends.
 
-        waiting    how many of this product may wait beside one that sells
+        waiting    how many of this product may wait while one sells
         purchases  how many of all products may be under way
 
         Raises Full when all places are taken.
@@ -67,7 +67,7 @@ class WaitingRoom:
                     del self._inside[product]  # a product that nobody asks for takes no memory
 
     def _wait(self) -> int:
-        """Seconds until whoever is refused now should come back."""
+        """Seconds until a buyer who is refused now should come back."""
         now = self._clock()
         self._next = min(max(now, self._next) + 1 / COME_BACK, now + LATEST)
         return ceil(self._next - now)

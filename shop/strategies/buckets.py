@@ -34,7 +34,7 @@ def take_one(attempt: Attempt, stock: Stock) -> None:
     with connection.cursor() as cursor:
         cursor.execute(TAKE, [stock.sale_id, stock.place])
         if not cursor.rowcount:
-            raise Conflict  # rolled back: whoever waits for another bucket holds none
+            raise Conflict  # rolled back: a buyer who waits for another bucket holds none
 
 
 @until_it_fits

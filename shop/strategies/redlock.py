@@ -1,7 +1,7 @@
 """FLAW: a holder slower than the ttl loses the lock and is not told; a server that restarts empty
 gives its vote a second time.
 
-Redlock (A1 3.4, A4): `token` on N independent servers. Whoever has the votes of a majority has the
+Redlock (A1 3.4, A4): `token` on N independent servers. The one with the votes of a majority has the
 lock, for the ttl less the time that voting took and a margin for clocks that run unevenly.
 
     time 0.0   servers 4 and 5 are cut off; A takes the lock with the votes of 1, 2 and 3
@@ -38,7 +38,7 @@ from shop.sale.strategy import Strategy
 
 
 class RedlockLock(Polling):
-    """SET NX PX on N servers, compare-and-delete on all; whoever has a majority holds the lock.
+    """SET NX PX on N servers, compare-and-delete on all; the one with a majority holds the lock.
 
     clients  one redis.Redis per server that do not retry by themselves; their socket and connect
              timeouts, well below the ttl, bound what a server that is cut off costs

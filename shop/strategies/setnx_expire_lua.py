@@ -11,7 +11,7 @@ still has that value.
     time 3.5   A sells the same unit; its release finds B's token and, rightly, deletes nothing
 
 The faults `slow` and `pause` show it. Since Redis 2.6.12 one SET does what the script does: see
-token.py, which differs in that line alone.
+token.py, which differs only in that line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """FLAW: the clients' clocks decide when the lock is free, and it has no owner.
 
 A1's lock that is "not recommended" (A4 shows it as a way around the missing ttl): the value is the
-time at which the lock ends, by the clock of whoever took it. Who finds a time that has passed
+time at which the lock ends, by the clock of its holder. A buyer who finds a time that has passed
 sends GETSET, and has the lock if what comes back is what it had read.
 
     time 0.0   A takes the lock until 3.0

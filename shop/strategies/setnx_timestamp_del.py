@@ -8,7 +8,7 @@ A4's example of how not to take over from a dead holder: DEL, then SETNX.
     time 3.3   C sends DEL, which deletes B's lock, and SETNX, and has the lock too
 
 Two contenders held at the point setnx-timestamp:before_takeover show it. setnx_timestamp.py
-differs in the take-over alone: GETSET lets only the first of them win.
+differs only in the take-over: GETSET lets only the first of them win.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ and DEL gives it back without asking whose it is.
     time 3.0   A is still at it; the key expires
     time 3.1   B takes the lock
     time 3.5   A is done and sends DEL: B's lock is gone
-    time 3.6   C takes the lock beside B, and both sell the last unit
+    time 3.6   C takes the lock, which B has too, and both sell the last unit
 
 The fault `late-release` shows it. token.py differs in the line that releases.
 """

@@ -7,7 +7,7 @@ and then sends DEL, two commands with a gap between them.
     time 3.00   the key expires
     time 3.01   B takes the lock
     time 3.02   A's DEL arrives: B's lock is gone
-    time 3.03   C takes the lock beside B, and both sell the last unit
+    time 3.03   C takes the lock, which B has too, and both sell the last unit
 
 The fault `late-release`, with the delay at the point token-get-del:before_del, shows it. token.py
 does both in one script.

@@ -1,4 +1,4 @@
-"""manage.py sale_report: what a sale came to."""
+"""manage.py sale_report: the figures of a sale."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     made = logging.config.DictConfigurator(config)
     handler = logging.StreamHandler(written)
     handler.setFormatter(made.configure_formatter(config["formatters"]["line"]))
-    handler.addFilter(made.configure_filter(config["filters"]["request_id"]))
+    for line_filter in config["filters"].values():
+        handler.addFilter(made.configure_filter(line_filter))
     root.addHandler(handler)
     before = access.level
     access.setLevel(config["loggers"]["shop.access"]["level"])
