@@ -144,6 +144,6 @@ class Bench(Testbed):
 
 
 def outcomes(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What a headline may say of a sale that was judged, alone or under a fault."""
+    """The facts for a headline about a sale that was judged, with or without a fault."""
     names = {"orders": "orders", "stock": "initial_stock", "left": "stock_left"}
     return {said: run[name] for said, name in names.items()} | {"verdict": run["verdict"]}

@@ -53,7 +53,7 @@ def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
 
 
 def announced(lesson: Lesson) -> str:
-    """What is about to be done: "ending, then rush, about 4 s"."""
+    """Announces the checks: "ending, then rush, about 4 s"."""
     kinds = ", then ".join(kind.rpartition(".")[2].replace("_", " ") for kind in lesson.checks)
     return f"{kinds}, about {sum(SECONDS.get(kind, OTHERWISE) for kind in lesson.checks)} s"
 
@@ -86,7 +86,7 @@ class Checking:
         self._own = Path(self._folder.name) / CHECKED
 
     def check(self, lesson: Lesson, file: Path) -> Result:
-        """What became of this file. After an undecided check the servers are started anew."""
+        """The result for this file. After an undecided check the servers are started anew."""
         try:
             self._own.write_bytes(file.read_bytes())
         except OSError:

@@ -1,4 +1,4 @@
-"""What an exercise imports, and nothing else: `from workshop.kit import PollingLock, guarded`."""
+"""The only module that an exercise imports: `from workshop.kit import PollingLock, guarded`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ leases: deque[Lease] = deque(maxlen=8)
 
 
 class Guarded:
-    """A `buy` that sells under a lock of this kind, which the checks also try alone."""
+    """A `buy` that sells under a lock of this kind, which the checks also try on its own."""
 
     def __init__(self, kind: Callable[..., Lock]) -> None:
         self.kind = kind

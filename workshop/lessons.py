@@ -73,7 +73,7 @@ def lessons() -> dict[int, Lesson]:
 
 
 def common() -> Mapping[str, Mapping[str, str]]:
-    """What is said of the refusals that any exercise can get."""
+    """The words of the refusals that any exercise can get."""
     return dict(_file()["common"])
 
 

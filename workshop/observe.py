@@ -1,4 +1,4 @@
-"""What the lessons' commands show on real servers: `python -m workshop observe`.
+"""Records what the lessons' commands show on real servers: `python -m workshop observe`.
 
 It is written to observed.json, and the Observe sections of the lessons take their figures from it.
 """
@@ -29,7 +29,7 @@ SCHEDULED = ("none", "redis-in-transaction")
 #: What is kept of a run.
 FIGURES = ("verdict", "initial_stock", "orders", "stock_left", "oversold", "lost_updates")
 BLOCK = re.compile(r"<!-- observed -->\n(.*?)<!-- /observed -->\n", re.DOTALL)
-#: What an expression over the observed may use beside it.
+#: What else an expression over the observed may use.
 FUNCTIONS = {"__builtins__": {}, "all": all, "any": any, "min": min, "max": max}
 
 
@@ -102,7 +102,7 @@ def _summary(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, An
         check=False,
     )
     if done.returncode not in (0, 1):
-        raise StackError(f"python -m loadtest {command} failed: run it alone")
+        raise StackError(f"python -m loadtest {command} failed: run it on its own")
     return dict(json.loads((RESULTS / "latest" / "summary.json").read_text(encoding="utf-8")))
 
 
@@ -133,7 +133,7 @@ def _figures(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def observed() -> dict[str, Any]:
-    """What observed.json says."""
+    """The content of observed.json."""
     return dict(json.loads(OBSERVED.read_text(encoding="utf-8")))
 
 

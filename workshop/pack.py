@@ -39,7 +39,7 @@ def pack(folder: Path) -> str:
     if folder.exists() and any(folder.iterdir()):
         raise StackError(f"{folder} is not empty: name another folder, or remove it")
     if folder.is_relative_to(ROOT) and not folder.name.startswith("oversold-pack"):
-        raise StackError(f"{folder} is in the checkout that is packed: name one beside it")
+        raise StackError(f"{folder} is in the checkout that is packed: name one outside it")
     wheels = folder / "wheels"
     wheels.mkdir(parents=True)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a participant has done so far: mine/progress.json, to read and to copy to another laptop."""
+"""A participant's progress: mine/progress.json, to read and to copy to another laptop."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Progress:
         return lessons()[self._known["lesson"]]
 
     def of(self, lesson: Lesson) -> dict[str, Any]:
-        """What is known of a lesson."""
+        """The progress in one lesson."""
         found: dict[str, Any] = self._known["lessons"].setdefault(
             str(lesson.number),
             {"predicted": None, "right": None, "tries": 0, "hints": 0, "codes": []},

@@ -1,4 +1,4 @@
-"""How a check ends: passed, refused with what happened, or undecided."""
+"""The end of a check: passed, refused with what happened, or undecided."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a check ended. `printed` is what the participant's code printed, `cells` what the whole
-    row of faults came to, `again` whether the same code was undecided before."""
+    """The end of a check. `printed` is what the participant's code printed, `cells` the verdicts
+    of the whole row of faults, `again` whether the same code was undecided before."""
 
     refusal: Refusal | None = None
     undecided: str = ""

@@ -1,4 +1,4 @@
-"""What a participant reads in the terminal: 80 columns, plain where there is no terminal."""
+"""The participant's terminal: 80 columns, plain where there is no terminal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ AGAIN = (
 
 
 def console() -> Console:
-    """Colours in a terminal alone, and never where NO_COLOR is set."""
+    """Colours only in a terminal, and never where NO_COLOR is set."""
     terminal.console()  # what the encoding of stdout lacks is printed in plain characters
     found = Console(highlight=False)
     if found.width > WIDTH or not found.is_terminal:
@@ -81,7 +81,7 @@ def show_result(out: Console, lesson: Lesson, result: Result, name: str) -> None
         return
     if result.refusal is None:
         out.print(f"PASSED  {lesson.title}", style="bold green")
-        out.print("explain shows the lesson's text, solution ours beside yours, next goes on.")
+        out.print("explain shows the lesson's text, solution ours and yours, next goes on.")
         return
     refusal = result.refusal
     words = lesson.words(refusal.code)
@@ -116,7 +116,7 @@ def show_question(out: Console, lesson: Lesson, predicted: str | None) -> None:
 
 
 def show_answer(out: Console, lesson: Lesson, letter: str) -> None:
-    """After the run: the prediction beside what happened."""
+    """After the run: the prediction, and what happened."""
     right = f"{lesson.answer}: {lesson.option(lesson.answer)}"
     if letter == lesson.answer:
         out.print(f"You predicted it: {right}.", style="green", markup=False)
@@ -127,7 +127,7 @@ def show_answer(out: Console, lesson: Lesson, letter: str) -> None:
 
 
 def show_story(out: Console, since: float) -> None:
-    """What happened in the first cell of the last run that did not stay exact, and its report."""
+    """The story of the first cell of the last run that did not stay exact, and its report."""
     summary = RESULTS / "latest" / "summary.json"
     if not summary.exists() or summary.stat().st_mtime < since:
         return
@@ -185,7 +185,7 @@ def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
         out.print(Markdown(observe + after))
         return
     out.print(Markdown(before))
-    out.print("Predict first: type a letter (predict alone asks; Enter: no idea), then run.")
+    out.print("Predict first: type a letter (predict without one asks; Enter: no idea), then run.")
     out.print("After that explain shows the whole text.")
 
 

@@ -72,7 +72,7 @@ class Typed:
         return None if self._lines is None else "quit" if line is None else line.strip()
 
     def letter(self, prompt: str, options: int) -> str:
-        """A letter that is typed now, asked for until it is one; empty for Enter alone."""
+        """A letter that is typed now, asked for until it is one; empty if only Enter was typed."""
         letters = ["", *"abcdefgh"[:options]]
         while True:
             self.out.print(prompt, end="", markup=False)
@@ -81,7 +81,7 @@ class Typed:
             letter = (line or "").strip().lower()
             if letter in letters:
                 return letter
-            self.out.print(f"one of{', '.join(letters)[1:]}; Enter alone is no idea", markup=False)
+            self.out.print(f"one of{', '.join(letters)[1:]}; only Enter: no idea", markup=False)
 
 
 class Saves:

@@ -12,7 +12,7 @@ from loadtest.stack.client import Strategy
 from workshop.bench import MINE, Bench, outcomes
 from workshop.refusal import Refusal, Undecided
 
-#: Fault -> a strategy that stays exact under it. It is judged beside the participant's, at the same
+#: Fault -> a strategy that stays exact under it. It is judged with the participant's, at the same
 #: moments: if it does not stay exact, this machine was too busy to say anything.
 CONTROLS = {
     "crash": "token",
@@ -30,14 +30,14 @@ OF_A_LOCK = frozenset({"late-release", "pause@acquired", "restart", "eviction", 
 
 
 def refusal(bench: Bench, fault: str) -> Refusal | None:
-    """What a fault did to the participant's sale; None if it stayed exact. Raises Undecided."""
+    """A fault's damage to the participant's sale; None if it stayed exact. Raises Undecided."""
     code = f"{fault}-in-the-shop"
     for _ in range(2):  # so that one bad moment of the machine refuses nothing that is right
         cell, control = cells(bench, fault, CONTROLS[fault])
         if cell["verdict"] == "exact":
             return None
         if control["verdict"] != "exact":
-            why = cell["missing"] or f"{control['lock']} came to {control['verdict']} here"
+            why = cell["missing"] or f"{control['lock']} was {control['verdict']} here"
             raise Undecided(f"{fault}: {why}")
         if cell["verdict"] == "deadlock":  # no busy machine makes that
             break
@@ -63,6 +63,7 @@ def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         if cell["verdict"] not in ("exact", "deadlock"):  # one bad moment decides nothing
             [cell] = cells(bench, fault)
         if cell["missing"] and fault in OF_A_LOCK:
+            bench.progress(f"{fault}: left out, {cell['missing']}")
             continue
         found.append({**cell, "as_expected": True})  # of a participant's file nothing is expected
         if cell["verdict"] == "unknown" or cell["missing"]:
@@ -73,7 +74,7 @@ def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
 
 
 def _beside_another(bench: Bench, fault: str) -> Refusal:
-    """A fault that showed nothing is made once more, beside a strategy that stays exact: is it the
+    """A fault that showed nothing is made once more, with a strategy that stays exact: is it the
     machine, or the participant's code? Raises Undecided for the machine."""
     cell, control = cells(bench, fault, "redis")
     if control["verdict"] != "exact" or not (cell["missing"] or cell["verdict"] == "unknown"):
@@ -82,6 +83,6 @@ def _beside_another(bench: Bench, fault: str) -> Refusal:
 
 
 def facts(cell: Cell) -> dict[str, object]:
-    """What a headline may say of a sale under a fault."""
+    """The facts for a headline about a sale under a fault."""
     missing = cell["missing"] or cell["why"] or "nothing was to be seen"
     return {**outcomes(cell), "fault": cell["fault"], "missing": missing}

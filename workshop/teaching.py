@@ -42,7 +42,7 @@ def questions() -> list[Question]:
 
 
 def score(answers: str) -> int:
-    """How many of these letters are right."""
+    """The number of these letters that are right."""
     return sum(
         said == question.answer for said, question in zip(answers, questions(), strict=False)
     )
@@ -85,7 +85,7 @@ def _clock(at: int, begins: int | None) -> str:
 
 
 def _phases(lesson: Lesson, part: dict[str, int]) -> list[str]:
-    """What is done in the minutes of a lesson."""
+    """The phases of a lesson, with their minutes."""
     number = lesson.number
     done = {
         "show": f"/?lesson={number}, vote; each pair: goto {number}, a letter, run",
@@ -118,7 +118,7 @@ class Teaching:
         self.typed = typed
 
     def do_plan(self, rest: list[str]) -> int:
-        """A facilitator's plan of so many minutes, by the clock if it is told when it begins."""
+        """A facilitator's plan of some minutes, by the clock if it is told when it begins."""
         known = ", ".join(map(str, plans()))
         minutes, when = (*rest, "", "")[:2]
         clock = time.strftime("%H:%M") if when == "now" else when

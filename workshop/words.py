@@ -1,4 +1,4 @@
-"""What each word does that a participant types."""
+"""The words that a participant types, and what each does."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Words:
         letter = rest[0].lower() if rest else ""
         letters = ["", *"abcdefgh"[: len(lesson.options)]]
         if letter not in letters:
-            self.out.print(f"one of{', '.join(letters)[1:]}; Enter alone is no idea", markup=False)
+            self.out.print(f"one of{', '.join(letters)[1:]}; only Enter: no idea", markup=False)
             return 2
         if not rest:
             render.show_question(self.out, lesson, self.progress.of(lesson)["predicted"])

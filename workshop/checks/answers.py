@@ -95,7 +95,7 @@ def _oversold_wrong(oversold: Callable[..., object], facts: dict[str, object]) -
 
 
 def table(module: ModuleType) -> Refusal | None:
-    """Which locks keep their promise under which fault: the first answer that is wrong, or none."""
+    """The first wrong answer about which locks keep their promise under which fault, or None."""
     answers = dict(getattr(module, "ANSWERS", {}))
     if not any(answers.values()):
         return Refusal("todo")

@@ -22,11 +22,11 @@ NextKey = Callable[[str, str], str | None]
 
 
 class NoKey(Exception):
-    """What the participant's function returned is neither a key nor None."""
+    """The participant's function returned neither a key nor None."""
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """What is wrong with what the buyer does; None if nothing is."""
+    """The first fault in what the buyer does, or None."""
 
     def next_key(outcome: str, key: str) -> str | None:
         said = module.next_key(outcome, key)

@@ -17,7 +17,7 @@ ANOTHER_UNIT = 0.2
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """What is wrong with the lock of this file; None if nothing is."""
+    """The first fault of this file's lock, or None."""
     return probed(module, _find)
 
 

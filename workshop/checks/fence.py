@@ -1,4 +1,4 @@
-"""Lesson 8: whoever has lost the lock sells nothing, however late it finds out."""
+"""Lesson 8: a buyer who has lost the lock sells nothing, however late it finds out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SAID |= {"before_commit": "writes", "at_commit": "is about to commit", "after_co
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """What a stale holder can still do; None if nothing."""
+    """Harm that a stale holder can still do, or None."""
     install(module)
     return _alone() or _paused_anywhere() or _both_have_read() or second_of_one()
 
@@ -154,7 +154,7 @@ def _goes_on(actor: Actor, to: str = "") -> bool:
 
 
 def _story(log: Sequence[str]) -> tuple[str, ...]:
-    """Who came to what, in the words of the lessons."""
+    """The outcome of each buyer, in the words of the lessons."""
     told = []
     for entry in log:
         buyer, _, place = entry.partition(" ")

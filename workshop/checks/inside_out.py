@@ -23,7 +23,7 @@ from workshop.refusal import Refusal
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """What is wrong with how lock and transaction are nested; None if nothing is."""
+    """The first fault in how lock and transaction are nested, or None."""
     install(module)
     return _alone() or killed() or _nothing_to_sell() or _schedules() or second_of_one()
 

@@ -1,4 +1,4 @@
-"""Lessons 11 and 12: the database alone; and what any purchase must do, in a moment."""
+"""Lessons 11 and 12: nothing but the database; and what any purchase must do, in a moment."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from workshop.refusal import Refusal
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """What is wrong with how the database is asked; None if nothing is."""
+    """The first fault in how the database is asked, or None."""
     install(module)
     return _without_a_lock() or killed() or _schedules() or second_of_one()
 
 
 def any_purchase(module: ModuleType) -> Refusal | None:
-    """What is wrong with a purchase whose buyers come one after the other; None if nothing is."""
+    """The first fault of a purchase whose buyers come one after the other, or None."""
     install(module)
     return alone() or killed() or second_of_one()
 

@@ -10,7 +10,7 @@ from workshop.refusal import Refusal
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """What is wrong with the lock of this file; None if nothing is."""
+    """The first fault of this file's lock, or None."""
     return probed(module, _find)
 
 

@@ -1,4 +1,4 @@
-"""Tries a participant's lock alone, on a real server.
+"""Tries a participant's lock by itself, on a real server.
 
 The lock is taken, given back, and stopped after each of its commands, while somebody else acts or
 its process is killed. What counts is what the server and a second contender see.
@@ -64,7 +64,7 @@ class Probe:
         return f"{os.getpid()}-{self._count}"
 
     def quickly(self, seconds: float, find: Callable[[], Refusal | None]) -> Refusal | None:
-        """What it finds, once it takes no longer than this: else a lock may have ended meanwhile.
+        """Its finding, once it takes no longer than this: else a lock may have ended meanwhile.
         Raises Undecided where it never is so quick."""
         story = list(self.story)
         for _ in range(TRIES):
@@ -76,7 +76,7 @@ class Probe:
         raise Undecided(f"nothing was done within {seconds:.2f} s: this machine is too busy")
 
     def commands_of(self, call: Callable[[], Any]) -> int:
-        """How many commands this call sends."""
+        """The number of commands that this call sends."""
         with at_command(0, lambda: None) as sent:
             call()
         return len(sent)

@@ -25,7 +25,7 @@ MOST = 100
 
 
 def refusal(module: ModuleType) -> Refusal | None:
-    """What is wrong with the renewal; None if nothing is."""
+    """The first fault of the renewal, or None."""
     return probed(module, lambda probe: _alone(probe) or _in_between(probe) or _at_work(probe))
 
 

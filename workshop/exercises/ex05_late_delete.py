@@ -1,7 +1,8 @@
 """Exercise 5. Whose lock is it?
 
-A is late: its lock has ended and B holds it now. A's DEL frees B's lock, and C comes in beside B.
-Goal: unlock() frees the lock only if it is still ours, with nothing in between.
+A is late: its lock has ended and B holds it now. A's DEL frees B's lock, and C comes
+in while B is inside. Goal: unlock() frees the lock only if it is still ours, with nothing in
+between.
 What a script looks like: type help lua.
 """
 

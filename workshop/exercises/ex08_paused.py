@@ -1,8 +1,8 @@
 """Exercise 8. Paused.
 
 The holder stands still past its ttl, watchdog and all, and goes on as if nothing had happened.
-Goal: whoever has lost the lock sells nothing. lease.fence is higher for each new holder; Product
-has a column `fence`. sell_one(attempt, read=..., write=..., fence=...) takes functions like
+Goal: a buyer who has lost the lock sells nothing. lease.fence is higher for each new holder;
+Product has a column `fence`. sell_one(attempt, read=..., write=..., fence=...) takes functions like
 read_stock; Lost is the refusal. sell() runs under the lock, inside a transaction. More: type help
 sell_one.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from workshop.kit import Attempt, Lease, Lost, Product, Receipt, Stock, fenced, read_stock, sell_one
 
 
-# TODO: as it is, the database believes whoever writes.
+# TODO: as it is, the database believes everybody who writes.
 def sell(attempt: Attempt, lease: Lease) -> Receipt:
     return sell_one(attempt)
 

@@ -1,6 +1,6 @@
 """Exercise 11. No lock at all.
 
-Goal: sell right with the database alone: no lock, no Redis. sell_one(attempt, read=..., write=...)
+Goal: sell right with only the database: no lock, no Redis. sell_one(attempt, read=..., write=...)
 takes functions like read_stock and write_stock; SoldOut is the refusal. More: help sell_one.
 """
 
