@@ -1,4 +1,4 @@
-"""The README's examples for Prometheus and OpenTelemetry: what they count arrives."""
+"""The examples of METRICS.md for Prometheus and OpenTelemetry: what they count arrives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..testing.process import LOCKS
 from ..testing.server import Server
 from .waiting import run
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+PAGE = (Path(__file__).parents[1] / "METRICS.md").read_text()
 
 #: A wait that succeeds, one that is over too soon, a release, and a lease that is lost.
 USE = """
@@ -88,7 +88,7 @@ print(json.dumps({
 def test_what_an_example_counts_arrives(server: Server, kind: str) -> None:
     needs, before, after, expected = EXAMPLES[kind]
     pytest.importorskip(needs, reason=f"pip install {needs}")
-    example = re.search(rf"```python {kind}\n(.*?)```", README, re.DOTALL)
+    example = re.search(rf"```python {kind}\n(.*?)```", PAGE, re.DOTALL)
     assert example is not None
     program = f"""
 import json, redis, time

@@ -100,8 +100,9 @@ def test_the_folder_copied_under_any_name_beside_nothing_but_redis_py_works(
 
 def readme_program(server: Server, name: str) -> str:
     """All examples of the pages as one program that uses the package `name`."""
-    pages = "".join((HERE / page).read_text() for page in ("README.md", "FROM_REDIS_PY.md"))
-    examples = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
+    pages = ("README.md", "ASYNCIO.md", "FROM_REDIS_PY.md")
+    text = "".join((HERE / page).read_text() for page in pages)
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     program = "\n".join(examples)
     for client in ("redis.Redis(", "redis.asyncio.Redis("):
         program = program.replace(f"{client})", f"{client}port={server.port})")

@@ -38,7 +38,7 @@ def build(site: Path = SITE, staged: Path = STAGED) -> Path:
     (staged / "index.html").write_text(pages.step_through())
     (staged / "schedules.html").write_text(pages.orders())
     (staged / "faults.html").write_text(pages.faults())
-    (staged / "contents.html").write_text(pages.contents())
+    (staged / "contents.md").write_text(documents.contents())
     config = staged.with_suffix(".yml")
     config.write_text(documents.config(staged, site))
     quietly = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
 
-from tools.site.sources import ROOT, about
+from tools.site.sources import ROOT
 
 #: The sections, in the order of the navigation. A pattern stands for its files in their order.
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -19,7 +19,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         *("docs/strategies.md", "docs/verdicts.md", "docs/scale.md", "docs/sources.md"),
         *("docs/architecture.md", "docs/history.md", "docs/decisions.md"),
     ),
-    "Copy": ("locks/README.md", "testing/README.md", "docs/production.md", "docs/http-servers.md"),
+    "Copy": ("locks/README.md", "locks/*.md", "testing/README.md", "docs/production.md"),
     "Workshop": ("workshop/*.md", "workshop/lessons/*.md"),
     "Project": ("CONTRIBUTING.md", "CHANGELOG.md", "docs/licences.md"),
 }
@@ -28,7 +28,6 @@ OWN = {
     "Step through": "index.html",
     "All 20 orders": "schedules.html",
     "Every fault": "faults.html",
-    "Contents": "contents.html",
 }
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 #: Characters of a linked file that are shown.
@@ -71,9 +70,18 @@ def stage(folder: Path, render: Render) -> None:
         _stage_linked(path, folder, render)
 
 
+def contents() -> str:
+    """A list of every page, in Markdown."""
+    lines = ["# Contents", "## See it", *(f"- [{name}]({page})" for name, page in OWN.items())]
+    for section, paths in documents().items():
+        lines += [f"## {section}", *(f"- [{title(path)}]({staged(path)})" for path in paths)]
+    return "\n\n".join(lines)
+
+
 def config(folder: Path, site: Path) -> str:
     """mkdocs.yml, as JSON, which is YAML."""
-    nav: list[object] = [{"See it": [{name: page} for name, page in OWN.items()]}]
+    own = OWN | {"Contents": "contents.md"}
+    nav: list[object] = [{"See it": [{name: page} for name, page in own.items()]}]
     for section, paths in documents().items():
         pages = [{title(path): staged(path).as_posix()} for path in paths]
         nav.append({section: pages})
@@ -124,7 +132,7 @@ def _mended(page: Path, known: set[Path], wanted: set[Path]) -> str:
         if there in known:
             return f"{label}({os.path.relpath(ROOT / staged(there), page.parent)}{sign}{anchor})"
         wanted.add(there)
-        if there.suffix == ".png":
+        if there.suffix == ".webp":
             return link[0]
         return f"{label}({os.path.relpath(ROOT / _copy_of(there), page.parent)})"
 
@@ -134,7 +142,7 @@ def _mended(page: Path, known: set[Path], wanted: set[Path]) -> str:
 
 def _stage_linked(path: Path, folder: Path, render: Render) -> None:
     name = path.relative_to(ROOT).as_posix()
-    if path.suffix == ".png":
+    if path.suffix == ".webp":
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder / name)
         return
@@ -160,11 +168,9 @@ def _code(text: str) -> str:
 
 
 def _listing(folder: Path) -> Iterator[str]:
-    """The files of a folder, each with the first line of what it says of itself."""
-    yield "<dl>"
+    """The names of a folder's files."""
+    yield "<ul>"
     for path in sorted(folder.iterdir()):
-        if path.name.startswith((".", "__")) or path.suffix == ".pyc":
-            continue
-        said = about(path / "__init__.py" if (path / "__init__.py").exists() else path)
-        yield f"<dt><code>{escape(path.name)}</code></dt><dd>{escape(said)}</dd>"
-    yield "</dl>"
+        if not path.name.startswith((".", "__")) and path.suffix != ".pyc":
+            yield f"<li><code>{escape(path.name)}</code></li>"
+    yield "</ul>"

@@ -1,7 +1,7 @@
 """Two buyers and one unit in every order of their moves: each move of the real shop, written down.
 
 A purchase is three moves: it reads; it writes, and records its order; it commits. With a lock the
-read waits for the lock, and the commit releases it. This file alone knows the shop's names.
+read waits for the lock, and the commit releases it. Only this file knows the shop's names.
 """
 
 from __future__ import annotations
@@ -52,9 +52,6 @@ class Trace:
 
     def add(self, buyer: str, what: str, *facts: object) -> None:
         self.events.append([buyer, what, *facts])
-
-    def has_begun(self, buyer: str) -> bool:
-        return [buyer, "begins"] in self.events
 
     def is_let_go(self, buyer: str) -> bool:
         """Whether it waited for a lock that is free, or its own, by now and has not stopped."""
@@ -113,7 +110,7 @@ class Recorder:
     def _move(self) -> None:
         """End of a move: what can be seen now. Then it stops, until its next turn."""
         name = self._of_thread[threading.current_thread()]
-        if self.trace.has_begun(name):
+        if [name, "begins"] in self.trace.events:
             self._let_the_other_come("B" if name == "A" else "A")
             self.trace.add(name, "stops", self._look())
         step("move")
@@ -190,7 +187,7 @@ def plain(sql: str, params: Any) -> str:
 
 
 def turns(events: list[list[Any]]) -> dict[str, dict[str, Any]]:
-    """Who moved, in order -> what the last move `did`, and the state that it left.
+    """A dict: who moved, in order -> what the last move `did`, and the state that it left.
 
     What a buyer does who had waited belongs to the turn that let it go on, after what the mover
     did: at the end of a turn both run. A buyer whose turn has neither stop nor end `waits`.
@@ -213,14 +210,11 @@ def turns(events: list[list[Any]]) -> dict[str, dict[str, Any]]:
             let_go |= dict.fromkeys(waiting - {buyer}, so_far)
         turn["did"].append([buyer, what, *facts])
     for so_far, turn in found.items():
-        if [so_far[-1], "stops"] not in turn["did"] and not _ends(so_far[-1], turn):
-            turn["did"].append([so_far[-1], "waits"])
-        turn["did"].sort(key=lambda event: (event[0] != so_far[-1], event[1] == "stops"))
+        mover = so_far[-1]
+        if not any(e[0] == mover and e[1] in ("stops", "ends") for e in turn["did"]):
+            turn["did"].append([mover, "waits"])
+        turn["did"].sort(key=lambda event: (event[0] != mover, event[1] == "stops"))
     return found
-
-
-def _ends(buyer: str, turn: dict[str, Any]) -> bool:
-    return any(event[:2] == [buyer, "ends"] for event in turn["did"])
 
 
 def record(lock: str) -> dict[str, dict[str, Any]]:
@@ -236,5 +230,5 @@ def record(lock: str) -> dict[str, dict[str, Any]]:
 
 
 def has_three_moves(moves: dict[str, dict[str, Any]]) -> bool:
-    """Whether a buyer who is alone reads, writes and commits."""
+    """Whether a single buyer reads, writes and commits."""
     return ["A", "ends", "sold"] in moves.get("A" * MOVES, {"did": []})["did"]

@@ -1,4 +1,4 @@
-"""The 20 orders of two buyers' moves, and what each comes to by what was recorded."""
+"""The 20 orders of two buyers' moves, and the outcome of each, from the recorded moves."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ORDERS = [
 
 
 def reached(moves: dict[str, dict[str, Any]], order: str) -> str:
-    """Who moved in an order, with every buyer led to its end. Moves of a buyer who waits or has
-    ended are passed over."""
+    """The moves made in an order, with every buyer led to the end; those of a buyer who waits or
+    has ended are passed over."""
     so_far = ""
     for buyer in [*order, *"AB" * 4 * MOVES]:
         so_far += buyer if so_far + buyer in moves else ""

@@ -1,4 +1,4 @@
-"""The pages of our own: the step-through, the table of orders, every fault, the contents."""
+"""The pages of our own: the step-through, the table of orders, every fault."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from loadtest.report import html as report
 from tools.site import documents
-from tools.site.recording import FAULTS, SCHEDULES
+from tools.site.recording import FAULTS, SCHEDULES, kept
 from tools.site.sources import strategies
 
 HERE = Path(__file__).parent / "pages"
@@ -34,14 +34,14 @@ def frame(name: str, main: str, *, depth: int = 0, data: Any = None, script: str
         up="../" * depth,
         nav=navigation(name, depth),
         main=main,
-        recorded=f"Recorded from the real shop on PostgreSQL and Valkey, {recorded()}.",
+        day=json.loads(SCHEDULES.read_text())["recorded"],
         scripts=scripts,
     )
 
 
 def navigation(current: str, depth: int = 0) -> str:
     up = "../" * depth
-    pages = {**documents.OWN, "Documents": "overview.html"}
+    pages = {**documents.OWN, "Contents": "contents.html", "Documents": "overview.html"}
     links = [
         f'<a href="{up}{page}"{" aria-current=page" if name == current else ""}>{name}</a>'
         for name, page in pages.items()
@@ -52,19 +52,8 @@ def navigation(current: str, depth: int = 0) -> str:
     )
 
 
-def recorded() -> str:
-    """The day on which the moves were recorded."""
-    return str(json.loads(SCHEDULES.read_text())["recorded"])
-
-
-def moves() -> dict[str, dict[str, Any]]:
-    """Of each strategy: who has moved so far -> what the last move did."""
-    found: dict[str, dict[str, Any]] = json.loads(SCHEDULES.read_text())["moves"]
-    return found
-
-
 def step_through() -> str:
-    data = {"moves": moves(), "strategies": strategies()}
+    data = {"moves": kept(), "strategies": strategies()}
     return frame(
         "Step through", _read("index.html"), data=data, script=_read("code.js") + _read("steps.js")
     )
@@ -75,7 +64,7 @@ def orders() -> str:
     from tools.site.orders import ORDERS, outcome
 
     rows = []
-    for name, known in moves().items():
+    for name, known in kept().items():
         cells = []
         for order in ORDERS:
             look, who, remark = outcome(known, order)
@@ -90,56 +79,22 @@ def orders() -> str:
 
 
 def faults() -> str:
-    """The report of a whole run of `make faults`, with the code that decides beside each cell."""
+    """The report of a whole run of `make faults`, with the code that decides for each cell;
+    compressed, for the browser to unpack and write."""
     data = json.loads(gzip.decompress(FAULTS.read_bytes()))
     data["sources"] = strategies()
     page = report.render(data, HERE / "code.js", HERE / "faults.js")
-    page = page.replace("<header>", f"{navigation('Every fault')}\n<header>", 1)
+    nav = navigation("Every fault")
+    page = page.replace("<header>", f"{nav}\n<header>", 1)
     page = page.replace("</main>", f"{_read('faults.html')}</main>", 1)
     page = page.replace("</style>", f"{_read('site.css')}</style>", 1)
-    return _packed(page)
-
-
-def contents() -> str:
-    """Every page of the site, in one list."""
-    parts = [("See it", [(name, page) for name, page in documents.OWN.items()])]
-    for section, paths in documents.documents().items():
-        links = [
-            (documents.title(path), documents.staged(path).with_suffix(".html").as_posix())
-            for path in paths
-        ]
-        parts.append((section, links))
-    lists = "".join(
-        f"<h2>{section}</h2><ul>"
-        + "".join(f'<li><a href="{page}">{escape(name)}</a></li>' for name, page in links)
-        + "</ul>"
-        for section, links in parts
-    )
-    return frame("Contents", f'<section class="card"><h1>Contents</h1>{lists}</section>')
+    packed = b64encode(gzip.compress(page.encode(), 9, mtime=0)).decode()
+    return Template(_read("packed.html")).substitute(nav=nav, packed=packed)
 
 
 def linked(name: str, body: str, depth: int) -> str:
     """A file or a folder of the repository to which a document links."""
     return frame(name, body, depth=depth)
-
-
-def _packed(page: str) -> str:
-    """The page with its data and its library compressed: the browser unpacks them, then draws."""
-    opens, uses, closes = "<script>\n", '(() => {\n"use strict";', "})();\n</script>"
-    library, script = (
-        page.rpartition(opens + uses)[0].rpartition(opens)[2],
-        page.rpartition(uses)[2],
-    )
-    data = re.search(r'id="data">(.*?)</script>', page, re.DOTALL)
-    if data is None or script.count(closes) != 1:
-        raise ValueError("report.html is put together in another way: see loadtest/report/html")
-    page = page.replace(data[1], _pack(data[1]), 1).replace(
-        f"{opens}{library}",
-        f'<script type="application/gzip" id="echarts">{_pack(library)}</script>\n',
-        1,
-    )
-    page = page.replace(opens + uses, f'{opens}const run = () => {{\n"use strict";', 1)
-    return page.replace(closes, f"}};\n{_read('unpack.js')}</script>", 1)
 
 
 def tidied(page: str) -> str:
@@ -150,11 +105,6 @@ def tidied(page: str) -> str:
     page = page.replace("<th></th>", "<td></td>")
     parts = re.split(r"(<pre.*?</pre>|<script.*?</script>)", page, flags=re.DOTALL)
     return "".join(p if n % 2 else re.sub(r"\s*\n\s*", "\n", p) for n, p in enumerate(parts))
-
-
-def _pack(text: str) -> str:
-    text = text.removesuffix("</script>\n").strip()
-    return b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
 def _dom() -> str:

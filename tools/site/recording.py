@@ -13,55 +13,36 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from servers import embedded
-from servers.zookeeper import ZooKeeper, is_installed
+from loadtest.stack.stack import Stack
 from tools.site.sources import strategies
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORDED = Path(__file__).parent / "recorded"
 SCHEDULES, FAULTS = RECORDED / "schedules.json", RECORDED / "faults.json.gz"
-REDLOCK_SERVERS = 5
 
 
 @contextmanager
 def servers() -> Iterator[None]:
-    """Whatever a strategy may need, and Django set up on it with a database of its own."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oversold-site-")))
-        embedded.attach()
-        valkeys = []
-        for number in range(1 + REDLOCK_SERVERS):
-            (folder / str(number)).mkdir()
-            valkeys.append(embedded.Valkey(folder / str(number)))
-            embedded.adopt(valkeys[-1].start())
-            stack.callback(valkeys[-1].stop)
-        os.environ.update(
-            DJANGO_SETTINGS_MODULE="shop.settings",
-            DATABASE_URL=embedded.create_database(f"site_{os.getpid()}"),
-            REDIS_URL=valkeys[0].url,
-            REDLOCK_URLS=",".join(valkey.url for valkey in valkeys[1:]),
-            SHOP_DB_POOL="0",
-            SHOP_DEMO="1",
-            SHOP_LOCK_TTL="60",  # no lock ends while a busy machine takes its time
-            SHOP_TOKEN_TTL="60",
-        )
-        if is_installed():
-            log = stack.enter_context((folder / "zookeeper.log").open("wb"))
-            zookeeper = ZooKeeper(folder, log=log)
-            embedded.adopt(zookeeper.start())
-            stack.callback(zookeeper.stop)
-            zookeeper.wait_until_ready()
-            os.environ["ZOOKEEPER_HOSTS"] = zookeeper.hosts
+    """The servers of one node, and Django set up on them in this process."""
+    own = {
+        "SHOP_DB_POOL": "0",
+        "SHOP_DEMO_PAUSES": "",
+        "SHOP_LOCK_TTL": "60",  # no lock ends while a busy machine takes its time
+        "SHOP_TOKEN_TTL": "60",
+    }
+    with (
+        tempfile.TemporaryFile() as log,
+        Stack(nodes=1, workers=1, threads=1, log=log, extras=True) as stack,
+    ):
+        os.environ.update(stack.nodes[0].environment | own)
         import django
-        from django.core.management import call_command
 
         django.setup()
-        call_command("migrate", verbosity=0)
         yield
 
 
@@ -80,10 +61,7 @@ def schedules(locks: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]
 
 def kept() -> dict[str, dict[str, Any]]:
     """The moves that are recorded, by strategy."""
-    found: dict[str, dict[str, Any]] = {}
-    if SCHEDULES.exists():
-        found = json.loads(SCHEDULES.read_text())["moves"]
-    return found
+    return dict(json.loads(SCHEDULES.read_text())["moves"])
 
 
 def keep(lock: str, moves: dict[str, Any]) -> None:
@@ -141,8 +119,7 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value)
     if isinstance(value, dict):
-        kept = {"recovery_s"}
-        return {name: v if name in kept else rounded(v) for name, v in value.items()}
+        return {name: v if name == "recovery_s" else rounded(v) for name, v in value.items()}
     return [rounded(one) for one in value] if isinstance(value, list) else value
 
 

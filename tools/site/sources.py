@@ -37,13 +37,6 @@ def essence(text: str) -> str:
     return kept.strip()
 
 
-def about(path: Path) -> str:
-    """The first line of a Python file's docstring, or nothing."""
-    if path.suffix != ".py":
-        return ""
-    return (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
-
-
 def _facts(tree: ast.Module) -> dict[str, Any]:
     """The constants of the file's Strategy(...); empty without one."""
     for node in tree.body:

@@ -1,4 +1,4 @@
-// The code that decides, beside the run that is open.
+// The code that decides, next to the run that is open.
 
 function showSource() {
   showCode($("source-code"), data.sources[data.runs[opened].lock]);

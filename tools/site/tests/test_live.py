@@ -1,4 +1,4 @@
-"""Every move of every strategy again, from the live shop, beside what is recorded."""
+"""Every move of every strategy again, from the live shop, compared with the recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded is whole, and what the shop does when it is asked again."""
+"""The recording is whole, and agrees with what the shop does when it is asked again."""
 
 from __future__ import annotations
 
