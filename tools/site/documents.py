@@ -31,7 +31,7 @@ OWN = {
 }
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 #: Characters of a linked file that are shown.
-LONG = 5_000
+LONG = 4_000
 FENCE = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
 
 #: Renders a page of our own: title, body, and how deep below the site's root it is.
