@@ -128,7 +128,7 @@ def variables() -> set[str]:
     names = [
         name
         for name in FILES
-        if not name.endswith((".md", ".png", ".lock", ".gz")) and "tests/" not in name
+        if not name.endswith((".md", ".webp", ".lock", ".gz")) and "tests/" not in name
     ]
     found = (re.findall(r"\b[A-Z]+_[A-Z_]+\b", (ROOT / name).read_text()) for name in names)
     return {word for words in found for word in words}
