@@ -6,12 +6,12 @@ all) is settled by the orders after the drain: the purchase happened if the buye
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.reasons import unserved, why
 from loadtest.judge.rules import find
 from loadtest.judge.run import Judged
 from loadtest.judge.sale_record import OUTCOMES, Asked, Finding, Record, more
@@ -26,6 +26,16 @@ EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown
 
 #: It is a deadlock when nobody can buy for so many ttl after the fault was healed.
 DEADLOCK_AFTER = 3
+
+#: What to do about buyers whose last answer was this.
+REMEDY = {
+    "throttled": "the shop limits purchases: unset BUY_RATE_LIMIT",
+    "full": "too many waited at a time: raise SHOP_MAX_WAITING, or a longer --deadline",
+    "closed": "somebody opened another sale of the product meanwhile: repeat the run by itself",
+    "busy": "the lock was not free in time: fewer buyers, a shorter hold, or a longer --deadline",
+    "unknown": "their requests were not answered: see the nodes' log",
+    "unavailable": "a server of the shop did not answer: see the nodes' log",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +128,7 @@ def judge(
         recovered=record.recovered,
         findings=tuple(findings),
         violations=tuple(dict.fromkeys(finding.rule for finding in findings)),
-        why=why(record, findings, fired=fired) if verdict == "unknown" else "",
+        why=_why(record, findings, fired=fired) if verdict == "unknown" else "",
     )
 
 
@@ -130,7 +140,7 @@ def _verdict(record: Record, findings: Sequence[Finding], *, fired: bool, ttl: f
     if ttl is not None and _deadlocked(record, ttl):
         return "deadlock"
     nothing_sold = not record.orders and record.initial_stock > 0
-    if not record.last or nothing_sold or unserved(record):
+    if not record.last or nothing_sold or _unserved(record):
         return "unknown"
     if record.undersold:
         return "undersold"
@@ -171,3 +181,47 @@ def _deadlocked(record: Record, ttl: float) -> bool:
     began = max(since, min(request.sent for request in asking))
     asked_until = max(request.answered or request.sent for request in asking)
     return asked_until - began >= DEADLOCK_AFTER * ttl * 1e9
+
+
+# --- why nothing can be concluded, in one sentence that says what to do -------------------------
+
+
+def _unserved(record: Record) -> str:
+    """Which buyers were not served, with their reasons; empty if all were.
+
+    A buyer who was left without a final answer might have bought, or been refused wrongly.
+    """
+    parts = []
+    if record.never_arrived:
+        parts.append(f"{record.never_arrived} buyers never arrived")
+    if record.never_asked:
+        parts.append(f"{record.never_asked} never asked")
+    waiting = Counter(last.outcome for last in record.unanswered)
+    if waiting:
+        kinds = ", ".join(f"{count} {outcome}" for outcome, count in waiting.most_common())
+        parts.append(f"{sum(waiting.values())} had no final answer ({kinds})")
+        most = waiting.most_common(1)[0][0]
+        remedy = _error(record) if most == "error" else REMEDY.get(most, "")
+        parts += [remedy] if remedy else []
+    return "; ".join(parts)
+
+
+def _error(record: Record) -> str:
+    """What the shop said to a buyer whose last answer was `error`."""
+    said = [request.error for request in record.requests if request.outcome == "error"]
+    return f"the shop says: {said[-1]}" if said and said[-1] else ""
+
+
+def _why(record: Record, findings: Sequence[Finding], *, fired: bool) -> str:
+    """Why the verdict is `unknown`."""
+    if not fired:
+        return "it is not proved that the fault happened"
+    voids = [finding.what for finding in findings if finding.voids]
+    spoils = [finding.what for finding in findings if finding.spoils]
+    if voids:
+        return voids[0]
+    if not record.last:
+        return "nobody asked"
+    return _unserved(record) or (
+        spoils[0] if record.orders and spoils else "nobody bought anything"
+    )
