@@ -20,6 +20,7 @@ from rich.console import Console
 
 from loadtest.commands.judged import judge_closed
 from loadtest.commands.output import Output, output, require_known
+from loadtest.commands.rushes import not_run
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import Measured, figures, measured
@@ -94,13 +95,12 @@ def _stack(chosen: Chosen, out: Output) -> Stack:
 
 def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict[str, Any]:
     """One strategy in one round."""
+    if not strategy["available"]:
+        return dict(not_run(strategy))
     lock = strategy["name"]
     is_one = chosen.nodes * chosen.workers == 1 and ONE_PROCESS in EXPECTED[lock]
     fault = ONE_PROCESS if is_one else "rush"
     run: dict[str, Any] = {"lock": lock, "fault": fault, "expected": EXPECTED[lock][fault]}
-    if not strategy["available"]:
-        why = f"{strategy['needs']} is not set, and no such server is installed"
-        return {**run, "verdict": "not_run", "as_expected": True, "why": why}
     stack.settle_for(lock)
     shop = stack.shop()
     names = [f"load-{number:03}" for number in range(1, chosen.products + 1)]

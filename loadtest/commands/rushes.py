@@ -116,7 +116,8 @@ def rush_each(
                 own_report = str(out.folder.path / lock) if shown else ""
                 runs.append(rush(stack, buyers, setting, lock, fault, own_report))
             else:
-                runs.append(_not_run(known[lock], setting))
+                asked = {"initial_stock": setting.stock, "hold_ms": setting.hold_ms}
+                runs.append(not_run(known[lock], buyers=setting.buyers, **asked))
             if shown:
                 line = f"{lock:8} {report.verdict_cell(runs[-1])}"
                 out.console.print(line, highlight=False)
@@ -124,19 +125,17 @@ def rush_each(
         return out.summary(stack, runs), stack.events()
 
 
-def _not_run(strategy: Strategy, setting: Setting) -> Run:
+def not_run(strategy: Strategy, **asked: int) -> Run:
     """The run of a strategy whose server is not installed."""
-    return {
+    run = {
         "lock": strategy["name"],
         "fault": "rush",
-        "buyers": setting.buyers,
-        "initial_stock": setting.stock,
-        "hold_ms": setting.hold_ms,
         "verdict": "not_run",
         "expected": EXPECTED[strategy["name"]]["rush"],
         "as_expected": not os.environ.get("CI"),  # where no server may be missing
         "why": f"{strategy['needs']} is not set, and no such server is installed",
     }
+    return cast(Run, {**run, **asked})
 
 
 def rush(
