@@ -13,7 +13,7 @@ from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_produc
 from shop.ops import health
 from shop.ops.connections import beside_the_pool
 from shop.ops.throttle import address_of
-from shop.sale import reports, stock
+from shop.sale import opening, reports
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Receipt
 from shop.strategies import STRATEGIES
@@ -59,7 +59,7 @@ def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
 def restock(request: HttpRequest) -> HttpResponse:
     require_token(request)
     product, amount = parse_restock(request)
-    sale = stock.restock(product=product, amount=amount)
+    sale = opening.restock(product=product, amount=amount)
     return JsonResponse(reports.sale_report(sale.pk).as_dict(), status=201)
 
 

@@ -83,7 +83,7 @@ def violations_here(locks: Sequence[str]) -> dict[str, int]:
 
     django.setup()
     from shop.demo.schedules import Scheduler
-    from shop.sale.stock import restock
+    from shop.sale.opening import restock
 
     restock(product="apple", amount=1)
     found = {}

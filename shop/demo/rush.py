@@ -21,7 +21,7 @@ from django.conf import settings
 from django.db import OperationalError
 
 from shop.errors import Forbidden, ShopError, Unavailable
-from shop.sale import stock as shelf
+from shop.sale import opening
 
 #: Seconds after its release until the buyers of a rush give up.
 DEADLINE = 60
@@ -63,7 +63,7 @@ def stop(*, product: str) -> None:
     if _read("wanted") is None:
         raise NoRush
     try:
-        shelf.close(product=product)
+        opening.close(product=product)
     except OperationalError as error:
         text = "the buyers are stopped; the sale could not be closed: purchases hold its row"
         raise Unavailable(f"{text}. The next rush closes it.") from error

@@ -25,10 +25,10 @@ from django.test import override_settings
 from shop.demo.interleaving import TIMEOUT
 from shop.errors import Busy, ShopError
 from shop.sale.checkout import check_out
+from shop.sale.opening import restock
 from shop.sale.points import installed, point
 from shop.sale.purchase import Attempt
 from shop.sale.reports import SaleReport, sale_report
-from shop.sale.stock import restock
 from testing.actor import Actor
 from testing.driver import Driver
 

@@ -29,7 +29,7 @@ from shop.demo.stepper import (
 )
 from shop.errors import BadInput, ShopError
 from shop.ops.redis import locks_client
-from shop.sale import stock
+from shop.sale import opening
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
 
@@ -70,7 +70,7 @@ def begin(lock: str) -> str:
     if before is not None:
         for buyer in BUYERS:
             _permit(before["round"], buyer, LEAVE)
-    stock.restock(product=PRODUCT, amount=1, lock=lock)
+    opening.restock(product=PRODUCT, amount=1, lock=lock)
     round_id = uuid.uuid4().hex
     client.set(ROUND, json.dumps({"round": round_id, "lock": lock}), ex=kept())
     return round_id

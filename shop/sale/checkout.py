@@ -1,6 +1,8 @@
 """One purchase from the outside: run the strategy, replay a key that has bought, name what failed.
 
-The one place where an error of a backend becomes an error of the shop.
+The strategy's `buy` calls `sell_one`, the check and the decrement (shop/sale/purchase.py); one that
+locks does so through shop/sale/locked.py. Here, and nowhere else, an error of a backend becomes an
+error of the shop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The critical section: check, hold, decrement, record."""
+"""The critical section, `sell_one`: check, hold, decrement, record."""
 
 from __future__ import annotations
 
@@ -167,8 +167,9 @@ def sell_one(
 ) -> Receipt:
     """Check, hold, decrement, record: the same in every strategy but for how it reads and writes.
 
-    Runs inside the transaction that its strategy opens. Raises SoldOut, SaleOver, UnknownProduct,
-    Lost, or KeyHasBought when the attempt's key has an order already.
+    Runs inside the transaction that its strategy opens; a strategy that locks does so in locked.py,
+    where the lock encloses it. Raises SoldOut, SaleOver, UnknownProduct, Lost, or KeyHasBought when
+    the attempt's key has an order already.
     """
     attempt.committing = False
     stock = read(attempt)

@@ -1,4 +1,4 @@
-"""What a strategy is."""
+"""A strategy: one way to guard the stock, with its facts. CONTRIBUTING.md says how to add one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every value of `lock`, one page each: the lock, its flaw, its facts."""
+"""Every value of `lock`, one page each: the lock, its flaw, its facts.
+
+CONTRIBUTING.md says how to add one ("A strategy").
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
 from shop.ops.redis import locks_client
 from shop.reserve import consumer
 from shop.reserve.promises import STREAM
-from shop.sale import stock
+from shop.sale import opening
 from shop.sale.points import Probe
 
 APPLE = "apple"
@@ -44,7 +44,7 @@ class Answer:
 
 def open_sale(units: int, *, product: str = APPLE, lock: str | None = None) -> Sale:
     """A new sale; with a `lock` its units lie where that strategy sells them from."""
-    return stock.restock(product=product, amount=units, lock=lock)
+    return opening.restock(product=product, amount=units, lock=lock)
 
 
 def buy(*, key: str | None = None, lock: str = "redis", buyer: str = "ada", **more: Any) -> Answer:

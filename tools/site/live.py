@@ -20,10 +20,10 @@ from django.db import connection, connections
 
 from shop.errors import ShopError
 from shop.sale.checkout import check_out
+from shop.sale.opening import restock
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
-from shop.sale.stock import restock
 from testing import interleave, step
 from tools.site.orders import MOVES
 

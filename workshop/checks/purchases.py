@@ -19,7 +19,7 @@ from shop.demo.schedules import Run, Scheduler
 from shop.errors import ShopError
 from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
-from shop.sale import stock
+from shop.sale import opening
 from shop.sale.checkout import check_out
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt, Receipt
@@ -65,7 +65,7 @@ def open_sale(units: int) -> int:
     broken.clear()
     locks_client().flushdb()
     Product.objects.filter(name=PRODUCT).update(fence=0)  # a wrong try may have left a high one
-    return stock.restock(product=PRODUCT, amount=units).pk
+    return opening.restock(product=PRODUCT, amount=units).pk
 
 
 def buy(buyer: str, *, key: str | None = None) -> Receipt:
@@ -110,7 +110,7 @@ def kill() -> None:
 def alone(look: Callable[[], None] = lambda: None) -> Refusal | None:
     """One buyer, one unit, nobody else: the buyer gets it, and of no other product. `look` is
     called once the stock was read."""
-    stock.restock(product=OTHER, amount=MANY)
+    opening.restock(product=OTHER, amount=MANY)
     sale = open_sale(1)
     with installed(lambda name, facts: look() if name == "after_read" else None):
         outcome = outcome_of(lambda: buy("A"))

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from shop.api.parameters import LARGEST_STOCK
 from shop.api.parse import DEMO_PRODUCT, parse_product
 from shop.errors import BadInput
-from shop.sale.stock import restock as open_sale
+from shop.sale.opening import restock as open_sale
 
 
 class Command(BaseCommand):

@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from shop.sale import stock
+from shop.sale import opening
 from shop.tests.rushes import Rushes
 from shop.tests.till import buy, open_sale, rolled_back
 
@@ -116,7 +116,7 @@ def test_the_buyers_are_stopped_although_the_sale_cannot_be_closed(
     def times_out(**_: object) -> None:
         raise OperationalError
 
-    monkeypatch.setattr(stock, "close", times_out)
+    monkeypatch.setattr(opening, "close", times_out)
     rushes.begin()
     answer = Client().post("/rush/stop")
     assert (answer.status_code, rushes.is_to_stop) == (503, True)

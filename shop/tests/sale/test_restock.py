@@ -12,7 +12,7 @@ from pytest_django import Settings
 from shop.demo.interleaving import Interleaving
 from shop.errors import Lost
 from shop.models import Product, PurchaseHistory, Sale
-from shop.sale import stock
+from shop.sale import opening
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt
 from shop.tests import servers
@@ -75,7 +75,7 @@ def test_a_buyer_who_read_before_the_sale_was_closed_sells_nothing() -> None:
     with Interleaving() as run:
         late = run.enter("late", partial(check_out, Attempt(APPLE, "ada", "token")))
         late.runs_to("after_read")
-        stock.close(product=APPLE)
+        opening.close(product=APPLE)
         with pytest.raises(Lost, match="The sale was closed meanwhile; nothing was sold"):
             late.finishes()
     sale.refresh_from_db()
@@ -88,7 +88,7 @@ def test_the_close_of_a_sale_waits_for_a_buyer_who_is_about_to_commit() -> None:
     sale = open_sale(3)
     with Interleaving() as run:
         a = run.enter("A", partial(buy, lock="redis")).runs_to("before_commit")
-        clerk = run.enter("clerk", partial(stock.close, product=APPLE))
+        clerk = run.enter("clerk", partial(opening.close, product=APPLE))
         eventually(somebody_waits_for_a_row, what="the close waits for A's row")
         assert a.finishes().status == 201
         clerk.finishes()
@@ -98,10 +98,10 @@ def test_the_close_of_a_sale_waits_for_a_buyer_who_is_about_to_commit() -> None:
 
 
 def test_a_close_without_a_sale_or_a_product_changes_nothing() -> None:
-    stock.close(product="pear")
+    opening.close(product="pear")
     open_sale(3)
-    stock.close(product=APPLE)
-    stock.close(product=APPLE)
+    opening.close(product=APPLE)
+    opening.close(product=APPLE)
     assert Sale.objects.filter(closed_at__isnull=True).count() == 0
     open_sale(5)
     assert buy().status == 201

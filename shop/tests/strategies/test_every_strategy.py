@@ -15,7 +15,7 @@ from servers.embedded import Valkey
 from servers.loopback import free_port
 from shop.demo.interleaving import Interleaving
 from shop.ops.redis import locks_client
-from shop.sale import stock
+from shop.sale import opening
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.strategies import STRATEGIES, process, redlock, zookeeper
@@ -209,7 +209,7 @@ def test_a_restock_between_read_and_write_never_sells_a_unit_of_the_wrong_sale(l
     with Interleaving() as threads:
         place = "reserved" if STRATEGIES[lock].deferred else "after_read"
         late = threads.enter("late", partial(buy, lock=lock)).runs_to(place)
-        clerk = threads.enter("clerk", partial(stock.restock, product=APPLE, amount=50))
+        clerk = threads.enter("clerk", partial(opening.restock, product=APPLE, amount=50))
         eventually(
             lambda: not clerk.is_between_points() or somebody_waits_for_a_row(),
             what="the sale is closed, or the clerk waits for the buyer",

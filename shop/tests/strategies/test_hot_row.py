@@ -14,7 +14,7 @@ import pytest
 
 from shop.demo.interleaving import Actor, Interleaving
 from shop.errors import Unavailable
-from shop.sale import stock
+from shop.sale import opening
 from shop.sale.reports import sale_report
 from shop.tests.database import how_many_wait_for_a_row, somebody_waits_for_a_row
 from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale, places
@@ -134,7 +134,7 @@ def test_a_restock_waits_for_who_has_a_unit_and_takes_back_the_others(
     sale = open_sale(3, lock=lock)
     with Interleaving() as threads:
         a = threads.enter("A", asks(lock, "A")).runs_to("before_commit")
-        clerk = threads.enter("clerk", partial(stock.restock, product=APPLE, amount=5))
+        clerk = threads.enter("clerk", partial(opening.restock, product=APPLE, amount=5))
         eventually(lambda: how_many_wait_for_a_row() == 1, what="the restock waits for A")
         late = threads.enter("late", asks(lock, "late"))
         if lock == "buckets":

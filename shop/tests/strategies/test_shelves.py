@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from shop.errors import Busy, SoldOut
 from shop.models import Product, Sale
-from shop.sale import reports, shelves, stock
+from shop.sale import opening, reports, shelves
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Stock
 from shop.strategies import STRATEGIES
@@ -154,7 +154,7 @@ def test_the_stock_left_is_the_same_in_every_report_and_after_the_close(
     assert product.stock_left == 17
     call_command("sale_report", "--json")
     assert json.loads(capsys.readouterr().out)["stock_left"] == 17
-    stock.close(product=APPLE)
+    opening.close(product=APPLE)
     sale.refresh_from_db()
     assert (sale.final_stock, places(sale)) == (17, (17, 0, 0))
 

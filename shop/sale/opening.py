@@ -1,4 +1,4 @@
-"""Opening a sale, and closing it."""
+"""Opening a sale, and closing it. A unit is sold in shop/sale/purchase.py (`sell_one`)."""
 
 from __future__ import annotations
 
