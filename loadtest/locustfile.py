@@ -27,7 +27,8 @@ events.init_command_line_parser.add_listener(add_arguments)
 
 
 class Buyer(FastHttpUser):
-    """Connects, waits at the barrier, buys once, asks again with the same key, and stays."""
+    """Connects, waits at the barrier, buys once, and stays. Asks again, with the same key, only
+    after an answer that is not final: busy, say, or none."""
 
     network_timeout = 45.0  # longer than the shop's own wait for a lock
     connection_timeout = 10.0

@@ -23,7 +23,10 @@ LONGEST = (
     *(f"loadtest/tests/test_{name}.py" for name in ("page", "behind_nginx")),
     "loadtest/tests/test_attacks_from_the_web.py",
     *("servers/tests/test_embedded.py", "servers/tests/test_embedded_user.py"),
-    *(f"loadtest/tests/test_{name}.py" for name in ("sentinels", "locust", "buyers", "workers")),
+    *(
+        f"loadtest/tests/test_{name}.py"
+        for name in ("sentinels", "locust", "locust_process", "workers")
+    ),
     *("shop/tests/strategies/test_every_strategy.py", "shop/tests/ops/test_metrics.py"),
     *("shop/tests/strategies/test_isolation.py", "shop/tests/ops/test_roles.py"),
     "loadtest/tests/test_html_report_page.py",
@@ -41,7 +44,7 @@ WHOLE = (
         f"loadtest/tests/test_{name}.py"
         for name in (
             *("attacks_from_the_web", "content_security", "demo", "faults", "html_report_page"),
-            *("buyers", "leaves_nothing", "load", "locust", "workers"),
+            *("leaves_nothing", "load", "locust", "locust_process", "workers"),
             *("neutered_for_real", "page", "page_steps", "page_workshop"),
             *("planted_shops", "behind_nginx", "sentinels", "serve"),
         )

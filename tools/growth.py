@@ -23,7 +23,7 @@ from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Grown, Run, Summary
 from loadtest.report import tables as report
-from loadtest.rush.buyers import Buyers
+from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.stack import SERVERS, Stack, StackError
 from servers import embedded
 from servers.signals import end_on, end_on_hangup_and_sigterm
@@ -122,7 +122,7 @@ def _base(setting: Setting, out: Output) -> float:
         return look(parts(stack)).memory / MB
 
 
-def _one(stack: Stack, buyers: Buyers, setting: Setting, lock: str, base: float) -> Run:
+def _one(stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, base: float) -> Run:
     """One rush, with what it took. Raises StackError."""
     locust = [] if buyers.pid is None else [buyers.pid]
     with Usage({**parts(stack), "Locust": locust}) as usage:

@@ -20,7 +20,7 @@ from loadtest.commands.rushes import CONTRAST, Setting, compared
 from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.judge.run import Run
 from loadtest.report import tables as report
-from loadtest.rush.buyers import Buyers
+from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.stack.stack import StackError
 from servers.loopback import ask_loopback_directly
@@ -54,7 +54,7 @@ def contrast(host: str, token: str, console: Console) -> list[Run]:
     """One rush per lock of the contrast, each compared with its expected verdict. Raises
     StackError."""
     runs, usual = [], Setting()
-    with Buyers(sys.stderr.buffer) as buyers:
+    with LocustProcess(sys.stderr.buffer) as buyers:
         for lock in CONTRAST:
             console.print(f"[dim]the rush, lock: {lock}[/]")
             run = buyers.rush(

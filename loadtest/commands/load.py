@@ -136,7 +136,7 @@ def _locust(plan: Plan, out: Output) -> Measured:
         process = ServerProcess("Locust", out.folder.log)
         port = str(free_port())
         words = [
-            *(sys.executable, "-m", "locust", "-f", "loadtest/load/locustfile.py", "--headless"),
+            *(sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py", "--headless"),
             *("--users", str(plan.users), "--spawn-rate", str(SPAWN_RATE * plan.shares)),
             *("--host", plan.hosts[0], "--only-summary", "--stop-timeout", str(DRAIN)),
             *("--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"),

@@ -16,8 +16,8 @@ from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.judge.verdict import Asked
 from loadtest.report import tables as report
-from loadtest.rush.buyers import BUYERS, Buyers
 from loadtest.rush.files import TooFewFiles, allow
+from loadtest.rush.locust_process import BUYERS, LocustProcess
 from loadtest.rush.rush import cut_short, reasons_of
 from loadtest.stack.client import Strategy
 from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack, StackError
@@ -73,12 +73,12 @@ def allow_files(setting: Setting) -> None:
 @contextmanager
 def stack_and_buyers(
     setting: Setting, output: Output, *, extras: bool, record: bool = False
-) -> Iterator[tuple[Stack, Buyers]]:
+) -> Iterator[tuple[Stack, LocustProcess]]:
     """The stack for a setting, with `extras` and `record` as in Stack, and a Locust that starts
     meanwhile. Raises StackError when a part does not start."""
     allow_files(setting)
     with ExitStack() as everything:
-        buyers = Buyers(output.folder.log, workers=setting.locust_workers)
+        buyers = LocustProcess(output.folder.log, workers=setting.locust_workers)
         everything.enter_context(buyers)
         stack = Stack(
             nodes=setting.nodes,
@@ -140,7 +140,7 @@ def not_run(strategy: Strategy, **asked: int) -> Run:
 
 def rush(
     stack: Stack,
-    buyers: Buyers,
+    buyers: LocustProcess,
     setting: Setting,
     lock: str,
     fault: str = "rush",

@@ -18,8 +18,8 @@ from rich.console import Console
 
 from loadtest.commands.output import Progress, require_known
 from loadtest.commands.rushes import Setting, allow_files
-from loadtest.rush.buyers import Buyers
 from loadtest.rush.desk import Desk
+from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.database import manage
 from loadtest.stack.stack import ROOT, Stack, StackError, inherited
 from servers import embedded
@@ -59,7 +59,7 @@ def serving(
         tempfile.TemporaryDirectory(prefix="rushes-", dir=runtime_folder()) as folder,
         ExitStack() as parts,
     ):
-        buyers = parts.enter_context(Buyers(log, workers=setting.locust_workers))
+        buyers = parts.enter_context(LocustProcess(log, workers=setting.locust_workers))
         stack = Stack(
             nodes=setting.nodes,
             workers=setting.workers,

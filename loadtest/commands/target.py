@@ -16,7 +16,7 @@ from loadtest.judge import history
 from loadtest.judge.run import Machine, Run, Rushed, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
-from loadtest.rush.buyers import BUYERS, Buyers, NotSold
+from loadtest.rush.locust_process import BUYERS, LocustProcess, NotSold
 from loadtest.target.hosts import require_permission
 from loadtest.target.loading import load
 from servers.loopback import ask_loopback_directly
@@ -62,7 +62,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     name = load(file, chosen.host).name
     if warning := require_permission(chosen.host, chosen.allowed, buyers=chosen.buyers):
         console.print(warning, style="yellow", highlight=False, soft_wrap=True)
-    with output(console, verbose=verbose) as out, Buyers(out.folder.log) as crowd:
+    with output(console, verbose=verbose) as out, LocustProcess(out.folder.log) as crowd:
         runs: list[Run] = []
         try:
             while len(runs) < chosen.repeat and (not runs or runs[-1]["verdict"] == "exact"):
@@ -111,7 +111,7 @@ def found(runs: Sequence[Run]) -> str:
     )
 
 
-def _rush(crowd: Buyers, chosen: Chosen, name: str, number: int, out: Output) -> Run:
+def _rush(crowd: LocustProcess, chosen: Chosen, name: str, number: int, out: Output) -> Run:
     """One rush, with the stock that its number has. Of a shop the same is expected as of a sound
     strategy, unless --expect says otherwise. Raises StackError."""
     stock = max(1, chosen.stock // CONTENTION[(number - 1) % len(CONTENTION)])

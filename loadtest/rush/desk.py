@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from loadtest.rush.buyers import Buyers
+from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.node import StackError
 
 #: Seconds between two looks into the folder.
@@ -26,7 +26,9 @@ class Desk:
     token  the shop's SHOP_RESTOCK_TOKEN
     """
 
-    def __init__(self, folder: Path, buyers: Buyers, hosts: Sequence[str], token: str) -> None:
+    def __init__(
+        self, folder: Path, buyers: LocustProcess, hosts: Sequence[str], token: str
+    ) -> None:
         self.folder = folder
         self.buyers = buyers
         self.hosts = hosts

@@ -94,7 +94,7 @@ def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(checkout: Path) -> 
 def wait_for_locust(checkout: Path) -> None:
     """Until its master and two workers run."""
     eventually(
-        lambda: sum("load/locustfile.py" in one for one in processes_of(checkout)) == 3,
+        lambda: sum("load/clients.py" in one for one in processes_of(checkout)) == 3,
         what="Locust and its workers",
         timeout=30,
     )

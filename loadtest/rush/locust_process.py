@@ -1,6 +1,7 @@
-"""The buyers of a command: Locust in one child process, for all rushes of the command.
+"""Locust in one child process (loadtest/child.py), for all rushes of a command.
 
-Never imported here: `import locust` patches threading for the whole process.
+A buyer, with its POST /buy, is in loadtest/locustfile.py. Locust is never imported here: that
+patches threading for the whole process.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class NotSold(StackError):
     """The shop, or its target, was wrong; the message says all there is to know."""
 
 
-class Buyers:
+class LocustProcess:
     """A Locust that waits for rushes to run. Use it as a context manager.
 
     log      where Locust's own log goes

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from loadtest.rush.buyers import Buyers
+from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.stack import ROOT, Stack, StackError
 from loadtest.tests.steered import Places, cart_shop, until
 
@@ -32,7 +32,7 @@ def test_one_locust_serves_rush_after_rush_and_leaves_no_process(workers: int) -
     with (
         tempfile.NamedTemporaryFile() as log,
         Stack(nodes=2, workers=1, threads=30, log=log) as stack,
-        Buyers(log, workers=workers) as buyers,
+        LocustProcess(log, workers=workers) as buyers,
     ):
         runs = [
             buyers.rush(
@@ -67,7 +67,7 @@ def test_a_rush_that_is_stopped_is_no_verdict_and_the_next_one_runs(
         heard.append(progress)
         return bool(progress["answered"] == 4)
 
-    with (tmp_path / "log").open("wb") as log, Buyers(log) as buyers:
+    with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
         stopped = buyers.rush([host], target=str(places.target), heard=stop, **SIZE)
         places.go_on("buy")
         after = buyers.rush([host], target=str(places.target), **SIZE)
@@ -81,7 +81,7 @@ def test_a_rush_that_is_stopped_is_no_verdict_and_the_next_one_runs(
 def test_a_target_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path, host: str) -> None:
     with (
         (tmp_path / "log").open("wb") as log,
-        Buyers(log) as buyers,
+        LocustProcess(log) as buyers,
         pytest.raises(StackError, match=r"there is no file .*nowhere\.py"),
     ):
         buyers.rush([host], target=str(tmp_path / "nowhere.py"), **SIZE)
@@ -90,7 +90,7 @@ def test_a_target_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path, 
 def test_a_locust_that_dies_is_an_error_that_names_the_log(tmp_path: Path, host: str) -> None:
     places = Places(tmp_path, buy="0")
 
-    with (tmp_path / "log").open("wb") as log, Buyers(log) as buyers:
+    with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
         assert buyers.pid is not None
         pid = buyers.pid
         with pytest.raises(StackError, match=r"Locust ended in a rush; see .*log"):
@@ -103,8 +103,8 @@ def test_a_locust_that_dies_is_an_error_that_names_the_log(tmp_path: Path, host:
 def test_locust_ends_with_whoever_started_it(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from loadtest.rush.buyers import Buyers\n"
-        "with open(sys.argv[1], 'wb') as log, Buyers(log, workers=2) as buyers:\n"
+        "from loadtest.rush.locust_process import LocustProcess\n"
+        "with open(sys.argv[1], 'wb') as log, LocustProcess(log, workers=2) as buyers:\n"
         "    print(buyers.pid, flush=True)\n"
         "    time.sleep(60)\n"
     )

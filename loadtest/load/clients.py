@@ -1,6 +1,6 @@
 """Sustained sales: started by `python -m loadtest load`, which writes the plan that it reads.
 
-    LOAD_PLAN=plan.json locust -f loadtest/load/locustfile.py --headless Client
+    LOAD_PLAN=plan.json locust -f loadtest/load/clients.py --headless Client
 
 `Client` is the closed model, `Arrivals` the open one. In the closed model a client that waits for
 its answer sends nothing meanwhile: a shop that stalls is asked less, and the buyers who would have
@@ -50,7 +50,7 @@ turned_away: list[float] = []
 ask_loopback_directly()
 
 
-class Buying(FastHttpUser):
+class PlannedBuyer(FastHttpUser):
     """Buys as the plan says."""
 
     abstract = True
@@ -60,8 +60,8 @@ class Buying(FastHttpUser):
 
     def __init__(self, environment: Environment) -> None:
         runner: Any = environment.runner
-        self.who = Buying.count * PLAN.shares + max(0, runner.worker_index)
-        Buying.count += 1
+        self.who = PlannedBuyer.count * PLAN.shares + max(0, runner.worker_index)
+        PlannedBuyer.count += 1
         self.bought = 0
         self.chance = Random(f"{PLAN.seed}/{self.who}")
         self.weights = [1 / rank**PLAN.skew for rank in range(1, PLAN.products + 1)]  # Zipf's
@@ -106,7 +106,7 @@ class Buying(FastHttpUser):
         return answer
 
 
-class Client(Buying):
+class Client(PlannedBuyer):
     """The closed model: buys, waits for the answer, and buys again."""
 
     @task
@@ -114,7 +114,7 @@ class Client(Buying):
         self.purchase(PLAN.hosts[self.who % len(PLAN.hosts)], time.monotonic())
 
 
-class Arrivals(Buying):
+class Arrivals(PlannedBuyer):
     """The open model: starts a purchase at each arrival, each on a connection that is free."""
 
     concurrency = 2_000
