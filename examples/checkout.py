@@ -1,7 +1,9 @@
 """Sell one unit to one buyer: the lock outside, the transaction inside, the fence at the read.
 
-Copy it with locks/, and add to your models what examples/models.py marks. When the stock is one row
-of one database, no_lock.py is all you need.
+Copy it with locks/one_file.py, and add to your models what examples/models.py marks. Where many
+wait for one lock, copy the folder locks/ instead: RedisLock takes the place of OneFileLock, and
+LockError that of LockTimeout. When the stock is one row of one database, no_lock.py is all you
+need.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ import redis
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
 
 from examples.models import Order, Product
-from locks import Lease, LockError, RedisLock
+from locks.one_file import Lease, LockTimeout, OneFileLock
 
 TTL = 10.0  # seconds that the lock survives a holder that stopped answering
-WAIT = 5.0  # seconds that a buyer queues
+WAIT = 5.0  # seconds that a buyer waits
 MAX_HOLD = 20.0  # seconds after which a holder whose database hangs is renewed no more
 
 
@@ -28,7 +30,7 @@ class TryAgain(Exception):
 def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
     """Sell one unit; the same key gets the same order again. Raises SoldOut and TryAgain,
     IntegrityError for a key that bought something else, Product.DoesNotExist."""
-    lock = RedisLock(client, f"product:{product}", ttl=TTL, max_hold=MAX_HOLD)
+    lock = OneFileLock(client, f"product:{product}", ttl=TTL, max_hold=MAX_HOLD)
     try:
         try:
             with lock.hold(wait=WAIT) as lease, transaction.atomic(durable=True):
@@ -38,7 +40,7 @@ def buy(client: redis.Redis, *, product: int, buyer: str, key: str) -> Order:
             if order is None:
                 raise
             return order
-    except (LockError, OperationalError, InterfaceError) as error:
+    except (LockTimeout, redis.RedisError, OperationalError, InterfaceError) as error:
         raise TryAgain from error
 
 

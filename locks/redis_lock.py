@@ -1,4 +1,6 @@
-"""RedisLock: the lock to copy. One Redis or Valkey server, first in first out, fenced, renewed.
+"""RedisLock: a lock on one Redis or Valkey server, first in first out, fenced, renewed.
+
+To copy where many wait, or for asyncio, a cluster or a notice of loss; else one_file.py will do.
 
 The lock's holder is in the data, in a key with an expiry. Whoever finds it taken queues in
 the same script; the script that releases it gives it to the first waiter that is alive and still

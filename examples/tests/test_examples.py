@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 import redis
 from django.db import IntegrityError, OperationalError, connection, transaction
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 import examples
 from examples import checkout, no_lock
 from examples.models import Order, Product
 from examples.tests.buyers import ROOT, Child, stepped
+from locks import LockError, RedisLock
 from shop.demo.interleaving import Actor, Interleaving
 from shop.tests.till import eventually
 
@@ -45,6 +48,14 @@ def plain(*, product: int, buyer: str, key: str) -> Order:
             raise no_lock.SoldOut
         Product.objects.filter(pk=product).update(amount=amount - 1)
         return Order.objects.create(product_id=product, buyer=buyer, key=key)
+
+
+@pytest.fixture(params=["one file", "RedisLock"])
+def _either_lock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """checkout.py with each of its locks, changed as its docstring says."""
+    if request.param == "RedisLock":
+        monkeypatch.setattr(checkout, "OneFileLock", RedisLock)
+        monkeypatch.setattr(checkout, "LockTimeout", LockError)
 
 
 @pytest.fixture(params=MODULES)
@@ -101,9 +112,24 @@ def test_an_unknown_product_is_no_reason_to_ask_again(client: redis.Redis) -> No
         checkout.buy(client, product=7, buyer="ann", key="k1")
 
 
+@pytest.mark.usefixtures("_either_lock")
+def test_a_lock_that_is_taken_is_a_reason_to_ask_again(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product = on_sale(1)
+    monkeypatch.setattr(checkout, "WAIT", 0.1)
+    with (
+        RedisLock(client, f"product:{product}", ttl=10).hold(wait=0),
+        pytest.raises(checkout.TryAgain),
+    ):
+        checkout.buy(client, product=product, buyer="ann", key="k1")
+    assert checkout.buy(client, product=product, buyer="ann", key="k1").key == "k1"
+
+
+@pytest.mark.usefixtures("_either_lock")
 def test_a_redis_that_is_down_sells_nothing() -> None:
     product = on_sale(1)
-    nobody = redis.Redis(port=1, socket_timeout=1)
+    nobody = redis.Redis(port=1, socket_timeout=1, retry=Retry(NoBackoff(), 0))
     with pytest.raises(checkout.TryAgain):
         checkout.buy(nobody, product=product, buyer="ann", key="k1")
     assert books() == (0, 1)

@@ -14,7 +14,7 @@ class Strategy:
     """One way to guard the check-and-decrement. Its verdict under each fault is in
     loadtest/expected.py.
 
-    place       where it stands among the others: the articles', the one to copy, those that only
+    place       where it stands among the others: the articles', those to copy, those that only
                 look right, the database's own
     name        the value of `lock` in POST /buy
     title       a few words for a table or a drop-down

@@ -16,7 +16,7 @@ STRATEGY = Strategy(
     name="redis",
     title="RedisLock with a fence",
     article="A0 A1 A2 A3 A4, and beyond",
-    summary="The lock to copy: its fence, claimed at the read, stops a holder that lost it.",
+    summary="A fair, renewed lock: its fence, claimed at the read, stops a holder that lost it.",
     marks=("lock.hold(wait=", "UPDATE product SET fence"),
     buy=sell_under(redis_lock, sell_fenced),
     backend="redis",

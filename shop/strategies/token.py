@@ -9,7 +9,8 @@ deletes the key only if it still has that value.
     time 3.2   B sells the unit
     time 3.5   A sells the same unit; its release finds B's token and, rightly, deletes nothing
 
-The faults `slow` and `pause` show it. `locks.RedisLock` renews, and gives the storage a fence.
+The faults `slow` and `pause` show it; docs/strategies.md names all that break it. The locks in
+locks/ are renewed, and give the storage a fence.
 """
 
 from __future__ import annotations
