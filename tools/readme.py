@@ -26,7 +26,7 @@ SOME = 20
 GUARDS = {
     "none": "nothing",
     "token": "a Redis lock as most articles have it",
-    "redis": "the lock of this project",
+    "redis": "RedisLock, of this project",
 }
 #: The strategies of the README's short table of faults, and what they are.
 FEW = {
@@ -159,7 +159,11 @@ def contrast_table(demo: Summary) -> str:
         ]
         for run in demo["runs"]
     ]
-    where = f"{demo['nodes']} servers, no artificial delay; {report.machine_and_date(demo)}."
+    stock = demo["runs"][0]["initial_stock"]
+    where = (
+        f"{demo['nodes']} nodes of the shop, no artificial delay; {report.machine_and_date(demo)}. "
+        f"Lost updates: orders, less the units that left the stock of {stock}."
+    )
     return report.markdown_table(["what guards the stock", "verdict", *names], rows, where)
 
 

@@ -86,7 +86,8 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     off = [cell for cell in cells if not cell["as_expected"]]
     for cell in off:
         console.print(fault_report.complaint(cell), style="red", highlight=False, markup=False)
-    console.print(f"\n{len(cells)} cells, {len(off)} off their expected verdict", style="bold")
+    total = fault_report.counted(cells)
+    console.print(f"\n{total}, {len(off)} off their expected verdict", style="bold")
     out.print_files("summary.json", "faults.md", html_report.NAME)
     return exit_code(cells)
 

@@ -8,8 +8,12 @@
     resume  the victims go on, then the rivals
     heal    put everything back
 
-This order shows a broken lock for certain: if the lock lets a rival in beside the victim, both have
-read the same stock; then the victim writes, and after it the rival.
+    meanwhile  runs next to meet and resume, which have a thread: `pause` waits here, and lets its
+               node go on
+
+This order shows a broken lock for certain: if the lock lets a rival in next to the victim, both
+have read the same stock; then the victim writes, and after it the rival. loadtest/tests/neuters.py
+keeps each fault from happening, which `prove` has to notice.
 """
 
 from __future__ import annotations

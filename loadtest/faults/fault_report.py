@@ -86,6 +86,10 @@ def complaint(cell: Cell) -> str:
     )
 
 
+def counted(cells: Sequence[Cell]) -> str:
+    return f"{len(cells)} cell{'s' * (len(cells) != 1)}"
+
+
 def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     """The matrix, the recovery times, and a paragraph for every broken cell."""
     faults, locks, at = _grid(cells)
@@ -94,7 +98,7 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     lines = [
         "# Faults",
         "",
-        f"{len(cells)} cells, {off} off their expected verdict. {summary['started'][:10]}, "
+        f"{counted(cells)}, {off} off their expected verdict. {summary['started'][:10]}, "
         f"{where['cpus']} CPUs, Python {where['python']}, PostgreSQL {where['postgres']}, "
         f"{where['redis']}; 20 buyers for 10 units in every cell. Locks survive a silent holder "
         "for 1 s, or 5 s where the fault takes the lock away. Empty: the fault does not concern "

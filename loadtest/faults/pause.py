@@ -1,4 +1,7 @@
-"""pause: the holder's whole machine is stopped for longer than its ttl."""
+"""pause: node A, all processes of the holder's node, is stopped for longer than its lock's ttl.
+
+Its neuters, SIGSTOP that reaches one process or lasts a moment, say: loadtest/tests/neuters.py.
+"""
 
 from __future__ import annotations
 

@@ -54,11 +54,13 @@ function signSeries(name, data) {
     type: "custom",
     data,
     encode: { x: 1, y: 0 },
-    clip: true,
+    clip: false, // at the first and the last moment it is whole
     silent: true,
     z: 5,
-    renderItem(params, api) {
+    renderItem({ coordSys: shown }, api) {
       const [x, y] = api.coord([api.value(1), api.value(0)]);
+      const isInside = Math.abs(x - shown.x - shown.width / 2) <= shown.width / 2 + 1;
+      if (!isInside || Math.abs(y - shown.y - shown.height / 2) > shown.height / 2) return null;
       const band = api.size([0, 1])[1];
       const size = Math.max(6, Math.min(16, band * 0.72));
       const style = isHollow(sign)
