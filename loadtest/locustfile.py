@@ -20,7 +20,7 @@ from locust.env import Environment
 from loadtest.rush import guard
 from loadtest.rush.start import Rushes, add_arguments
 from loadtest.target import Answer
-from loadtest.target import Buyer as Person
+from loadtest.target import Buyer as Person  # number, name and key: Buyer is the Locust user
 
 rushes = Rushes()
 events.init_command_line_parser.add_listener(add_arguments)

@@ -19,8 +19,7 @@ from loadtest.rush.visit import Visit
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.answer import CORRECT, Answer, pause_after
 from loadtest.target.ours import OurShop
-from loadtest.target.target import Buyer as Person
-from loadtest.target.target import Target
+from loadtest.target.target import Buyer, Target
 
 #: Seconds for which gevent runs what is ready before it looks for answers: in a release all send.
 USUAL, ALL_SEND = sys.getswitchinterval(), 1.0
@@ -67,7 +66,7 @@ class Crowd:
         self._barrier = Event()
         self._is_over = self._has_reported = False
 
-    def join(self, user: Any) -> Person:
+    def join(self, user: Any) -> Buyer:
         """The next buyer: its number, its key, and its node of the shop. A user beyond the buyers
         of this rush stays here: somebody pressed w in Locust's terminal."""
         place, self._joined = self._joined, self._joined + 1
@@ -75,7 +74,7 @@ class Crowd:
             stay()
         number = self.numbers[place]
         user.client.base_url = self.nodes[number % len(self.nodes)]
-        me = Person(number, f"{self.id}/buyer-{number}", user.client)
+        me = Buyer(number, f"{self.id}/buyer-{number}", user.client)
         watch(user.client, lambda: self.send(me.key))
         return me
 
@@ -114,7 +113,7 @@ class Crowd:
         self.released_at = at
         self._barrier.set()
 
-    def ask(self, me: Person, buy: Callable[[Person], Answer]) -> Answer:
+    def ask(self, me: Buyer, buy: Callable[[Buyer], Answer]) -> Answer:
         """Let a buyer ask, and record when it asked and what it was answered. The first time, its
         request waits at the barrier with nothing left to do but to send its bytes."""
         self._asking.add(me.key)

@@ -12,8 +12,7 @@ from loadtest.judge.verdict import OUTCOMES
 from loadtest.target.answer import CORRECT, NONE, Answer
 from loadtest.target.errors import TargetError, call, excerpt, file_of, wrong
 from loadtest.target.hosts import name_of
-from loadtest.target.target import Buyer as Person
-from loadtest.target.target import Target
+from loadtest.target.target import Buyer, Target
 
 #: What an answer in HTML often means.
 HINT = (
@@ -40,7 +39,7 @@ class Visit:
         stay_at_home(client, {name_of(node) for node in nodes})
         self.responses = keep_open(client)
 
-    def connect(self, me: Person) -> None:
+    def connect(self, me: Buyer) -> None:
         """All that comes before the barrier: login, cart."""
         try:
             try:
@@ -50,7 +49,7 @@ class Visit:
         except TargetError as error:
             self.give_up(error)
 
-    def buy(self, me: Person) -> Answer:
+    def buy(self, me: Buyer) -> Answer:
         """Send the purchase once, and read its answer."""
         try:
             response = call(self.target, self.target.buy, me)

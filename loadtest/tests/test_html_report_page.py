@@ -20,6 +20,10 @@ OPENS_WITHIN = 1000
 #: What is drawn hatched: the marks of two holders, by their chart's own list of what it draws.
 HATCHED = """() => echarts.getInstanceByDom(document.getElementById("lanes")).getZr().storage
     .getDisplayList().filter((drawn) => drawn.type === "rect" && drawn.style.decal).length"""
+#: How many signs are drawn, and how many of them may be cut off at an edge.
+SIGNS = """() => { const signs = echarts.getInstanceByDom(document.getElementById("lanes")).getZr()
+    .storage.getDisplayList().filter((drawn) => drawn.type === "path");
+    return [signs.length, signs.filter((sign) => sign.__clipPaths?.length).length]; }"""
 #: The least and the greatest second that the time axis shows, as parts of it all.
 SHOWN = """() => { const { start, end } = echarts
     .getInstanceByDom(document.getElementById("lanes")).getOption().dataZoom[0];
@@ -106,9 +110,12 @@ def test_by_keyboard_the_grid_opens_into_a_timeline_and_back(page: Page, tmp_pat
     expect(page.locator("#detail-title")).to_have_text("redis EXACT expected undersold")
     expect(page.locator("#detail-title")).to_be_focused()
     page.wait_for_selector("#lanes[data-drawn='2']")
+    all_signs, cut_off = evaluated(page, SIGNS)
+    assert cut_off == 0, "the first and the last one are whole"
     page.locator("#lanes").focus()
     page.keyboard.press("+")
     assert evaluated(page, SHOWN) == [25, 75]
+    assert evaluated(page, SIGNS)[0] < all_signs
     page.keyboard.press("ArrowDown")
     expect(page.locator("#tip")).to_contain_text("victim")
     expect(page.locator("#tip")).to_contain_text("has the lock after 1.0 ms, fence 1")
