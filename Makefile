@@ -1,5 +1,5 @@
 # make doctor what this machine has and lacks, and what to do next
-# make demo   200 buyers, 100 units: without a lock, with an article's, with the one to copy
+# make demo   200 buyers, 100 units: without a lock, with an article's, with RedisLock
 # make matrix every strategy, each compared with its expected verdict
 # make faults every fault made for real, each strategy compared with its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"

@@ -22,7 +22,7 @@ from loadtest.rush.rush import cut_short, reasons_of
 from loadtest.stack.client import Strategy
 from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack, StackError
 
-#: Without a lock, with A1's, with the one to copy.
+#: Without a lock, with A1's, with RedisLock.
 CONTRAST = ("none", "token", "redis")
 
 
