@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import random
 import secrets
 import threading
@@ -40,7 +41,7 @@ redis.call('set', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[3])
 return fence
 """
 #: Renew the lock, or with a ttl of 0 delete it. KEYS, ARGV as above. Returns 0 if it is not ours.
-RENEW_OR_RELEASE = """
+RENEW = """
 if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[2] == '0' then return redis.call('del', KEYS[1]) end
 return redis.call('pexpire', KEYS[1], ARGV[2])
@@ -69,8 +70,7 @@ class OneFileLock:
         if not (0.01 <= ttl < math.inf and (max_hold is None or max_hold >= ttl)):
             raise ValueError(f"ttl={ttl!r}, max_hold={max_hold!r}: give seconds, max_hold >= ttl")
         self.name, self.ttl, self.max_hold = name, ttl, max_hold
-        self.acquire = client.register_script(ACQUIRE)
-        self.renew_or_release = client.register_script(RENEW_OR_RELEASE)
+        self.acquire, self.renew_or_release = map(client.register_script, (ACQUIRE, RENEW))
 
     @contextmanager
     def hold(self, wait: float | None) -> Iterator[Lease]:
@@ -84,7 +84,8 @@ class OneFileLock:
             lease._acquire(wait)
             yield lease
         finally:
-            lease._release()  # whatever happened: if a reply got lost, the lock may be ours
+            if lease._pid == os.getpid():  # no forked child: the lock is its parent's
+                lease._release()  # whatever happened: if a reply got lost, the lock may be ours
 
 
 class Lease:
@@ -92,18 +93,18 @@ class Lease:
 
     token, fence    nobody else's; an integer that only rises
     waited_seconds  from asking for the lock to having it
-    outcome         None while it is held, then "released", "expired" (it was not ours any more) or
-                    "unknown" (no answer: it is free at the latest after its ttl)
+    outcome         None while it is held, then "released", "expired" (not ours any more, or the
+                    client asked twice) or "unknown" (no answer: free at the latest after its ttl)
     """
 
     def __init__(self, lock: OneFileLock) -> None:
         self.name, self.token, self.fence = lock.name, secrets.token_hex(16), 0
-        self.waited_seconds, self._ended = 0.0, 0.0
+        self.waited_seconds, self._ended, self._milliseconds = 0.0, 0.0, math.ceil(1000 * lock.ttl)
         self.outcome: str | None = None
-        self._lock, self._key, self._over = lock, f"lock:{{{lock.name}}}", threading.Event()
+        self._lock, self._over, self._pid = lock, threading.Event(), os.getpid()
+        self._key = f"lock:{{{lock.name.translate({37: '%25', 123: '%7B', 125: '%7D'})}}}"  # % { }
         self._since = self._until = time.monotonic()
         self._good_for = 0.99 * lock.ttl - 0.002  # the server's clock may be so much faster
-        self._milliseconds = math.ceil(1000 * lock.ttl)
 
     @property
     def held_seconds(self) -> float:
@@ -116,8 +117,7 @@ class Lease:
             raise LockLost(f"{self.name}: the lease is over; roll back and start again")
 
     def _acquire(self, wait: float | None) -> None:
-        asked, pause = self._since, SHORTEST
-        args = [self.token, self._milliseconds, WEEK]
+        asked, pause, args = self._since, SHORTEST, [self.token, self._milliseconds, WEEK]
         while not (fence := self._lock.acquire([self._key, self._key + ":fence"], args)):
             left = math.inf if wait is None else self._since + wait - time.monotonic()
             if left <= 0:

@@ -16,6 +16,7 @@ import redis
 
 from .. import RedisLock, one_file
 from ..one_file import Lease, LockLost, LockTimeout, OneFileLock
+from ..testing.process import LOCKS
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
 from .waiting import in_thread, run
@@ -161,15 +162,33 @@ def test_a_fence_ahead_of_the_server_s_clock_does_not_fall(make: Make, client: r
             assert lease.fence == ahead + number
 
 
-def test_it_excludes_redis_lock_and_hands_its_fences_on(make: Make, client: redis.Redis) -> None:
+@pytest.mark.parametrize("name", ["x", "50% off", "user:{42}", "a}b"])
+def test_it_excludes_redis_lock_and_hands_its_fences_on(
+    make: Make, client: redis.Redis, name: str
+) -> None:
     """So that you can go over from one to the other while both are deployed."""
-    lock = RedisLock(client, "x", ttl=10)
-    with make().hold(wait=1) as lease:
+    lock = RedisLock(client, name, ttl=10)
+    with make(name).hold(wait=1) as lease:
         assert lock.try_acquire() is None
     with lock.hold(wait=1) as fair:
         assert (fair.fence or 0) > lease.fence
-        with pytest.raises(LockTimeout), make().hold(wait=0):
+        with pytest.raises(LockTimeout), make(name).hold(wait=0):
             pass
+
+
+def test_a_forked_child_that_leaves_the_block_leaves_its_parent_the_lock(server: Server) -> None:
+    program = (
+        "import os, redis\n"
+        f"from {LOCKS} import one_file\n"
+        f"client = redis.Redis(port={server.port})\n"
+        "with one_file.OneFileLock(client, 'forked', ttl=10).hold(wait=1) as lease:\n"
+        "    child = os.fork()\n"
+        "    if child:\n"
+        "        os.waitpid(child, 0)\n"
+        "        print(client.get('lock:{forked}') == lease.token.encode())\n"
+        "if child: print(lease.outcome)"
+    )
+    assert run(sys.executable, "-c", program) == "True\nreleased\n"
 
 
 @pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": float("inf")}, {"max_hold": 5}])
