@@ -85,4 +85,7 @@ def _release(leases: Sequence[Lease]) -> list[Exception]:
             lease.release()
         except Exception as error:
             failed.append(error)
+        except BaseException:  # Ctrl-C: the others are released before it goes on
+            _release(leases)
+            raise
     return failed

@@ -16,7 +16,7 @@ from ..lease import BaseLease
 from ..support import now
 
 #: Which outcome counts where several were found, first to last.
-WORST = Release.UNKNOWN, Release.EXPIRED, Release.RELEASED
+WORST = Release.UNKNOWN, Release.EXPIRED, Release.RELEASED, Release.HANDED_OVER
 
 
 K = TypeVar("K", bound=Any)  # a Lock, or AsyncRedisLock

@@ -39,6 +39,10 @@ class Door:
     def several(self, *locks: AnyLock) -> AnyLock:
         return MultiLock(locks)
 
+    def lease(self, of_several: Any) -> AnyLease:
+        """One of the leases of a lock of several."""
+        return of_several
+
     def cut_subscriptions(self) -> None:
         """CLIENT KILL TYPE pubsub, on every node."""
         for node in getattr(self.admin, "get_nodes", lambda: [None])():
@@ -77,6 +81,9 @@ class AsyncDoor(Door):
 
     def several(self, *locks: AnyLock) -> AnyLock:
         return Blocking(self, AsyncMultiLock(each.awaited for each in locks))
+
+    def lease(self, of_several: Any) -> AnyLease:
+        return Blocking(self, of_several)
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(lambda: self._closed.set())

@@ -193,6 +193,17 @@ def test_locks_of_several_are_taken_apart_and_those_of_two_clients_are_not_the_s
         each.close()
 
 
+def test_leaving_the_block_after_each_of_them_was_handed_over_releases_nothing(door: Door) -> None:
+    a, b = door.lock("a"), door.lock("b")
+    cart = door.several(a, b)
+    with cart.hold(wait=1) as lease:
+        handed = [door.lease(each).hand_over() for each in lease.leases]
+    assert lease.outcome is Release.HANDED_OVER
+    assert locked(a, b) == [True, True]
+    for lock, text in zip((a, b), handed, strict=True):
+        assert lock.adopt(text).release() is Release.RELEASED
+
+
 class Interrupted(BaseException):
     """Replaces KeyboardInterrupt in a thread that is not the main one."""
 
@@ -216,6 +227,29 @@ def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their
             door.several(*locks).acquire(5)
         assert locked(*locks) == [False, False, True]
         assert len(locks[0]._watchdog.renewals) == 1
+    door.close()
+
+
+def test_an_interrupt_while_one_is_released_releases_the_others_and_ends_their_renewal(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door: Door = single(server.port)["threads"]()
+    locks = [door.lock(name) for name in "abc"]
+    call = type(locks[2])._call
+    interrupts = iter([Interrupted])
+
+    def interrupt(lock: AnyLock, name: str, *args: object) -> object:
+        if name == "release":
+            for each in interrupts:
+                raise each
+        return call(lock, name, *args)
+
+    lease = door.several(*locks).acquire(5)
+    monkeypatch.setattr(type(locks[2]), "_call", interrupt)
+    with pytest.raises(Interrupted):
+        lease.release()
+    assert locked(*locks) == [False, False, False]
+    assert not locks[0]._watchdog.renewals
     door.close()
 
 
