@@ -14,7 +14,6 @@
 --          place, 1 if it had been taken out of the queue}; now is the server's microsecond; fewer
 --          milliseconds if the holder took the key without us, as redis-py's Lock does: its release
 --          wakes nobody
-local TOKEN = '^%d+%-%x+$' -- what new_token() in lease.py makes
 local POLL = 100 -- milliseconds
 local token, ttl, memory = ARGV[1], ARGV[2], ARGV[3]
 
@@ -79,6 +78,7 @@ if ARGV[4] == 'leave' then
 elseif ARGV[4] == 'queue' then
     outlive(math.max(left, tonumber(ttl)))
 end
+local TOKEN = '^%d+%-' .. string.rep('%x', 32) .. '$' -- what new_token() in lease.py makes
 if holder and not string.match(holder, TOKEN) and (left < 0 or left > POLL) then
     left = POLL
 end

@@ -74,13 +74,14 @@ def test_the_trap_a_redis_lock_without_the_key_does_not_exclude_redis_py_s(
         there.acquire(0)
 
 
+@pytest.mark.parametrize("token", [None, "17-3", "2026-11", "job-17"])
 @pytest.mark.parametrize("timeout", [60, None])
 def test_a_waiter_finds_within_a_moment_that_an_old_lock_was_released(
-    client: redis.Redis, timeout: float | None
+    client: redis.Redis, timeout: float | None, token: str | None
 ) -> None:
     """Its release wakes nobody, and it may have had a minute left, or no end at all."""
     lock = client.lock(NAME, timeout=timeout)
-    assert lock.acquire()
+    assert lock.acquire(token=token)
     look = RedisLock(client, NAME, key=NAME, ttl=30)
     other = in_thread(lambda: look.acquire(20))
     eventually(lambda: len(look.inspect().waiters) == 1)
