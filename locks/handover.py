@@ -85,8 +85,13 @@ class Keeping:
 
     def hand_over(self, lease: BaseLease, within: float | None) -> Steps[str]:
         """See Lease.hand_over()."""
-        yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
-        self._renewals.remove((self._lock.keys[0], lease.token))
+        held = self._lock.keys[0], lease.token
+        try:
+            yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
+        except BaseException:  # it is still ours, and would end within that time
+            self._renewals.hurry(held)
+            raise
+        self._renewals.remove(held)
         lease.handed_over()
         emit(self._lock.metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})

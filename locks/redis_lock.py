@@ -124,11 +124,13 @@ class RedisLock(Options[Lease], Lock):
         token  for the lease in this process; not given: one that nobody else has. Where a given
                one gets no answer, the lock may stay taken for a ttl
 
-        Raises ValueError for a text that is no lease of this lock, LockLost when the lease is over,
-        or was adopted before, LockBackendError.
+        Raises ValueError for a text that is no lease of this lock, and for the token `*`; LockLost
+        when the lease is over, or was adopted before; LockBackendError.
         """
         from .handover import Handed
 
+        if token == ANY_HOLDER.decode():
+            raise ValueError(f"{token!r} cannot be a token: its release would be anybody's")
         before, mine, started = Handed.parse(handed, self.name), token or new_token(), now()
         keeping = self._keeping()
         try:
@@ -148,11 +150,8 @@ class RedisLock(Options[Lease], Lock):
             on_lost=self._lost if self.on_lost or self.metrics else None,
             keeping=self._keeping,
         )
-        self._watchdog.add(self._renewal(lease))
+        self._watchdog.add(Renewal(lease, self))
         return lease
-
-    def _renewal(self, lease: Lease) -> Renewal:
-        return Renewal(lease, self)
 
     def _keeping(self) -> Keeping:
         from .handover import Keeping
@@ -163,12 +162,14 @@ class RedisLock(Options[Lease], Lock):
         return Keeping(self, self._watchdog, do)
 
     def _release(self, lease: Lease) -> Release:
-        self._watchdog.remove((self.keys[0], lease.token))
         try:
+            self._watchdog.remove((self.keys[0], lease.token))
             reply = self._call("release", *self._release_args(lease.token))
-        except WireError as error:
-            reply = error
+        except BaseException as error:  # also what a signal handler raised before it was sent
             self._watchdog.abandon(lease.token, self)
+            if not isinstance(error, WireError):
+                raise
+            reply = error
         return self._found(lease, reply)
 
     def _known(self, name: str, *args: Arg) -> Any:

@@ -7,11 +7,11 @@ import threading
 from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
 
-from ..errors import LockBackendError, LockTimeout
+from ..errors import LockBackendError, LockLost, LockTimeout
 from ..lease import Lease, Release
 from ..protocol import ADD, ANY_HOLDER, SET, milliseconds
 from ..redis_lock import RedisLock
-from ..renewals import Held, Renewal
+from ..renewals import Held
 from ..scripts import Arg, WireError, exceptions_of
 
 logger = logging.getLogger(__name__)
@@ -24,16 +24,6 @@ class _Local(threading.local):
 
     token: bytes | None = None
     lease: Lease | None = None
-
-
-class _Kept(RedisLock):
-    """Renews a lease until it is released or lost, even where nothing refers to the lock any more:
-    its token may be in another process. A lock with a timeout may just end, as after a cooldown."""
-
-    def _renewal(self, lease: Lease) -> Renewal:
-        renewal = super()._renewal(lease)
-        renewal.keep = lease
-        return renewal
 
 
 class Lock:
@@ -71,7 +61,7 @@ class Lock:
         pool = getattr(redis, "connection_pool", None)  # a cluster's client has none
         self._exceptions = exceptions_of(type(redis) if pool is None else pool.connection_class)
         key = self._encode(name)
-        self._lock = _Kept(
+        self._lock = RedisLock(
             redis,
             key.decode(errors="backslashreplace"),
             key=key,
@@ -110,11 +100,18 @@ class Lock:
                 lease = self._rename(lease, own)
         except LockTimeout:
             return False
+        except LockLost as error:
+            raise self._error("LockNotOwnedError", "Not acquired: it ended at once.") from error
         except LockBackendError as error:
             raise (error.__cause__ or error) from error
         self.local.token, self.local.lease = lease.token.encode(), lease
-        if self.timeout:
-            self._lock._watchdog.remove(self._held(lease.token))  # nobody is told of its end
+        # A lock with a timeout may just end, as after a cooldown: nobody is told. One without is
+        # renewed until it is released or lost, even where nothing refers to it any more: its token
+        # may be in another process. Kept last: what an interrupt leaves behind ends with its ttl.
+        renewal = self._lock._watchdog.remove(self._held(lease.token))
+        if renewal is not None and not self.timeout:
+            renewal.keep = lease
+            self._lock._watchdog.add(renewal)
         return True
 
     def locked(self) -> bool:

@@ -15,7 +15,7 @@ import pytest
 import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
-from .. import RedisLock, compat
+from .. import Lease, RedisLock, compat, redis_lock
 from ..testing.server import Server, eventually
 from .waiting import in_thread
 
@@ -90,6 +90,37 @@ def test_a_lock_with_a_timeout_is_not_renewed_and_one_without_is(
     again.release()
     assert not again._lock._watchdog.renewals
     assert not client.exists("stays")
+
+
+def test_a_lock_without_a_timeout_whose_acquire_was_interrupted_at_its_end_is_not_renewed(
+    client: redis.Redis, lock_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has its token: it would be locked for as long as the process lives."""
+    monkeypatch.setattr(compat.Lock, "ttl", 0.6)
+
+    def interrupt(_: object, event: str, *__: object) -> None:
+        if event == "waited":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(redis_lock, "emit", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        lock_of().acquire()
+    gc.collect()
+    eventually(lambda: not client.exists("job"))
+
+
+def test_a_lock_that_ended_before_it_had_the_token_brought_along_is_an_error_of_redis_py(
+    lock_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_over = Lease.hand_over
+
+    def late(lease: Lease) -> str:
+        time.sleep(0.1)  # the process was paused
+        return hand_over(lease)
+
+    monkeypatch.setattr(Lease, "hand_over", late)
+    with pytest.raises(LockNotOwnedError, match="ended at once"):
+        lock_of(timeout=0.05).acquire(token="mine")
 
 
 def test_a_lock_that_was_taken_away_is_not_kept_in_mind(

@@ -134,6 +134,26 @@ def test_a_lease_that_asked_for_more_and_got_no_answer_is_as_it_was(
         assert lease.release() is Release.RELEASED
 
 
+def test_a_lease_whose_hand_over_was_not_heard_is_renewed_before_the_time_given_is_over(
+    server: Server, proxy: Proxy
+) -> None:
+    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
+    with held(lock) as lease:
+        proxy.lose_request(b"EVALSHA")
+        with pytest.raises(LockBackendError):
+            lease.hand_over(within=0.4)
+        assert not lease.lost_event.wait(0.6)
+        lease.check()
+
+
+def test_no_lease_has_the_token_that_stands_for_any_holder(client: redis.Redis) -> None:
+    lock = RedisLock(client, "any", ttl=1)
+    with held(lock) as lease:
+        with pytest.raises(ValueError, match="anybody's"):
+            lock.adopt(json.dumps({"name": "any", "token": lease.token, "fence": 1}), token="*")
+        assert lease.owned()
+
+
 def test_a_lease_that_nobody_adopts_ends_within_the_time_given(client: redis.Redis) -> None:
     lock = RedisLock(client, "not adopted", ttl=10)
     handed = lock.acquire(1).hand_over(within=0.3)

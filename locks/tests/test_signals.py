@@ -108,9 +108,15 @@ class SoftLimit(Exception):
 
 
 class Interrupting(redis.Connection):
-    """A signal comes after the request was sent, before its reply is read."""
+    """A signal comes after the request was sent, before its reply is read; or before it is sent."""
 
-    armed = False
+    armed = early = False
+
+    def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
+        if Interrupting.early:
+            Interrupting.early = False
+            raise SoftLimit
+        return super().send_packed_command(*args, **kwargs)
 
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
         if Interrupting.armed:
@@ -135,3 +141,14 @@ def test_what_a_signal_handler_raises_in_a_command_reaches_the_caller_and_leaves
         lease.release()
     assert lease.release() in (Release.RELEASED, Release.UNKNOWN)
     assert not lock.locked()
+
+
+def test_what_a_signal_handler_raises_before_a_release_is_sent_leaves_no_lock(
+    server: Server, client: redis.Redis
+) -> None:
+    pool = redis.ConnectionPool(connection_class=Interrupting, port=server.port)
+    lock = RedisLock(redis.Redis.from_pool(pool), "early", ttl=30)
+    with pytest.raises(SoftLimit), lock.hold(1):
+        Interrupting.early = True
+    with RedisLock(client, "early", ttl=1).hold(5):
+        pass
