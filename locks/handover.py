@@ -70,7 +70,7 @@ class Keeping:
         if lease is not None:
             deadline = lease.deadline + gained if how == ADD else sent + gained
             if how == SET:  # before the server knows: it may be sooner
-                lease.deadline = min(lease.deadline, deadline)
+                lease.may_end_at(deadline)
         reply = int((yield "renew", renew_args(token, seconds, self._lock.fence_ttl, how)))
         if lease is not None and reply == 1:
             lease.lasts_until(deadline)
@@ -89,6 +89,7 @@ class Keeping:
         try:
             yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
         except BaseException:  # it is still ours, and would end within that time
+            lease.may_end_at(lease.deadline)
             self._renewals.hurry(held)
             raise
         self._renewals.remove(held)

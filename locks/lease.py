@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import threading
@@ -36,6 +37,7 @@ class BaseLease:
     loss      how it was lost (`LossReason`), None until that is known
     outcome   what the release found (`Release`), None while the lease is held
     keeping   makes what asks the server for more than the release; its file is loaded late
+    unique    whether nobody else uses the token: else a release that got no answer is not repeated
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class BaseLease:
         fence: int | None = None,
         waited_seconds: float = 0.0,
         keeping: Callable[[], Keeping] | None = None,
+        unique: bool = True,
     ) -> None:
         self._keeping = keeping
+        self.unique = unique
         self.name = name
         self.token = token
         self.fence = fence
@@ -59,6 +63,7 @@ class BaseLease:
         #: Returns who is to be marked lost as well, or None: a weak reference, of MultiLease's.
         self.lost_with: Callable[[], Callable[[LossReason], None] | None] = lambda: None
         self._losing = threading.Lock()
+        self._shortened = 0.0
         self._pid = os.getpid()
         self._acquired = now()
         self._held: float | None = None
@@ -109,10 +114,20 @@ class BaseLease:
             raise NotImplementedError(f"{self.name}: only the lease of a RedisLock can do this")
         return self._keeping()
 
-    def lasts_until(self, deadline: float) -> None:
-        """Move the deadline, but never back: a renewal may cross an extension."""
+    def lasts_until(self, deadline: float, asked: float = math.inf) -> None:
+        """Move the deadline, but never back: a renewal may cross an extension.
+
+        asked  when; before the lease was shortened, the answer is too old
+        """
         with self._losing:
-            self.deadline = max(self.deadline, deadline)
+            if asked > self._shortened:
+                self.deadline = max(self.deadline, deadline)
+
+    def may_end_at(self, deadline: float) -> None:
+        """Move the deadline, but never forth: the lease is being shortened, or may have been."""
+        with self._losing:
+            self.deadline = min(self.deadline, deadline)
+            self._shortened = now()
 
     def handed_over(self) -> None:
         """The lease is another process's from here on."""

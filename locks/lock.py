@@ -189,9 +189,8 @@ class Options(Generic[B]):
         """What a release found. `reply` of release.lua, or the exception in its place."""
         outcome = Release.UNKNOWN
         if isinstance(reply, WireError):
-            logger.warning(
-                "%s: not released yet, tried again until its ttl ends it: %s", self.name, reply
-            )
+            again = "tried again until " if lease.unique else ""
+            logger.warning("%s: not released yet, %sits ttl ends it: %s", self.name, again, reply)
         elif reply == 1:
             outcome = Release.RELEASED
         elif lease.outcome is not Release.UNKNOWN:

@@ -122,7 +122,7 @@ class RedisLock(Options[Lease], Lock):
         Only one can: the first. The lease is renewed and released here from now on.
 
         token  for the lease in this process; not given: one that nobody else has. Where a given
-               one gets no answer, the lock may stay taken for a ttl
+               one gets no answer, here or at its release, the lock may stay taken for a ttl
 
         Raises ValueError for a text that is no lease of this lock, and for the token `*`; LockLost
         when the lease is over, or was adopted before; LockBackendError.
@@ -137,9 +137,17 @@ class RedisLock(Options[Lease], Lock):
             deadline = keeping.do(keeping.adopt(before, mine, unique=token is None))
         except WireError as error:
             raise self._unknown(error) from error.__cause__
-        return self._lease(mine, before.fence, deadline, started)
+        return self._lease(mine, before.fence, deadline, started, unique=token is None)
 
-    def _lease(self, token: str, fence: int | None, deadline: float, started: float) -> Lease:
+    def _lease(
+        self,
+        token: str,
+        fence: int | None,
+        deadline: float,
+        started: float,
+        *,
+        unique: bool = True,
+    ) -> Lease:
         lease = Lease(
             name=self.name,
             token=token,
@@ -149,6 +157,7 @@ class RedisLock(Options[Lease], Lock):
             waited_seconds=now() - started,
             on_lost=self._lost if self.on_lost or self.metrics else None,
             keeping=self._keeping,
+            unique=unique,
         )
         self._watchdog.add(Renewal(lease, self))
         return lease
@@ -166,7 +175,8 @@ class RedisLock(Options[Lease], Lock):
             self._watchdog.remove((self.keys[0], lease.token))
             reply = self._call("release", *self._release_args(lease.token))
         except BaseException as error:  # also what a signal handler raised before it was sent
-            self._watchdog.abandon(lease.token, self)
+            if lease.unique:
+                self._watchdog.abandon(lease.token, self)
             if not isinstance(error, WireError):
                 raise
             reply = error

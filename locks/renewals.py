@@ -200,7 +200,7 @@ class Renewals:
             took = now() - sent
             for (renewal, lease), reply in zip(leases, replies, strict=True):
                 if reply == 1:
-                    lease.lasts_until(sent + renewal.ttl - drift(renewal.ttl))
+                    lease.lasts_until(sent + renewal.ttl - drift(renewal.ttl), sent)
                     renewal.is_good_until(lease.deadline)
                     emit(renewal.lock.metrics, "renewed", renewal.lock.name, took)
                 elif isinstance(reply, Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -144,6 +145,52 @@ def test_a_lease_whose_hand_over_was_not_heard_is_renewed_before_the_time_given_
             lease.hand_over(within=0.4)
         assert not lease.lost_event.wait(0.6)
         lease.check()
+
+
+def test_a_renewal_that_was_answered_before_a_hand_over_and_heard_after_it_says_nothing(
+    server: Server, client: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
+    answered, heard = threading.Event(), threading.Event()
+    kind: Any = type(lock._watchdog)
+    ask = kind._ask
+
+    def slow(*args: Any) -> Any:
+        replies = ask(*args)
+        answered.set()
+        assert heard.wait(5)
+        return replies
+
+    with held(lock) as lease:
+        lease.extend(1)  # the server has the script
+        monkeypatch.setattr(kind, "_ask", slow)
+        lock._watchdog.hurry((lock.keys[0], lease.token))
+        assert answered.wait(5)
+        proxy.lose_reply(b"EVALSHA")
+        with pytest.raises(LockBackendError):
+            lease.hand_over(within=0.4)
+        assert lease.remaining() < 0.4
+        client.set("lock:{unheard}", "somebody", px=30_000)  # as if it had ended
+        heard.set()
+        assert lease.lost_event.wait(5)
+        assert lease.loss in (LossReason.TAKEN, LossReason.EXPIRED)
+    client.delete("lock:{unheard}")
+
+
+def test_a_release_without_an_answer_is_not_repeated_for_a_token_that_may_come_again(
+    server: Server, client: redis.Redis, proxy: Proxy
+) -> None:
+    """A task that is delivered again brings its id again."""
+    web = RedisLock(client, "again", ttl=30)
+    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "again", ttl=30)
+    lock.acquire(1).release()
+    first = lock.adopt(web.acquire(1).hand_over(), token="task-17")
+    proxy.lose_reply(b"EVALSHA")
+    assert first.release() is Release.UNKNOWN
+    again = lock.adopt(web.acquire(1).hand_over(), token="task-17")
+    assert not again.lost_event.wait(0.5)
+    assert again.owned()
+    again.release()
 
 
 def test_no_lease_has_the_token_that_stands_for_any_holder(client: redis.Redis) -> None:
