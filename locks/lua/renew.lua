@@ -22,5 +22,8 @@ if ARGV[4] ~= ARGV[1] then
 end
 if KEYS[4] then
     redis.call('pexpire', KEYS[4], ttl + ARGV[5])
+    if ARGV[3] == 'set' then -- not renewed any more by the process that it was given to
+        redis.call('hdel', KEYS[3], '*')
+    end
 end
 return redis.call('pexpire', KEYS[1], ttl)

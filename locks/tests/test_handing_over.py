@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from ..protocol import LEAST
 from ..testing.process import Process as Worker
 from ..testing.proxy import Proxy
 from ..testing.server import Server, eventually
-from .waiting import held, waiter
+from .waiting import held, in_thread, queued, waiter
 
 
 def test_an_extended_lease_lasts_longer_and_is_not_shortened_by_a_renewal(
@@ -199,6 +200,35 @@ def test_no_lease_has_the_token_that_stands_for_any_holder(client: redis.Redis) 
         with pytest.raises(ValueError, match="anybody's"):
             lock.adopt(json.dumps({"name": "any", "token": lease.token, "fence": 1}), token="*")
         assert lease.owned()
+
+
+def test_a_lease_that_nobody_adopts_costs_no_waiter_of_its_first_process_its_place(
+    server: Server,
+) -> None:
+    """Of two clients, as of two processes: that first process is neither paused nor dead."""
+    one, other = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
+    first = other.acquire(1)
+    given = waiter(one)
+    first.release()  # the server notes to which process it gave the lock
+    lease = given.result(5)
+    order: list[str] = []
+
+    def stand(lock: RedisLock, name: str, place: int) -> Future[None]:
+        def turn() -> None:
+            with lock.hold(wait=10):
+                order.append(name)
+
+        turned = in_thread(turn)
+        queued(lock, place)
+        return turned
+
+    turns = [stand(one, "one", 1), stand(other, "other", 2)]
+    lease.hand_over(within=0.3)
+    for watch in one._wakeups.waiters._watches.values():
+        watch.until += 0.5  # so that the other one asks first
+    for each in turns:
+        each.result(10)
+    assert order == ["one", "other"]
 
 
 def test_a_lease_that_nobody_adopts_ends_within_the_time_given(client: redis.Redis) -> None:
