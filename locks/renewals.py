@@ -170,7 +170,7 @@ class Renewals:
                 deadline = min(deadline, lease.deadline)
             if renewal.due - renewal.ttl / 30 > at:  # what is due soon goes in the same batch
                 continue
-            if lease is not None and lease.outcome is Release.RELEASED:
+            if lease is not None and lease.outcome in (Release.RELEASED, Release.HANDED_OVER):
                 self.remove(renewal.held)  # it was on its way from node to node meanwhile
             elif lease is None:
                 if self.remove(renewal.held):
