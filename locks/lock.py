@@ -131,6 +131,9 @@ class Hold(AbstractContextManager[L], ContextDecorator):
             if error is None:
                 raise
             error.add_note(f"{lease.name}: and its release failed: {failed!r}")
+        finally:
+            if lease.outcome is None and not lease.foreign:  # a signal handler raised just now
+                lease.release()
         if error is not None:
             lease.add_note_to(error)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from .. import RedisLock, Release
+from .. import Lease, RedisLock, Release
 from ..scripts import Arg, packed
 from ..testing.process import LOCKS
 from ..testing.server import Server
@@ -152,3 +152,23 @@ def test_what_a_signal_handler_raises_before_a_release_is_sent_leaves_no_lock(
         Interrupting.early = True
     with RedisLock(client, "early", ttl=1).hold(5):
         pass
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SoftLimit])
+def test_an_interrupt_on_the_way_to_a_release_leaves_no_lease_that_is_renewed(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    begin = Lease._begin_release
+    interrupts = iter([error])
+
+    def interrupt(lease: Lease) -> None:
+        for each in interrupts:
+            raise each
+        begin(lease)
+
+    monkeypatch.setattr(Lease, "_begin_release", interrupt)
+    lock = RedisLock(client, "on the way", ttl=30)
+    with pytest.raises(error), lock.hold(1) as lease:
+        pass
+    assert lease.outcome is Release.RELEASED
+    assert not lock.locked()
