@@ -133,12 +133,19 @@ class Lock:
         if token is None:
             raise self._error("LockError", "Nothing to release: acquire the lock first.")
         name = token.decode(errors="backslashreplace")
-        renewal = self._lock._watchdog.remove(self._held(name))
-        released = self._ask("release", token, milliseconds(self._lock.fence_ttl)) == 1
-        lease = self.local.lease if renewal is None else renewal.keep
+        before = self.local.token, self.local.lease
+        try:
+            # First: as soon as it is released, another thread may have it here, with its own token.
+            self.local.token = self.local.lease = None
+            renewal = self._lock._watchdog.remove(self._held(name))
+            released = self._ask("release", token, milliseconds(self._lock.fence_ttl)) == 1
+        except BaseException:
+            if self.local.token is None:
+                self.local.token, self.local.lease = before
+            raise
+        lease = before[1] if renewal is None else renewal.keep
         if lease is not None and lease.token == name:
             lease.outcome = Release.RELEASED if released else Release.EXPIRED
-        self.local.token = self.local.lease = None
         if not released:
             raise self._error("LockNotOwnedError", "Not released: the lock had ended before.")
 

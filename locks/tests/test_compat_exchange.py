@@ -47,6 +47,29 @@ def test_a_token_belongs_to_its_thread_unless_asked_not_to(lock_of: Make) -> Non
     assert not shared.locked()
 
 
+def test_a_thread_that_waits_with_the_same_lock_keeps_its_token_when_another_releases(
+    lock_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the lock before the reply to the release is read."""
+    lock = lock_of(thread_local=False)
+    assert lock.acquire()
+    waiting = in_thread(lock.acquire)
+    eventually(lambda: len(lock._lock.inspect().waiters) == 1)
+    ask = lock._ask
+
+    def slow(*command: Any) -> Any:
+        reply = ask(*command)
+        assert waiting.result(5)
+        return reply
+
+    monkeypatch.setattr(lock, "_ask", slow)
+    lock.release()
+    monkeypatch.undo()
+    assert lock.owned()
+    lock.release()
+    assert not lock.locked()
+
+
 def test_a_token_goes_to_another_process_which_releases_the_lock(
     client: redis.Redis, lock_of: Make, worker: Callable[[], Worker]
 ) -> None:
