@@ -69,7 +69,8 @@ class Keeping:
         deadline = 0.0
         if lease is not None:
             deadline = lease.deadline + gained if how == ADD else sent + gained
-            if how == SET:  # before the server knows: it may be sooner
+            if how == SET:  # before the server knows: it may be sooner, or later than a renewal
+                self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
                 lease.may_end_at(deadline)
         reply = int((yield "renew", renew_args(token, seconds, self._lock.fence_ttl, how)))
         if lease is not None and reply == 1:
@@ -86,12 +87,7 @@ class Keeping:
     def hand_over(self, lease: BaseLease, within: float | None) -> Steps[str]:
         """See Lease.hand_over()."""
         held = self._lock.keys[0], lease.token
-        try:
-            yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
-        except BaseException:  # it is still ours, and would end within that time
-            lease.may_end_at(lease.deadline)
-            self._renewals.hurry(held)
-            raise
+        yield from self.extend(lease, self._lock.ttl if within is None else within, SET)
         self._renewals.remove(held)
         lease.handed_over()
         emit(self._lock.metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)

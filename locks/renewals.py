@@ -121,12 +121,15 @@ class Renewals:
         self.abandoned.pop(held, None)  # its release is asked for again
         return self.renewals.pop(held, None)
 
-    def hurry(self, held: Held) -> None:
-        """Renew it at once, if it is being renewed: it may end sooner than was thought."""
+    def shorten(self, held: Held, seconds: float) -> None:
+        """From now on believe and repeat its renewals for no longer than so many seconds: a command
+        that ends it so soon is sent, and may be executed after any of them."""
         renewal = self.renewals.get(held)
-        if renewal is not None:
-            renewal.due = 0.0
-            self.on_due(0.0)
+        lease = renewal.lease() if renewal is not None else None
+        if renewal is not None and lease is not None:
+            renewal.ttl = min(renewal.ttl, seconds)
+            renewal.is_good_until(min(lease.deadline, now() + seconds))
+            self.on_due(renewal.due)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
         """Release this token until it is certain that it has neither lock nor place in the queue.

@@ -55,9 +55,9 @@ class Nodes(Renewals, Generic[N]):
         removed = [node.watchdog.remove(held) for node in self.all()]
         return next(filter(None, removed), None)
 
-    def hurry(self, held: Held) -> None:
+    def shorten(self, held: Held, seconds: float) -> None:
         for node in self.all():
-            node.watchdog.hurry(held)
+            node.watchdog.shorten(held, seconds)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
         self.home_of(lock.keys[0]).watchdog.abandon(token, lock)

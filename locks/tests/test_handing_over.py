@@ -254,6 +254,27 @@ def test_a_lease_that_nobody_adopts_ends_within_the_time_given(client: redis.Red
         lock.adopt(handed)
 
 
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_a_lease_that_may_still_be_cut_short_is_renewed_and_believed_no_longer_than_that(
+    server: Server, proxy: Proxy, lost: str
+) -> None:
+    """The command of a hand-over that got no answer may be executed after a renewal."""
+    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
+    with held(lock) as lease:
+        lock._watchdog.renewals[lock.keys[0], lease.token].touch = 0.0
+        lease.extend(30)
+        lose = proxy.lose_request if lost == "request" else proxy.lose_reply
+        lose(b"\r\nset\r\n")
+        with pytest.raises(LockBackendError, match="not extended"):
+            lease.hand_over(within=0.6)
+        for _ in range(20):
+            assert not lease.lost_event.wait(0.05)
+            assert 0 < lease.remaining() <= 0.6
+        server.client().pexpire("lock:{cut short}", 600)  # here it comes
+        assert not lease.lost_event.wait(1.0)
+        lease.check()
+
+
 def test_a_full_server_still_renews_extends_and_hands_over(own_server: Server) -> None:
     """Nothing that they do needs memory: at maxmemory the lease must not be lost."""
     client = own_server.client()
