@@ -158,7 +158,7 @@ class WakeUps:
     def _has_moved(self, connection: Any) -> bool:
         """Ask on a new connection, which goes where commands go, also with the Sentinels' help.
 
-        In a cluster each command says where the slot is: see cluster/.
+        In a cluster the nodes say where the slot is: see cluster/.
         """
         if self.waiters.mailboxes and not self._tag:
             questions = ROLE, subscribers_of(self.waiters.channel)

@@ -17,6 +17,7 @@ from ..scripts import Arg, Call, Script, WireError, is_a
 from ..support import now
 from .connections import AsyncConnections, in_place
 from .line import Reply
+from .link import Link
 from .shared import AsyncParts, run_async, until_the_end
 from .wakeups import AsyncWakeUps
 from .watchdog import AsyncWatchdog
@@ -71,7 +72,10 @@ class AsyncNodes(Nodes[AsyncNode]):
         await asyncio.wait({self._refreshing})  # one for all who want it; cancelling leaves it
 
     async def _refresh(self) -> None:
+        started = now()
         for place in list(self.topology.known):
+            if self.is_enough(started):
+                break
             asked = self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP)
             if self.topology.learn(await in_place(asked), place):
                 break
@@ -119,6 +123,12 @@ class AsyncSlotWakeUps(AtSlot, AsyncWakeUps):
             steps = route(self.nodes.topology, self.slot, until)
             await self.nodes.drive(steps, lambda _: listen(until))
 
+    async def _verify(self, link: Link) -> None:
+        self.suspect()
+        await self.nodes.refresh()
+        if self.is_replaced():
+            link.close(ConnectionError("another node has the slot by now"))
+
 
 class AsyncSlot(ToSlot[AsyncNode]):
     """What a lock needs of its cluster: the same parts as AsyncShared has."""
@@ -159,7 +169,7 @@ class AsyncSlot(ToSlot[AsyncNode]):
                 self.wakeups.seen_at(step.place)
             return reply
 
-        return await self._nodes.drive(self.route(which, until, sent=sent), send)
+        return await self._nodes.drive(self.route(which, args, until, sent=sent), send)
 
     def post(
         self, which: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None

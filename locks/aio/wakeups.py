@@ -153,7 +153,7 @@ class AsyncWakeUps:
             if self._tag and not self.waiters.mailboxes:
                 link.close()  # one of many slots, and nobody waits in it any more
                 return
-            if self.waiters.mailboxes and not self._tag:
+            if self.waiters.mailboxes:
                 self._verifying = asyncio.get_running_loop().create_task(
                     self._verify(link), name="locks.verifying"
                 )

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from ..connection import Address
 from ..lock import Options
 from ..renewals import Abandoned, Batch, Held, Renewal, Renewals
-from ..scripts import Call, Script, WireError, script
+from ..scripts import Arg, Call, Script, WireError, script
 from ..support import now
 from .slots import LOOK_UP, OUTAGE, Hop, Place, Topology, is_passing, redirect, route, slot_of
 
@@ -39,6 +39,12 @@ class Nodes(Renewals, Generic[N]):
     def was_refreshed(self) -> bool:
         """Whether the nodes were asked just now who has which slot."""
         return now() - self._refreshed < LOOK_UP / 2
+
+    def is_enough(self, started: float) -> bool:
+        """Whether nodes have been asked for so long, from that second on, that the others are left
+        to the next time, when the silent ones come last: meanwhile renewals and waiters wait. Not
+        before anything is known."""
+        return self.topology.is_known and now() - started >= LOOK_UP
 
     def home_of(self, key: bytes) -> N:
         """The node that has the key now; any node if unknown."""
@@ -137,6 +143,16 @@ class AtSlot:
         if self.waiters.listening and place != self.place:
             self.resubscribe()
 
+    def suspect(self) -> None:
+        """Our node is silent: it may be idle, or replaced. The others are to be asked."""
+        if self.place is not None:
+            self.nodes.topology.ask_last(self.place)
+
+    def is_replaced(self) -> bool:
+        """Whether another node has the slot, as far as is known."""
+        there: Place | None = self.nodes.topology.place_of(self.slot)
+        return there != self.place
+
     def _where(self) -> Address:
         self.place = self.nodes.topology.place_of(self.slot)
         if self.place is None:
@@ -160,8 +176,9 @@ class ToSlot(Generic[N]):
         return now() + (self.watchdog.address.timeout if within is None else min(within, OUTAGE))
 
     def route(
-        self, which: Script | None, until: float, *, sent: bool = False
+        self, which: Script, args: Sequence[Arg], until: float, *, sent: bool = False
     ) -> Generator[Hop, Any, Any]:
         """The steps by which the script gets its reply: see slots.route()."""
-        repeatable = which is not script("release")
+        adopts = which is script("renew") and args[0] != args[3]
+        repeatable = which is not script("release") and not adopts
         return route(self.watchdog.topology, self._slot, until, repeatable=repeatable, sent=sent)

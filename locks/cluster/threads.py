@@ -65,7 +65,10 @@ class SyncNodes(Nodes[SyncNode]):
         with lazily(self, "_refreshing", threading.Lock):
             if self.was_refreshed():
                 return
+            started = now()
             for place in list(self.topology.known):
+                if self.is_enough(started):
+                    break
                 address, reply = self.at(place).address, None
                 try:
                     (reply,) = ask_anew(address, ("CLUSTER", "SLOTS"), within=LOOK_UP)
@@ -119,6 +122,12 @@ class SlotWakeUps(AtSlot, WakeUps):
             steps = route(self.nodes.topology, self.slot, until)
             self.nodes.drive(steps, lambda _: listen(until))
 
+    def _has_moved(self, connection: Any) -> bool:
+        if self.waiters.mailboxes:
+            self.suspect()
+            self.nodes.refresh()
+        return self.is_replaced()
+
 
 class Slot(ToSlot[SyncNode]):
     """What a lock needs of its cluster: the same parts as shared.Shared has."""
@@ -153,7 +162,7 @@ class Slot(ToSlot[SyncNode]):
                 self.wakeups.seen_at(step.place)
             return reply
 
-        return self._cluster.nodes.drive(self.route(which, until), send)
+        return self._cluster.nodes.drive(self.route(which, args, until), send)
 
 
 class Cluster:

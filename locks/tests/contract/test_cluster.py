@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import redis
 
-from ... import Release
+from ... import LockBackendError, Release, wakeups
+from ...aio import wakeups as aio_wakeups
 from ...cluster.slots import slot_of
 from ...protocol import keys_of
 from ...testing.cluster import Cluster
+from ...testing.proxy import Proxy
 from ...testing.server import eventually
 from ..waiting import in_thread, is_free, waiter
 from .conftest import CLUSTERED
-from .doors import Door, clustered
+from .doors import AsyncDoor, Door, clustered
 
 
 @pytest.fixture(params=CLUSTERED)
@@ -162,3 +166,75 @@ def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock(kind: str) -> None
     finally:
         cluster.stop()
         gone.stop()
+
+
+def shared_of(door: Door, lock: Any) -> Any:
+    """What the lock has of its cluster."""
+    if isinstance(door, AsyncDoor):
+        return door.do(lock.awaited._here())
+    return lock._shared
+
+
+def test_nodes_that_are_all_silent_are_not_asked_one_after_the_other(
+    door: Door, cluster: Cluster
+) -> None:
+    """Meanwhile nothing is renewed where it was asked for, no loss is noticed, and all wait."""
+    with ExitStack() as silent:
+        lock = door.lock("asks")
+        assert not lock.locked()  # from here on it is known who has which slot
+        nodes = shared_of(door, lock).watchdog
+        known = nodes.topology.known
+        mute = [silent.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
+        places = [each.getsockname() for each in mute]
+        nodes.topology.known, nodes._refreshed = [*places, *known], 0.0
+        started = time.monotonic()
+        if isinstance(door, AsyncDoor):
+            door.do(nodes.refresh())
+        else:
+            nodes.refresh()
+        assert time.monotonic() - started < 0.9
+        assert nodes.topology.known == [*places[1:], *known, places[0]]
+        nodes.topology.known = known
+
+
+def test_who_waits_at_a_silent_node_follows_the_slot_although_no_command_says_so(
+    door: Door, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (wakeups, aio_wakeups):
+        monkeypatch.setattr(module, "PROBE", 0.2)
+    name = f"follows {type(door).__name__}"
+    lock = door.lock(name, ttl=30)
+    holder = lock.acquire(5)
+    waiting = waiter(lock)
+    here = shared_of(door, lock).wakeups
+    before = here.waiters.channel
+    here.place = ("127.0.0.1", 1)  # as if it were another one's by now
+    eventually(lambda: here.waiters.listening and here.waiters.channel != before)
+    assert holder.release() is Release.RELEASED
+    assert waiting.result(5).release() is Release.RELEASED
+
+
+@pytest.mark.parametrize("kind", CLUSTERED)
+def test_an_adoption_whose_answer_was_lost_is_not_taken_for_somebody_else_s(
+    kind: str, cluster: Cluster
+) -> None:
+    proxies = {node.port: Proxy(node.port) for node in cluster.nodes}
+
+    def remap(place: tuple[str, int]) -> tuple[str, int]:
+        return place[0], getattr(proxies.get(place[1]), "port", place[1])
+
+    door = clustered(proxies[cluster.port].port, address_remap=remap)[kind]()
+    try:
+        lock = door.lock(f"adopted {kind}", ttl=30)
+        handed = lock.acquire(5).hand_over()
+        rules = [proxy.lose_reply(b"\r\nleast\r\n") for proxy in proxies.values()]
+        with pytest.raises(LockBackendError):
+            lock.adopt(handed)
+        assert any(rule.fired for rule in rules)
+        for rule in rules:
+            rule.cancel()
+        eventually(lambda: is_free(lock))
+    finally:
+        door.close()
+        for proxy in proxies.values():
+            proxy.stop()
