@@ -47,7 +47,7 @@ class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
         lease: L = await self._lock.acquire(self._wait)
         self._lease = lease
         if self._cancel_on_loss:
-            self._task = asyncio.current_task()
+            self._task, self._cancelled = asyncio.current_task(), False
             assert self._task is not None
             self._cancelling = self._task.cancelling()
             lease._cancel_body = self._cancel_body

@@ -127,6 +127,30 @@ async def _queued(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> bool:
     return task.done() or len((await lock.inspect()).waiters) == 1
 
 
+def test_a_hold_that_is_used_again_after_a_loss_can_still_be_cancelled(server: Server) -> None:
+    async def case() -> None:
+        async with lock_on(server.port, ttl=30) as lock:
+            hold = lock.hold(wait=5, cancel_on_loss=True)
+            with pytest.raises(LockLost):  # noqa: PT012
+                async with hold as lease:
+                    asyncio.get_running_loop().call_soon(lease.mark_lost, LossReason.TAKEN)
+                    await asyncio.sleep(5)
+            entered = asyncio.Event()
+
+            async def again() -> None:
+                async with hold:
+                    entered.set()
+                    await asyncio.sleep(5)
+
+            task = asyncio.create_task(again())
+            await entered.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(case())
+
+
 def test_an_outer_cancel_a_timeout_and_a_loss_are_distinguished(server: Server) -> None:
     async def cases() -> None:
         async with lock_on(server.port, ttl=0.6) as lock:
