@@ -49,7 +49,14 @@ class AsyncWatchdog(Renewals):
         if self._task is None or self._task.done():
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run(), name="locks.watchdog")
+            self._task.add_done_callback(self._ended)
         self._rouse()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Go on if it was cancelled with all other tasks, as asyncio.run does when its main has
+        ended: some of them may clean up for a while, and hold locks."""
+        if task.cancelled() and not self._closed and self.next_due() < math.inf:
+            self.on_due(-math.inf)
 
     def _rouse(self) -> None:
         if self._nap is not None and not self._nap.done():

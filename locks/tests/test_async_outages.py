@@ -103,6 +103,31 @@ def test_an_adoption_that_is_cancelled_as_its_loop_ends_is_given_back(
     assert not near.locked()
 
 
+def test_a_task_that_cleans_up_after_main_has_ended_keeps_its_lease(server: Server) -> None:
+    """asyncio.run cancels all tasks then, that which renews included."""
+    ended: list[bool] = []
+
+    async def works(lock: AsyncRedisLock) -> None:
+        async with lock.hold(wait=1) as lease:
+            try:
+                await asyncio.sleep(30)
+            finally:
+                await asyncio.sleep(1.0)
+                ended.append(lease.lost)
+
+    async def main() -> None:
+        client = redis.asyncio.Redis(port=server.port)
+        task = asyncio.create_task(works(AsyncRedisLock(client, "cleans up", ttl=0.4)))
+        await asyncio.sleep(0.5)
+        assert not task.done()
+
+    loop = asyncio.new_event_loop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(main())
+    assert ended == [False]
+    assert asyncio.all_tasks(loop) == set()
+
+
 def test_no_task_is_left_where_a_release_gets_no_answer_before_its_loop_ends(proxy: Proxy) -> None:
     """What would repeat it is closed by then."""
 
