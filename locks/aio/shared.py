@@ -88,9 +88,10 @@ async def shared_of(client: Any, make: Callable[[Any], Any]) -> Any:
     found = by_loop.get(loop) if by_loop is not None else None
     if found is None:
         if by_loop is None:
-            by_loop = _shared[identity] = {}
-        for ended in [each for each in by_loop if each.is_closed()]:
-            del by_loop[ended]
+            by_loop = _shared.setdefault(identity, {})
+        for each in list(by_loop):  # other threads, with loops of their own, do so, too
+            if each.is_closed():
+                by_loop.pop(each, None)
         found = by_loop[loop] = make(client)
         await anext(found.end)  # from here on it is closed in the end
     return found

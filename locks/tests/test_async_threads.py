@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,7 +18,33 @@ from .. import AsyncLease, AsyncRedisLock, LockLost, LossReason, RedisLock
 from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
 from .looped import Make, run
-from .waiting import held, queued
+from .waiting import held, in_thread, queued
+
+
+def test_loops_that_begin_at_once_may_all_find_that_another_one_is_closed(server: Server) -> None:
+    """As where a web server's threads run a loop for each request."""
+    client = redis.asyncio.Redis(port=server.port)
+    lock = AsyncRedisLock(client, "loop after loop", ttl=30)
+    both = threading.Barrier(2)
+
+    class Closed(asyncio.SelectorEventLoop):
+        looked_at = False
+
+        def is_closed(self) -> bool:
+            if self.looked_at and threading.current_thread() is not threading.main_thread():
+                with suppress(threading.BrokenBarrierError):
+                    both.wait(0.5)
+            return super().is_closed()
+
+    async def once() -> None:
+        await (await lock.acquire(5)).release()
+
+    loop = Closed()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(once())
+    loop.looked_at = True
+    for each in [in_thread(lambda: asyncio.run(once())) for _ in range(2)]:
+        each.result(10)
 
 
 @pytest.mark.parametrize("debug", [False, True])
