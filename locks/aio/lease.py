@@ -61,7 +61,10 @@ class AsyncLease(BaseLease):
             if isinstance(error, Exception):  # no reply will come: send another command
                 self._reply = None
             raise
-        return self._end_release(self._found(self, reply))
+        outcome = self._end_release(self._found(self, reply))
+        if outcome is Release.UNKNOWN:
+            self._reply = None
+        return outcome
 
     def start_release(self) -> asyncio.Future[Any]:
         """Send the release unless it is on its way; the reply to come. Does not suspend."""

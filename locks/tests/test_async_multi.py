@@ -11,11 +11,32 @@ import pytest
 import redis
 
 from .. import AsyncMultiLease, AsyncMultiLock, LockLost, LossReason, Release
+from ..testing.proxy import Proxy
 from ..testing.server import Server
 from .looped import Make, are, locks_on, owners, run
 from .stepping import Stepped, until, waits
 
 MOST = 60
+
+
+def test_a_release_that_did_not_arrive_is_sent_when_it_is_asked_for_again(
+    server: Server, proxy: Proxy
+) -> None:
+    async def main() -> None:
+        async with locks_on(proxy.port) as make:
+            lease = await AsyncMultiLock([make("first"), make("second")]).acquire(1)
+            proxy.black_hole()
+            for each in lease.leases:
+                line = (await make(each.name)._here()).connections.line
+            releasing = asyncio.create_task(lease.release())
+            await asyncio.sleep(0.05)
+            line._link.close()
+            assert await releasing is Release.UNKNOWN
+            (await make("first")._here()).watchdog.abandoned.clear()  # it would release them, too
+            proxy.pass_on()
+            assert await lease.release() is Release.RELEASED
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
