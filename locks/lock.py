@@ -191,7 +191,7 @@ class Options(Generic[B]):
     def _found(self, lease: BaseLease, reply: Any) -> Release:
         """What a release found. `reply` of release.lua, or the exception in its place."""
         outcome = Release.UNKNOWN
-        if isinstance(reply, WireError):
+        if isinstance(reply, Exception):
             again = "tried again until " if lease.unique else ""
             logger.warning("%s: not released yet, %sits ttl ends it: %s", self.name, again, reply)
         elif reply == 1:

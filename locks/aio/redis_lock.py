@@ -153,7 +153,7 @@ class AsyncRedisLock(Options[AsyncLease]):
             return reply
 
         def released(reply: Reply) -> None:
-            if isinstance(reply.exception(), WireError):
+            if reply.exception() is not None:
                 shared.watchdog.abandon(token, self)
 
         lease = AsyncLease(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import threading
@@ -11,8 +12,9 @@ from functools import partial
 
 import pytest
 import redis
+import redis.asyncio
 
-from .. import LockBackendError, LockLost, RedisLock, Release
+from .. import AsyncRedisLock, LockBackendError, LockLost, RedisLock, Release
 from ..testing.process import LOCKS
 from ..testing.server import Server, eventually, free_port
 from .waiting import held, run, waiter
@@ -92,6 +94,33 @@ def test_the_body_s_exception_survives_whatever_the_release_meets(own_server: Se
     assert lease.outcome is Release.UNKNOWN
     with pytest.raises(RuntimeError, match="vault"):
         lock.acquire(1)
+    moody.broken = False
+    eventually(lambda: not lock.locked())  # long before its ttl
+
+
+def test_a_release_that_met_what_is_no_error_of_the_client_is_repeated_by_the_loop(
+    own_server: Server,
+) -> None:
+    moody = Moody()
+    near = own_server.client()
+    near.acl_setuser("default", enabled=True, nopass=True, categories=["+@all"],
+                     keys=["*"], channels=["*"])  # fmt: skip
+
+    async def main() -> None:
+        client = redis.asyncio.Redis(port=own_server.port, credential_provider=moody)
+        lock = AsyncRedisLock(client, "masked", ttl=10)
+        lease = await lock.acquire(1)
+        moody.broken = True
+        near.client_kill_filter(_type="normal", skipme=True)
+        await asyncio.sleep(0.05)
+        with pytest.raises(RuntimeError, match="vault"):
+            await lease.release()
+        moody.broken = False
+        async with asyncio.timeout(5):
+            while await lock.locked():
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
 
 
 def test_the_life_of_a_fence_key_can_be_chosen(client: redis.Redis) -> None:
