@@ -185,8 +185,11 @@ class AsyncSlot(ToSlot[AsyncNode]):
             try:
                 done.set_result(await self.call(which, keys, args, within=within, sent=sent))
             except BaseException as failed:
-                wrapped = failed if isinstance(failed, WireError) else error
-                done.set_exception(wrapped)
+                fail(failed if isinstance(failed, WireError) else error)
+
+        def fail(error: BaseException) -> None:
+            if not done.done():  # a task that is cancelled before it begins does nothing
+                done.set_exception(error)
                 done.exception()  # retrieved: nobody need wait for it
 
         def answered(reply: Reply) -> None:
@@ -197,10 +200,9 @@ class AsyncSlot(ToSlot[AsyncNode]):
                 found = redirect(error, place)
                 if found is not None and not found.only_once:
                     self.watchdog.topology.moved(self._slot, found.place)
-                self._nodes.start(go_on(error))
+                self._nodes.start(go_on(error)).add_done_callback(lambda _: fail(error))
             else:
-                done.set_exception(error)
-                done.exception()
+                fail(error)
 
         first.add_done_callback(answered)
         return done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import threading
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
-from ... import LockBackendError, Release, wakeups
+from ... import AsyncRedisLock, LockBackendError, Release, wakeups
 from ...aio import wakeups as aio_wakeups
 from ...cluster.slots import slot_of
 from ...protocol import keys_of
@@ -238,3 +240,33 @@ def test_an_adoption_whose_answer_was_lost_is_not_taken_for_somebody_else_s(
         door.close()
         for proxy in proxies.values():
             proxy.stop()
+
+
+def test_a_release_that_goes_on_elsewhere_ends_although_all_tasks_are_cancelled(
+    cluster: Cluster,
+) -> None:
+    async def main() -> None:
+        client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
+        name = name_at(cluster, cluster.nodes[0], "ends elsewhere ")
+        lock = AsyncRedisLock(client, name, ttl=30)
+        lease = await lock.acquire(5)
+        slot = slot_of(lock.keys[0])
+        await asyncio.to_thread(cluster.move, slot, cluster.nodes[1])
+        nodes: Any = (await lock._here()).watchdog
+        start = nodes.start
+
+        def cancelled(work: Any) -> Any:
+            task = start(work)
+            task.cancel()
+            return task
+
+        nodes.start = cancelled
+        assert await asyncio.wait_for(lease.release(), 5) is Release.UNKNOWN
+        nodes.start = start
+        async with asyncio.timeout(5):
+            while await lock.locked():
+                await asyncio.sleep(0.01)
+        await asyncio.to_thread(cluster.move, slot, cluster.nodes[0])
+        await client.aclose()
+
+    asyncio.run(main())
