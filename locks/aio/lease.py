@@ -6,12 +6,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import LockNotHeld, LossReason, Release
 from ..lease import BaseLease
 from ..scripts import WireError
 from ..support import lazily
+
+if TYPE_CHECKING:
+    from ..handover import Keeping
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +72,7 @@ class AsyncLease(BaseLease):
     def start_release(self) -> asyncio.Future[Any]:
         """Send the release unless it is on its way; the reply to come. Does not suspend."""
         self._begin_release()
-        if self._loop is not asyncio.get_running_loop():
-            raise LockNotHeld("the lease belongs to another event loop", name=self.name)
+        self._check_loop()
         self._cancel_body = None
         if self._reply is None:
             self._reply = self._send_release()
@@ -102,6 +104,14 @@ class AsyncLease(BaseLease):
         """
         keeping = self._asked_of()
         return str(await keeping.do(keeping.hand_over(self, within)))
+
+    def _asked_of(self) -> Keeping:
+        self._check_loop()
+        return super()._asked_of()
+
+    def _check_loop(self) -> None:
+        if self._loop is not asyncio.get_running_loop():
+            raise LockNotHeld("the lease belongs to another event loop", name=self.name)
 
     def _announce(self, reason: LossReason) -> None:
         """Tell the loop; from another thread, soon, and not at all if the loop is closed."""

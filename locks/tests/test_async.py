@@ -11,7 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncLease, AsyncRedisLock, RedisLock
+from .. import AsyncLease, AsyncRedisLock, LockNotHeld, RedisLock
 from ..aio import wakeups
 from ..aio.connections import AsyncConnections
 from ..connection import Address
@@ -63,15 +63,17 @@ def test_a_thousand_tasks_share_three_connections(own_server: Server) -> None:
     asyncio.run(main())
 
 
-def test_a_lease_belongs_to_its_loop(server: Server) -> None:
+@pytest.mark.parametrize("use", ["release", "owned", "extend", "hand_over"])
+def test_a_lease_belongs_to_its_loop(server: Server, use: str) -> None:
     lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "other loop", ttl=0.2)
 
     async def take() -> AsyncLease:
         return await lock.acquire(1)
 
     lease = asyncio.run(take())
-    with pytest.raises(Exception, match="another event loop"):
-        asyncio.run(lease.release())
+    arguments = [1.0] if use == "extend" else []
+    with pytest.raises(LockNotHeld, match="another event loop"):
+        asyncio.run(getattr(lease, use)(*arguments))
 
 
 def test_connections_end_with_the_client(own_server: Server) -> None:
