@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -23,13 +24,14 @@ ERRORS = {
 }
 
 
-#: All that are open. In a forked child they are closed: the parent's subscription must die with it.
-_open: WeakSet[Link] = WeakSet()
+#: All that have a socket, or soon will. In a forked child they are closed: the parent's
+#: subscription must die with it.
+_links: WeakSet[Link] = WeakSet()
 
 
 def _after_fork() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for link in list(_open):
+    for link in list(_links):
         link.lead_to(nowhere)
     os.close(nowhere)
 
@@ -122,6 +124,7 @@ class Link:
         self._ended = False
         self._exceptions = address.exceptions
         self._connection = address.connection(socket_timeout=None)
+        _links.add(self)
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._connect(address.timeout), name="locks.connecting")
         self._task.add_done_callback(self._connected)
@@ -151,9 +154,10 @@ class Link:
 
     def lead_to(self, file: int) -> None:
         """Put this file in the place of the socket, without a word to the server."""
-        if self.is_open:
-            sock = self._connection._writer.transport.get_extra_info("socket")
-            os.dup2(file, sock.fileno())
+        writer = self._connection._writer
+        if writer is not None:  # also while redis-py introduces itself on it
+            with suppress(OSError):  # closed by the server just now
+                os.dup2(file, writer.transport.get_extra_info("socket").fileno())
 
     async def _connect(self, timeout: float) -> None:
         async with asyncio.timeout(timeout):
@@ -170,7 +174,6 @@ class Link:
             Receiver(self._exceptions, self._received, self._end)
         )
         self.is_open = True
-        _open.add(self)
         self._opened()
 
     def _end(self, error: BaseException) -> None:

@@ -14,10 +14,10 @@ import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncLease, AsyncRedisLock, LockLost, LossReason, RedisLock
+from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, RedisLock
 from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
-from .looped import Make, run
+from .looped import Make, lock_on, run
 from .waiting import held, in_thread, queued
 
 
@@ -119,6 +119,36 @@ def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
             os.kill(child, signal.SIGKILL)
     assert other is not None
     other.release()
+
+
+def test_a_fork_while_the_subscription_is_opened_does_not_keep_it_alive_either(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children: list[int] = []
+    read_response = redis.asyncio.Connection.read_response
+
+    async def forked(self: Any, **options: Any) -> Any:
+        if not children:
+            children.append(os.fork())
+            if not children[0]:
+                signal.pause()
+        return await read_response(self, **options)
+
+    async def main() -> None:
+        async with lock_on(server.port) as lock, lock.hold(wait=1):
+            monkeypatch.setattr(redis.asyncio.Connection, "read_response", forked)
+            with pytest.raises(LockTimeout):
+                await lock.acquire(0.2)
+            assert server.client().pubsub_channels("lock:wake:*")
+
+    try:
+        asyncio.run(main())
+        assert children
+        eventually(lambda: not server.client().pubsub_channels("lock:wake:*"))
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def subscribers(client: redis.Redis, key: str) -> int:
