@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .errors import emit
-from .lease import BaseLease, LossReason, Release
+from .lease import BaseLease, LossReason
 from .protocol import drift, milliseconds, renew_args
 from .scripts import Call, script
 from .support import now
@@ -173,8 +173,8 @@ class Renewals:
                 deadline = min(deadline, lease.deadline)
             if renewal.due - renewal.ttl / 30 > at:  # what is due soon goes in the same batch
                 continue
-            if lease is not None and lease.outcome in (Release.RELEASED, Release.HANDED_OVER):
-                self.remove(renewal.held)  # it was on its way from node to node meanwhile
+            if lease is not None and lease.outcome is not None:
+                self.renewals.pop(renewal.held, None)  # on its way between nodes meanwhile
             elif lease is None:
                 if self.remove(renewal.held):
                     logger.warning("%s: a lease was dropped without release", renewal.lock.name)

@@ -275,6 +275,24 @@ def test_a_lease_that_may_still_be_cut_short_is_renewed_and_believed_no_longer_t
         lease.check()
 
 
+def test_a_renewal_that_moved_between_nodes_during_a_hand_over_is_dropped(
+    client: redis.Redis,
+) -> None:
+    told: list[LossReason] = []
+    lock = RedisLock(client, "moved", ttl=0.6, on_lost=lambda _, reason: told.append(reason))
+    with lock.hold(wait=1) as lease:
+        renewals = lock._watchdog.renewals
+        renewal = renewals[lock.keys[0], lease.token]
+        handed = lease.hand_over(within=0.5)
+        renewals[renewal.held] = renewal  # as AtNode.due() does
+        renewal.due = 0.0
+        lock._watchdog.on_due(0.0)
+        eventually(lambda: not renewals)
+        assert client.pttl("lock:{moved}") <= 500
+        lock.adopt(handed).release()
+        assert told == []
+
+
 def test_a_full_server_still_renews_extends_and_hands_over(own_server: Server) -> None:
     """Nothing that they do needs memory: at maxmemory the lease must not be lost."""
     client = own_server.client()
