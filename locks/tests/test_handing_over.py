@@ -136,21 +136,6 @@ def test_a_lease_that_asked_for_more_and_got_no_answer_is_as_it_was(
         assert lease.release() is Release.RELEASED
 
 
-def test_a_lease_that_was_on_its_way_from_node_to_node_when_it_was_handed_over_is_not_lost(
-    client: redis.Redis,
-) -> None:
-    """Its renewal comes back after it was removed."""
-    lock = RedisLock(client, "moved", ttl=30)
-    lease = lock.acquire(1)
-    renewal = lock._watchdog.renewals[lock.keys[0], lease.token]
-    adopted = lock.adopt(lease.hand_over())
-    lock._watchdog.add(renewal)
-    lock._watchdog.hurry(renewal.held)
-    eventually(lambda: renewal.held not in lock._watchdog.renewals)
-    assert lease.loss is None
-    assert adopted.release() is Release.RELEASED
-
-
 def test_a_lease_whose_hand_over_was_not_heard_is_renewed_before_the_time_given_is_over(
     server: Server, proxy: Proxy
 ) -> None:
@@ -180,7 +165,8 @@ def test_a_renewal_that_was_answered_before_a_hand_over_and_heard_after_it_says_
     with held(lock) as lease:
         lease.extend(1)  # the server has the script
         monkeypatch.setattr(kind, "_ask", slow)
-        lock._watchdog.hurry((lock.keys[0], lease.token))
+        lock._watchdog.renewals[lock.keys[0], lease.token].due = 0.0
+        lock._watchdog.on_due(0.0)
         assert answered.wait(5)
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
