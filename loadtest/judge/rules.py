@@ -21,8 +21,12 @@ def lost_update(record: Record) -> Iterator[Case]:
     """Conservation: every order took one unit off the shelf, and nothing else took one."""
     sold, gone = record.units, record.initial_stock - record.stock_left
     if sold != gone:
-        which = "decrements were erased" if sold > gone else "units went without an order"
-        yield Case(f"{len(record.orders)} orders took {gone} units: {abs(sold - gone)} {which}")
+        one = abs(sold - gone) == 1
+        erased = "decrement was erased" if one else "decrements were erased"
+        unsold = "unit went without an order" if one else "units went without an order"
+        which = erased if sold > gone else unsold
+        units = "1 unit" if gone == 1 else f"{gone} units"
+        yield Case(f"{len(record.orders)} orders took {units}: {abs(sold - gone)} {which}")
 
 
 @rule("wrong_amount")

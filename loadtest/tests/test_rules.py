@@ -14,9 +14,9 @@ def test_a_correct_history_breaks_no_rule() -> None:
 def test_orders_are_compared_with_the_shelf() -> None:
     shop = one_after_the_other()
     erased = only(shop.judged(left=1), "lost_update")
-    assert erased.what == "2 orders took 1 units: 1 decrements were erased"
+    assert erased.what == "2 orders took 1 unit: 1 decrement was erased"
     gone = only(shop.judged(left=-1), "lost_update")
-    assert gone.what == "2 orders took 3 units: 1 units went without an order"
+    assert gone.what == "2 orders took 3 units: 1 unit went without an order"
     assert shop.judged(left=1).verdict == "unknown"
 
 

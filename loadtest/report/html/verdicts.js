@@ -124,7 +124,7 @@ function fillVerdicts(data) {
   if (rush) $("verdicts-words").textContent = LOST_UPDATES;
   $("verdicts-hint").textContent = rush
     ? "Each name opens its timeline."
-    : "Each cell opens its timeline; the arrow keys go from cell to cell.";
+    : "Each cell of a fault opens its timeline; the arrow keys go from cell to cell.";
 }
 
 function markOpened(number) {

@@ -99,7 +99,8 @@ function showVerdict(orders) {
   const read = BUYERS.map((buyer) => place(buyer));
   if (orders > 1) where.replaceChildren(badge("oversold"), " Two orders, one unit.");
   else if (isOver()) where.replaceChildren(badge("exact"), orders ? " One order, one unit; the other is told: sold out." : " Nobody bought.");
-  else if (lock === "none" && read.every((one) => one.read === 1)) where.replaceChildren(" Both have read 1. Now let them go on: Finish both.");
+  else if (lock === "none" && so_far === "A") where.replaceChildren(" A has read 1. Now press B: read the stock.");
+  else if (lock === "none" && so_far.length === 2 && read.every((one) => one.read === 1)) where.replaceChildren(" Both have read 1. Now let them go on: Finish both.");
   else where.replaceChildren(" ");
 }
 
