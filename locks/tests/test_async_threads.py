@@ -121,6 +121,7 @@ def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
     other.release()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # beside threads, since 3.12
 def test_a_fork_while_the_subscription_is_opened_does_not_keep_it_alive_either(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
