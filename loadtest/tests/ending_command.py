@@ -32,9 +32,9 @@ class StubbornNode(stack.Node):
         up = f"up {self.process.pid}"  # all nodes have one log
         self._server.wait_until(lambda: up in self._server.tail(), timeout=20)
 
-stack.Node = StubbornNode
-
 class StubbornStack(stack.Stack):
+    node_class = StubbornNode
+
     def _own_database(self):
         self._is_migrated = True
         return "postgresql://nobody-asks"
