@@ -30,7 +30,7 @@ START_TIMEOUT = 20.0
 STOP_TIMEOUT, QUIT_TIMEOUT = 15.0, 5.0
 #: Enough for two demos at once (four workers each with a pool of 20) and the tests.
 POSTGRES_CONF = """\
-max_connections = 800
+max_connections = 400
 unix_socket_permissions = 0700
 """
 #: What to do when it does not start.

@@ -34,6 +34,9 @@ LONGEST_RUSH = 60.0
 CRASHED = "the shop failed"
 #: Seconds for a check in a process of its own; each of its steps has its own end.
 LONGEST_CHECK = 60.0
+#: Connections of a node to the database: one for each of its buyers, and some for the reports. The
+#: faults' own 60 would be 360 for three participants on one PostgreSQL, which takes 400.
+POOL = BUYERS // 2 + 4
 
 
 class Bench(Testbed):
@@ -52,6 +55,7 @@ class Bench(Testbed):
     def _environment(self) -> dict[str, str]:
         environment = super()._environment() | {
             "SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}",
+            "SHOP_DB_POOL": str(POOL),
         }
         self.environment = environment
         return environment
