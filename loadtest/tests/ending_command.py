@@ -79,7 +79,7 @@ class Command:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            preexec_fn=None if ignoring is None else lambda: ignore(ignoring),
+            preexec_fn=lambda: as_a_terminal_starts_it(ignoring),
         )
 
     def read_until(self, text: str) -> None:
@@ -114,8 +114,11 @@ class Command:
         return code
 
 
-def ignore(number: signal.Signals) -> None:
-    signal.signal(number, signal.SIG_IGN)
+def as_a_terminal_starts_it(ignoring: signal.Signals | None) -> None:
+    """Nothing is ignored but this, also where nohup started the tests."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if ignoring is not None:
+        signal.signal(ignoring, signal.SIG_IGN)
 
 
 def ctrl_c(command: Command) -> None:
