@@ -106,8 +106,8 @@ test-workshop: install-dev
 
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests tools/tests/test_growth.py $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
-  fault_choice faults_command \
-  history html_report judge_by_chance load_command lock_rules many_rows measure open_answers \
+  faults_command \
+  history html_report load_command lock_rules many_rows measure open_answers \
   planted report rules rush target target_asking target_wrong terminal \
   story verdict)))
 

@@ -116,10 +116,6 @@ class Attacker:
     statuses: list[int] = field(default_factory=list)
     read: list[tuple[int, str]] = field(default_factory=list)
 
-    def forget(self) -> None:
-        self.statuses.clear()
-        self.read.clear()
-
     def post(self, way: str, path: str, fields: Mapping[str, str]) -> None:
         url, body = self.target + path, dict(fields)
         if way in ("form", "text form"):

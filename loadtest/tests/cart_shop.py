@@ -3,7 +3,7 @@
     python -m loadtest.tests.cart_shop PORT MODE
 
 MODE: honest sells under a mutex; generous answers `sold` to everybody and orders what there is;
-hiding shows no more orders than three; pages answers everything with an HTML page.
+hiding shows no more orders than three.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out
 
 CSRF = "csrf-of-{}"
-PAGE = "<!doctype html><title>Log in</title>"
 
 
 class CartShop(Target):
@@ -96,11 +95,9 @@ class Shop(BaseHTTPRequestHandler):
         return self._answer(201, {"order": number})
 
     def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        page = self.mode == "pages" and self.command == "POST" and self.path == "/checkout"
-        data = PAGE.encode() if page else json.dumps(body).encode()
-        kind = "text/html" if page else "application/json"
-        self.send_response(200 if page else status)
-        for name, value in {"Content-Type": kind, **(headers or {})}.items():
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from loadtest.commands import output
+from loadtest.commands.faults import EXTERNAL, THREADS
+from loadtest.faults.testbed import Testbed
 from loadtest.tests.checkout import fresh_copy
+from loadtest.tests.steered import cart_shop
+from servers import embedded
 
 if TYPE_CHECKING:  # without a browser, for make test-fast
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext
 
     from loadtest.tests.browser import Watched
 
@@ -26,14 +31,45 @@ def _every_stack_has_servers_of_its_own() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def clone() -> Iterator[Path]:
-    """A fresh copy of the project, in a folder whose name a shell would take apart.
+    """A copy of the project, in a folder whose name a shell would take apart. One for each module:
+    initdb and the migrations take longer than a demo.
 
     Not in tmp_path: other pytest runs tidy up there.
     """
     with tempfile.TemporaryDirectory(prefix='oversold clone\'s "$HOME" ü-') as folder:
-        yield fresh_copy(Path(folder))
+        yield fresh_copy(Path(folder).resolve())
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The results of a command in this process, which uses no server that it did not start."""
+    for name in EXTERNAL:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(embedded, "read_env", lambda: None)
+    monkeypatch.setattr(output, "RESULTS", tmp_path / "results")
+    return tmp_path / "results"
+
+
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """Real servers to make faults on. It uses no server of the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in EXTERNAL:
+            patch.delenv(name, raising=False)
+        with (
+            (tmp_path_factory.mktemp("testbed") / "log").open("wb") as log,
+            Testbed(log=log, progress=lambda step: None, threads=THREADS) as testbed,
+        ):
+            yield testbed
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a shop that is not ours."""
+    with cart_shop(tmp_path_factory.mktemp("shop")) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +85,11 @@ def watched() -> Watched:
     from loadtest.tests.browser import Watched
 
     return Watched()
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """One cache for all pages: the charting library is a megabyte."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    yield context
+    context.close()

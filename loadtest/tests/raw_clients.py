@@ -12,8 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
+from loadtest.stack.client import Shop
+
 #: Seconds after which a server that has not answered counts as dead, and a purchase as lost.
 DEAD, LOST = 5.0, 60.0
+#: Seconds between two requests of a buyer: enough are under way, and the machine is not busy.
+PACE = 0.03
 #: Seconds for which other visitors ask while a crowd is there.
 OBSERVED = 1.5
 
@@ -103,21 +107,25 @@ def longest_wait(port: int, questions: Sequence[bytes]) -> float:
 
 
 class Customers:
-    """Buyers who buy and buy, and ask again with the same key while the answer is `unknown`.
+    """Buyers who buy and buy, and ask again with the same key until they are sold a unit.
 
-    outcomes  the last outcome of each purchase, by its key
-    unknown   the keys that were answered `unknown` at first
-    lost      what happened to those that were sent and not answered, by key
+    answers  of every request: when it was asked and answered, in monotonic seconds, and its outcome
+    bought   the keys that were answered `sold`
+    lost     what happened to those that were sent and not answered, by key; the first ends it all
     """
 
-    def __init__(self, port: int, size: int = 24) -> None:
+    def __init__(
+        self, port: int, size: int = 24, *, product: str = "apple", lock: str = "redis"
+    ) -> None:
         self.port = port
-        self.outcomes: dict[str, str] = {}
-        self.unknown: set[str] = set()
+        self.product = product
+        self.lock = lock
+        self.answers: list[tuple[float, float, str]] = []
+        self.bought: list[str] = []
         self.lost: dict[str, str] = {}
         self._over = threading.Event()
         self._threads = [
-            threading.Thread(target=self._buy, args=(f"c{number}-{id(self)}",))
+            threading.Thread(target=self._buy, args=(f"c{number}-{id(self)}",), daemon=True)
             for number in range(size)
         ]
 
@@ -129,30 +137,43 @@ class Customers:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join()
+            thread.join(LOST)
 
-    def buy_more(self, count: int) -> None:
-        """Wait until they have bought that many more."""
-        enough, deadline = len(self.outcomes) + count, time.monotonic() + 30
-        while len(self.outcomes) < enough:
-            assert time.monotonic() < deadline, "nobody buys"
+    @property
+    def outcomes(self) -> set[str]:
+        return {outcome for _, _, outcome in self.answers}
+
+    def wait_for(self, outcome: str, count: int) -> None:
+        """Wait until that many requests, sent from now on, got this outcome."""
+        since, deadline = time.monotonic(), time.monotonic() + 30
+        while sum(asked > since and got == outcome for asked, _, got in list(self.answers)) < count:
+            assert not self.lost
+            assert time.monotonic() < deadline, f"too few {outcome}: {self.answers[-5:]}"
             time.sleep(0.02)
+
+    def assert_books_are_exact(self, shop: Shop, sale: int) -> None:
+        """Every key was answered `sold` in the end, and has one order."""
+        assert self.lost == {}
+        assert sorted(order["key"] for order in shop.orders(sale)) == sorted(self.bought)
+        assert shop.sale(sale)["lost_updates"] == 0
 
     def _buy(self, name: str) -> None:
         for number in itertools.count():
-            if self._over.is_set():
-                return
             key = f"{name}-{number}"
-            while (outcome := self._ask(name, key)) == "unknown":
-                self.unknown.add(key)
-                time.sleep(0.05)
-            self.outcomes[key] = outcome
+            while not self.lost and self._ask(name, key) != "sold":
+                time.sleep(PACE)
+            if self.lost or self._over.wait(PACE):
+                return
 
     def _ask(self, buyer: str, key: str) -> str:
-        purchase = post_buy({"buyer": buyer, "lock": "redis"}, key=key)
+        wanted = {"buyer": buyer, "lock": self.lock, "product": self.product}
+        asked, outcome = time.monotonic(), ""
         try:
-            answer = whole_answer(self.port, purchase, LOST)
-            return str(json.loads(answer.partition(b"\r\n\r\n")[2])["outcome"])
+            answer = whole_answer(self.port, post_buy(wanted, key=key), LOST)
+            outcome = str(json.loads(answer.partition(b"\r\n\r\n")[2])["outcome"])
         except (OSError, ValueError, KeyError) as error:
             self.lost[key] = repr(error)
-            return "lost"
+        if outcome == "sold":
+            self.bought.append(key)
+        self.answers.append((asked, time.monotonic(), outcome))
+        return outcome

@@ -80,14 +80,13 @@ def until(condition: Callable[[], object], *, seconds: float = 60) -> None:
 
 
 @contextmanager
-def cart_shop(folder: Path) -> Iterator[str]:
-    """A shop of its own. Returns its address."""
+def cart_shop(folder: Path, mode: str = "honest") -> Iterator[str]:
+    """A shop of its own, of this mode. Returns its address."""
     port = free_port()
     with (folder / "shop.log").open("wb") as log:
         process = ServerProcess("the shop", log)
-        process.start(
-            [sys.executable, "-m", "loadtest.tests.cart_shop", str(port), "honest"], folder=ROOT
-        )
+        command = [sys.executable, "-m", "loadtest.tests.cart_shop", str(port), mode]
+        process.start(command, folder=ROOT)
         address = f"http://127.0.0.1:{port}"
         try:
             process.wait_until(lambda: [ask(f"{address}/stock")], timeout=20, every=0.05)

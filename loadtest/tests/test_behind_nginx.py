@@ -4,15 +4,19 @@ and no purchase is lost when a node is restarted."""
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from math import inf
 from pathlib import Path
+from typing import IO, Self
 
+import psutil
 import pytest
 
 from loadtest.stack.stack import SERVERS, Stack
-from loadtest.tests.nginx import Nginx, program
 from loadtest.tests.raw_clients import (
     CROWDS,
     HEALTH,
@@ -23,7 +27,14 @@ from loadtest.tests.raw_clients import (
     post_buy,
     whole_answer,
 )
+from servers import embedded
+from servers.embedded import ROOT
+from servers.loopback import free_port
+from servers.process import ServerProcess
 
+FOLDER = ROOT / "deploy" / "docker"
+#: Directives that nginx knows only since 1.27: to ask for names again, and a milder reload.
+NEW = re.compile(r" resolve\b|^ *keepalive_min_timeout .*\n", re.MULTILINE)
 #: Seconds.
 SOON = 0.5
 #: How often a busy machine may be slow. A server that is held up is so each time.
@@ -33,6 +44,60 @@ SOLD = 100
 PURCHASE = post_buy({"buyer": "other", "lock": "conditional"}).replace(
     b"Idempotency-Key: none\r\n", b""
 )
+
+
+def program() -> str | None:
+    """Where nginx is; None where it is not installed."""
+    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+class Nginx:
+    """One nginx, and the ports of the two nodes behind it. A context manager."""
+
+    def __init__(self, folder: Path, *, nodes: Sequence[int], log: IO[bytes]) -> None:
+        self.port = free_port()
+        self.folder = folder
+        self._nodes = nodes
+        self._server = ServerProcess("nginx", log)
+
+    def __enter__(self) -> Self:
+        found = (FOLDER / "nginx.conf").read_text()
+        here = found.replace("/tmp/", f"{self.folder}/")
+        here = here.replace("listen 8080;", f"listen 127.0.0.1:{self.port};")
+        assert here.count(str(self.folder)) >= 7
+        assert str(self.port) in here
+        configuration = self.folder / "nginx.conf"
+        configuration.write_text(NEW.sub("", here))
+        self._write(down=())
+        user = "user root;" if os.geteuid() == 0 else ""  # the folder is this user's
+        options = ("-g", f"daemon off; {user}")
+        command: list[str | Path] = [program() or "nginx", "-c", configuration, *options]
+        embedded.adopt(self._server.start(command))
+        self._server.wait_until(
+            lambda: whole_answer(self.port, HEALTH).startswith(b"HTTP/1.1 200"), timeout=15
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop()
+
+    def send_nothing_to(self, *nodes: int) -> None:
+        """Take these nodes out, by number, and wait until nothing is under way to them, as
+        rolling_restart.sh does."""
+        assert self._server.process is not None
+        before = psutil.Process(self._server.process.pid).children()
+        self._write(down=nodes)
+        self._server.process.send_signal(signal.SIGHUP)
+        psutil.wait_procs(before, timeout=45)
+        assert not any(worker.is_running() for worker in before)
+
+    def _write(self, down: Collection[int]) -> None:
+        text = (FOLDER / "nginx.nodes.conf").read_text()
+        for number, (name, port) in enumerate(zip(("web-a", "web-b"), self._nodes, strict=True)):
+            assert f"server {name}:8000" in text
+            is_down = " down" if number in down else ""
+            text = text.replace(f"server {name}:8000", f"server 127.0.0.1:{port}{is_down}")
+        (self.folder / "nodes.conf").write_text(NEW.sub("", text))
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -76,28 +141,19 @@ def restart(stack: Stack, number: int) -> None:
     node.wait_until_ready(stack.shop(number))
 
 
-def assert_books_are_exact(stack: Stack, sale: int, customers: Customers) -> None:
-    """Every key was answered `sold` in the end, and has one order."""
-    assert customers.lost == {}
-    assert set(customers.outcomes.values()) == {"sold"}
-    keys = [order["key"] for order in stack.shop().orders(sale)]
-    assert sorted(keys) == sorted(customers.outcomes)
-    assert stack.shop().sale(sale)["lost_updates"] == 0
-
-
 def test_nodes_taken_out_of_nginx_first_are_restarted_without_an_unknown(
     stack: Stack, nginx: Nginx
 ) -> None:
     sale = stack.shop().restock(product="apple", stock=1_000_000)["sale"]
     with Customers(nginx.port) as customers:
         for number in range(2):
-            customers.buy_more(SOLD)
+            customers.wait_for("sold", SOLD)
             nginx.send_nothing_to(number)
             restart(stack, number)
-            customers.buy_more(SOLD)
+            customers.wait_for("sold", SOLD)
             nginx.send_nothing_to()
-    assert customers.unknown == set()
-    assert_books_are_exact(stack, sale, customers)
+    assert customers.outcomes == {"sold"}
+    customers.assert_books_are_exact(stack.shop(), sale)
 
 
 def test_unannounced_restarts_answer_every_purchase_and_its_key_says_what_became_of_it(
@@ -106,10 +162,11 @@ def test_unannounced_restarts_answer_every_purchase_and_its_key_says_what_became
     sale = stack.shop().restock(product="apple", stock=1_000_000)["sale"]
     with Customers(nginx.port) as customers:
         for number in range(2):
-            customers.buy_more(SOLD)
+            customers.wait_for("sold", SOLD)
             restart(stack, number)
-            customers.buy_more(SOLD)
-    assert_books_are_exact(stack, sale, customers)
+            customers.wait_for("sold", SOLD)
+    assert customers.outcomes <= {"sold", "unknown"}
+    customers.assert_books_are_exact(stack.shop(), sale)
 
 
 def test_of_guesses_at_the_admins_password_five_pass_and_the_next_is_429(nginx: Nginx) -> None:

@@ -1,4 +1,4 @@
-"""What `faults` does when something breaks on the way: what is kept, and how it exits."""
+"""`faults`: its choice of faults, its exit codes, and what it keeps when something breaks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from loadtest.commands import chaos
 from loadtest.commands import faults as command
-from loadtest.commands import output as commands
+from loadtest.expected import EXPECTED
+from loadtest.faults import FAULTS
 from loadtest.faults.runner import unknown
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
@@ -23,7 +25,6 @@ from loadtest.report import tables
 from loadtest.stack.client import Strategy
 from loadtest.stack.results import ResultFolder, now
 from loadtest.stack.stack import StackError
-from servers import embedded
 
 LOCKS = ("token", "redis")
 Play = Callable[[str, Sequence[Strategy]], list[Cell]]
@@ -75,14 +76,9 @@ def cells(fault: str, strategies: Sequence[Strategy], **facts: Any) -> list[Cell
     ]
 
 
-@pytest.fixture
-def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(embedded, "read_env", lambda: None)
-    monkeypatch.setattr(commands, "RESULTS", tmp_path / "results")
+@pytest.fixture(autouse=True)
+def _nothing_is_started(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
     monkeypatch.setattr(command, "Testbed", FakeStack)
-    for name in command.EXTERNAL:
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path / "results"
 
 
 def run(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int, str]:
@@ -163,6 +159,45 @@ def test_exit_codes_distinguish_what_is_off_from_what_shows_nothing() -> None:
     assert command.exit_code([*right, *nothing]) == EXIT_CODES["unknown"] == 6
     assert command.exit_code([*right, *off]) == command.exit_code([*nothing, *wrong]) == 1
     assert command.exit_code([*nothing, *off]) == 1
+
+
+# --- the choice of faults and strategies ---------------------------------------------------------
+
+
+def test_every_fault_of_the_table_exists_and_every_fault_is_in_the_table() -> None:
+    expected = {fault for row in EXPECTED.values() for fault in row}
+    assert expected - {"rush", "rush-one-process"} == set(FAULTS)
+
+
+@pytest.mark.parametrize("name", command.EXTERNAL)
+def test_no_fault_is_made_on_servers_that_the_run_did_not_start(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command.refuse_external_servers()
+    monkeypatch.setenv(name, "redis://example.test")
+    with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
+        command.run(command.Chosen(), Console(quiet=True))
+    with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
+        chaos.run(chaos.Chosen(), Console(quiet=True))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "says"),
+    [
+        (["earthquake"], "unknown fault: earthquake; there are crash, slow"),
+        (["quorum"], "none of these faults concerns any of these locks"),
+    ],
+)
+def test_a_choice_that_makes_no_fault_is_refused(chosen: list[str], says: str) -> None:
+    with pytest.raises(StackError, match=says):
+        command.run(command.Chosen(chosen, ["token"]), Console(quiet=True))
+
+
+def test_a_seed_repeats_the_order_of_the_faults() -> None:
+    orders = [command.order(command.Chosen(seed=seed)) for seed in (7, 7, 8)]
+    assert orders[0] == orders[1] != orders[2]
+    assert set(orders[0]) == set(FAULTS)
+    assert command.order(command.Chosen()) == list(FAULTS)
 
 
 # --- a full disk ----------------------------------------------------------------------------------

@@ -86,18 +86,15 @@ def measured(*purchases: list[Request], end: float = 10.0, **more: Any) -> Measu
     return Measured(events, 0.0, end, cpu, **more)
 
 
-def figures_of(*purchases: list[Request], units: int = 500) -> dict[str, Any]:
-    return figures(measured(*purchases), replace(PLAN, stock=units))
-
-
 def test_what_was_sold_in_the_measured_time_counts_and_nothing_else() -> None:
-    found = figures_of(
+    asked = measured(
         bought(1, -1.0, 0.5, "sold"),  # in the warm-up
         bought(2, 1.0, 0.1, "sold"),
         bought(3, 2.0, 0.1, "busy", "sold", client=1),
         bought(4, 3.0, 0.1, "busy"),
         bought(5, 9.9, 0.4, "sold"),  # its answer came after the end
     )
+    found = figures(asked, PLAN)
     assert (found["sold"], found["sold_per_s"], found["ended_by"]) == (2, 0.2, "time")
     assert found["answer_ms"] == {"p50": 200.0, "p99": 400.0, "max": 400.0}
     assert (found["errors"], found["jain"]) == (2, 1.0)
@@ -106,7 +103,8 @@ def test_what_was_sold_in_the_measured_time_counts_and_nothing_else() -> None:
 
 
 def test_a_sale_that_ran_out_is_measured_until_its_last_unit() -> None:
-    found = figures_of(bought(1, 1.0, 1.0, "sold"), bought(2, 4.0, 1.0, "sold"), units=2)
+    asked = measured(bought(1, 1.0, 1.0, "sold"), bought(2, 4.0, 1.0, "sold"))
+    found = figures(asked, replace(PLAN, stock=2))
     assert (found["ended_by"], found["measured_s"], found["sold_per_s"]) == ("stock", 5.0, 0.4)
 
 
@@ -133,27 +131,22 @@ def order(number: int) -> dict[str, Any]:
     return {"order": number, "key": f"run/c0-{number}", "fence": None, "stock_seen": 501 - number}
 
 
-def test_a_sale_that_adds_up_is_exact_and_who_was_refused_is_left_out() -> None:
-    asked = measured(bought(1, 1.0, 0.1, "sold"), bought(2, 2.0, 0.1, "busy", "busy"))
-    found = judged(PLAN, asked, Sold([order(1)], 499))
-    assert (found["verdict"], found["orders"], found["never_answered"]) == ("exact", 1, 1)
-
-
 @pytest.mark.parametrize(
-    ("orders", "left", "violation"),
+    ("orders", "left", "verdict", "violations"),
     [
-        ([1], 500, "lost_update"),  # the decrement was erased
-        ([], 500, "lost_ack"),
-        ([1, 2], 498, "false_refusal"),  # c0-2 was refused, and has an order
+        ([1], 499, "exact", []),  # who was refused is left out
+        ([1], 500, "unknown", ["lost_update"]),  # the decrement was erased
+        ([], 500, "unknown", ["lost_ack"]),
+        ([1, 2], 498, "unknown", ["ghost_order"]),  # c0-2 was refused, and has an order
     ],
 )
-def test_a_sale_that_does_not_add_up_is_never_exact(
-    orders: list[int], left: int, violation: str
+def test_a_sale_that_adds_up_is_exact_and_no_other(
+    orders: list[int], left: int, verdict: str, violations: list[str]
 ) -> None:
-    asked = measured(bought(1, 1.0, 0.1, "sold"), bought(2, 2.0, 0.1, "busy"))
+    asked = measured(bought(1, 1.0, 0.1, "sold"), bought(2, 2.0, 0.1, "busy", "busy"))
     found = judged(PLAN, asked, Sold([order(one) for one in orders], left))
-    assert found["verdict"] == "unknown"
-    assert found["violations"]
+    assert (found["verdict"], found["violations"]) == (verdict, violations)
+    assert found["never_answered"] == 1
 
 
 def test_units_that_vanish_where_nobody_bought_are_found() -> None:

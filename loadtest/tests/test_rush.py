@@ -1,8 +1,8 @@
-"""The judgement on a rush."""
+"""The judgement on a rush, and how it reads the orders."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -108,3 +108,21 @@ def test_a_rush_whose_promises_are_not_all_settled_has_no_verdict(unsettled: int
     run = rush.result()
     assert (run["verdict"], run["violations"]) == ("unknown", ["unsettled"])
     assert "promised orders are not written" in run["why"]
+
+
+class Paged(Shop):
+    """A shop that answers with these pages."""
+
+    pages: ClassVar[dict[str, dict[str, Any]]] = {
+        "/sales/7/orders?after=0": {"orders": [{"order": 3}, {"order": 5}], "next": 5},
+        "/sales/7/orders?after=5": {"orders": [{"order": 8}], "next": None},
+    }
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        return self.pages[path]
+
+
+def test_the_orders_of_a_sale_are_read_page_by_page() -> None:
+    """The first page only would be a sale that lost orders, to the judge."""
+    found = Paged("http://127.0.0.1:9").orders(7)
+    assert [one["order"] for one in found] == [3, 5, 8]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import signal
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
-from http.client import HTTPConnection
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -19,14 +15,13 @@ import redis
 
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
+from loadtest.tests.raw_clients import Customers
 from servers import embedded
 from servers.sentinels import MASTER, Sentinels
 from servers.tests.proxied import eventually
 
 LOCKS = ("redis", "token", "reentrant")
 STOCK = 100_000
-#: Seconds between two requests of a buyer: enough are under way, and the machine is not busy.
-PACE = 0.03
 
 
 @pytest.fixture
@@ -78,97 +73,34 @@ def stack(pair: Pair, log: IO[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield stack
 
 
-@dataclass
-class Crowd:
-    """Buyers in threads who buy without end under one lock; each lock has its own product."""
-
-    stack: Stack
-    lock: str
-    size: int = 3
-    #: asked at, answered at (monotonic seconds), outcome
-    answers: list[tuple[float, float, str]] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    enough: threading.Event = field(default_factory=threading.Event)
-
-    def open(self) -> None:
-        sale = self.stack.shop().restock(product=self.lock, stock=STOCK)
-        self.sale = int(sale["sale"])
-        self.threads = [threading.Thread(target=self._buy, args=(n,)) for n in range(self.size)]
-        for thread in self.threads:
-            thread.start()
-
-    def close(self) -> None:
-        self.enough.set()
-        for thread in self.threads:
-            thread.join(30)
-
-    def has(self, outcome: str, more: int, since: float) -> bool:
-        """Whether so many requests sent after `since` got this outcome, or something went wrong."""
-        count = sum(asked > since and got == outcome for asked, _, got in list(self.answers))
-        return count >= more or bool(self.broken)
-
-    def _buy(self, number: int) -> None:
-        body = json.dumps({"buyer": f"b{number}", "lock": self.lock, "product": self.lock})
-        for purchase in itertools.count():
-            key = f"{self.lock}-{self.sale}-{number}-{purchase}"
-            outcome = ""
-            while outcome != "sold":
-                if self.enough.wait(PACE) or self.broken:
-                    return
-                asked = time.monotonic()
-                status, outcome = self._ask(body, key)
-                self.answers.append((asked, time.monotonic(), outcome))
-                if status not in (200, 201, 503):
-                    self.broken.append(f"{status} {outcome}")
-
-    def _ask(self, body: str, key: str) -> tuple[int, str]:
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        asked = HTTPConnection("127.0.0.1", self.stack.nodes[0].port, timeout=30)
-        try:
-            asked.request("POST", "/buy", body, headers)
-            response = asked.getresponse()
-            return response.status, str(json.loads(response.read())["outcome"])
-        finally:
-            asked.close()
+@pytest.fixture
+def sales(stack: Stack) -> dict[str, int]:
+    """The number of an open sale for each lock, under a product of its name."""
+    shop = stack.shop()
+    return {lock: int(shop.restock(product=lock, stock=STOCK)["sale"]) for lock in LOCKS}
 
 
 @pytest.fixture
-def crowds(stack: Stack) -> Iterator[list[Crowd]]:
-    crowds = [Crowd(stack, lock) for lock in LOCKS]
-    try:
-        for crowd in crowds:
-            crowd.open()
-        yield crowds
-    finally:
-        for crowd in crowds:
-            crowd.close()
+def crowds(stack: Stack, sales: dict[str, int]) -> Iterator[list[Customers]]:
+    port = stack.nodes[0].port
+    with ExitStack() as running:
+        yield [running.enter_context(Customers(port, 3, product=lock, lock=lock)) for lock in sales]
 
 
-def wait_for(outcome: str, more: int, crowds: list[Crowd]) -> None:
-    """Wait until so many requests under every lock, sent from now on, got this outcome."""
-    since = time.monotonic()
+def wait_for(outcome: str, count: int, crowds: list[Customers]) -> None:
     for crowd in crowds:
-        eventually(
-            partial(crowd.has, outcome, more, since),
-            what=f"{more} under {crowd.lock} are answered {outcome}; so far {crowd.answers[-5:]}",
-            timeout=30,
-        )
-        assert not crowd.broken
+        crowd.wait_for(outcome, count)
 
 
-def assert_the_books_balance(shop: Shop, crowds: list[Crowd]) -> None:
+def assert_the_books_balance(shop: Shop, sales: dict[str, int], crowds: list[Customers]) -> None:
     for crowd in crowds:
-        crowd.close()
-        report = shop.sale(crowd.sale)
-        sold = sum(outcome == "sold" for _, _, outcome in crowd.answers)
-        assert report["lost_updates"] == 0, crowd.lock
-        assert report["orders"] >= sold, crowd.lock
-        outcomes = {outcome for _, _, outcome in crowd.answers}
-        assert outcomes <= {"sold", "unavailable", "busy", "lost"}, crowd.lock
+        crowd.__exit__()
+        crowd.assert_books_are_exact(shop, sales[crowd.lock])
+        assert crowd.outcomes <= {"sold", "unavailable", "busy", "lost"}, crowd.lock
 
 
 def test_a_master_that_dies_is_replaced_and_nothing_is_sold_unlocked_meanwhile(
-    pair: Pair, stack: Stack, crowds: list[Crowd]
+    pair: Pair, stack: Stack, sales: dict[str, int], crowds: list[Customers]
 ) -> None:
     """If it did not ask the Sentinels again, the shop would answer 503 forever; if it sold without
     a lock, it would sell while there is no master."""
@@ -185,12 +117,15 @@ def test_a_master_that_dies_is_replaced_and_nothing_is_sold_unlocked_meanwhile(
     for crowd in crowds:
         unlocked = [t for t in crowd.answers if killed < t[0] and t[1] < not_yet and t[2] == "sold"]
         assert unlocked == [], crowd.lock
-    assert_the_books_balance(stack.shop(), crowds)
+    assert_the_books_balance(stack.shop(), sales, crowds)
 
 
 def test_a_master_that_is_replaced_alive_is_used_no_more(
-    pair: Pair, stack: Stack, crowds: list[Crowd]
+    pair: Pair, stack: Stack, sales: dict[str, int], crowds: list[Customers]
 ) -> None:
+    parts = stack.shop().ready()["parts"]
+    said = next(part["detail"] for part in parts if part["name"] == "Redis (locks)")
+    assert said.endswith("master 'shop' of the Sentinels")
     wait_for("sold", 10, crowds)
     with redis.Redis(port=pair.sentinels.ports[0]) as sentinel:
         sentinel.execute_command("SENTINEL", "FAILOVER", MASTER)
@@ -198,16 +133,8 @@ def test_a_master_that_is_replaced_alive_is_used_no_more(
     with redis.Redis(port=pair.master.port) as old:
         eventually(lambda: old.role()[0] == b"slave", what="the master is demoted", timeout=20)
     wait_for("sold", 10, crowds)
-    fenced = [
-        crowd for crowd in crowds if crowd.lock == "redis"
-    ]  # under the other locks two may hold it
-    assert_the_books_balance(stack.shop(), fenced)
-
-
-def test_readyz_names_the_master_that_the_sentinels_gave(stack: Stack) -> None:
-    parts = stack.shop().ready()["parts"]
-    said = next(part["detail"] for part in parts if part["name"] == "Redis (locks)")
-    assert said.endswith("master 'shop' of the Sentinels")
+    fenced = [crowd for crowd in crowds if crowd.lock == "redis"]  # under others two may hold it
+    assert_the_books_balance(stack.shop(), sales, fenced)
 
 
 def test_sentinels_without_a_replica_say_what_to_do(

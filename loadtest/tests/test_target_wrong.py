@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from loadtest.rush.visit import read
-from loadtest.target import Target, TargetError
+from loadtest.target import Order, TargetError
 from loadtest.target.answer import NONE
-from loadtest.target.errors import call
 from loadtest.target.loading import load
 from loadtest.tests.lying_target import Shown, listed, rushed
 
@@ -60,46 +59,25 @@ def test_a_target_has_the_name_of_its_file_unless_it_says_another(tmp_path: Path
     assert (found.name, found.host) == ("my_shop", "http://127.0.0.1:9")
 
 
-def test_an_exception_names_its_line_and_what_to_do(tmp_path: Path) -> None:
-    file = tmp_path / "my_shop.py"
-    file.write_text(WHOLE.replace("return 0", "return self.nothing"))
-    target = load(file, "http://127.0.0.1:9")
-    with pytest.raises(TargetError, match=r"my_shop.py, line 8: orders\(\) raised AttributeError"):
-        call(target, target.orders)
-
-
 @pytest.mark.parametrize(
-    ("shows", "says"),
+    ("target", "says"),
     [
-        (None, r"orders\(\) returned None; return a whole number, or a list of Order"),
-        ("4", "returned '4'"),
-        (True, "returned True"),
-        ([(1, "buyer-0")], r"returned \(1, 'buyer-0'\); return Orders in its list"),
+        (Shown(None, 0, showed=None),  # type: ignore[arg-type]
+         r"orders\(\) returned None; return a whole number, or a list of Order"),
+        (Shown(0, 0, showed="4"), "returned '4'"),  # type: ignore[arg-type]
+        (Shown(0, 0, showed=True), "returned True"),
+        (Shown(0, 0, showed=[(1, "buyer-0")]),  # type: ignore[list-item]
+         r"returned \(1, 'buyer-0'\); return Orders in its list"),
+        (Shown([Order(number, str(7001 + number)) for number in range(4)], 0),
+         r"orders\(\) names '7001', and no buyer of this rush"),
+        # Two pages that overlap, say: counted, they would be an oversell of a shop that sold right.
+        (Shown(listed(0, 1, 2, 3, 2), 0), r"orders\(\) names order no-3 twice"),
+        (Shown(4, "4"), r"stock\(\) returned '4'"),  # type: ignore[arg-type]
     ],
-)
-def test_orders_that_are_none_are_refused(shows: Any, says: str) -> None:
+)  # fmt: skip
+def test_orders_and_a_stock_that_are_none_are_refused(target: Shown, says: str) -> None:
     with pytest.raises(TargetError, match=says):
-        rushed(Shown(shows, 0, showed=shows), "ss")
-
-
-def test_orders_that_name_one_twice_are_refused_and_no_shop_is_accused_of_them() -> None:
-    """Two pages that overlap, say: counted, they would be an oversell of a shop that sold right."""
-    assert rushed(Shown(listed(0, 1, 2, 3), 0), "ssssoo", order=True)["verdict"] == "exact"
-    with pytest.raises(TargetError, match=r"orders\(\) names order no-3 twice"):
-        rushed(Shown(listed(0, 1, 2, 3, 2), 0), "ssssoo", order=True)
-
-
-def test_a_stock_that_is_no_number_is_refused() -> None:
-    target = Shown(4, 0)
-    target.lefts = ["4", 0]  # type: ignore[list-item]
-    with pytest.raises(TargetError, match=r"stock\(\) returned '4'"):
-        rushed(target, "ss")
-
-
-def test_a_target_is_not_abstract_by_accident() -> None:
-    for name in ("open", "buy", "read", "orders"):
-        with pytest.raises(NotImplementedError):
-            getattr(Target("http://127.0.0.1"), name)(*([1] if name != "orders" else []))
+        rushed(target, "ssssoo")
 
 
 # --- an answer that is read ----------------------------------------------------------------------
