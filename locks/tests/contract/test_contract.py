@@ -134,7 +134,8 @@ def test_a_forgotten_lease_is_not_renewed(door: Door, caplog: pytest.LogCaptureF
         started = time.monotonic()
         with lock.hold(wait=2):
             assert time.monotonic() - started < 0.7
-        eventually(lambda: "dropped without release" in caplog.text)
+        # A thread that still had it in hand lets go of it later.
+        eventually(lambda: gc.collect() >= 0 and "dropped without release" in caplog.text)
 
 
 def test_leaving_the_block_releases_and_hides_no_exception(door: Door) -> None:
