@@ -2,7 +2,7 @@
 # Makes every secret of the stack once, at random, and gives each service a copy of what it needs.
 # usage: make_secrets.sh FOLDER [GIVEN]
 #   FOLDER/vault    all of them; what is there is kept
-#   FOLDER/shop ... what one service mounts, readable by its user alone
+#   FOLDER/shop ... what one service mounts, readable only by its user
 #   GIVEN           a folder of your own secrets: a file there takes the place of a random one
 # REDIS_ACL (demo, production or reserve) chooses redis.*.acl, TLS_NAME the name in the certificate of
 # nginx that is made where none is given (tls.crt, tls.key).
