@@ -21,7 +21,7 @@ TTL, MAX_HOLD = 1.0, 2.0
 #: Seconds after which PostgreSQL ends a transaction that nobody continues, and frees its row
 #: (DB_TIMEOUTS_MS in shop/settings.py).
 IDLE_IN_TRANSACTION = 6.0
-#: REPLY_TIMEOUT of shop/ops/postgres.py, which docs/running.md states as the bound.
+#: REPLY_TIMEOUT of shop/ops/postgres.py, which docs/production.md states as the bound.
 REPLY_TIMEOUT = 9.0
 #: For two slow cores.
 SLACK = 4.0
