@@ -4,7 +4,7 @@
 # make faults every fault made for real, each strategy compared with its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make growth rushes of 200 to 5,000 buyers: seconds, memory, threads, processors
-# make bench  RedisLock beside other locks
+# make bench  RedisLock compared with other locks
 # make load   sustained sales: closed or open model, one hot product or many
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make test-whole what make test leaves out: whole commands, browsers, clusters
