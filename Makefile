@@ -9,7 +9,7 @@
 # make test   the whole test suite, on real PostgreSQL and Valkey
 # make test-whole what make test leaves out: whole commands, browsers, clusters
 # make test-workshop  every exercise, solution and wrong solution of the workshop against its checks
-# make fuzz   10,000 requests at random, to a node in a demo and to one that is none
+# make fuzz   10,000 random requests each to a node in a demo and to one that is not
 # make workshop  lessons: predict, run, observe, and repair code that is checked on real servers
 # make example-shop ARGS="fastapi --rush"  a shop that is not ours, installed and rushed
 # make serve  the shop with a page to project, and Locust's web UI, left running
@@ -20,7 +20,7 @@
 # make audit  the locked packages against a database of known vulnerabilities
 # make sbom   what an installation contains, var/sbom.cdx.json, and the table in docs/licences.md
 # make package  sdist and wheel of oversold-locks in var/dist, installed into a clean environment
-# make readme put the table of the latest demo into README.md
+# make readme put the latest results into the tables of README.md and docs/
 # make site   the static site, var/site: two buyers to step through, every fault, the documents
 # make screenshots  the README's pictures, from real runs in Chromium
 # make clean  remove .venv, .venv-tools, var and results
