@@ -35,11 +35,6 @@ def no_lock_though_the_database_is_exact(rush: RecordedRush) -> None:
     rush.forget("acquire", "acquired", "release", "released")
 
 
-@plant("unlocked")
-def grants_are_not_recorded(rush: RecordedRush) -> None:
-    rush.forget("acquired")
-
-
 @plant("overlap")
 def everybody_is_granted_the_lock_at_once(rush: RecordedRush) -> None:
     for kind, ms in {"acquired": 4.5, "acquire": 4.4}.items():
@@ -74,12 +69,6 @@ def the_fence_of_another_grant(rush: RecordedRush) -> None:
     rush.happened.orders[3]["fence"] += 50
 
 
-@plant("wrong_fence")
-def grants_have_the_fence_of_the_next_one(rush: RecordedRush) -> None:
-    for event in rush.events("acquired"):
-        event["fence"] += 1
-
-
 @plant("fence_fell", locks=FENCED)
 def fences_jump_back_by_one_for_a_moment(rush: RecordedRush) -> None:
     """The grant and its order agree: only the order of the fences is wrong."""
@@ -94,11 +83,6 @@ def a_release_names_another_token(rush: RecordedRush) -> None:
 
 
 @plant("expired_hold", locks=LOCKED)
-def a_release_is_of_nobody(rush: RecordedRush) -> None:
-    rush.change("released", 1, outcome="unknown")
-
-
-@plant("expired_hold")
 def releases_find_the_lock_expired(rush: RecordedRush) -> None:
     rush.change("released", outcome="expired")
 
@@ -123,32 +107,12 @@ def the_lock_of_another_product_is_taken(rush: RecordedRush) -> None:
     rush.events("acquired")[0]["lock_name"] = "redis:pear"
 
 
-@plant("outside_request", locks=LOCKED)
-def a_grant_was_recorded_for_a_key_that_nobody_sent(rush: RecordedRush) -> None:
-    rush.happened.acquires(41, 42, "a ghost")
-
-
 # --- reads and commits ---------------------------------------------------------------------------
 
 
 @plant("outside_request")
 def the_commit_is_outside_of_its_request(rush: RecordedRush) -> None:
     rush.change("before_commit", 2, later=-9.5)
-
-
-@plant("unlocked")
-def the_commit_is_outside_of_every_hold(rush: RecordedRush) -> None:
-    rush.change("before_commit", 2, later=4.5)
-
-
-@plant("unlocked")
-def a_hold_says_that_it_ended_before_its_commit(rush: RecordedRush) -> None:
-    rush.change("release", 1, later=-4)
-
-
-@plant("unlocked")
-def a_node_reads_before_it_holds_the_lock(rush: RecordedRush) -> None:
-    rush.change("after_read", 2, t=rush.events("acquired", 2)[0]["t"] - 1)
 
 
 @plant("unlocked")
@@ -206,11 +170,6 @@ def a_read_was_of_the_sale_before(rush: RecordedRush) -> None:
         rush.change(kind, 2, sale=6)
 
 
-@plant("contradiction", locks=ALL)
-def a_purchase_began_for_another_sale(rush: RecordedRush) -> None:
-    rush.change("begins", 2, sale=6)
-
-
 @plant("wrong_lock", locks=ALL)
 def a_purchase_began_for_another_product(rush: RecordedRush) -> None:
     rush.change("begins", 2, product="pear")
@@ -249,22 +208,7 @@ def an_order_that_was_committed_is_committed_again(rush: RecordedRush) -> None:
     rush.asks_again(1)
 
 
-@plant("contradiction")
-def a_line_is_there_twice(rush: RecordedRush) -> None:
-    rush.happened.events += [dict(event) for event in rush.events("before_commit", 1)]  # type: ignore[misc]
-
-
 # --- what is missing, or came at another time ----------------------------------------------------
-
-
-@plant("unrecorded")
-def the_nodes_record_nothing(rush: RecordedRush) -> None:
-    rush.forget()
-
-
-@plant("unrecorded")
-def one_node_is_silent(rush: RecordedRush) -> None:
-    rush.forget(node="B")
 
 
 @plant("unrecorded", locks=ALL)
@@ -290,14 +234,6 @@ def every_third_is_answered_sold_out_at_once(rush: RecordedRush) -> None:
         e for e in rush.happened.events
         if e["by"] != "node" or e["attempt"] != "buyer-5" or e["f"] in {"arrives", "begins"}
     ]  # fmt: skip
-
-
-@plant("outside_request")
-def the_times_of_a_purchase_are_shifted(rush: RecordedRush) -> None:
-    """By a second, for one buyer: no two holds overlap then."""
-    for event in rush.happened.events:
-        if event["by"] == "node" and event["attempt"] == "buyer-1":
-            event["t"] += 10**9
 
 
 @plant("commit_order")

@@ -7,11 +7,6 @@ from typing import Any
 from loadtest.tests.recorded import ALL, EACH_WAY, RecordedRush, plant
 
 
-@plant("wrong_stock")
-def half_of_the_stock_is_opened(rush: RecordedRush) -> Any:
-    return {"opened": 2, "asked": {"stock": 4}}
-
-
 @plant("wrong_stock", locks=ALL)
 def the_sale_sold_one_less_and_says_that_it_opened_so(rush: RecordedRush) -> Any:
     return {"opened": rush.stock - 1}
@@ -26,23 +21,11 @@ def a_unit_came_back_after_the_sale(rush: RecordedRush) -> None:
 
 
 @plant("wrong_amount", locks=ALL)
-def every_order_is_of_two_units(rush: RecordedRush) -> None:
-    for order in rush.happened.orders:
-        order["amount"] = 2
-
-
-@plant("wrong_amount", locks=ALL)
 def one_buyer_gets_two_units_in_one_order(rush: RecordedRush) -> None:
     """And a fourth buyer is told sold_out: three orders take four units."""
     rush.happened.orders[0]["amount"] = 2
     rush.happened.shelf = 0
     del rush.happened.orders[3]
-
-
-@plant("wrong_amount", locks=ALL)
-def an_order_of_no_units(rush: RecordedRush) -> None:
-    rush.happened.orders[3]["amount"] = 0
-    rush.happened.shelf = 1
 
 
 @plant("wrong_amount", locks=ALL)

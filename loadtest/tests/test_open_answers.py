@@ -100,27 +100,3 @@ def test_a_killed_victim_that_is_not_to_ask_again_keeps_no_sale_from_being_judge
     shop.asks(30, "killed")
     shop.answered(31, "killed", "sold_out")
     assert shop.judged(excused=["killed"]).verdict == "undersold"
-
-
-def test_a_buyer_that_nobody_answered_leaves_a_sale_unknown() -> None:
-    shop = one_after_the_other()
-    shop.asks(60, "rival-3")
-    judged = shop.judged()
-    assert (judged.verdict, judged.never_answered, judged.outcomes["unknown"]) == ("unknown", 1, 1)
-    assert judged.why.startswith("1 had no final answer (1 unknown)")
-
-
-def test_buyers_who_never_arrived_or_never_asked_leave_a_sale_unknown() -> None:
-    keys = [*one_after_the_other().last, "late-1", "late-2", "late-3"]
-    judged = one_after_the_other().judged(asked={"buyers": keys, "arrived": 4})
-    assert (judged.verdict, judged.never_arrived, judged.never_asked) == ("unknown", 2, 1)
-    assert judged.why == "2 buyers never arrived; 1 never asked"
-    assert one_after_the_other().judged(asked={"buyers": keys[:3], "arrived": 3}).why == ""
-
-
-def test_an_error_is_a_reason_in_the_words_of_the_shop() -> None:
-    shop = one_after_the_other()
-    shop.asks(60, "rival-3")
-    shop.answered(61, "rival-3", "error")
-    shop.events[-1]["error"] = "bad hold_ms: 5001"
-    assert shop.judged().why.endswith("the shop says: bad hold_ms: 5001")

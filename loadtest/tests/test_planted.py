@@ -79,10 +79,14 @@ def test_under_a_fault_a_unit_has_one_row_still_and_may_be_promised_again(
     assert rush.judged({"undisturbed": False}).verdict == verdict
 
 
-def test_one_buyer_who_never_asked_leaves_no_verdict() -> None:
+@pytest.mark.parametrize(("arrived", "why"), [(7, "1 never asked"), (6, "1 buyers never arrived")])
+def test_one_buyer_who_never_asked_or_never_arrived_leaves_no_verdict(
+    arrived: int, why: str
+) -> None:
     rush = RecordedRush()
-    judged = rush.judged({"buyers": [*rush.keys, "buyer-6"], "arrived": 7})
-    assert (judged.verdict, judged.never_asked, judged.why) == ("unknown", 1, "1 never asked")
+    judged = rush.judged({"buyers": [*rush.keys, "buyer-6"], "arrived": arrived})
+    assert (judged.verdict, judged.why) == ("unknown", why)
+    assert (judged.never_asked, judged.never_arrived) == (arrived - 6, 7 - arrived)
 
 
 def test_of_a_sale_with_fewer_units_than_were_asked_for_nothing_is_concluded() -> None:

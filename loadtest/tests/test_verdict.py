@@ -37,21 +37,6 @@ def test_an_exact_sale_is_exact() -> None:
     assert [judged.outcomes[outcome] for outcome in ("sold", "sold_out", "busy")] == [2, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("unsettled", "why"),
-    [
-        (3, "3 promised orders are not written: is manage.py settle running?"),
-        (None, "nobody knows how many promised orders are not written: is manage.py settle "),
-    ],
-)
-def test_of_a_sale_with_promises_that_are_not_settled_nothing_is_concluded(
-    unsettled: int | None, why: str
-) -> None:
-    judged = exact_sale(unsettled=unsettled)
-    assert (judged.verdict, judged.violations) == ("unknown", ("unsettled",))
-    assert judged.why.startswith(why)
-
-
 @pytest.mark.parametrize(("left", "violations"), [(1, ("lost_update",)), (-1, ())])
 @pytest.mark.parametrize("answers", ["sss", "ss,unknown"])
 def test_more_orders_than_units_are_oversold_whatever_the_stock_and_the_answers(
@@ -88,10 +73,6 @@ def test_a_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> N
     assert (judged.verdict, judged.violations, judged.outcomes[outcome]) == ("unknown", (), 1)
     judged = exact_sale(f"s,{outcome}", orders=1)
     assert (judged.verdict, judged.violations) == ("unknown", ("lost_update",))
-
-
-def test_a_fault_that_did_not_fire_leaves_no_verdict() -> None:
-    assert exact_sale(fired=False).verdict == "unknown"
 
 
 def test_a_lock_that_nobody_holds_is_reported_and_the_sale_stays_exact() -> None:
