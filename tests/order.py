@@ -33,8 +33,8 @@ LONGEST = (
     *("shop/tests/api/test_fuzz.py", "shop/tests/ops/test_pgbouncer.py"),
     *("shop/tests/sale/test_asgi_node.py", "shop/tests/api/test_asgi_contract.py"),
     *("locks/tests/test_watchdog.py", "locks/tests/test_package.py"),
-    *("loadtest/tests/test_database_cut_off.py", "locks/tests/test_chaos.py"),
-    *("loadtest/tests/test_content_security.py", "loadtest/tests/test_serve.py"),
+    "locks/tests/test_chaos.py",
+    "loadtest/tests/test_serve.py",
 )
 
 
@@ -43,9 +43,9 @@ WHOLE = (
     *(
         f"loadtest/tests/test_{name}.py"
         for name in (
-            *("attacks_from_the_web", "content_security", "demo", "faults", "html_report_page"),
+            *("attacks_from_the_web", "database_cut_off", "demo", "faults", "html_report_page"),
             *("leaves_nothing", "load", "locust", "locust_process", "workers"),
-            *("neutered_for_real", "page", "page_steps", "page_workshop"),
+            *("neutered_for_real", "page", "page_steps", "page_workshop", "target_rush"),
             *("planted_shops", "behind_nginx", "sentinels", "serve"),
         )
     ),

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tools.screenshots import ARGUMENTS, chromium
@@ -58,6 +59,14 @@ class Watched:
         provoked = any(f"status of {status} " in message.text for status in self.refusals)
         if message.type in ("error", "warning") and not provoked:
             self.complaints.append(message.text)
+
+
+def assert_accessible(page: Page, width: int) -> None:
+    """axe finds nothing serious on the page, and it cannot be scrolled sideways in this width."""
+    found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == [], width
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 #: Every text of a chart that is a word, with its box on the canvas.

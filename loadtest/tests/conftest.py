@@ -15,8 +15,9 @@ from loadtest.tests.steered import cart_shop
 from servers import embedded
 
 if TYPE_CHECKING:  # without a browser, for make test-fast
-    from playwright.sync_api import Browser, BrowserContext
+    from playwright.sync_api import Browser, BrowserContext, Page
 
+    from loadtest.stack.stack import Stack
     from loadtest.tests.browser import Watched
 
 
@@ -93,3 +94,12 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     yield context
     context.close()
+
+
+@pytest.fixture
+def page(stack: Stack, context: BrowserContext, watched: Watched) -> Iterator[Page]:
+    """The shop's page, of the module's `stack`."""
+    from loadtest.tests.demo_page import opened
+
+    with opened(context, stack, watched) as page:
+        yield page

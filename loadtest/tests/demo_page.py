@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, Response, expect
 
 from loadtest.stack.stack import Stack
 from loadtest.tests.browser import Watched
@@ -26,30 +26,42 @@ RECORD = """addEventListener("DOMContentLoaded", () => {
 })"""
 
 
-@contextmanager
-def opened(context: BrowserContext, url: str, watched: Watched) -> Iterator[Page]:
-    """A tab. At the end: it asked nobody but this machine, and complained of nothing."""
-    page = context.new_page()
-    page.add_init_script(RECORD)
-    watched.watch(page)
-    page.goto(url)
-    try:
-        yield page
-    except BaseException:  # pytest shows what a failed test printed
-        print("the page complained:", *watched.complaints, sep="\n")
-        raise
-    page.close()
-    assert watched.hosts == {"127.0.0.1"}
-    assert watched.complaints == []
+#: Chromium's console says it too; the event says it without depending on the console's wording.
+REPORT = """addEventListener("securitypolicyviolation", (event) =>
+  console.error(`blocked: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`))"""
 
 
 @contextmanager
-def shown_if_it_fails(stack: Stack) -> Iterator[None]:
-    """What the stack logs in this block is printed: pytest shows it where the test failed."""
+def opened(
+    context: BrowserContext, stack: Stack, watched: Watched, address: str = "/"
+) -> Iterator[Page]:
+    """A tab. At the end: it asked nobody but this machine, complained of nothing, and its policy
+    was strict and blocked nothing. What the stack logs meanwhile is printed: pytest shows it where
+    the test failed."""
     log = stack.log.fileno()  # its place is that of the processes that write there: not moved
     begin = os.fstat(log).st_size
-    yield
-    print(os.pread(log, 100_000, begin).decode(errors="replace"))
+    page = context.new_page()
+    page.add_init_script(RECORD)
+    page.add_init_script(REPORT)
+    watched.watch(page)
+    policies: dict[str, str] = {}
+
+    def inspect(answer: Response) -> None:
+        if answer.request.resource_type == "document":
+            policies[answer.url] = answer.headers.get("content-security-policy", "")
+
+    page.on("response", inspect)
+    page.goto(stack.nodes[0].url + address if address.startswith("/") else address)
+    try:
+        yield page
+    finally:
+        print(*watched.complaints, os.pread(log, 100_000, begin).decode(errors="replace"), sep="\n")
+        page.close()
+    assert watched.hosts == {"127.0.0.1"}
+    assert watched.complaints == []
+    for url, policy in policies.items():
+        assert "default-src 'self'" in policy, url
+        assert "unsafe" not in policy, url
 
 
 def orders_in_the_database(stack: Stack, product: str) -> int:

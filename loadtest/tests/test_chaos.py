@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import io
-import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from rich.console import Console
 
 from loadtest.commands import chaos
-from loadtest.commands import output as commands
 from loadtest.commands.chaos import CANARIES, Found
-from loadtest.commands.faults import EXTERNAL
 from loadtest.faults import chaos_rush
 from loadtest.faults.chaos_rush import Made, Rush
 from loadtest.faults.disturbances import DISTURBANCES, Disturbance
 from loadtest.faults.testbed import Testbed
-from loadtest.faults.trial import NotFired
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
-from servers import embedded
 
 UNKNOWN = EXIT_CODES["unknown"]
 
@@ -144,21 +137,6 @@ def disturb(rush: Rush, testbed: Nothing) -> None:
         thread.join(20)
 
 
-def test_disturbances_of_different_servers_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
-    together = threading.Barrier(3)
-
-    def meets(testbed: Testbed, chance: Random) -> str:
-        together.wait(10)  # nobody passes before all three are there
-        return "met"
-
-    chosen = [Disturbance(f"on {on}", meets, on, False) for on in ("nodes", "redis", "proxies")]
-    one = Rush(1, 1, (), chosen, 0)
-    disturb(one, Nothing())
-    assert [made.evidence for made in one.made] == ["met"] * 3
-    assert one.at_once == 3
-
-
 def test_disturbances_of_the_same_servers_wait_for_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -189,56 +167,3 @@ def test_a_disturbance_that_fails_is_not_seen_and_says_why(monkeypatch: pytest.M
     assert one.proven == []
     assert one.made[0].error == "ZeroDivisionError: an error of ours"
     assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]  # `fail` would void them all
-
-
-# --- on real servers ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def latest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """results/latest of a run with servers of its own, short rushes and few locks."""
-    monkeypatch.setattr(embedded, "read_env", lambda: None)
-    monkeypatch.setattr(commands, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(chaos_rush, "COME_WITHIN", 0.05)
-    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.05)
-    for name in EXTERNAL:
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path / "results" / "latest"
-
-
-def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
-    monkeypatch: pytest.MonkeyPatch, latest: Path
-) -> None:
-    monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
-    monkeypatch.setattr(chaos, "CANARIES", ())
-    printed = io.StringIO()
-    assert chaos.run(chaos.Chosen(1, 5), Console(file=printed, width=120)) == 1
-    assert "none: oversold" in printed.getvalue()
-    assert "1 violations; seed 5" in printed.getvalue()
-    assert json.loads((latest / "summary.json").read_text())["seed"] == 5
-    assert (latest / "history.jsonl").stat().st_size > 0
-
-
-def test_chaos_whose_disturbances_do_nothing_shows_nothing(
-    monkeypatch: pytest.MonkeyPatch, latest: Path
-) -> None:
-    def does_nothing(testbed: Testbed, chance: Random) -> str:
-        raise NotFired("nothing was done")
-
-    idle: list[Any] = [
-        Disturbance(one.name, does_nothing, one.on, one.takes_the_lock) for one in DISTURBANCES
-    ]
-    monkeypatch.setattr(chaos, "DISTURBANCES", idle)
-    monkeypatch.setattr(chaos, "UNBROKEN", ("redis", "row-lock"))
-    monkeypatch.setattr(chaos, "CANARIES", ("token",))
-    printed = io.StringIO()
-    assert chaos.run(chaos.Chosen(0.001, 5), Console(file=printed, width=120)) == UNKNOWN
-    assert "shows nothing: no disturbance was seen to happen" in printed.getvalue()
-    assert "shows nothing: token, which must break, was not seen to" in printed.getvalue()
-    runs = json.loads((latest / "summary.json").read_text())["runs"]
-    assert {(one["lock"], one["verdict"]) for one in runs} == {
-        ("redis", "unknown"),
-        ("row-lock", "unknown"),
-        ("token", "unknown"),
-    }
-    assert runs[0]["missing"] == "no disturbance was seen to happen"

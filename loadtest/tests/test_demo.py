@@ -7,8 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +15,15 @@ import pytest
 from loadtest.judge.history import read
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Judged
-from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, processes_of, start
+from loadtest.tests.checkout import assert_nothing_is_left, processes_of, start
 
 #: Fields of every rush beside those of the judge.
 FIGURES = ("lock", "fault", "hold_ms", "expected", "as_expected", "duration_s", "buy_ms")
 
 
-@pytest.fixture(scope="module")
-def used_clone() -> Iterator[Path]:
-    """One for all tests here: initdb and the migrations take longer than a demo."""
-    with tempfile.TemporaryDirectory(prefix="oversold-clone-") as folder:
-        yield fresh_copy(Path(folder))
-
-
-@pytest.fixture
-def clone(used_clone: Path) -> Path:
-    """Without the results of the test before."""
-    shutil.rmtree(used_clone / "results", ignore_errors=True)
-    return used_clone
+@pytest.fixture(autouse=True)
+def _without_the_results_of_the_test_before(clone: Path) -> None:
+    shutil.rmtree(clone / "results", ignore_errors=True)
 
 
 def finish(demo: subprocess.Popen[str]) -> str:

@@ -1,7 +1,8 @@
-"""Real faults: a pause and a late release, for strategies that come out differently."""
+"""Real faults, for strategies with different verdicts; and one rush of chaos."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import secrets
@@ -12,22 +13,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from loadtest.commands import chaos
 from loadtest.commands import faults as command
-from loadtest.commands import output as commands
 from loadtest.expected import EXPECTED, STOPS, SURVIVABLE
-from loadtest.faults import Fault, fault_report
+from loadtest.faults import Fault, chaos_rush, fault_report
 from loadtest.faults.crash import DbKill
-from loadtest.faults.db_failover import DbFailover
-from loadtest.faults.fence_ahead import FenceAheadRaised
 from loadtest.faults.pause import Pause
 from loadtest.faults.runner import play
 from loadtest.faults.slow import LateRelease, Slow
-from loadtest.faults.testbed import RIVALS, Testbed
+from loadtest.faults.testbed import Testbed
 from loadtest.faults.trial import Trial
 from loadtest.judge.run import Cell, Judged, Summary
 from loadtest.stack.stack import ROOT
-from loadtest.tests.real_testbed import real_testbed
-from servers import embedded
 
 #: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock.
 REPAIRED = """\
@@ -49,12 +46,6 @@ NEVER_RENEWED = """\
 from locks import watchdog
 watchdog.Watchdog.add = lambda watchdog, renewal: None
 """
-
-
-@pytest.fixture(scope="module")
-def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    with real_testbed(tmp_path_factory.mktemp("testbed"), threads=32) as testbed:
-        yield testbed
 
 
 def cells(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, Cell]:
@@ -101,14 +92,6 @@ def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: T
     assert "state T" in found["token"]["evidence"]
 
 
-def test_a_late_plain_del_lets_a_second_holder_in_beside_the_next(testbed: Testbed) -> None:
-    found = cells(testbed, LateRelease, "setpx-del", "token")
-    assert {lock: cell["verdict"] for lock, cell in found.items()} == {
-        "setpx-del": "oversold",
-        "token": "exact",
-    }
-
-
 def test_a_strategy_whose_flaw_is_removed_is_reported_as_no_longer_failing(
     testbed: Testbed, tmp_path: Path
 ) -> None:
@@ -120,23 +103,6 @@ def test_a_strategy_whose_flaw_is_removed_is_reported_as_no_longer_failing(
     )
 
 
-def test_an_operator_ends_the_outage_of_a_fence_that_is_ahead(testbed: Testbed) -> None:
-    cell = cells(testbed, FenceAheadRaised, "redis")["redis"]
-    assert (cell["verdict"], cell["as_expected"]) == ("exact", True), cell
-    assert "1 buyers were answered lost" in cell["evidence"]
-
-
-def test_a_database_that_forgets_what_it_acknowledged_breaks_the_best_lock(
-    testbed: Testbed,
-) -> None:
-    """And afterwards the testbed has its own database again."""
-    cell = cells(testbed, DbFailover, "redis")["redis"]
-    assert (cell["verdict"], cell["oversold"], cell["orders"]) == ("oversold", 1, 10), cell
-    assert cell["violations"] == ["lost_ack"]
-    assert testbed.shop(RIVALS).restock(product="after", stock=1)["stock_left"] == 1
-    assert testbed.sql("SELECT amount FROM product WHERE name = 'after'") == [(1,)]
-
-
 def test_a_fault_that_did_not_fire_shows_nothing(
     testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,9 +112,7 @@ def test_a_fault_that_did_not_fire_shows_nothing(
     assert cell["missing"] == "pause: a process of node A still runs"
 
 
-@pytest.mark.parametrize(
-    "steps", [["arm"], ["resume"], ["fire", "heal"], ["meanwhile"], ["heal"], ["clean_up"]]
-)
+@pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["meanwhile"], ["clean_up"]])
 def test_whatever_step_breaks_the_cells_are_unknown_for_that_reason_and_the_next_fault_is_made(
     testbed: Testbed, steps: list[str]
 ) -> None:
@@ -215,17 +179,8 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(
         assert set(STOPS.get(one["name"], {})) <= set(row)
 
 
-@pytest.fixture
-def latest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """results/latest of a command that starts its own servers and writes to a folder of its own."""
-    monkeypatch.setattr(embedded, "read_env", lambda: None)
-    monkeypatch.setattr(commands, "RESULTS", tmp_path / "results")
-    for name in command.EXTERNAL:
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path / "results" / "latest"
-
-
-def test_faults_write_their_cells_as_runs_of_summary_json(latest: Path) -> None:
+def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None:
+    latest = results / "latest"
     chosen = command.Chosen(["clock"], ["redis", "setnx-timestamp"])
     assert command.run(chosen, Console(quiet=True)) == 0
     summary = json.loads((latest / "summary.json").read_text())
@@ -239,3 +194,18 @@ def test_faults_write_their_cells_as_runs_of_summary_json(latest: Path) -> None:
     assert (latest / "faults.md").read_text().startswith("# Faults")
     assert (latest / "report.html").stat().st_size > 100_000
     assert (latest / "history.jsonl").stat().st_size > 0
+
+
+def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
+    monkeypatch: pytest.MonkeyPatch, results: Path
+) -> None:
+    monkeypatch.setattr(chaos_rush, "COME_WITHIN", 0.05)
+    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.05)
+    monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
+    monkeypatch.setattr(chaos, "CANARIES", ())
+    printed = io.StringIO()
+    assert chaos.run(chaos.Chosen(1, 5), Console(file=printed, width=120)) == 1
+    assert "none: oversold" in printed.getvalue()
+    assert "1 violations; seed 5" in printed.getvalue()
+    assert json.loads((results / "latest" / "summary.json").read_text())["seed"] == 5
+    assert (results / "latest" / "history.jsonl").stat().st_size > 0

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from loadtest.tests.browser import Watched, printed_over_each_other, words_of
+from loadtest.tests.browser import Watched, assert_accessible, printed_over_each_other, words_of
 from loadtest.tests.reported import HOSTILE, write_every_fault, write_faults, write_rush
 
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1920), ("dark", 390)]
@@ -175,16 +174,14 @@ def test_nothing_runs_off_the_screen_and_axe_finds_nothing_serious(
         opened(page, write(tmp_path))
         for summary in page.locator("summary").all():
             summary.click()
-        found = Axe().run(page).response["violations"]
-        serious = [one for one in found if one["impact"] in ("serious", "critical")]
-        assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
-        assert evaluated(page, "document.documentElement.scrollWidth") <= width
+        assert_accessible(page, width)
         page.close()
 
 
 def test_every_fault_fits_on_1280_pixels_and_their_signs_are_explained(
     page: Page, tmp_path: Path
 ) -> None:
+    """And a fault and its end are not printed over each other: twice they are 1 ms apart."""
     page.set_viewport_size({"width": 1280, "height": 800})
     opened(page, write_every_fault(tmp_path))
     assert page.locator(".grid thead th").count() >= 26
@@ -193,6 +190,10 @@ def test_every_fault_fits_on_1280_pixels_and_their_signs_are_explained(
     assert box.evaluate("it => it.scrollWidth") <= box.evaluate("it => it.clientWidth")
     key = page.locator("#verdicts-key li")
     expect(key).to_contain_text(["exact", "oversold", "undersold", "deadlock"])
+    texts = words_of(page, "lanes")
+    assert {"fault", "healed"} <= {text["text"] for text in texts}
+    ours = [text for text in texts if text["text"] in ("fault", "healed", "two holders")]
+    assert printed_over_each_other(ours) == []
 
 
 def test_on_a_phone_the_names_of_locks_and_faults_stay_while_the_cells_move(
@@ -213,12 +214,3 @@ def test_on_a_phone_the_names_of_locks_and_faults_stay_while_the_cells_move(
     assert head is not None
     assert abs(after["x"] - before["x"]) <= 4  # the spacing of the table
     assert head["y"] >= room["y"] - 1
-
-
-def test_a_fault_and_its_end_are_not_printed_over_each_other(page: Page, tmp_path: Path) -> None:
-    """They are a millisecond apart, twice."""
-    opened(page, write_every_fault(tmp_path))
-    texts = words_of(page, "lanes")
-    assert {"fault", "healed"} <= {text["text"] for text in texts}
-    ours = [text for text in texts if text["text"] in ("fault", "healed", "two holders")]
-    assert printed_over_each_other(ours) == []

@@ -7,24 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loadtest.judge.run import Judged
-from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, processes_of, start
+from loadtest.tests.checkout import assert_nothing_is_left, processes_of, start
 from servers.tests.polling import eventually
 
 SMALL = ("-m", "loadtest", "load", "--warm-up", "0.5", "--nodes", "2", "--workers", "1")
-
-
-@pytest.fixture(scope="module")
-def checkout() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="oversold-clone-") as folder:
-        yield fresh_copy(Path(folder))
 
 
 def finish(command: subprocess.Popen[str]) -> str:
@@ -32,18 +24,18 @@ def finish(command: subprocess.Popen[str]) -> str:
     return printed
 
 
-def summary_of(checkout: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((checkout / "results/latest/summary.json").read_text())
+def summary_of(clone: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((clone / "results/latest/summary.json").read_text())
     return found
 
 
-def test_two_strategies_are_loaded_by_two_workers_and_judged(checkout: Path) -> None:
+def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> None:
     asked = ("--lock", "none,row-lock", "--clients", "8", "--seconds", "2", "--products", "2")
-    loading = start(checkout, *SMALL, *asked, "--locust-workers", "2")
+    loading = start(clone, *SMALL, *asked, "--locust-workers", "2")
     printed = finish(loading)
     assert loading.returncode == 0, printed
-    assert_nothing_is_left(checkout)
-    by_lock = {run["lock"]: run for run in summary_of(checkout)["runs"]}
+    assert_nothing_is_left(clone)
+    by_lock = {run["lock"]: run for run in summary_of(clone)["runs"]}
     assert by_lock["row-lock"]["verdict"] == "exact"
     assert by_lock["none"]["lost_updates"] > 0
     for run in by_lock.values():
@@ -59,42 +51,42 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(checkout: Path) -> 
         assert known == (parts if sys.platform.startswith("linux") else set())
     exact = by_lock["row-lock"]["products"]
     assert [one["asked"] - one["orders"] - one["left"] for one in exact] == [0, 0]
-    folder = checkout / "results" / "latest"
+    folder = clone / "results" / "latest"
     assert "POST /buy [none] sold" in (folder / "none.html").read_text(), "Locust's own report"
     assert "| `row-lock` | **EXACT** |" in (folder / "load.md").read_text()
 
 
-def test_buyers_of_the_open_model_buy_until_nothing_is_left(checkout: Path) -> None:
+def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None:
     asked = ("--lock", "redis", "--arrivals-per-second", "50", "--stock", "60", "--seconds", "60")
-    loading = start(checkout, *SMALL, *asked)
+    loading = start(clone, *SMALL, *asked)
     printed = finish(loading)
     assert loading.returncode == 0, printed
-    (run,) = summary_of(checkout)["runs"]
+    (run,) = summary_of(clone)["runs"]
     assert (run["verdict"], run["orders"], run["stock_left"]) == ("exact", 60, 0)
     assert (run["ended_by"], run["jain"], run["turned_away"]) == ("stock", None, 0)
     assert run["measured_s"] < 30, "and not the 60 s that it might have lasted"
     assert run["sold_per_s"] == pytest.approx(run["sold"] / run["measured_s"], rel=0.005)
-    assert_nothing_is_left(checkout)
+    assert_nothing_is_left(clone)
 
 
-def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(checkout: Path) -> None:
-    before = sorted(path.name for path in (checkout / "results").iterdir())
+def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> None:
+    before = sorted(path.name for path in (clone / "results").iterdir())
     asked = ("--lock", "row-lock", "--seconds", "120", "--locust-workers", "2", "--clients", "8")
-    loading = start(checkout, *SMALL, *asked)
+    loading = start(clone, *SMALL, *asked)
     assert loading.stdout is not None
     assert any("row-lock" in line for line in loading.stdout)
-    wait_for_locust(checkout)
+    wait_for_locust(clone)
     os.killpg(loading.pid, signal.SIGINT)  # what a terminal does
     assert "stopped; everything that was started is stopped too" in finish(loading)
     assert loading.returncode == 130
-    assert_nothing_is_left(checkout)
-    assert sorted(path.name for path in (checkout / "results").iterdir()) == before
+    assert_nothing_is_left(clone)
+    assert sorted(path.name for path in (clone / "results").iterdir()) == before
 
 
-def wait_for_locust(checkout: Path) -> None:
+def wait_for_locust(clone: Path) -> None:
     """Until its master and two workers run."""
     eventually(
-        lambda: sum("load/clients.py" in one for one in processes_of(checkout)) == 3,
+        lambda: sum("load/clients.py" in one for one in processes_of(clone)) == 3,
         what="Locust and its workers",
         timeout=30,
     )

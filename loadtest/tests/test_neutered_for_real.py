@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
 
 import pytest
 
-from loadtest.commands import faults as command
 from loadtest.expected import STOPS
 from loadtest.faults import FAULTS
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import Testbed
 from loadtest.tests.neuters import NEUTERS, Neuter
-from loadtest.tests.real_testbed import real_testbed
 
 ALL = os.environ.get("NEUTER") == "all"
 SOME = {
@@ -39,12 +36,6 @@ CHOSEN = [one for one in NEUTERS if ALL or (one.fault, one.how) in SOME]
 ENDLESS = {"setnx", "counter", "advisory", "row-lock", "version", "rollback", "conditional"} | {
     *("serializable", "buckets", "skip-locked"),
 }
-
-
-@pytest.fixture(scope="module")
-def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    with real_testbed(tmp_path_factory.mktemp("testbed"), threads=command.THREADS) as testbed:
-        yield testbed
 
 
 @pytest.mark.parametrize("neuter", CHOSEN, ids=[f"{one.fault}-{one.how}" for one in CHOSEN])
@@ -73,6 +64,6 @@ def test_a_neutered_fault_shows_nothing_and_the_next_one_is_made(
 
 def test_the_testbed_is_as_it_was_after_all_that(testbed: Testbed) -> None:
     strategies = [one for one in testbed.shop().strategies() if one["name"] in LOCKS]
-    for name in ("redis-down", "db-kill"):
+    for name in ("redis-down", "db-kill", "db-failover", "fence-ahead@raised", "late-release"):
         cells = play(FAULTS[name](testbed), strategies, secrets.token_hex(4))
         assert all(cell["as_expected"] for cell in cells), [cell["missing"] for cell in cells]

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 import redis
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
@@ -24,39 +24,15 @@ from loadtest.tests.demo_page import (
     STOCK,
     column,
     is_over,
-    opened,
     orders_in_the_database,
-    shown_if_it_fails,
     start,
 )
 
-Served = tuple[Stack, str]
-
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    with tempfile.TemporaryFile() as log, serving(Setting(buyers=BUYERS), log=log) as running:
+def stack() -> Iterator[Stack]:
+    with tempfile.TemporaryFile() as log, serving(Setting(buyers=BUYERS), log=log) as (running, _):
         yield running
-
-
-@pytest.fixture(scope="module")
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """One cache for all pages: the charting library is a megabyte."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    yield context
-    context.close()
-
-
-@pytest.fixture(autouse=True)
-def _log(served: Served) -> Iterator[None]:
-    with shown_if_it_fails(served[0]):
-        yield
-
-
-@pytest.fixture
-def page(served: Served, context: BrowserContext, watched: Watched) -> Iterator[Page]:
-    with opened(context, served[0].nodes[0].url, watched) as page:
-        yield page
 
 
 @contextmanager
@@ -73,10 +49,10 @@ def newest_sale(stack: Stack) -> dict[str, object]:
         return dict(json.load(answer))
 
 
-def test_a_rush_without_a_lock_is_seen_to_oversell(served: Served, page: Page) -> None:
+def test_a_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> None:
     start(page, "none")
     is_over(page)
-    orders = orders_in_the_database(served[0], "apple")
+    orders = orders_in_the_database(stack, "apple")
     assert orders > STOCK
     expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")
     expect(page.locator("#orders")).to_have_text(str(orders))
@@ -94,14 +70,14 @@ def test_a_rush_without_a_lock_is_seen_to_oversell(served: Served, page: Page) -
 
 
 def test_the_same_rush_under_redis_is_exact_and_the_contrast_is_above_the_fold(
-    served: Served, page: Page
+    stack: Stack, page: Page
 ) -> None:
     start(page, "redis")
     is_over(page)
     expect(page.locator("#verdict")).to_have_text("EXACT under redis")
     for name, number in (("stock", 0), ("orders", STOCK), ("oversold", 0)):
         expect(page.locator(f"#{name}")).to_have_text(str(number))
-    assert orders_in_the_database(served[0], "apple") == STOCK
+    assert orders_in_the_database(stack, "apple") == STOCK
     rows = page.locator("#history tr")
     expect(rows.nth(0)).to_contain_text("EXACT")
     expect(rows.nth(1)).to_contain_text("OVERSOLD")
@@ -115,9 +91,9 @@ def test_the_same_rush_under_redis_is_exact_and_the_contrast_is_above_the_fold(
 
 
 def test_while_a_rush_runs_the_button_says_so_after_a_reload_too(
-    served: Served, page: Page, watched: Watched
+    stack: Stack, page: Page, watched: Watched
 ) -> None:
-    with another_holder(served[0]):
+    with another_holder(stack):
         start(page, "redis", stock=20)
         button = page.locator("#start")
         expect(button).to_have_text("A rush is running")
@@ -135,7 +111,7 @@ def test_while_a_rush_runs_the_button_says_so_after_a_reload_too(
 
 
 def test_a_stopped_rush_is_no_verdict_and_does_not_disturb_the_next_one(
-    served: Served, page: Page
+    stack: Stack, page: Page
 ) -> None:
     page.get_by_label("Payment").fill("1000")
     start(page, "redis")
@@ -144,15 +120,15 @@ def test_a_stopped_rush_is_no_verdict_and_does_not_disturb_the_next_one(
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#verdict")).to_have_text("STOPPED under redis", timeout=RUSH_MS)
     expect(page.locator("#stop")).to_be_hidden()
-    sold = orders_in_the_database(served[0], "apple")
+    sold = orders_in_the_database(stack, "apple")
     assert 0 < sold < STOCK
-    stopped = newest_sale(served[0])
+    stopped = newest_sale(stack)
     assert (stopped["open"], stopped["orders"]) == (False, sold)
     page.get_by_label("Payment").fill("0")
     start(page, "none")
     is_over(page)
     expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")
-    with urlopen(f"{served[0].nodes[0].url}/sales/{stopped['sale']}", timeout=10) as answer:
+    with urlopen(f"{stack.nodes[0].url}/sales/{stopped['sale']}", timeout=10) as answer:
         assert json.load(answer)["orders"] == sold, "the closed sale has sold nothing more"
 
 
@@ -187,17 +163,17 @@ def test_the_button_says_that_the_shop_is_gone_and_comes_back_with_it(
 
 
 def test_bad_input_is_explained_beside_its_field_and_starts_nothing(
-    served: Served, page: Page, watched: Watched
+    stack: Stack, page: Page, watched: Watched
 ) -> None:
     watched.refusals.add(400)
-    before = newest_sale(served[0])["sale"]
+    before = newest_sale(stack)["sale"]
     start(page, "none", buyers=0)
     wrong = page.get_by_label("Buyers")
     expect(wrong).to_have_attribute("aria-invalid", "true")
     expect(wrong).to_be_focused()
     expect(page.locator("#buyers-error")).to_have_text("A whole number from 1 to 20000.")
     expect(page.locator("#start")).to_have_text("Start the rush")
-    assert newest_sale(served[0])["sale"] == before
+    assert newest_sale(stack)["sale"] == before
 
 
 def test_one_unit_can_be_bought_by_hand(page: Page, watched: Watched) -> None:

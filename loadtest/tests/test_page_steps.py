@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from loadtest.stack.stack import Stack
-from loadtest.tests.browser import Watched, launched, printed_over_each_other, words_of
+from loadtest.tests.browser import Watched, assert_accessible, printed_over_each_other, words_of
 from loadtest.tests.demo_page import (
     PLACES,
     begin,
@@ -24,7 +23,6 @@ from loadtest.tests.demo_page import (
     opened,
     orders_in_the_database,
     press,
-    shown_if_it_fails,
     takes,
 )
 
@@ -45,24 +43,6 @@ def stack() -> Iterator[Stack]:
         Stack(nodes=1, workers=1, threads=16, log=log) as running,
     ):
         yield running
-
-
-@pytest.fixture(scope="module")
-def context() -> Iterator[BrowserContext]:
-    with launched() as browser:
-        yield browser.new_context(viewport={"width": 1280, "height": 800})
-
-
-@pytest.fixture(autouse=True)
-def _log(stack: Stack) -> Iterator[None]:
-    with shown_if_it_fails(stack):
-        yield
-
-
-@pytest.fixture
-def page(stack: Stack, context: BrowserContext, watched: Watched) -> Iterator[Page]:
-    with opened(context, stack.nodes[0].url, watched) as page:
-        yield page
 
 
 def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) -> None:
@@ -100,7 +80,7 @@ def test_what_arrives_while_a_button_is_pressed_does_not_move_it_away(
     """The code of the lock makes its card 340 pixels longer. The press would end on something else,
     which is no click: the step would be lost, and nothing would say so."""
     late: list[Route] = []
-    with opened(context, "about:blank", watched) as page:
+    with opened(context, stack, watched, "about:blank") as page:
         page.route("**/strategies/none/code", lambda route: late.append(route))
         page.goto(stack.nodes[0].url)
         begin(page, "none")
@@ -161,14 +141,11 @@ def test_no_step_is_taken_in_the_round_that_a_new_one_is_about_to_replace(page: 
     takes(page, "A", "read")
 
 
-@pytest.mark.parametrize("status", [503, 409])
-def test_a_step_that_the_shop_refuses_is_seen_to_be_refused(
-    page: Page, watched: Watched, status: int
-) -> None:
-    watched.refusals.add(status)
+def test_a_step_that_the_shop_refuses_is_seen_to_be_refused(page: Page, watched: Watched) -> None:
+    watched.refusals.add(503)
     begin(page, "none")
     body = json.dumps({"outcome": "unavailable", "error": "Redis does not answer"})
-    page.route("**/steps/step", lambda route: route.fulfill(status=status, body=body))
+    page.route("**/steps/step", lambda route: route.fulfill(status=503, body=body))
     press(page, "A", "read")
     expect(column(page, "A")).to_contain_text("Not done: Redis does not answer")
     page.unroute("**/steps/step")
@@ -186,11 +163,25 @@ def test_axe_finds_nothing_serious(page: Page) -> None:
     for scheme, width in SCREENS:
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # no colour half-way
         page.set_viewport_size({"width": width, "height": 900})
-        found = Axe().run(page).response["violations"]
-        serious = [one["id"] for one in found if one["impact"] in ("serious", "critical")]
-        assert serious == [], (scheme, width)
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= width, "the page can be scrolled sideways"
+        assert_accessible(page, width)
+
+
+def test_an_inline_script_or_style_is_blocked(page: Page, watched: Watched) -> None:
+    """The counter-test: without it, all tests of pages would pass with a policy that allows all."""
+    page.evaluate(
+        """() => {
+          const script = document.createElement("script");
+          script.textContent = "document.body.dataset.ran = 1";
+          document.body.append(script);
+          document.body.insertAdjacentHTML("beforeend", "<p id=inline style='color: red'>x</p>");
+        }"""
+    )
+    assert page.locator("body").get_attribute("data-ran") is None
+    colour = page.locator("#inline").evaluate("it => getComputedStyle(it).color")
+    assert colour != "rgb(255, 0, 0)"
+    blocked = [one for one in watched.complaints if one.startswith("blocked: ")]
+    assert [one.split()[1] for one in blocked] == ["script-src-elem", "style-src-attr"]
+    watched.complaints.clear()
 
 
 @pytest.mark.parametrize(
