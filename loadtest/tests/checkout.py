@@ -92,6 +92,7 @@ def start(folder: Path, *command: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",  # what is printed is in latin-1: see fresh_environment
         start_new_session=True,
     )
 

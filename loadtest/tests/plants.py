@@ -159,11 +159,6 @@ def a_node_sees_units_and_answers_sold_out(rush: RecordedRush) -> None:
     sees(rush, rush.buyers - 1, 2)
 
 
-@plant("contradiction")
-def an_order_was_committed_in_another_sale(rush: RecordedRush) -> None:
-    rush.change("before_commit", 2, sale=6)
-
-
 @plant("contradiction", locks=ALL)
 def a_read_was_of_the_sale_before(rush: RecordedRush) -> None:
     for kind in SAW:
@@ -187,14 +182,6 @@ def a_node_read_less_than_its_order_says(rush: RecordedRush) -> None:
     for kind in SAW:
         for event in rush.events(kind, 1):
             event["amount"] -= 1
-
-
-@plant("contradiction", locks=("row-lock", "conditional"))
-def a_buyer_was_served_by_two_nodes_at_once(rush: RecordedRush) -> None:
-    """Both commit: the second row has the same number."""
-    order = rush.happened.orders[2]["order"]
-    rush.happened.at(48, "buyer-2", "before_commit", "invoke", order=order, sale=7, node="B",
-                     pid=99, thread=1)  # fmt: skip
 
 
 @plant("contradiction")

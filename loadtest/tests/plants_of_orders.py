@@ -89,11 +89,6 @@ def answers_are_not_recorded(rush: RecordedRush) -> None:
     ]
 
 
-@plant("")
-def a_buyer_is_answered_busy_to_the_end(rush: RecordedRush) -> None:
-    rush.answer(5, "busy")
-
-
 @plant("", locks=ALL)
 def the_last_buyers_were_never_let_in(rush: RecordedRush) -> None:
     """The sale was declared over by a door that no node knows of."""
@@ -153,12 +148,6 @@ def a_replay_names_another_sale(rush: RecordedRush) -> None:
     """The answer was lost, the buyer asked again, and is told of its order in the next sale."""
     rush.answer(1, "unknown")
     rush.asks_again(1, sold_in=8)
-
-
-@plant("contradiction", locks=("redis", "row-lock", "counter"))
-def a_replay_is_answered_with_another_stock(rush: RecordedRush) -> None:
-    rush.answer(1, "unknown")
-    rush.asks_again(1, stock_seen=1)
 
 
 @plant("unrecorded", locks=EACH_WAY)

@@ -99,14 +99,12 @@ class RecordedRush:
             and number in (None, int(event["attempt"].rpartition("-")[2]))
         ]
 
-    def forget(self, *kinds: str, node: str = "") -> None:
-        """Remove the nodes' events of these kinds, without kinds all, of one node or of both."""
+    def forget(self, *kinds: str) -> None:
+        """Remove the nodes' events of these kinds, without kinds all."""
         self.happened.events = [
             event
             for event in self.happened.events
-            if event["by"] != "node"
-            or (kinds and event["f"] not in kinds)
-            or (node and event["node"] != node)
+            if event["by"] != "node" or (kinds and event["f"] not in kinds)
         ]
 
     def change(self, f: str, number: int | None = None, later: float = 0, **fields: Any) -> None:

@@ -10,8 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +22,7 @@ from loadtest.stack.stack import ROOT
 from loadtest.target import ask
 from servers.loopback import free_port
 from servers.process import ServerProcess
+from servers.tests.polling import eventually
 
 #: Every buyer whose number is odd has worker 1 where there are two.
 TARGET = """
@@ -71,14 +71,6 @@ def hold(pool, buyer):
 """
 
 
-def until(condition: Callable[[], object], *, seconds: float = 60) -> None:
-    """Wait until it holds. Raises AssertionError."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-
-
 @contextmanager
 def cart_shop(folder: Path, mode: str = "honest") -> Iterator[str]:
     """A shop of its own, of this mode. Returns its address."""
@@ -115,7 +107,11 @@ class Places:
             found = list(self.folder.glob(f"{place}-*"))
             return [one for one in found if int(one.name.rpartition("-")[2]) % 2 == parity]
 
-        until(lambda: len([one for one in there() if one.read_text()]) >= count)
+        eventually(
+            lambda: len([one for one in there() if one.read_text()]) >= count,
+            what=f"{count} buyers are at {place}",
+            timeout=60,
+        )
         (pid,) = {int(one.read_text()) for one in there()}
         return pid
 
@@ -187,7 +183,7 @@ class Steered(Places):
                 return False
             return len(shown["workers"]) == count and shown["state"] in states
 
-        until(is_so)
+        eventually(is_so, what=f"{count} workers, {states}", timeout=60)
 
     def swarm(self) -> None:
         """Start a rush in the web UI, as a program."""
@@ -197,11 +193,15 @@ class Steered(Places):
             assert json.load(answer)["success"]
 
     def until_logged(self, text: str) -> None:
-        until(lambda: text in self.log.read_text())
+        eventually(lambda: text in self.log.read_text(), what=text, timeout=60)
 
     def run(self) -> dict[str, Any]:
         """The result of a rush, which is read once."""
-        until(lambda: self.result.exists() and self.result.read_text().endswith("}"))
+        eventually(
+            lambda: self.result.exists() and self.result.read_text().endswith("}"),
+            what="a result",
+            timeout=60,
+        )
         run = dict(json.loads(self.result.read_text()))
         self.result.unlink()
         return run

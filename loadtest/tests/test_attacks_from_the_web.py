@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -24,9 +22,8 @@ from loadtest.commands.serve import serving
 from loadtest.stack.stack import Stack
 from loadtest.tests.attacker import ARGUMENTS, ORIGINS, WAYS, Attacker, Elsewhere, attacking
 from loadtest.tests.browser import launched
+from servers.tests.polling import eventually
 
-#: Seconds for a rush of one buyer to end, where an attack has started one.
-RUSH = 15.0
 CROWD = {"user_count": "1", "spawn_rate": "1"}
 #: What the attacker posts to Locust. FILE is a path, SINK an address of the attacker.
 TO_LOCUST = {
@@ -71,10 +68,7 @@ def served() -> Iterator[tuple[Stack, str]]:
     with tempfile.TemporaryFile() as log, serving(setting, log=log) as (stack, locust):
         form = {"user_count": 2, "spawn_rate": 100, "lock": "redis", "stock": 50}
         urlopen(f"{locust}/swarm", urlencode(form).encode(), timeout=30).close()
-        deadline = time.monotonic() + RUSH
-        while "EXACT [redis]" not in asked(f"{locust}/logs"):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        eventually(lambda: "EXACT [redis]" in asked(f"{locust}/logs"), what="a rush is over")
         yield stack, locust
 
 
@@ -97,36 +91,23 @@ def sink() -> Iterator[Elsewhere]:
         yield there
 
 
-@dataclass(frozen=True)
-class World:
+def world(served: tuple[Stack, str], sink: Elsewhere, folder: Path) -> dict[str, Any]:
     """Everything that an attack could change."""
-
-    files: dict[str, bytes]
-    sales: tuple[Any, ...]
-    orders: int
-    stock: tuple[Any, ...]
-    round: Any
-    rushes: int
-    figures: str
-    asked_of_the_sink: list[str]
-
-
-def world(served: tuple[Stack, str], sink: Elsewhere, folder: Path) -> World:
     stack, locust = served
     with psycopg.connect(stack.database_url) as database:
         (orders,) = database.execute("SELECT count(*) FROM purchase_history").fetchone() or (0,)
         sales = tuple(database.execute("SELECT id, initial_stock FROM shop_sale ORDER BY id"))
         stock = tuple(database.execute("SELECT name, amount FROM product ORDER BY name"))
-    return World(
-        files={path.name: path.read_bytes() for path in folder.iterdir()},
-        sales=sales,
-        orders=orders,
-        stock=stock,
-        round=json.loads(asked(f"{stack.nodes[0].url}/state?product=apple"))["steps"],
-        rushes=asked(f"{locust}/logs").count(" orders for "),
-        figures=asked(f"{locust}/stats/requests/csv").splitlines()[-1].split(",")[2],
-        asked_of_the_sink=list(sink.asked),
-    )
+    return {
+        "files": {path.name: path.read_bytes() for path in folder.iterdir()},
+        "sales": sales,
+        "orders": orders,
+        "stock": stock,
+        "round": json.loads(asked(f"{stack.nodes[0].url}/state?product=apple"))["steps"],
+        "rushes": asked(f"{locust}/logs").count(" orders for "),
+        "figures": asked(f"{locust}/stats/requests/csv").splitlines()[-1].split(",")[2],
+        "asked of the sink": list(sink.asked),
+    }
 
 
 def _port(url: str) -> int:

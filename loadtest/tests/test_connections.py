@@ -166,9 +166,14 @@ def test_when_a_buyer_is_released_nothing_comes_between_its_moment_and_its_bytes
 
 
 @alone
-def test_a_buyer_waits_once_and_each_request_of_it_has_its_moment(rush: Rush) -> None:
+def test_a_buyer_waits_once_and_each_purchase_has_one_moment(rush: Rush) -> None:
     (me,) = rush.buyers
-    rush.ask(me)
+
+    def buy(me: Buyer) -> Answer:
+        me.client.request("/a")
+        return rush.buy(me)
+
+    rush.crowd.ask(me, buy)
     rush.ask(me)
     first, again = rush.crowd.requests[me.key]
     assert first.answered is not None
@@ -205,19 +210,6 @@ class Clock:
         return self.now
 
     time = perf_counter = monotonic
-
-
-@alone
-def test_of_two_requests_in_one_purchase_the_first_waits_and_is_its_moment(rush: Rush) -> None:
-    (me,) = rush.buyers
-
-    def buy(me: Buyer) -> Answer:
-        me.client.request("/a")
-        return rush.buy(me)
-
-    rush.crowd.ask(me, buy)
-    assert len(rush.crowd.requests[me.key]) == 1
-    assert rush.crowd.arrived == 1
 
 
 @pytest.mark.parametrize("rush", [2], indirect=True)

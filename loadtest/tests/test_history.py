@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,6 @@ from loadtest.judge.history import (
     by_product,
     read,
 )
-from loadtest.tests.happenings import Happenings
-
-
-def test_an_event_is_read_as_it_was_recorded(tmp_path: Path) -> None:
-    path = tmp_path / "buyers.jsonl"
-    who = {"by": "buyer", "f": "buy", "attempt": "a/victim", "product": "pause-token"}
-    before = time.monotonic_ns()
-    with History(path) as history:
-        history.record(type="invoke", **who)
-    [event] = read([path])
-    assert before <= event["t"] <= time.monotonic_ns()
-    assert event == {**who, "type": "invoke", "t": event["t"]}
 
 
 def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:
@@ -111,12 +98,6 @@ def test_events_are_sorted_by_product() -> None:
     }
 
 
-def test_the_product_of_a_key_is_the_one_that_its_buyer_asked_for() -> None:
-    asks: Any = {"by": "buyer", "f": "buy", "type": "invoke", "attempt": "1", "product": "apple"}
-    begins: Any = {"by": "node", "f": "begins", "type": "invoke", "attempt": "1", "product": "pear"}
-    assert by_product([asks, begins]) == {"apple": [asks, begins]}
-
-
 def test_a_reader_returns_every_line_once_while_the_histories_grow(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     assert reader.new_events() == []
@@ -131,51 +112,3 @@ def test_a_reader_returns_every_line_once_while_the_histories_grow(tmp_path: Pat
             assert reader.new_events() == []
             file.write(b', "type": "ok"}\n')
         assert [event["f"] for event in reader.new_events()] == ["torn"]
-
-
-def test_a_request_without_an_answer_is_an_open_one() -> None:
-    shop = Happenings()
-    shop.asks(0, "victim")
-    shop.asks(5, "victim")
-    shop.answered(9, "victim", "busy")
-    first, second = shop.history().requests
-    assert (first.sent, first.answered, first.type) == (0, None, "info")
-    assert (second.sent, second.answered, second.type) == (5_000_000, 9_000_000, "fail")
-
-
-def test_an_answer_to_no_open_request_is_ignored() -> None:
-    shop = Happenings()
-    shop.asks(0, "victim")
-    shop.answered(5, "victim", "sold", 31)
-    shop.answered(6, "victim", "busy")
-    [request] = shop.history().requests
-    assert (request.outcome, request.order) == ("sold", 31)
-
-
-def test_a_hold_ends_where_its_release_begins() -> None:
-    shop = Happenings()
-    shop.buys(0, "victim", 2, fence=7)
-    [hold] = shop.history().holds
-    assert (hold.asked, hold.start, hold.end) == (1_000_000, 2_000_000, 6_000_000)
-    assert (hold.fence, hold.released) == (7, True)
-
-
-def test_a_hold_whose_release_was_not_recorded_ends_before_the_next_wait() -> None:
-    shop = Happenings()
-    shop.acquires(1, 2, "victim")
-    shop.reads(3, "victim", 2)
-    shop.at(500, "victim", "acquire", "invoke")
-    shop.at(600, "victim", "reentrant:before_subscribe")
-    first = shop.history().holds[0]
-    assert (first.end, first.released) == (3_000_000, False)
-
-
-def test_a_commit_knows_the_last_read_before_it() -> None:
-    shop = Happenings()
-    shop.reads(1, "victim", 10)
-    shop.reads(2, "rival", 10)
-    shop.reads(3, "victim", 9)
-    shop.commits(5, "victim", 9)
-    [commit] = shop.history().commits
-    assert (commit.read_at, commit.amount) == (3_000_000, 9)
-    assert (commit.begun, commit.done) == (5_000_000, 5_500_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -56,39 +56,33 @@ def opened(page: Page, path: Path) -> Page:
     return page
 
 
-def evaluated(page: Page, script: str) -> Any:
-    return page.evaluate(script)
-
-
 def test_the_timeline_of_200_buyers_opens_in_under_a_second(page: Page, tmp_path: Path) -> None:
     opened(page, write_rush(tmp_path))
     for _ in range(3):
         page.evaluate("delete document.getElementById('lanes').dataset.drawn")
         page.get_by_role("button", name="none").click()
         page.wait_for_selector("#lanes[data-drawn='0']")
-    took = evaluated(
-        page, "performance.getEntriesByName('timeline').map((entry) => entry.duration)"
-    )
+    took = page.evaluate("performance.getEntriesByName('timeline').map((entry) => entry.duration)")
     assert len(took) == 4
     assert min(took[1:]) < OPENS_WITHIN
-    assert evaluated(page, PAINTED)
+    assert page.evaluate(PAINTED)
     expect(page.locator("#detail-title")).to_have_text("none OVERSOLD")
 
 
 def test_a_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> None:
     opened(page, write_faults(tmp_path))
     expect(page.locator("#detail-title")).to_have_text("token under pause OVERSOLD")
-    assert evaluated(page, HATCHED) == 2
+    assert page.evaluate(HATCHED) == 2
     expect(page.locator("#legend")).to_contain_text("two holders at a time")
     expect(page.locator("#story")).to_contain_text("rival-1 (B) has the lock, fence 8: two holders")
     page.get_by_role("button", name="To the overlap").click()
-    start, end = evaluated(page, SHOWN)
+    start, end = page.evaluate(SHOWN)
     assert end - start < 100
-    assert evaluated(page, HATCHED) == 2
+    assert page.evaluate(HATCHED) == 2
 
     page.get_by_role("button", name="redis under pause: exact, as expected").click()
     page.wait_for_selector("#lanes[data-drawn='1']")
-    assert evaluated(page, HATCHED) == 0
+    assert page.evaluate(HATCHED) == 0
     expect(page.locator("#to-mark")).to_be_hidden()
 
 
@@ -109,12 +103,12 @@ def test_by_keyboard_the_grid_opens_into_a_timeline_and_back(page: Page, tmp_pat
     expect(page.locator("#detail-title")).to_have_text("redis EXACT expected undersold")
     expect(page.locator("#detail-title")).to_be_focused()
     page.wait_for_selector("#lanes[data-drawn='2']")
-    all_signs, cut_off = evaluated(page, SIGNS)
+    all_signs, cut_off = page.evaluate(SIGNS)
     assert cut_off == 0, "the first and the last one are whole"
     page.locator("#lanes").focus()
     page.keyboard.press("+")
-    assert evaluated(page, SHOWN) == [25, 75]
-    assert evaluated(page, SIGNS)[0] < all_signs
+    assert page.evaluate(SHOWN) == [25, 75]
+    assert page.evaluate(SIGNS)[0] < all_signs
     page.keyboard.press("ArrowDown")
     expect(page.locator("#tip")).to_contain_text("victim")
     expect(page.locator("#tip")).to_contain_text("has the lock after 1.0 ms, fence 1")
@@ -126,8 +120,7 @@ def test_the_pointer_says_who_held_what_when_and_so_does_a_table(
     page: Page, tmp_path: Path
 ) -> None:
     opened(page, write_faults(tmp_path))
-    x, y = evaluated(
-        page,
+    x, y = page.evaluate(
         """echarts.getInstanceByDom(document.getElementById("lanes"))
         .convertToPixel({ gridIndex: 0 }, [1500, 1])""",
     )
@@ -150,7 +143,7 @@ def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path
     expect(page.locator("#facts")).to_contain_text(HOSTILE)
     expect(page.locator("#story-lines")).to_contain_text(HOSTILE)
     page.get_by_text("The same as a table").first.click()
-    assert evaluated(page, "window.wasHacked") is None
+    assert page.evaluate("window.wasHacked") is None
     assert page.locator("img").count() == 0
 
 
@@ -159,10 +152,10 @@ def test_a_page_that_was_not_laid_out_for_a_moment_draws_again(page: Page, tmp_p
     for shown in ("none", ""):
         page.evaluate(f"document.querySelector('main').style.display = '{shown}'")
         page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-    assert evaluated(page, PAINTED)
+    assert page.evaluate(PAINTED)
     page.set_viewport_size({"width": 700, "height": 900})
     page.wait_for_function("document.querySelector('#lanes canvas').width < 700")
-    assert evaluated(page, PAINTED)
+    assert page.evaluate(PAINTED)
 
 
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)
@@ -186,7 +179,7 @@ def test_every_fault_fits_on_1280_pixels_and_their_signs_are_explained(
     opened(page, write_every_fault(tmp_path))
     assert page.locator(".grid thead th").count() >= 26
     box = page.locator("#verdicts-box")
-    assert evaluated(page, "document.documentElement.scrollWidth") <= 1280
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     assert box.evaluate("it => it.scrollWidth") <= box.evaluate("it => it.clientWidth")
     key = page.locator("#verdicts-key li")
     expect(key).to_contain_text(["exact", "oversold", "undersold", "deadlock"])

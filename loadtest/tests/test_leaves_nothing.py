@@ -7,11 +7,9 @@ nodes: these ignore SIGTERM, so that stopping takes its time.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,24 +17,17 @@ from typing import Any
 import psutil
 import pytest
 
-from loadtest.stack.stack import Node, Stack
-from loadtest.tests.checkout import assert_nothing_is_left, fresh_copy, fresh_environment, start
+from loadtest.tests.checkout import assert_nothing_is_left, fresh_environment, start
 from loadtest.tests.ending_command import ENDINGS, HOLDER, Command, ctrl_c
 from servers.tests.proxied import eventually
 
 
 @pytest.fixture(scope="module")
-def checkout() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="oversold clone's-") as folder:
-        yield fresh_copy(Path(folder).resolve())
-
-
-@pytest.fixture(scope="module")
-def held(checkout: Path) -> Iterator[Path]:
-    """The checkout, with its servers kept running."""
+def held(clone: Path) -> Iterator[Path]:
+    """The clone, with its servers kept running."""
     holder = subprocess.Popen(
         [sys.executable, "-uc", HOLDER],
-        cwd=checkout,
+        cwd=clone,
         env=fresh_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -45,9 +36,9 @@ def held(checkout: Path) -> Iterator[Path]:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "up\n"
-    yield checkout
+    yield clone
     holder.communicate(timeout=30)
-    assert_nothing_is_left(checkout)
+    assert_nothing_is_left(clone)
 
 
 def users(root: Path) -> list[dict[str, Any]]:
@@ -70,20 +61,14 @@ def runs(pid: int) -> bool:
 def test_a_command_leaves_no_process_and_is_forgotten(
     held: Path, ends: Callable[[Command], None]
 ) -> None:
-    command = Command(held)
+    """With SIGINT ignored, as a shell's `&` does: otherwise nobody could end it by Ctrl-C."""
+    command = Command(held, ignoring=signal.SIGINT)
     command.read_until("ready")
     started = children(held)
     assert len(started) == 3, "two nodes and a Valkey"
     ends(command)
     assert [pid for pid in started if runs(pid)] == []
     assert len(users(held)) == 1, "the holder"
-
-
-def test_an_ignored_sigint_ends_it_too(held: Path) -> None:
-    """A shell's `&` has SIGINT ignored: then nobody could end it by Ctrl-C or kill -INT."""
-    command = Command(held, ignoring=signal.SIGINT)
-    command.read_until("ready")
-    ctrl_c(command)
 
 
 def test_nohup_is_respected(held: Path) -> None:
@@ -95,15 +80,13 @@ def test_nohup_is_respected(held: Path) -> None:
     ctrl_c(command)
 
 
-@pytest.mark.parametrize("is_stopping", [False, True])
-def test_what_a_killed_command_left_is_ended_by_the_next_one(held: Path, is_stopping: bool) -> None:
+def test_what_a_command_killed_while_it_stops_left_is_ended_by_the_next_one(held: Path) -> None:
     """Forgotten before they have ended, nobody would ever end them."""
     killed = Command(held, stop_timeout=60)
     killed.read_until("ready")
     left = children(held)[1:]  # the nodes
-    if is_stopping:
-        killed.send(signal.SIGINT)
-        killed.read_until("stopping: node A, node B")
+    killed.send(signal.SIGINT)
+    killed.read_until("stopping: node A, node B")
     killed.send(signal.SIGKILL)
     killed.end()
     assert all(runs(pid) for pid in left)
@@ -114,23 +97,10 @@ def test_what_a_killed_command_left_is_ended_by_the_next_one(held: Path, is_stop
     ctrl_c(following)
 
 
-def test_a_stack_stops_although_its_output_is_closed() -> None:
-    def progress(step: str) -> None:
-        raise SystemExit(1)  # rich's answer to a closed pipe
-
-    with tempfile.TemporaryFile() as log:
-        stack = Stack(nodes=1, workers=1, threads=1, log=log, progress=progress)
-        node = Node("A", environment=dict(os.environ), log=log)
-        pid = node._server.start([sys.executable, "-c", "import time; time.sleep(600)"])
-        stack.nodes.append(node)
-        stack.stop()
-    assert not runs(pid)
-
-
 @pytest.fixture
-def fill_the_disk(checkout: Path) -> Iterator[Callable[[], None]]:
+def fill_the_disk(clone: Path) -> Iterator[Callable[[], None]]:
     """Nothing can be written to the registry any more, once it is called."""
-    full = checkout / "var" / "users.partial"
+    full = clone / "var" / "users.partial"
 
     def fill() -> None:
         full.parent.mkdir(exist_ok=True)
@@ -142,17 +112,17 @@ def fill_the_disk(checkout: Path) -> Iterator[Callable[[], None]]:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_disk_that_is_full_at_the_start_is_named_and_nothing_stays(
-    checkout: Path, fill_the_disk: Callable[[], None]
+    clone: Path, fill_the_disk: Callable[[], None]
 ) -> None:
-    before = users(checkout) if (checkout / "var" / "users.json").exists() else []
+    before = users(clone) if (clone / "var" / "users.json").exists() else []
     fill_the_disk()
-    demo = start(checkout, "-m", "loadtest")
+    demo = start(clone, "-m", "loadtest")
     printed, _ = demo.communicate(timeout=60)
     assert demo.returncode == 2
     assert "no space is left" in printed
     assert "Traceback" not in printed
     if not before:
-        assert_nothing_is_left(checkout)
+        assert_nothing_is_left(clone)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

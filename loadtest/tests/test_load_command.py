@@ -154,17 +154,6 @@ def test_units_that_vanish_where_nobody_bought_are_found() -> None:
     assert judged(PLAN, measured(), Sold([], 499))["verdict"] == "unknown"
 
 
-@pytest.mark.parametrize("told", [("busy", "sold"), ("busy", "lost", "sold")])
-def test_a_buyer_who_was_told_that_nothing_was_sold_and_is_shown_an_earlier_order_is_found(
-    told: tuple[str, ...],
-) -> None:
-    """What the refusal said was false: it had sold."""
-    purchase = bought(1, 1.0, 0.1, *told)
-    purchase[-1].replayed = True
-    found = judged(PLAN, measured(purchase), Sold([order(1)], 499))
-    assert (found["verdict"], found["violations"]) == ("unknown", ["false_refusal"])
-
-
 def run_of(lock: str, verdict: str = "exact", *, number: int = 1, **more: Any) -> Any:
     """One run of ten seconds, in which nine units were sold."""
     found = measured(*[bought(n, n, 0.1 * (n + 1), "sold", client=n % 2) for n in range(9)])

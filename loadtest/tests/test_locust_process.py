@@ -15,7 +15,8 @@ import pytest
 
 from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.stack import ROOT, Stack, StackError
-from loadtest.tests.steered import Places, until
+from loadtest.tests.steered import Places
+from servers.tests.polling import eventually
 
 SIZE: dict[str, Any] = {"buyers": 8, "stock": 3, "deadline": 40}
 
@@ -97,7 +98,7 @@ def test_locust_ends_with_whoever_started_it(tmp_path: Path) -> None:
     )  # fmt: skip
     assert parent.stdout is not None
     child = psutil.Process(int(parent.stdout.readline()))
-    until(lambda: len(child.children()) == 2)
+    eventually(lambda: len(child.children()) == 2, what="two workers", timeout=60)
     family = [child, *child.children()]
     parent.kill()
     parent.wait()

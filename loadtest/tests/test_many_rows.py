@@ -45,13 +45,6 @@ def test_orders_that_overlap_may_commit_in_another_order_than_that_of_their_numb
     assert (judged.verdict, judged.findings) == ("exact", ())
 
 
-def test_under_one_row_they_may_not() -> None:
-    judged = overlapping("conditional").judged()
-    assert judged.verdict == "unknown"
-    [what] = of_commits(judged)
-    assert "was about to be committed" in what
-
-
 @many_rows
 def test_an_order_that_was_answered_before_another_was_read_for_has_the_smaller_number(
     lock: str,

@@ -85,13 +85,6 @@ def test_buyers_without_an_answer_have_a_column_where_there_are_any() -> None:
     assert "no answer" not in all_answered
 
 
-def test_a_run_that_is_not_as_expected_says_why() -> None:
-    few = run("none", 1.0, as_expected=False, why="50 buyers for 100 units are too few")
-    assert report.reasons([run("redis", 1.0, why=""), few]) == [
-        "none: 50 buyers for 100 units are too few"
-    ]
-
-
 def test_a_reason_is_printed_as_it_is_whatever_a_stranger_wrote_into_it() -> None:
     """A key, or an answer of a shop: Rich took it for markup, and the command ended in a traceback.
     A key may have no blanks, and all of these characters."""

@@ -47,22 +47,6 @@ def test_more_orders_than_units_are_oversold_whatever_the_stock_and_the_answers(
     assert exact_sale(answers, orders=3, stock_left=left, fired=False).verdict == "oversold"
 
 
-def test_units_refused_while_there_were_some_are_undersold() -> None:
-    judged = exact_sale("soo", orders=1, stock_left=1)
-    assert (judged.verdict, judged.undersold) == ("undersold", 1)
-    assert judged.violations == ("false_sold_out",)
-
-
-@pytest.mark.parametrize(
-    ("left", "verdict", "violations"), [(3, "exact", ()), (4, "unknown", ("lost_update",))]
-)
-def test_fewer_buyers_than_units_can_be_exact(
-    left: int, verdict: str, violations: tuple[str, ...]
-) -> None:
-    judged = exact_sale("ss", initial_stock=5, stock_left=left)
-    assert (judged.verdict, judged.undersold, judged.violations) == (verdict, 0, violations)
-
-
 @pytest.mark.parametrize("outcome", sorted({*OUTCOMES} - {"sold", "sold_out"}))
 def test_a_buyer_without_a_final_answer_leaves_a_sale_unknown(outcome: str) -> None:
     """Whether all was sold, a unit is left, or one left the shelf without an order."""
