@@ -8,6 +8,7 @@ import os
 import secrets
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -150,15 +151,23 @@ class Node:
         return found
 
     def ask(
-        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Status and JSON body of one request on a connection of its own."""
+        """Status and JSON body of one request, whose own body is JSON."""
+        given = {"Content-Type": "application/json", **(headers or {})}
+        status, _, text = self.request(method, path, body, given)
+        return status, json.loads(text)
+
+    def request(
+        self, method: str, path: str, body: Any = b"", headers: Mapping[str, str] | None = None
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """Status, headers and body of one request on a connection of its own. A body in parts, an
+        iterator, is sent in chunks."""
         asked = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            given = {"Content-Type": "application/json", **(headers or {})}
-            asked.request(method, path, body, given)
+            asked.request(method, path, body, headers or {})
             response = asked.getresponse()
-            return response.status, json.loads(response.read())
+            return response.status, response.headers, response.read()
         finally:
             asked.close()
 

@@ -21,6 +21,8 @@ from shop.sale import opening
 from shop.sale.points import Probe
 
 APPLE = "apple"
+SERVER_IS_DOWN = "the lock's server does not answer; nothing was sold"
+NO_TOKEN = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
 #: Seconds that a test waits for what certainly comes.
 TIMEOUT = 20
 LOCKED = ["token", "redis"]
@@ -122,6 +124,13 @@ def assert_asks_to_come_back(answer: Answer, outcome: str, error: str) -> None:
     assert answer.status == 503
     assert answer.headers["Retry-After"] == "1"
     assert answer.body == {"outcome": outcome, "error": error}
+
+
+def assert_refused(answer: Answer, status: int, error: str, *allowed: str) -> None:
+    """Refused for good with this error, and with what is allowed instead."""
+    named = {"allowed": list(allowed)} if allowed else {}
+    assert (answer.status, answer.body) == (status, {"outcome": "error", "error": error, **named})
+    assert "Retry-After" not in answer.headers
 
 
 def get(path: str) -> Answer:

@@ -1,14 +1,19 @@
-"""Requests that a browser sends for a page of another site are refused; played in Chromium in
-loadtest/tests/test_attacks_from_the_web.py."""
+"""Requests that a browser sends for a page of another site are refused (played in Chromium in
+loadtest/tests/test_attacks_from_the_web.py); and the security headers, on every kind of answer: a
+policy that one lacks protects none."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from django import urls
+from django.http import HttpRequest, HttpResponse
 from django.test import Client
+from pytest_django import Settings
 
 from shop.tests.till import books, committed, open_sale, rolled_back
+from shop.urls import urlpatterns as shops_own
 
 POSTS = ("/buy", "/restock", "/rush", "/admin/login/", "/no-such-page")
 BUY = {"buyer": "ada", "lock": "redis"}
@@ -27,12 +32,12 @@ BUY = {"buyer": "ada", "lock": "redis"}
         {"Sec-Fetch-Site": "cross-site", "Origin": "http://testserver"},
     ],
 )
-@pytest.mark.parametrize("path", POSTS)
-def test_a_page_of_another_site_changes_nothing(path: str, headers: dict[str, str]) -> None:
+def test_a_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None:
     open_sale(1)
-    answer = Client().post(path, BUY, headers=headers)
-    assert answer.status_code == 403
-    assert "CSRF_TRUSTED_ORIGINS" in answer.json()["error"]
+    for path in POSTS:
+        answer = Client().post(path, BUY, headers=headers)
+        assert answer.status_code == 403, path
+        assert "CSRF_TRUSTED_ORIGINS" in answer.json()["error"]
     assert books() == (0, 1)
 
 
@@ -76,11 +81,71 @@ def test_a_link_from_another_site_opens_the_page() -> None:
     assert Client().get("/", headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/state", "/static/shop/page.css", "/admin/login/", "/buy"])
-def test_a_foreign_host_reads_nothing(path: str) -> None:
+def test_a_foreign_host_reads_nothing() -> None:
     """DNS rebinding: the attacker's name means this machine."""
-    answer = Client().get(path, headers={"host": "evil.test:8000"})
-    assert answer.status_code == 403
-    assert answer.json()["error"] == (
-        "the host 'evil.test:8000' is not allowed here: see ALLOWED_HOSTS"
+    for path in ("/", "/state", "/static/shop/page.css", "/admin/login/", "/buy"):
+        answer = Client().get(path, headers={"host": "evil.test:8000"})
+        assert answer.status_code == 403, path
+        assert "the host 'evil.test:8000' is not allowed here" in answer.json()["error"]
+
+
+# --- what every answer tells the browser ----------------------------------------------------------
+
+
+def fails(request: HttpRequest) -> HttpResponse:
+    raise RuntimeError("from a test")
+
+
+urlpatterns = [*shops_own, urls.path("fails", fails)]
+
+ANSWERS = {
+    "page": ("/", 200),
+    "json": ("/healthz", 200),
+    "static file": ("/static/shop/page.css", 200),
+    "admin's login": ("/admin/login/", 200),
+    "redirect": ("/admin/", 302),
+    "wrong method": ("/buy", 405),
+    "not found": ("/nowhere", 404),
+    "error": ("/fails", 500),
+}
+
+
+@rolled_back
+@pytest.mark.urls(__name__)
+@pytest.mark.parametrize(("path", "status"), ANSWERS.values(), ids=ANSWERS)
+def test_every_answer_has_every_security_header(path: str, status: int) -> None:
+    client = Client(raise_request_exception=False)
+    answer = client.get(path, headers={"X-Request-ID": "mine"})
+    answer.close()  # a static file is open until then
+    assert answer.status_code == status
+    assert_secured(dict(answer.headers))
+
+
+@rolled_back
+def test_a_refused_host_and_a_redirect_to_https_have_them_too(settings: Settings) -> None:
+    refused = Client().get("/", headers={"Host": "elsewhere.example", "X-Request-ID": "mine"})
+    assert refused.status_code == 403
+    assert_secured(dict(refused.headers))
+    settings.SECURE_SSL_REDIRECT = True
+    redirected = Client().get("/", headers={"X-Request-ID": "mine"})
+    assert (redirected.status_code, redirected["Location"]) == (301, "https://testserver/")
+    assert_secured(dict(redirected.headers))
+
+
+def assert_secured(headers: dict[str, str]) -> None:
+    policy = dict(
+        part.strip().partition(" ")[::2] for part in headers["Content-Security-Policy"].split(";")
     )
+    assert policy["default-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["object-src"] == policy["base-uri"] == "'none'"
+    assert policy["form-action"] == "'self'"
+    for loose in ("unsafe-inline", "unsafe-eval", "data:", "*", "http"):
+        assert loose not in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert headers["X-Request-ID"] == "mine"
+    for feature in ("camera", "geolocation", "microphone", "payment", "usb"):
+        assert f"{feature}=()" in headers["Permissions-Policy"]

@@ -9,7 +9,9 @@ from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
+from shop.ops import health
 from shop.tests.database import database_at
+from shop.tests.node import BEARER
 from shop.tests.outage import Outage
 from shop.tests.till import answer_of, committed, open_sale, rolled_back
 
@@ -34,6 +36,49 @@ def test_readyz_is_200_when_everything_answers() -> None:
         ("PostgreSQL timeouts", True),
     ]
     assert answer.body["parts"][0]["detail"].endswith("fsync on")
+
+
+@rolled_back
+def test_outside_a_demo_versions_are_shown_with_the_token_only(settings: Settings) -> None:
+    """Nor is a stranger told what a server that fails said: it names hosts and users."""
+    settings.SHOP_DEMO = False
+    shown = answer_of(Client().get("/readyz")).body["parts"]
+    assert shown[0]["name"] == "PostgreSQL"
+    assert all(part == {"name": part["name"], "ok": True} for part in shown)
+    told = answer_of(Client().get("/readyz", headers=BEARER)).body["parts"]
+    assert told[0]["detail"].startswith("version 18")
+
+
+@rolled_back
+def test_readyz_is_503_while_redis_is_down(
+    redis_outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "FRESH", 0.0)
+    redis_outage.begin()
+    answer = answer_of(Client().get("/readyz"))
+    assert answer.status == 503
+    assert [part["ok"] for part in answer.body["parts"]] == [True, True, False, False, True]
+    redis_outage.end()
+    assert answer_of(Client().get("/readyz")).status == 200
+
+
+def test_the_servers_are_asked_once_a_second_however_many_want_to_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each look cost 8 ms, most of it for the migrations, and anybody may ask."""
+    asked: list[float] = []
+    clock = [0.0]
+
+    def stack() -> list[health.Part]:
+        asked.extend(clock)
+        return [health.Part("PostgreSQL", True, "")]
+
+    monkeypatch.setattr(health, "stack", stack)
+    monkeypatch.setattr("shop.ops.health.time.monotonic", lambda: clock[0])
+    for clock[0] in (100.0, 100.9, 101.0):
+        for _ in range(3):
+            assert answer_of(Client().get("/readyz")).status == 200
+    assert asked == [100.0, 101.0]
 
 
 @committed
@@ -71,19 +116,6 @@ def test_a_probe_by_ip_address_over_plain_http_is_answered_where_the_shop_is_htt
     settings.ALLOWED_HOSTS = ["shop.example.com"]
     answer = Client(headers={"host": "10.0.0.7:8000"}).get(path, secure=secure)
     assert answer.status_code == 200
-
-
-def test_everything_else_is_redirected_to_https_and_held_to_its_host(settings: Settings) -> None:
-    settings.SECURE_SSL_REDIRECT = True
-    settings.ALLOWED_HOSTS = ["shop.example.com"]
-    own, foreign = (Client(headers={"host": host}) for host in ("shop.example.com", "10.0.0.7"))
-    moved = own.get("/strategies")
-    assert (moved.status_code, moved.headers["Location"]) == (
-        301,
-        "https://shop.example.com/strategies",
-    )
-    assert own.get("/strategies", secure=True).status_code == 200
-    assert foreign.get("/strategies", secure=True).status_code == 403
 
 
 @pytest.mark.parametrize("value", ["0", "8001ms"])

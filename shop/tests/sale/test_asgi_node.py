@@ -133,19 +133,19 @@ def test_a_page_whose_client_is_gone_gives_its_connection_back(node: Node) -> No
         assert node.get("/sales/latest")[0] == 200
 
 
-def test_sigterm_answers_all_who_wait_and_sells_nothing_after(folder: Path, valkey: Valkey) -> None:
-    with node_at(folder / "stop.log", valkey=valkey, WEB_SERVER="asgi") as node:
-        node.restock(100)
-        with ExitStack() as buyers:
-            with taken(valkey) as lock:
-                clients = [buyers.enter_context(sent(node, n)) for n in range(20)]
-                eventually(lambda: len(lock.inspect().waiters) == 20, what="all wait", timeout=30)
-                process = node.process
-                process.send_signal(signal.SIGTERM)
-                eventually(lambda: not accepts(node), what="it accepts nobody", timeout=10)
-                assert process.poll() is None
-            assert Counter(status_of(client) for client in clients) == {201: 20}
-        assert process.wait(10) == 0
+def test_sigterm_answers_all_who_wait_and_sells_nothing_after(node: Node, valkey: Valkey) -> None:
+    """Runs last: the node is gone."""
+    node.restock(100)
+    process = node.process
+    with ExitStack() as buyers:
+        with taken(valkey) as lock:
+            clients = [buyers.enter_context(sent(node, n)) for n in range(20)]
+            eventually(lambda: len(lock.inspect().waiters) == 20, what="all wait", timeout=30)
+            process.send_signal(signal.SIGTERM)
+            eventually(lambda: not accepts(node), what="it accepts nobody", timeout=10)
+            assert process.poll() is None
+        assert Counter(status_of(client) for client in clients) == {201: 20}
+    assert process.wait(10) == 0
 
 
 def accepts(node: Node) -> bool:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from pytest_django import Settings
 
+from shop.ops.logs import request_id
 from shop.sale import points
 from shop.sale.points import installed
 from shop.sale.waiting_room import room
@@ -98,14 +99,34 @@ def test_who_leaves_while_its_thread_waits_keeps_the_place_and_its_key_has_the_o
     assert not room._inside
 
 
+def test_who_leaves_before_a_thread_is_free_has_asked_for_nothing() -> None:
+    open_sale(10)
+
+    async def test(loop: Loop) -> None:
+        threads = loop.purchases.threads.whole
+        async with a_queue(loop, "token", 0) as (inside, asked):
+            queued = asyncio.create_task(loop.buy(lock="token", buyer="b9"))
+            await until(threads._work_queue.qsize)
+            queued.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await queued
+        assert (await asked[0]).status == 201
+        assert (await loop.buy(lock="token")).body["stock_seen"] == 9
+        assert len(inside.begun) == 1
+
+    in_a_loop(test, whole=1)
+    assert books() == (2, 8)
+
+
 @pytest.mark.parametrize("lock", ["redis", "token", "row-lock"])
 def test_who_leaves_inside_the_section_has_bought_and_the_next_gets_the_lock(lock: str) -> None:
     open_sale(10)
 
     async def test(loop: Loop) -> None:
         async with a_queue(loop, lock, 1) as (_, asked):
-            asked[0].cancel()
-            await asyncio.sleep(0)
+            for _ in range(3):  # however often: else the lock is free while it still writes
+                asked[0].cancel()
+                await asyncio.sleep(0)
         with pytest.raises(asyncio.CancelledError):
             await asked[0]
         assert (await asked[1]).body["stock_seen"] == 9
@@ -123,14 +144,22 @@ def test_who_leaves_inside_the_section_has_bought_and_the_next_gets_the_lock(loc
 def test_a_backend_that_is_killed_under_the_lock_is_unavailable_and_nothing_is_sold(
     lock: str,
 ) -> None:
-    """The connection that broke is a thread's: the loop may not touch it, and was 500 for it."""
+    """The connection that broke is a thread's: the loop may not touch it, and was 500 for it. The
+    lines that the thread logs have the id of its request."""
     open_sale(3)
+    logged_as: list[str] = []
+
+    def fail() -> None:
+        logged_as.append(request_id.get())
+        kill_this_threads_backend()
 
     async def test(loop: Loop) -> None:
-        with installed(at("after_read", kill_this_threads_backend)):
+        with installed(at("after_read", fail)):
             refused = await loop.buy(lock=lock, key="k1")
+        assert logged_as == [refused.headers["X-Request-ID"]]
         assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
         assert refused.headers["Retry-After"] == "1"
+        assert not room._inside
         again = await loop.buy(lock=lock, key="k1")
         assert (again.status, again.body["stock_seen"]) == (201, 3)
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from django.db import connection
 from pytest_django import Settings
 
 from shop.errors import Full
-from shop.sale import checkout, points
+from shop.sale import points
 from shop.sale.waiting_room import COME_BACK, LATEST, WaitingRoom, room
 from shop.tests.till import (
-    APPLE,
     TIMEOUT,
     Answer,
     Inside,
@@ -99,42 +97,6 @@ def test_who_is_refused_for_one_product_buys_another_until_all_together_are_too_
         assert buy(product="pear").status == 429
     assert buy(product="pear").status == 201
     assert buy(key="k1", buyer="b9").status == 200
-
-
-@committed
-def test_an_error_that_nobody_foresaw_leaves_its_place(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SystemExit: a worker that is ended in mid-purchase."""
-
-    def fail(attempt: Any) -> Any:
-        assert room.inside(APPLE) == 1
-        raise SystemExit
-
-    settings.SHOP_MAX_WAITING = 1
-    open_sale(5)
-    monkeypatch.setattr(checkout, "_buy", fail)
-    with pytest.raises(SystemExit):
-        buy()
-    assert is_empty()
-
-
-def test_a_crowd_never_has_more_places_than_there_are_and_leaves_none_taken() -> None:
-    places, refused, seen = WaitingRoom(), [], []
-
-    def come_and_go(number: int) -> None:
-        for _ in range(200):
-            try:
-                with places.place("apple", waiting=WAITING):
-                    seen.append(places.inside("apple"))
-            except Full:
-                refused.append(number)
-
-    with ThreadPoolExecutor(8) as crowd:
-        list(crowd.map(come_and_go, range(8)))
-    assert len(seen) + len(refused) == 8 * 200
-    assert max(seen) <= WAITING + 1
-    assert places._inside == {}
 
 
 def test_1_000_who_are_refused_at_once_come_back_over_10_seconds() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,14 +11,13 @@ import pytest
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from servers.embedded import Valkey
-from servers.loopback import free_port
 from shop.demo.interleaving import Interleaving
 from shop.ops.redis import locks_client
 from shop.sale import opening
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
-from shop.strategies import STRATEGIES, process, redlock, zookeeper
+from shop.sale.waiting_room import room
+from shop.strategies import STRATEGIES, process, zookeeper
 from shop.tests.database import (
     ReplyCutter,
     database_at,
@@ -28,6 +27,7 @@ from shop.tests.database import (
 from shop.tests.outage import Outage
 from shop.tests.till import (
     APPLE,
+    SERVER_IS_DOWN,
     assert_asks_to_come_back,
     at,
     books,
@@ -51,14 +51,13 @@ KEEP_THE_ROW = {"redis", "one-file", "row-lock", "skip-locked"}
 SIDE_BY_SIDE = {"buckets", "skip-locked"}
 #: Those that notice the restock and read again: the unit is sold out of the new sale.
 READ_AGAIN = {"version", "serializable", "buckets"}
-SERVER_IS_DOWN = "the lock's server does not answer; nothing was sold"
 IN_DOUBT = (
     "The connection broke while committing; the order may exist. Ask again with the same key."
 )
 
 
 def needs_a_transaction(lock: str) -> None:
-    """Skip a strategy whose purchases are one script in Redis."""
+    """Skip a strategy whose purchases are one script in Redis: nobody waits there."""
     if STRATEGIES[lock].deferred:
         pytest.skip("its purchases have no transaction; test_settlement.py has its consumer's")
 
@@ -118,7 +117,7 @@ def test_a_connection_that_breaks_before_the_write_is_503_unavailable(lock: str)
     assert_asks_to_come_back(
         answer, "unavailable", "the database does not answer; nothing was sold"
     )
-    assert books() == (0, 1)
+    assert (books(), room._inside) == ((0, 1), {})
     assert buy(lock=lock).status == 201, "the lock was released"
 
 
@@ -143,8 +142,7 @@ def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
 ) -> None:
     """The other is between its write and its commit: its lock is held, or its row is. Where rows
     are many it has the last one."""
-    if STRATEGIES[lock].deferred:
-        pytest.skip("nobody waits for another buyer here; see test_reserve.py")
+    needs_a_transaction(lock)
     units = 1 if lock in SIDE_BY_SIDE else 2
     open_sale(units)
     with Interleaving() as threads:
@@ -193,13 +191,17 @@ def test_a_purchase_inside_somebody_elses_transaction_raises_and_sells_nothing(l
 
 
 def test_who_comes_for_a_sale_that_is_over_buys_nothing_of_the_next_one(lock: str) -> None:
+    """Nor does a key that has bought in the first one: it is answered with its order again."""
     first = open_sale(5)
+    early = buy(lock=lock, key="early", sale=first.pk)
     second = open_sale(7)
+    again = buy(lock=lock, key="early", sale=first.pk)
+    assert (again.status, again.body["order"]) == (200, early.body["order"])
     late = buy(lock=lock, key="late", sale=first.pk)
     assert (late.status, late.body["outcome"]) == (410, "closed")
     assert "Retry-After" not in late.headers
     assert locks_client().keys(f"*{{{second.pk}}}*") == [], "no unit of the next one is reserved"
-    assert books() == (0, 7)
+    assert books() == (1, 7)
     in_time = buy(lock=lock, key="in-time", sale=second.pk)
     assert (in_time.status, in_time.body["sale"]) == (201, second.pk)
 
@@ -244,41 +246,4 @@ def test_a_strategy_whose_servers_nobody_named_is_unavailable_and_says_what_to_s
     answer = buy(lock=lock)
     assert (answer.status, answer.body["outcome"]) == (503, "unavailable")
     assert f"set {needs}" in answer.body["error"]
-    assert books() == (0, 1)
-
-
-@pytest.mark.parametrize("down", [2, 3])
-def test_redlock_sells_on_with_three_of_five_servers_and_is_unavailable_with_two(
-    down: int, redlock_urls: None, five_valkeys: list[Valkey]
-) -> None:
-    open_sale(1)
-    outages = [Outage(server) for server in five_valkeys[:down]]
-    try:
-        for outage in outages:
-            outage.begin()
-        answer = buy(lock="redlock")
-    finally:
-        for outage in outages:
-            outage.end()
-    if down == 2:
-        assert (answer.status, books()) == (201, (1, 0))
-    else:
-        assert_asks_to_come_back(answer, "unavailable", SERVER_IS_DOWN)
-        assert books() == (0, 1)
-        assert sum(client.dbsize() for client in redlock.clients()) == 0, "no vote is left"
-
-
-@pytest.mark.parametrize("another_is_at_it", [False, True])
-def test_a_zookeeper_that_nobody_serves_is_unavailable_without_a_queue_for_the_connection(
-    another_is_at_it: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """200 buyers who try one after another would be answered after a quarter of an hour."""
-    open_sale(1)
-    settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
-    monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT", 0.1)
-    monkeypatch.setattr(zookeeper, "_connected", zookeeper._connected.__wrapped__)
-    with zookeeper._connecting if another_is_at_it else nullcontext():
-        answer = buy(lock="zookeeper")
-    said = "ZooKeeper does not answer; nothing was sold" if another_is_at_it else SERVER_IS_DOWN
-    assert_asks_to_come_back(answer, "unavailable", said)
     assert books() == (0, 1)

@@ -1,30 +1,33 @@
-"""Flaws that no fault shows: two takeovers, and a release by a stranger."""
+"""Locks of the articles, where no fault shows it: two takeovers, a release by a stranger, and what
+Redisson's lock promises."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 
-from locks import Lease, LockTimeout, Release
+from locks import Lease, LockNotHeld, LockTimeout, Release
 from shop.ops.redis import locks_client
 from shop.sale import points
 from shop.sale.polling import PollingLock
 from shop.strategies import setnx_timestamp, setnx_timestamp_del
+from shop.strategies.reentrant import ReentrantLock
 from shop.strategies.setnx_timestamp import SetnxTimestampLock
 from shop.strategies.setnx_timestamp_del import SetnxTimestampDelLock
+from shop.strategies.token import TokenLock
 from shop.strategies.token_watchdog import TokenWatchdogLock
 from shop.tests.till import at
 
-TTL = 0.3
 LONG = 30.0
 Kind = type[PollingLock]
 
 
-def make(kind: Kind, *, ttl: float = LONG) -> PollingLock:
-    return kind(locks_client(), "apple", ttl=ttl, retry=0.01)
+def make(kind: Kind) -> PollingLock:
+    return kind(locks_client(), "apple", ttl=LONG, retry=0.01)
 
 
 @pytest.fixture
@@ -88,14 +91,66 @@ def test_a_thread_id_for_a_value_lets_another_process_release_the_lock(
     assert stranger.unlock(thread_1_of_another) is found
 
 
-def test_a_watchdog_renews_what_is_its_holders_and_ends_with_the_release() -> None:
-    before = set(threading.enumerate())
-    lock = make(TokenWatchdogLock, ttl=TTL)
-    with lock.hold(1) as lease:
-        (watchdog,) = set(threading.enumerate()) - before
-        with pytest.raises(LockTimeout):
-            lock.acquire(3 * TTL)
-        lease.check()
-    watchdog.join(5)
-    assert not watchdog.is_alive()
-    assert lease.outcome is Release.RELEASED
+# --- Redisson's lock: what A0 and A3 promise of it ------------------------------------------------
+
+
+LONG = 30.0
+
+
+@pytest.fixture
+def other() -> Iterator[ThreadPoolExecutor]:
+    """One thread, another than the test's own."""
+    with ThreadPoolExecutor(1) as other:
+        yield other
+
+
+@pytest.fixture
+def lock() -> ReentrantLock:
+    return ReentrantLock(locks_client(), "apple")
+
+
+def holds(lock: ReentrantLock) -> list[int]:
+    return [int(count) for count in lock.client.hvals(lock.key)]
+
+
+@pytest.mark.parametrize(("kind", "passes"), [(ReentrantLock, True), (TokenLock, False)])
+def test_get_locks_and_calls_set_which_locks(
+    kind: type[ReentrantLock | PollingLock], passes: bool
+) -> None:
+    """A0: get() { lock.lock(); set(); lock.unlock(); }  set() { lock.lock(); lock.unlock(); }"""
+    outer, inner = (kind(locks_client(), "apple", ttl=LONG) for _ in range(2))
+    with outer.hold(1), nullcontext() if passes else pytest.raises(LockTimeout), inner.hold(0.2):
+        assert passes
+
+
+def test_the_lock_is_free_after_as_many_releases_by_its_owner_as_holds(
+    lock: ReentrantLock, other: ThreadPoolExecutor
+) -> None:
+    leases = [lock.acquire(0) for _ in range(3)]
+    assert holds(lock) == [3]
+    with pytest.raises(LockNotHeld, match="another thread"):
+        other.submit(leases[0].release).result()
+    for lease in leases:
+        assert other.submit(lock.try_acquire).result() is None
+        assert lease.release() is Release.RELEASED
+    assert holds(lock) == []
+    assert other.submit(lock.try_acquire).result() is not None
+
+
+def test_an_unlock_between_the_failed_attempt_and_the_subscription_is_not_missed(
+    lock: ReentrantLock, other: ThreadPoolExecutor
+) -> None:
+    found_taken, unlocked = threading.Event(), threading.Event()
+
+    def wait_for_the_unlock(name: str, facts: Mapping[str, object]) -> None:
+        assert name == "reentrant:before_subscribe"
+        found_taken.set()
+        assert unlocked.wait(5)
+
+    with points.installed(wait_for_the_unlock):
+        lease = lock.acquire(0)
+        waiting = other.submit(lock.acquire, 20)
+        assert found_taken.wait(5)
+        lease.release()
+        unlocked.set()
+        assert waiting.result(timeout=5).waited_seconds < 5

@@ -14,10 +14,8 @@ import pytest
 
 from shop.demo.interleaving import Actor, Interleaving
 from shop.errors import Unavailable
-from shop.sale import opening
-from shop.sale.reports import sale_report
-from shop.tests.database import how_many_wait_for_a_row, somebody_waits_for_a_row
-from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, open_sale, places
+from shop.tests.database import somebody_waits_for_a_row
+from shop.tests.till import Answer, books, buy, committed, eventually, open_sale, places
 
 pytestmark = committed
 
@@ -125,30 +123,3 @@ def test_two_buyers_of_two_units_do_not_wait_for_each_other(
 
 
 # --- the end of a sale --------------------------------------------------------------------------
-
-
-@many_rows
-def test_a_restock_waits_for_who_has_a_unit_and_takes_back_the_others(
-    lock: str, first_bucket: None
-) -> None:
-    sale = open_sale(3, lock=lock)
-    with Interleaving() as threads:
-        a = threads.enter("A", asks(lock, "A")).runs_to("before_commit")
-        clerk = threads.enter("clerk", partial(opening.restock, product=APPLE, amount=5))
-        eventually(lambda: how_many_wait_for_a_row() == 1, what="the restock waits for A")
-        late = threads.enter("late", asks(lock, "late"))
-        if lock == "buckets":
-            late.runs_to("after_read")
-        late.starts()
-        eventually(lambda: how_many_wait_for_a_row() == 2, what="a late buyer waits, too")
-        assert a.finishes().status == 201
-        new = clerk.finishes()
-        answer = late.finishes()
-    sale.refresh_from_db()
-    in_old, in_new = sale.orders.count(), new.orders.count()
-    assert (sale.final_stock, places(sale)[1:]) == (3 - in_old, (0, 0)), "nothing of it is left"
-    assert sale_report(new.pk).stock_left == 5 - in_new
-    if lock == "buckets":
-        assert (answer.status, in_old + in_new) == (201, 2), "read again, before or after the end"
-    else:
-        assert (answer.status, answer.body["outcome"]) == (503, "lost")

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from functools import partial
-from urllib.parse import urlsplit
-
 import pytest
-from django.db import connection
 
-from shop.demo.interleaving import Interleaving
 from shop.demo.schedules import SCHEDULES, Run, Scheduler
 from shop.strategies import STRATEGIES
-from shop.tests.node import run
-from shop.tests.till import APPLE, books, buy, committed, open_sale
+from shop.tests.till import committed
 
 pytestmark = committed
 
@@ -37,9 +30,12 @@ def test_two_buyers_of_three_moves_each_have_20_interleavings() -> None:
 
 def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: str) -> None:
     """For two units where A begins, for one where B does: what differs is only who is who."""
-    _require_steps(lock)
+    if STRATEGIES[lock].deferred:
+        pytest.skip("its purchases are one script in Redis: there is nothing to interleave")
     with Scheduler(lock) as scheduler:
         runs = [scheduler.run(each, units=2 if each[0] == "A" else 1) for each in SCHEDULES]
+    contended = "BAABBA" if lock in SIDE_BY_SIDE else "ABBAAB"
+    assert_the_second_one_waits(lock, next(run for run in runs if run.schedule == contended))
     violations = [run for run in runs if run.violates]
     first = f"the first: {violations[0]}" if violations else ""
     assert len(violations) == VIOLATES.get(lock, 0), first
@@ -52,25 +48,15 @@ def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: 
             assert each.violates == read_between_release_and_commit(each), each
 
 
-def test_the_second_buyer_does_wait_wherever_the_schedules_say_so(
-    lock: str,
-) -> None:
+def assert_the_second_one_waits(lock: str, run: Run) -> None:
     """Or the schedules would be serial ones by another name, and every strategy exact."""
-    _require_steps(lock)
-    with Scheduler(lock) as scheduler:
-        run = scheduler.run("ABBAAB", units=1 if lock in SIDE_BY_SIDE else 2)
+    one, two = run.schedule[:2]
+    steps = [step for step in run.log if "unlocked" not in step]
     if lock in WAIT_AT_THE_WRITE:
-        assert run.log[:5] == [
-            *("A after_read", "B after_read", "B at_commit", "A waits", "B end"),
-        ]
+        read = [f"{one} after_read", f"{two} after_read"]
+        assert steps[:5] == [*read, f"{two} at_commit", f"{one} waits", f"{two} end"]
     else:
-        steps = [step for step in run.log if step != "A unlocked_before_commit"]
-        assert steps[:3] == ["A after_read", "B waits", "A at_commit"]
-
-
-def _require_steps(lock: str) -> None:
-    if STRATEGIES[lock].deferred:
-        pytest.skip("its purchases are one script in Redis: there is nothing to interleave")
+        assert steps[:3] == [f"{one} after_read", f"{two} waits", f"{one} at_commit"]
 
 
 def read_between_release_and_commit(run: Run) -> bool:
@@ -81,30 +67,3 @@ def read_between_release_and_commit(run: Run) -> bool:
         for one, two in ("AB", "BA")
         if f"{one} unlocked_before_commit" in run.log
     )
-
-
-BUY_IN_A_SECOND_PROCESS = """
-import django
-django.setup()
-from shop.sale.checkout import check_out
-from shop.sale.purchase import Attempt
-print(check_out(Attempt("apple", "B", "process")).stock_seen)
-"""
-
-
-def test_a_lock_inside_one_process_does_not_stop_a_second_process() -> None:
-    open_sale(1)
-    database = urlsplit(os.environ["DATABASE_URL"])
-    database = database._replace(path=f"/{connection.settings_dict['NAME']}")
-    with Interleaving() as threads:
-        a = threads.enter("A", partial(buy, lock="process", product=APPLE)).runs_to("after_read")
-        other = run(
-            "-c",
-            BUY_IN_A_SECOND_PROCESS,
-            DATABASE_URL=database.geturl(),
-            REDIS_URL=os.environ["REDIS_URL"],
-            SHOP_DB_POOL="0",
-        )
-        assert (other.stdout, other.returncode) == ("1\n", 0), other.stderr
-        assert a.finishes().status == 201
-    assert books() == (2, 0), "two orders for one unit"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,86 +12,76 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from locks import LockTimeout, Release
+from locks import Release
 from servers.embedded import Valkey
 from shop.sale import points
+from shop.strategies import redlock
 from shop.strategies.redlock import RedlockLock
-from shop.tests.till import eventually
-
-TTL = 5.0
-
-
-@pytest.fixture
-def servers(five_valkeys: list[Valkey]) -> Iterator[list[Valkey]]:
-    """Five empty ones, which the test may kill: one whose port is taken again has no data."""
-    for client in clients_of(five_valkeys):
-        client.flushall()
-    yield five_valkeys
-    for server in five_valkeys:
-        start_again(server)
+from shop.tests.outage import Outage
+from shop.tests.till import (
+    APPLE,
+    SERVER_IS_DOWN,
+    assert_asks_to_come_back,
+    books,
+    buy,
+    committed,
+    eventually,
+    open_sale,
+)
 
 
-def kill(server: Valkey) -> None:
-    server.stop(signal.SIGKILL)
-
-
-def start_again(server: Valkey) -> None:
-    """Empty, if it was killed."""
-    with redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0)) as client:
-        try:
-            client.ping()
-        except redis.ConnectionError:
-            server.start(server.port)
-
-
-def clients_of(servers: list[Valkey]) -> list[redis.Redis]:
-    return [
+def lock_on(servers: list[Valkey], *, ttl: float, timeout: float) -> RedlockLock:
+    """Of clients that wait for 2 s, on servers without a key."""
+    clients = [
         redis.Redis(port=server.port, socket_timeout=2, retry=Retry(NoBackoff(), 0))
         for server in servers
     ]
-
-
-@pytest.fixture
-def lock(servers: list[Valkey]) -> RedlockLock:
-    return RedlockLock(clients_of(servers), "apple", ttl=TTL, retry=0.02, timeout=0.5)
+    for client in clients:
+        client.flushall()
+    return RedlockLock(clients, APPLE, ttl=ttl, retry=0.02, timeout=timeout)
 
 
 def votes(lock: RedlockLock, *places: int) -> list[object]:
     return [lock.clients[place].get(lock.key) for place in places or range(5)]
 
 
-def test_all_are_asked_before_the_first_has_answered(servers: list[Valkey]) -> None:
-    lock = RedlockLock(clients_of(servers), "apple", ttl=TTL, timeout=2.0)
+@committed
+@pytest.mark.parametrize("down", [2, 3])
+def test_it_sells_on_with_three_of_five_servers_and_is_unavailable_with_two(
+    down: int, redlock_urls: None, five_valkeys: list[Valkey]
+) -> None:
+    open_sale(1)
+    outages = [Outage(server) for server in five_valkeys[:down]]
+    try:
+        for outage in outages:
+            outage.begin()
+        answer = buy(lock="redlock")
+    finally:
+        for outage in outages:
+            outage.end()
+    if down == 2:
+        assert (answer.status, books()) == (201, (1, 0))
+    else:
+        assert_asks_to_come_back(answer, "unavailable", SERVER_IS_DOWN)
+        assert books() == (0, 1)
+        assert sum(client.dbsize() for client in redlock.clients()) == 0, "no vote is left"
+
+
+def test_all_are_asked_before_the_first_has_answered(five_valkeys: list[Valkey]) -> None:
+    lock = lock_on(five_valkeys, ttl=5.0, timeout=2.0)
     with lock.hold(1):
         pass  # connected to all
-    os.kill(servers[0].pid, signal.SIGSTOP)
+    os.kill(five_valkeys[0].pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         acquiring = pool.submit(lock.acquire, 1)
         eventually(lambda: all(votes(lock, 1, 2, 3, 4)), what="all have voted")
         assert not acquiring.done()
-        os.kill(servers[0].pid, signal.SIGCONT)
+        os.kill(five_valkeys[0].pid, signal.SIGCONT)
         assert acquiring.result().release() is Release.RELEASED
 
 
-def test_the_majority_dies_while_the_lock_is_held_and_the_release_says_unknown(
-    lock: RedlockLock, servers: list[Valkey]
-) -> None:
-    lease = lock.acquire(1)
-    for server in servers[2:]:
-        kill(server)
-    assert lease.release() is Release.UNKNOWN
-
-
-def test_a_minority_of_votes_is_given_back_at_once(lock: RedlockLock) -> None:
-    for client in lock.clients[:3]:
-        client.set(lock.key, "another contender")
-    with pytest.raises(LockTimeout):
-        lock.acquire(0)
-    assert votes(lock) == [b"another contender"] * 3 + [None] * 2
-
-
-def test_a_majority_that_took_longer_than_the_ttl_is_no_lock(servers: list[Valkey]) -> None:
-    lock = RedlockLock(clients_of(servers), "apple", ttl=0.3, retry=0.02, timeout=1.0)
+def test_a_majority_that_took_longer_than_the_ttl_is_no_lock(five_valkeys: list[Valkey]) -> None:
+    lock = lock_on(five_valkeys, ttl=0.3, timeout=1.0)
     slow: list[object] = []
 
     def let_the_votes_run_out(name: str, facts: Mapping[str, object]) -> None:

@@ -46,25 +46,15 @@ def test_get_strategies_answers_what_the_registry_says(
     assert needed == {"REDLOCK_URLS", "ZOOKEEPER_HOSTS"}
     for name in needed:
         monkeypatch.setattr(settings, name, ["one"] if given else [])
-    assert Client().get("/strategies").json() == {
-        "strategies": [
-            {
-                "name": strategy.name,
-                "title": strategy.title,
-                "article": strategy.article,
-                "summary": strategy.summary,
-                "expected": {"rush": strategy.rush},
-                "file": strategy.file,
-                "backend": strategy.backend,
-                "sound": strategy.sound,
-                "renewed": strategy.renewed,
-                "fenced": strategy.fenced,
-                "takes_over": strategy.takes_over,
-                "reserves": strategy.reserves,
-                "deferred": strategy.deferred,
-                "needs": strategy.needs,
-                "available": given or not strategy.needs,
-            }
-            for strategy in STRATEGIES.values()
-        ]
-    }
+    facts = (
+        *("name", "title", "article", "summary", "file", "backend", "sound", "renewed", "fenced"),
+        *("takes_over", "reserves", "deferred", "needs"),
+    )
+    assert Client().get("/strategies").json()["strategies"] == [
+        {
+            **{fact: getattr(strategy, fact) for fact in facts},
+            "expected": {"rush": strategy.rush},
+            "available": given or not strategy.needs,
+        }
+        for strategy in STRATEGIES.values()
+    ]

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import psycopg
 import pytest
-from django.db import OperationalError, connection, connections, transaction
-from django.db.models import F
+from django.db import OperationalError, connection, connections
 from pytest_django import Settings
 
-from shop.demo.interleaving import Interleaving
 from shop.errors import Busy
-from shop.models import Product
 from shop.sale import retrying
-from shop.sale.on_sale import require_on_sale
-from shop.sale.points import installed, point
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.retrying import Conflict, until_it_fits
-from shop.tests.database import kill_this_threads_backend
 from shop.tests.till import (
     APPLE,
-    Answer,
     assert_asks_to_come_back,
     books,
     buy,
@@ -31,7 +24,6 @@ from shop.tests.till import (
     open_sale,
 )
 
-OPTIMISTIC = pytest.mark.parametrize("lock", ["version", "serializable"])
 RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
 
@@ -102,76 +94,24 @@ def test_when_the_wait_is_over_the_answer_is_busy(clock: Clock, settings: Settin
 # --- what is a conflict, and what is not --------------------------------------------------------
 
 
-@pytest.mark.parametrize("sqlstate", ["40001", "40P01"])
-def test_a_serialization_failure_and_a_deadlock_are_tried_again(
-    sqlstate: str, clock: Clock
+def test_a_serialization_failure_and_a_deadlock_are_tried_again_and_nothing_else(
+    clock: Clock,
 ) -> None:
-    buying, _ = failing(database_error(sqlstate))
-    assert buying(Attempt(APPLE, "ada")) is RECEIPT
-
-
-@pytest.mark.parametrize("sqlstate", [None, "57P01", "55P03", "57014", "40003"])
-def test_a_lost_connection_or_a_timeout_is_not(sqlstate: str | None, clock: Clock) -> None:
-    error = database_error(sqlstate)
-    buying, _ = failing(error)
-    with pytest.raises(OperationalError) as caught:
-        buying(Attempt(APPLE, "ada"))
-    assert caught.value is error
+    """Not a lost connection, say: after that the order may exist."""
+    for sqlstate in ("40001", "40P01"):
+        buying, _ = failing(database_error(sqlstate))
+        assert buying(Attempt(APPLE, "ada")) is RECEIPT
+    clock.slept.clear()
+    for other in (None, "57P01", "55P03", "57014", "40003"):
+        error = database_error(other)
+        buying, _ = failing(error)
+        with pytest.raises(OperationalError) as caught:
+            buying(Attempt(APPLE, "ada"))
+        assert caught.value is error
     assert clock.slept == []
 
 
 # --- the same on PostgreSQL ---------------------------------------------------------------------
-
-
-@committed
-@OPTIMISTIC
-def test_a_connection_lost_at_the_commit_is_answered_unknown_and_not_retried(lock: str) -> None:
-    """The order may exist: a second try without a key would sell a second unit."""
-    open_sale(2)
-    reached: list[str] = []
-
-    def break_once(place: str, facts: Mapping[str, object]) -> None:
-        reached.append(place)
-        if place == "before_commit":
-            kill_this_threads_backend()
-
-    with installed(break_once):
-        answer = buy(lock=lock)
-    assert (answer.status, answer.body["outcome"]) == (503, "unknown")
-    assert reached == ["begins", "after_read", "before_commit"]
-    assert books() == (0, 2)
-
-
-@committed
-def test_a_conflict_that_postgresql_finds_at_the_commit_is_tried_again() -> None:
-    """A read what R wrote, R read what A wrote, and R commits while A is about to."""
-
-    def rival() -> None:
-        with transaction.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
-            assert Product.objects.get(name=APPLE).amount == 2
-            Product.objects.filter(name="pear").update(version=F("version") + 1)
-            point("has written")
-
-    open_sale(2)
-    open_sale(9, product="pear")
-    require_on_sale(APPLE)  # on a connection of its own
-    with Interleaving() as threads:
-        r = threads.enter("R", rival).runs_to("has written")
-        a = threads.enter("A", buy_by_a_table_scan).runs_to("before_commit")
-        r.finishes()
-        answer = a.finishes()
-    assert (answer.status, answer.body["stock_seen"]) == (201, 2)
-    assert threads.log[1:] == [*("A after_read", "A before_commit")] * 2
-    assert books() == (1, 1)
-
-
-def buy_by_a_table_scan() -> Answer:
-    """So that the pears count as read too."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET enable_indexscan = off; SET enable_bitmapscan = off")
-    return buy(lock="serializable")
 
 
 @committed

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
-from locks import Lease, LockBackendError, LockLost, LockTimeout, Release
+from locks import LockBackendError, LockLost, Release
+from servers.loopback import free_port
 from servers.zookeeper import ZooKeeper
 from shop.sale import points
+from shop.strategies import zookeeper
 from shop.strategies.zookeeper import ZookeeperLock, connect
-from shop.tests.till import eventually
+from shop.tests.till import (
+    SERVER_IS_DOWN,
+    assert_asks_to_come_back,
+    books,
+    buy,
+    committed,
+    eventually,
+    open_sale,
+)
 
 #: The session timeout of the tests' clients, seconds.
 SESSION = 1.0
@@ -49,6 +59,11 @@ def queue(lock: ZookeeperLock) -> list[str]:
     return lock._children(SESSION)
 
 
+def place(node: str) -> str:
+    """Its number in the order of asking."""
+    return node[-10:]
+
+
 def test_the_lock_is_given_in_the_order_of_asking_and_each_waits_for_the_one_before(
     lock: ZookeeperLock,
 ) -> None:
@@ -64,24 +79,17 @@ def test_the_lock_is_given_in_the_order_of_asking_and_each_waits_for_the_one_bef
             for number in range(4):
                 waiting.append(buyers.submit(buy, number))
                 eventually(lambda: len(queue(lock)) == len(waiting) + 1, what="so it is")
-            watched = [
-                f"{lock.path}/{node}"
-                for node in sorted(queue(lock), key=lambda node: node[-10:])[:-1]
-            ]
-            eventually(lambda: set(lock.client._data_watchers) >= set(watched), what="so it is")
-            assert all(len(lock.client._data_watchers[node]) == 1 for node in watched)
+            watchers = lock.client._data_watchers
+            watched = [f"{lock.path}/{node}" for node in sorted(queue(lock), key=place)[:-1]]
+
+            def counts() -> list[int]:
+                return [len(watchers.get(node, ())) for node in watched]
+
+            eventually(lambda: counts() == [1] * 4, what="each watches the one before")
         for bought in waiting:
             bought.result(timeout=10)
     assert served == [0, 1, 2, 3]
     assert queue(lock) == []
-
-
-def test_who_gives_up_leaves_the_queue(lock: ZookeeperLock) -> None:
-    with lock.hold(1):
-        with pytest.raises(LockTimeout):
-            lock.acquire(0.1)
-        assert lock.try_acquire() is None
-        assert len(queue(lock)) == 1
 
 
 def test_a_predecessor_that_goes_before_it_is_watched_is_not_waited_for(
@@ -134,38 +142,42 @@ def test_a_waiter_whose_session_ends_is_notified_and_does_not_hold(
         eventually(lambda: len(queue(lock)) == 1, what="so it is")
 
 
-@pytest.mark.usefixtures("zookeeper_server")  # skips or fails where there is none
-def test_while_the_server_is_away_nothing_is_trusted_and_a_withdrawal_is_made_up_for(
-    tmp_path: Path,
+def test_while_the_server_is_silent_nobody_gets_the_lock_and_a_withdrawal_is_made_up_for(
+    zookeeper_server: ZooKeeper,
 ) -> None:
-    client = None
-    log = (tmp_path / "log").open("wb")
-    server = ZooKeeper(tmp_path, log=log)
+    process = zookeeper_server._process.process
+    assert process is not None
+    client = connect(zookeeper_server.hosts, ttl=3.0)
     try:
-        pid = server.start()
-        server.wait_until_ready()
-        client = connect(server.hosts, ttl=3.0)
-        lock = ZookeeperLock(client, "apple", ttl=0.3)
-        lease = lock.acquire(1)
-        session = client.client_id
-        os.kill(pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+        lock = ZookeeperLock(client, "silent", ttl=0.3)
+        lease, session = lock.acquire(1), client.client_id
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         with pytest.raises(LockBackendError):
             lock.acquire(0.1)
         assert lease.release() is Release.UNKNOWN
-        os.kill(pid, signal.SIGCONT)
-        eventually(lambda: queue(lock) == [], what="so it is")
-        taken: Lease = lock.acquire(1)
+        process.send_signal(signal.SIGCONT)
+        eventually(lambda: queue(lock) == [], what="both are withdrawn")
+        assert lock.acquire(1)
         assert client.client_id == session  # else it was the session's end that took the nodes
-        server.stop()
-        eventually(lambda: taken.remaining() == 0.0, what="so it is")
-        started = time.monotonic()
-        with pytest.raises(LockBackendError):
-            lock.acquire(5)
-        assert time.monotonic() - started < 5
     finally:
-        if client is not None:
-            client.stop()
-            client.close()
-        server.stop()
-        log.close()
+        process.send_signal(signal.SIGCONT)
+        client.stop()
+        client.close()
+
+
+@committed
+@pytest.mark.parametrize("another_is_at_it", [False, True])
+def test_a_zookeeper_that_nobody_serves_is_unavailable_without_a_queue_for_the_connection(
+    another_is_at_it: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 buyers who try one after another would be answered after a quarter of an hour."""
+    open_sale(1)
+    settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{free_port()}"
+    monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT", 0.1)
+    monkeypatch.setattr(zookeeper, "_connected", zookeeper._connected.__wrapped__)
+    with zookeeper._connecting if another_is_at_it else nullcontext():
+        answer = buy(lock="zookeeper")
+    said = "ZooKeeper does not answer; nothing was sold" if another_is_at_it else SERVER_IS_DOWN
+    assert_asks_to_come_back(answer, "unavailable", said)
+    assert books() == (0, 1)
