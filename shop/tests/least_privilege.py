@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,10 +46,21 @@ class Roles:
         query = os.environ["DATABASE_URL"].partition("?")[2]
         return f"postgresql://{role}@/{self.database}?{query}"
 
+    def manage(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """manage.py, as the owner."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *command, "--no-color"],
+            cwd=settings.BASE_DIR,
+            env={**os.environ, "DATABASE_URL": self.url(self.owner)},
+            capture_output=True,
+            text=True,
+        )
+
 
 @contextmanager
 def roles_of_compose(folder: Path) -> Iterator[Roles]:
-    """deploy/docker/roles.sql run by psql in a new database, under names of this test only."""
+    """deploy/docker/roles.sql run by psql in a new database, under names of this test only; its
+    tables are made, and granted."""
     make_secrets(folder)
     name = f"oversold_{secrets.token_hex(4)}"
     roles = Roles(name, owner=f"{name}_migrate", app=f"{name}_app")
@@ -64,6 +76,8 @@ def roles_of_compose(folder: Path) -> Iterator[Roles]:
         check=True,
     )
     try:
+        roles.manage("migrate", "--verbosity", "0").check_returncode()
+        assert roles.manage("grant_role", roles.app).stdout
         yield roles
     finally:
         with psycopg.connect(superuser, autocommit=True) as connection:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPMessage
+from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +50,10 @@ def asked(
     node: Node, path: str, token: str = "", method: str = "GET", **headers: str
 ) -> tuple[int, str, HTTPMessage]:
     """Status, body and headers of one answer."""
-    connection = HTTPConnection("127.0.0.1", node.port, timeout=20)
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    try:
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode(), answer.headers
-    finally:
-        connection.close()
+    status, given, text = node.request(method, path, headers=headers)
+    return status, text.decode(), given
 
 
 def samples(node: Node) -> Samples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from django.test import Client
 from shop.clock import now
 from shop.demo import hooks as demo
 from shop.sale import points
+from shop.tests.loop import Loop, in_a_loop
 from shop.tests.till import committed, eventually, open_sale
 
 
@@ -71,28 +73,6 @@ def test_a_purchase_under_a_lock_is_recorded_step_by_step(folder: Path) -> None:
 
 
 @committed
-def test_where_nobody_stops_a_purchase_is_written_when_it_is_over(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "at").rmdir()
-    demo.install()
-    wrote: list[int] = []
-    write = demo.Recorder.write
-
-    def counted(recorder: demo.Recorder, lines: list[dict[str, Any]]) -> None:
-        wrote.append(len(lines))
-        write(recorder, lines)
-
-    monkeypatch.setattr(demo.Recorder, "write", counted)
-    open_sale(2)
-    buy("redis", **{"Idempotency-Key": "run/ann"})
-    buy("redis", **{"Idempotency-Key": "run/bob"})
-    assert wrote == [9, 9]
-    assert [e["f"] for e in events(folder)] == [e["f"] for e in events(folder)[:9]] * 2
-    assert [e["attempt"] for e in events(folder)] == ["run/ann"] * 9 + ["run/bob"] * 9
-
-
-@committed
 def test_a_purchase_stops_where_it_was_asked_to_and_goes_on_when_it_may(folder: Path) -> None:
     open_sale(1)
     answers: list[Any] = []
@@ -117,6 +97,35 @@ def test_without_a_key_nothing_is_recorded_and_nobody_stops(folder: Path) -> Non
     open_sale(1)
     assert buy("redis", **{"Demo-Stop": "after_read"}).status_code == 201
     assert not list(folder.glob("*.jsonl"))
+
+
+@committed
+@pytest.mark.parametrize(("lock", "alike"), [("reentrant", True), ("redis", False)])
+def test_a_purchase_in_an_event_loop_is_recorded_as_its_threads_if_it_runs_in_one_else_as_its_tasks(
+    lock: str, alike: bool, folder: Path
+) -> None:
+    """Redisson's token names the thread: two buyers in turn in one thread share it rightly, and
+    their tasks would look like two holders of one token."""
+    open_sale(5)
+
+    async def both(loop: Loop) -> None:
+        tasks = []  # both are kept: the number of a task is its place in memory
+        for key in ("first", "second"):
+            tasks.append(asyncio.create_task(loop.buy(key=key, lock=lock)))
+            assert (await tasks[-1]).status == 201
+
+    in_a_loop(both, whole=1)
+    seen = events(folder)
+    for key in ("first", "second"):
+        of_it = [event for event in seen if event["attempt"] == key and event["f"] != "arrives"]
+        assert len({event["thread"] for event in of_it}) == 1, "one purchase has one handler"
+    first, second = [event for event in seen if event["f"] == "acquired"]
+    assert (first["token"] == second["token"]) is alike, (
+        "one thread for both, or this shows nothing"
+    )
+    assert (first["thread"] == second["thread"]) is alike
+    if alike:
+        assert first["thread"] == int(first["token"].rpartition(":")[2])
 
 
 def test_outside_a_demo_there_are_no_hooks_and_the_clock_is_right(

@@ -1,4 +1,4 @@
-"""The rush that the page starts and stops, without anybody who runs it."""
+"""The rush that the page starts and stops, without anybody who runs it, and its verdict."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
+from shop.demo.verdict import named
 from shop.sale import opening
 from shop.tests.rushes import Rushes
 from shop.tests.till import buy, open_sale, rolled_back
@@ -25,22 +26,22 @@ def test_without_make_serve_the_button_says_how_to_get_it(settings: Any) -> None
     assert "make serve" in answer.json()["error"]
 
 
-def test_a_rush_is_asked_for_as_the_form_says(rushes: Rushes) -> None:
+def test_a_rush_is_asked_for_as_the_form_says_and_one_at_a_time(rushes: Rushes) -> None:
     assert Client().post("/rush", RUSH).status_code == 202
-    assert rushes.wanted == {
-        "lock": "none",
-        "buyers": 20,
-        "stock": 10,
-        "hold_ms": 0,
-        "product": "apple",
-        "deadline": 60,
-    }
+    wish = {"lock": "none", "buyers": 20, "stock": 10, "hold_ms": 0}
+    assert rushes.wanted == {**wish, "product": "apple", "deadline": 60}
+    assert Client().post("/rush", {**RUSH, "lock": "redis"}).status_code == 409
+    assert rushes.wanted["lock"] == "none"
+    rushes.end()
+    assert Client().post("/rush", RUSH).status_code == 202
 
 
 def test_a_form_of_another_site_starts_nothing(rushes: Rushes) -> None:
     stranger = Client(enforce_csrf_checks=True)
-    for path in ("/rush", "/rush/stop", "/steps", "/steps/step"):
-        assert stranger.post(path, RUSH).status_code == 403
+    for path in ("/rush", "/rush/stop", "/steps", "/steps/step", "/admin/login/"):
+        answer = stranger.post(path, RUSH)
+        assert answer.status_code == 403
+        assert "without its CSRF token: load the page again" in answer.json()["error"]
     assert rushes.wanted is None
     stranger.get("/")  # now it is none
     token = stranger.cookies["csrftoken"].value
@@ -73,15 +74,6 @@ def test_bad_input_is_reported_beside_its_field_and_starts_nothing(
     answer = Client().post("/rush", {**RUSH, field: value})
     assert (answer.status_code, answer.json()["fields"]) == (400, {field: said})
     assert rushes.wanted is None
-
-
-def test_one_rush_at_a_time(rushes: Rushes) -> None:
-    assert Client().post("/rush", RUSH).status_code == 202
-    assert Client().post("/rush", {**RUSH, "lock": "redis"}).status_code == 409
-    assert rushes.wanted is not None
-    assert rushes.wanted["lock"] == "none"
-    rushes.end()
-    assert Client().post("/rush", RUSH).status_code == 202
 
 
 @rolled_back
@@ -121,3 +113,57 @@ def test_the_buyers_are_stopped_although_the_sale_cannot_be_closed(
     answer = Client().post("/rush/stop")
     assert (answer.status_code, rushes.is_to_stop) == (503, True)
     assert "The next rush closes it" in answer.json()["error"]
+
+
+# --- what the page calls a sale -------------------------------------------------------------------
+
+
+def sale(orders: int, *, left: int | None = None, **more: Any) -> dict[str, Any]:
+    """Of two units."""
+    stock_left = max(0, 2 - orders) if left is None else left
+    return {
+        "initial_stock": 2,
+        "orders": orders,
+        "stock_left": stock_left,
+        "oversold": max(0, orders - 2),
+        "lost_updates": orders - (2 - stock_left),
+        "open": True,
+        "locks": ["token"],
+        **more,
+    }
+
+
+CLOSED: dict[str, Any] = {"open": False}
+STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
+
+
+@pytest.mark.parametrize(
+    ("of_sale", "run", "rush", "verdict"),
+    [
+        # the verdict of the run is the badge, unless the orders refute it
+        (sale(1), {"verdict": "exact"}, None, "exact"),
+        (sale(1), {"verdict": "undersold"}, None, "undersold"),
+        (sale(1), {"verdict": "oversold"}, None, "oversold"),
+        (sale(2), {"verdict": "unknown"}, None, "unknown"),
+        (sale(3, left=0), {"verdict": "exact"}, None, "oversold"),  # by orders after the rush
+        (sale(1, left=0, **CLOSED), STOPPED, None, "stopped"),
+        (sale(3, left=0, **CLOSED), STOPPED, None, "oversold"),
+        # during a rush an oversell is seen at once, and nothing else is settled
+        (sale(0), None, {"lock": "redis"}, "running"),
+        (sale(2), None, {"lock": "redis"}, "running"),
+        (sale(3, left=1), None, {"lock": "redis"}, "oversold"),
+        # a sale by hand is called by its orders
+        (sale(3, left=0), None, None, "oversold"),
+        (sale(2), None, None, "exact"),
+        (sale(2, left=1), None, None, "open"),
+        (sale(1, **CLOSED), None, None, "closed"),
+        (sale(0, locks=[], **CLOSED), None, None, "closed"),
+        (sale(1, locks=["none", "redis"]), None, None, "open"),
+    ],
+)
+def test_a_sale_is_called_by_its_run_its_rush_or_its_orders(
+    of_sale: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
+) -> None:
+    shown = named(of_sale, run and {**run, "lock": "none"}, rush)
+    lock = "none" if run else "redis" if rush else ", ".join(of_sale["locks"])
+    assert (shown["verdict"], shown["lock"]) == (verdict, lock)

@@ -1,26 +1,31 @@
-"""The shop behind PgBouncer in transaction mode: it starts, sells right, and its timeouts hold."""
+"""The shop behind PgBouncer in transaction mode, over TLS to it and to Redis: it checks their
+certificates, sells right, and the role's timeouts hold.
+
+The wheels' servers speak no TLS: PgBouncer ends it before PostgreSQL, Debian's Redis speaks it.
+"""
 
 from __future__ import annotations
 
 import os
-import re
-import secrets
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psycopg
 import pytest
-from psycopg import sql
+import redis
 
 from servers import embedded
-from servers.embedded import ROOT
+from servers.loopback import free_port
 from shop.ops.postgres import TIMEOUTS_MS
 from shop.strategies import STRATEGIES
-from shop.tests import servers
+from shop.tests.least_privilege import make_secrets, roles_of_compose
 from shop.tests.node import Node
 from shop.tests.pgbouncer import PgBouncer
 from shop.tests.rush import UNITS, rush
+from shop.tests.till import eventually
 
 #: Those of the database, and some that hold their lock or their stock in Redis.
 LOCKS = [
@@ -30,70 +35,88 @@ LOCKS = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _pgbouncer_is_installed() -> None:
-    if why := PgBouncer.missing():
-        if os.environ.get("CI"):
-            pytest.fail(why)
-        pytest.skip(why)
+def _both_are_installed() -> None:
+    missing = PgBouncer.missing()
+    if not shutil.which("redis-server"):
+        missing = "a Redis with TLS is not installed: apt-get install redis-server"
+    if missing and os.environ.get("CI"):
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[tuple[str, str]]:
-    """An empty database and the role that owns it, without any timeout of its own."""
-    name = f"oversold_pooled_{secrets.token_hex(4)}"
-    url = embedded.create_database(name)
-    role = sql.Identifier(name)
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
-        admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(role, role))
-        yield url, name
-        admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO postgres").format(role))
-        admin.execute(sql.SQL("REASSIGN OWNED BY {} TO postgres").format(role))
-    with psycopg.connect(url, autocommit=True) as owner:
-        owner.execute(sql.SQL("REASSIGN OWNED BY {} TO postgres").format(role))
-        owner.execute(sql.SQL("DROP ROLE {}").format(role))
+@pytest.fixture
+def certificates() -> Iterator[Path]:
+    """Of the compose stack, readable by the servers' users: files of one test."""
+    with tempfile.TemporaryDirectory(prefix="oversold-tls-") as folder:
+        made = Path(folder)
+        make_secrets(made)
+        for file in (*made.glob("postgres/*.*"), *made.glob("nginx/*"), made / "vault/ca.crt"):
+            shutil.copy(file, made)
+            (made / file.name).chmod(0o644)
+        made.chmod(0o755)
+        yield made
 
 
 @contextmanager
-def role_brings(role: str, timeouts: dict[str, int]) -> Iterator[None]:
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as admin:
-        for name, value in timeouts.items():
-            admin.execute(
-                sql.SQL("ALTER ROLE {} SET {} = {}").format(
-                    sql.Identifier(role), sql.Identifier(name), sql.Literal(value)
-                )
-            )
-        try:
-            yield
-        finally:
-            admin.execute(sql.SQL("ALTER ROLE {} RESET ALL").format(sql.Identifier(role)))
+def redis_with_tls(certificates: Path) -> Iterator[str]:
+    """Its URL, without what to trust. Its certificate is for 127.0.0.1, and signed by itself."""
+    port = free_port()
+    process = subprocess.Popen(
+        [
+            *("redis-server", "--bind", "127.0.0.1", "--port", "0", "--tls-port", str(port)),
+            *("--tls-cert-file", certificates / "tls.crt", "--tls-auth-clients", "no"),
+            *("--tls-key-file", certificates / "tls.key"),
+            *("--tls-ca-cert-file", certificates / "tls.crt", "--save", ""),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        cwd=certificates,
+        start_new_session=True,
+    )
+    embedded.adopt(process.pid)
+    url = f"rediss://127.0.0.1:{port}"
+    try:
+        with redis.Redis.from_url(url, ssl_ca_certs=str(certificates / "tls.crt")) as client:
+            eventually(lambda: _answers(client), what="Redis speaks TLS")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
 
 
-def pooled_node(tmp_path: Path, pooler: PgBouncer) -> Node:
-    node = Node(tmp_path / "log", database_url=pooler.url, redis_url=servers.valkey.url)
-    node.environment["SHOP_DB_POOLER"] = "1"
-    return node
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
 
 
 def test_a_node_starts_and_every_strategy_sells_right_and_the_roles_timeouts_hold(
-    database: tuple[str, str], tmp_path: Path
+    certificates: Path, tmp_path: Path
 ) -> None:
     """Without SHOP_DB_POOLER: FATAL: unsupported startup parameter: options."""
-    url, role = database
+    tls = (
+        "client_tls_sslmode = require\n"
+        f"client_tls_cert_file = {certificates / 'postgres.crt'}\n"
+        f"client_tls_key_file = {certificates / 'postgres.key'}\n"
+    )
     with (
-        role_brings(role, TIMEOUTS_MS),
-        PgBouncer(url, user=role) as pooler,
-        pooled_node(tmp_path, pooler) as node,
+        roles_of_compose(tmp_path / "roles") as roles,
+        PgBouncer(roles.url(roles.app), user=roles.app, more=tls) as pooler,
+        redis_with_tls(certificates) as locks,
     ):
-        timeouts = node.get("/readyz")[1]["parts"][-1]
-        assert timeouts["ok"], timeouts
-        for name, value in TIMEOUTS_MS.items():
-            assert f"{name} {value} ms" in timeouts["detail"]
-        for lock in LOCKS:
-            assert rush(node, lock) == (UNITS, 0), lock
-
-
-def test_the_page_says_what_this_test_shows() -> None:
-    section = (ROOT / "docs/scale.md").read_text().split("\n## PgBouncer")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| (.+?) \| exact \| .+ \|$", section, re.MULTILINE)
-    assert set(rows) == {f"`{lock}`" for lock in LOCKS}
+        as_named = f"{roles.app}@postgres:{pooler.port}/{pooler.database}?hostaddr=127.0.0.1"
+        verified = f"sslmode=verify-full&sslrootcert={certificates / 'ca.crt'}"
+        node = Node(
+            tmp_path / "log",
+            database_url=f"postgresql://{as_named}&{verified}",
+            redis_url=f"{locks}/0?ssl_ca_certs={certificates / 'tls.crt'}",
+            environment={"SHOP_DB_POOLER": "1"},
+        )
+        with node:
+            timeouts = node.get("/readyz")[1]["parts"][-1]
+            for name, value in TIMEOUTS_MS.items():
+                assert f"{name} {value} ms" in timeouts["detail"]
+            for lock in LOCKS:
+                assert rush(node, lock) == (UNITS, 0), lock

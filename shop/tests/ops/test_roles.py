@@ -1,23 +1,27 @@
-"""roles.sql and grant_role on a real PostgreSQL: what the shop's role may not do, and that
-it sells under every strategy."""
+"""roles.sql and grant_role on a real PostgreSQL, and the ACLs of the locks' Redis: what the shop's
+role may not do, and that it sells under every strategy."""
 
 from __future__ import annotations
 
-import os
 import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+import redis
 from django.conf import settings
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, NoPermissionError
+from redis.retry import Retry
 
+from servers import embedded
 from shop.ops.postgres import TIMEOUTS_MS
 from shop.strategies import STRATEGIES
 from shop.tests.least_privilege import GuardedValkey, Roles, roles_of_compose
@@ -28,20 +32,7 @@ from shop.tests.rush import rush
 @pytest.fixture(scope="module")
 def roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Roles]:
     with roles_of_compose(tmp_path_factory.mktemp("secrets")) as roles:
-        manage(roles, "migrate", "--verbosity", "0")
-        assert manage(roles, "grant_role", roles.app).stdout
         yield roles
-
-
-def manage(roles: Roles, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "manage.py", *command, "--no-color"],
-        cwd=settings.BASE_DIR,
-        env={**os.environ, "DATABASE_URL": roles.url(roles.owner)},
-        capture_output=True,
-        text=True,
-        check=check,
-    )
 
 
 @pytest.fixture
@@ -50,39 +41,24 @@ def app(roles: Roles) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "CREATE TABLE mine (id int)",
-        "CREATE TEMP TABLE mine (id int)",
-        "CREATE SCHEMA mine",
-        "CREATE PUBLICATION mine FOR ALL TABLES",
-        "CREATE ROLE mine",
-        "DROP TABLE purchase_history",
+def test_the_shops_role_may_not(app: psycopg.Connection[Any]) -> None:
+    for statement in (
+        *("CREATE TABLE mine (id int)", "CREATE TEMP TABLE mine (id int)", "CREATE SCHEMA mine"),
+        *("CREATE PUBLICATION mine FOR ALL TABLES", "CREATE ROLE mine", "SET ROLE postgres"),
+        *("DROP TABLE purchase_history", "TRUNCATE purchase_history", "DELETE FROM product"),
         "ALTER TABLE product DROP CONSTRAINT product_amount_not_negative",
         "ALTER TABLE purchase_history DISABLE TRIGGER ALL",
-        "TRUNCATE purchase_history",
-        "UPDATE purchase_history SET purchaser = 'me'",
-        "DELETE FROM purchase_history",
-        "DELETE FROM product",
-        "DELETE FROM shop_sale",
-        "UPDATE product SET name = 'pear'",
-        "UPDATE shop_sale SET initial_stock = 1000",
+        *("UPDATE purchase_history SET purchaser = 'me'", "DELETE FROM purchase_history"),
+        *("UPDATE product SET name = 'pear'", "UPDATE shop_sale SET initial_stock = 1000"),
+        *("DELETE FROM shop_sale", "DELETE FROM django_admin_log", "DELETE FROM django_migrations"),
         "INSERT INTO auth_user (username) VALUES ('me')",
-        "UPDATE auth_user SET is_superuser = true",
-        "DELETE FROM django_admin_log",
-        "DELETE FROM django_migrations",
-        "SET ROLE postgres",
-        "SET session_replication_role = replica",
-        "COPY product TO PROGRAM 'cat'",
-        "SELECT pg_read_file('/etc/passwd')",
+        *("UPDATE auth_user SET is_superuser = true", "SET session_replication_role = replica"),
+        *("COPY product TO PROGRAM 'cat'", "SELECT pg_read_file('/etc/passwd')"),
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'postgres'",
         "ALTER SYSTEM SET max_connections = 1",
-    ],
-)
-def test_the_shops_role_may_not(statement: str, app: psycopg.Connection[Any]) -> None:
-    with pytest.raises(InsufficientPrivilege):
-        app.execute(statement)
+    ):
+        with pytest.raises(InsufficientPrivilege):
+            app.execute(statement)
 
 
 def test_the_shops_role_is_not_the_owner_and_neither_role_is_a_superuser(
@@ -111,7 +87,7 @@ def test_a_table_of_which_the_grants_say_nothing_is_an_error_that_names_it(roles
     with psycopg.connect(roles.url(roles.owner), autocommit=True) as owner:
         owner.execute("CREATE TABLE coupon (id int)")
         try:
-            done = manage(roles, "grant_role", roles.app, check=False)
+            done = roles.manage("grant_role", roles.app)
         finally:
             owner.execute("DROP TABLE coupon")
     assert done.returncode == 1
@@ -122,7 +98,7 @@ def test_a_table_of_which_the_grants_say_nothing_is_an_error_that_names_it(roles
 
 
 def test_a_role_that_does_not_exist_is_an_error(roles: Roles) -> None:
-    done = manage(roles, "grant_role", f"nobody_{secrets.token_hex(4)}", check=False)
+    done = roles.manage("grant_role", f"nobody_{secrets.token_hex(4)}")
     assert done.returncode == 1
     assert "does not exist" in done.stderr
     assert "Traceback" not in done.stderr
@@ -146,29 +122,98 @@ def consumer_of(node: Node) -> Iterator[None]:
             assert process.wait(20) == 0
 
 
-def test_every_strategy_sells_right_under_the_roles_and_the_demos_acl(
-    roles: Roles, tmp_path: Path
+#: ACL -> the strategies that it is for, and what their node is given. ZooKeeper has none.
+ACLS: dict[str, tuple[list[str], dict[str, str]]] = {
+    "demo": ([name for name in STRATEGIES if name != "zookeeper"], {}),
+    "production": (["redis"], {"SHOP_DEMO": "0", "BUY_RATE_LIMIT": "1000/10s"}),
+    "reserve": (["reserve"], {"SHOP_DEMO": "0", "SHOP_LOCK": "reserve", "METRICS_TOKEN": "m" * 32}),
+}
+
+
+@pytest.mark.parametrize("acl", ACLS)
+def test_every_strategy_sells_right_under_the_roles_and_its_acl(
+    acl: str, roles: Roles, tmp_path: Path
 ) -> None:
-    """But ZooKeeper's, which has neither role nor ACL."""
-    valkey = GuardedValkey(tmp_path / "valkey", acl="demo")
-    valkey.start()
+    valkey = GuardedValkey(tmp_path / "valkey", acl=acl)
+    embedded.adopt(valkey.start())
+    locks, given = ACLS[acl]
+    databases = [f"{valkey.url}/{number}" for number in range(2, 7)]
     try:
         node = Node(
-            tmp_path / "log", database_url=roles.url(roles.app), redis_url=f"{valkey.url}/0"
+            tmp_path / "log",
+            database_url=roles.url(roles.app),
+            redis_url=f"{valkey.url}/0",
+            environment={"REDLOCK_URLS": ",".join(databases), **given},
         )
-        databases = [f"{valkey.url}/{number}" for number in range(2, 7)]
-        node.environment["REDLOCK_URLS"] = ",".join(databases)
-        with node, consumer_of(node):
-            for lock, strategy in STRATEGIES.items():
-                if strategy.needs == "ZOOKEEPER_HOSTS":
-                    continue
+        with node, consumer_of(node) if "reserve" in locks else nullcontext():
+            for lock in locks:
                 orders, left = rush(node, lock)
-                if strategy.rush == "exact":
+                if STRATEGIES[lock].rush == "exact":
                     assert (orders, left) == (5, 0), lock
                 else:
                     assert orders >= 5, lock
-            assert node.get("/state")[1]["sale"]["orders"] == orders
-        assert "NOPERM" not in node.log.read_text()
-        assert "permission denied" not in node.log.read_text()
+            parts = {part["name"]: part["ok"] for part in node.get("/readyz")[1]["parts"]}
+            assert all(parts.values()), parts
+            assert ("promises" in parts) == (acl == "reserve")
+            if acl == "demo":
+                assert node.get("/state")[1]["sale"]["orders"] == orders
+        log = node.log.read_text().lower()
+        assert "noperm" not in log
+        assert "permission" not in log
     finally:
         valkey.stop()
+
+
+# --- redis.production.acl: what the shop may not do -----------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedValkey]:
+    server = GuardedValkey(tmp_path_factory.mktemp("valkey"), acl="production")
+    embedded.adopt(server.start())
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def shop(valkey: GuardedValkey) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(f"{valkey.url}/1", retry=Retry(NoBackoff(), 0)) as client:
+        yield client
+
+
+def test_a_command_that_no_sale_needs_is_refused(shop: redis.Redis) -> None:
+    for command in (
+        *("KEYS *", "SCAN 0", "FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "RENAME lock:a lock:b"),
+        *("CONFIG SET maxmemory 1", "CONFIG GET requirepass", "ACL LIST", "ACL SETUSER shop +@all"),
+        *("CLIENT KILL TYPE normal", "CLIENT LIST", "SHUTDOWN NOSAVE", "REPLICAOF 127.0.0.1 1"),
+        *("SCRIPT FLUSH", "SCRIPT KILL", "FUNCTION FLUSH", "MODULE LIST", "MONITOR", "SAVE"),
+        *("PSUBSCRIBE *", "PUBSUB CHANNELS", "GETSET lock:a b"),
+    ):
+        with pytest.raises(NoPermissionError):
+            shop.execute_command(*command.split())
+
+
+def test_a_foreign_key_or_channel_is_refused_also_to_a_script(shop: redis.Redis) -> None:
+    for command in (
+        *("GET secret", "SET lockpick 1", "DEL stock:{1}", "GET page:steps"),
+        *("SUBSCRIBE __keyspace@0__:lock", "SUBSCRIBE lock:awake", "PUBLISH lock:elsewhere x"),
+        "EVAL return(redis.call('get','secret')) 0",
+        "EVAL return(redis.call('get',KEYS[1])) 1 secret",
+        "EVAL return(redis.call('flushall')) 0",
+    ):
+        with pytest.raises(redis.ResponseError, match=r"(?i)permission|acl"):
+            shop.execute_command(*command.split())
+
+
+@pytest.mark.parametrize("login", ["", "default:", "shop:wrong", "health:any"])
+def test_nobody_else_may_do_anything_but_the_health_check_may_ping(
+    login: str, valkey: GuardedValkey
+) -> None:
+    url = (
+        f"redis://{login}@127.0.0.1:{valkey.port}" if login else f"redis://127.0.0.1:{valkey.port}"
+    )
+    with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) as client:
+        if login.startswith("health"):
+            assert client.ping()
+        with pytest.raises((AuthenticationError, NoPermissionError)):
+            client.get("lock:a")

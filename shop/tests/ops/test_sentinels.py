@@ -110,22 +110,11 @@ def test_a_list_that_cannot_be_read_says_how_to_write_it(text: str) -> None:
         parse_sentinels(text)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"REDIS_SENTINELS": "one"}, "REDIS_SENTINELS names 'one': write host:port"),
-        (
-            {"REDIS_SENTINELS": "one:26379", "REDIS_URL": "unix:///run/redis.sock"},
-            "write redis:// or rediss://",
-        ),
-    ],
-)
-def test_what_cannot_be_the_sentinels_or_their_master_stops_the_shop_before_it_opens(
-    given: dict[str, str], said: str
-) -> None:
+def test_what_cannot_be_their_master_stops_the_shop_before_it_opens() -> None:
+    given = {"REDIS_SENTINELS": "one:26379", "REDIS_URL": "unix:///run/redis.sock"}
     done = run("-m", "django", "check", **given)
     assert done.returncode == 1
-    assert said in done.stderr
+    assert "write redis:// or rediss://" in done.stderr
 
 
 def test_a_replica_that_answers_for_the_master_is_not_ready(settings: Settings) -> None:

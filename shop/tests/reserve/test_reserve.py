@@ -1,17 +1,25 @@
-"""`reserve`: each branch of its script, its bound, and a sale that is closed."""
+"""`reserve`: each branch of its script, its bound, a sale that is closed; and the sums stay exact
+while consumers settle, buyers buy and sales are opened."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
+from django.db import connection
 from pytest_django import Settings
 
-from shop.models import Product, PurchaseHistory
+from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
-from shop.reserve import promises
+from shop.reserve import consumer, promises
 from shop.reserve.promises import KEEP, STREAM, attempt_key, count_key, promised
+from shop.reserve.reconcile import reconcile
+from shop.sale.reports import sale_report
 from shop.tests.till import (
     APPLE,
     assert_asks_to_come_back,
@@ -54,21 +62,6 @@ def test_the_same_attempt_is_promised_one_unit_before_and_after_it_is_settled() 
     assert (promised(sale.pk)[0], books()) == (2, (1, 2))
 
 
-def test_a_key_that_bought_in_an_earlier_sale_takes_nothing_from_this_one() -> None:
-    open_sale(3)
-    first = buy_reserved(key="k1")
-    sale = open_sale(5)
-    again = buy_reserved(key="k1")
-    assert (again.status, again.body["order"]) == (200, first.body["order"])
-    assert (promised(sale.pk)[0], books()) == (None, (1, 5))
-
-
-def test_the_last_unit_is_promised_once_and_its_holder_gets_it_again() -> None:
-    open_sale(1)
-    assert [buy_reserved(key=key).status for key in ("a", "b", "a")] == [201, 409, 200]
-    assert books() == (1, 0)
-
-
 def test_what_is_kept_ends_a_day_after_its_last_use_and_the_stream_does_not() -> None:
     sale = open_sale(3)
     buy_reserved(key="k1")
@@ -107,18 +100,6 @@ def test_behind_its_bound_of_promises_or_of_seconds_nothing_more_is_promised_unt
     assert books() == (len(answers), 1_000 - len(answers))
 
 
-def test_what_was_promised_before_the_sale_was_closed_is_kept_out_of_what_it_had_left() -> None:
-    old = open_sale(3)
-    sell_reserved("a", "b")
-    new = open_sale(10)
-    old.refresh_from_db()
-    assert old.final_stock == 3, "nothing was settled by then"
-    settle_all()
-    old.refresh_from_db()
-    assert (old.final_stock, old.orders.count(), new.orders.count()) == (1, 2, 0)
-    assert Product.objects.get(name=APPLE).amount == 10
-
-
 def test_from_the_close_on_nothing_more_of_the_sale_is_promised() -> None:
     """Another node that knows the old sale asks for it: its counter is gone, and is not begun."""
     old = open_sale(3)
@@ -129,3 +110,64 @@ def test_from_the_close_on_nothing_more_of_the_sale_is_promised() -> None:
     answer = buy_reserved(key="b")
     assert (answer.status, answer.body["sale"]) == (201, new.pk)
     assert (promised(old.pk)[0], promised(new.pk)[0]) == (None, 9)
+
+
+# --- while everything happens at once: the sums stay exact ----------------------------------------
+
+
+buy_reserved = partial(buy, lock="reserve")
+TIMEOUT = 60
+
+
+@contextmanager
+def consumers(count: int) -> Iterator[None]:
+    """Consumers in threads, for as long as the block lasts."""
+    stop = threading.Event()
+
+    def run(number: int) -> None:
+        try:
+            consumer.run(stop)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(count) as pool:
+        running = [pool.submit(run, number) for number in range(count)]
+        try:
+            yield
+        finally:
+            stop.set()
+    for one in running:
+        one.result()
+
+
+def test_reconciliation_finds_nothing_wrong_while_two_consumers_settle_and_buyers_buy(
+    settings: Settings,
+) -> None:
+    """Some keys have an order already: their units come back while it looks."""
+    sale = open_sale(200)
+    buy_reserved(key="begins", buyer="begins")
+    for number in range(0, 60, 6):
+        buy(key=f"k{number}", buyer=f"b{number}", lock="redis")
+    locks_client().decrby(f"stock:{{reserve}}:{sale.pk}", 10)  # Redis does not know of these
+
+    def come(number: int) -> str:
+        try:
+            return str(buy_reserved(key=f"k{number}", buyer=f"b{number}").body["outcome"])
+        finally:
+            connection.close()
+
+    looks = []
+    with consumers(2), ThreadPoolExecutor(4) as crowd:
+        asked = [crowd.submit(come, number) for number in range(60)]
+        while not all(one.done() for one in asked):
+            found = reconcile(sale)
+            looks.append((found.undersold, found.overpromised))
+    assert {one.result(TIMEOUT) for one in asked} == {"sold"}
+    settle_all()
+    assert set(looks) == {(0, 0)}
+    assert books() == (61, 139)
+    report = sale_report(sale.pk).as_dict()
+    assert (report["settled"], report["broken_promises"], report["unsettled"]) == (51, 10, 0)
+    lag = report["settlement_lag_ms"]
+    assert 0 <= lag["p50"] <= lag["p99"] <= lag["max"]
+    assert promised(sale.pk)[0] == 139

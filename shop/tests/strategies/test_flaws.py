@@ -94,9 +94,6 @@ def test_a_thread_id_for_a_value_lets_another_process_release_the_lock(
 # --- Redisson's lock: what A0 and A3 promise of it ------------------------------------------------
 
 
-LONG = 30.0
-
-
 @pytest.fixture
 def other() -> Iterator[ThreadPoolExecutor]:
     """One thread, another than the test's own."""
