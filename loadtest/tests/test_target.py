@@ -85,6 +85,8 @@ def test_the_sentences_of_all_findings_are_in_the_run() -> None:
     lost = "rush/buyer-3 was answered sold, without a number; there is none"
     assert run["findings"][1] == lost
     assert f"shown: {lost}" in sentences(cast(Run, run))
+    why = rushed(Shown(listed(0, 1, 2, 3), 0), "ssssss")["why"]
+    assert why == "rush/buyer-4 was answered sold, without a number; there is none (1 more)"
 
 
 class Queued(Shown):
