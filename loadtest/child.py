@@ -1,20 +1,21 @@
 """Locust as a library, in a process of its own: one start serves every rush.
 
-It reads one JSON object a line, {"rush": {option: value}} or {"stop": true}, and answers with lines
-of {"progress": ...} and one of {"run": ...}. It ends with its input, so with its parent.
-The users are those of the locustfile; nothing else imports that or Locust.
+It reads the options of a rush, a JSON object a line, and answers each with the rush's run. A line
+with a `folder` asks for the rushes of the shop's page instead, which go through that folder:
+shop/demo/rush.py has the other side, and says what its files mean. It ends with its input, so with
+its parent. The users are those of the locustfile; nothing else imports that or Locust.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import gevent
 import locust
@@ -25,7 +26,6 @@ from locust.env import Environment
 from locust.html import get_html_report
 from locust.log import setup_logging
 from locust.runners import STATE_STOPPED, MasterRunner
-from locust.stats import PERCENTILES_TO_REPORT, StatsCSV
 
 from loadtest.locustfile import Buyer, rushes
 from servers.loopback import free_port
@@ -33,8 +33,12 @@ from servers.loopback import free_port
 #: Buyers started per second. Above 100 Locust warns that the rate may not be kept: here it does not
 #: matter, the barrier waits for all of them.
 SPAWN_RATE = 400
-#: Seconds between two lines of progress.
-EVERY = 0.25
+#: Seconds between two looks at how far a rush is, and at what the page wants.
+EVERY = 0.2
+#: The fields of the last run that a page asks for four times a second.
+SHORT = ("sale", "lock", "verdict", "stopped", "error")
+
+Heard = Callable[[dict[str, Any]], bool]
 
 
 class Child:
@@ -47,6 +51,7 @@ class Child:
         self.workers = workers
         events: Any = locust.events
         options = parse_options(args=["--restock-token", ""])
+        self.usual = dict(vars(options))
         self.environment = Environment(user_classes=[Buyer], events=events, parsed_options=options)
         if workers == 1:
             self.runner: Any = self.environment.create_local_runner()
@@ -63,23 +68,58 @@ class Child:
         self.is_over = Event()
         self.conductor.end_the_run = self.is_over.set  # this process stops each run itself
 
-    def rush(self, asked: dict[str, Any], say: Any) -> dict[str, Any]:
-        """Run one rush with these options. Returns its run."""
+    def rush(self, asked: dict[str, Any], heard: Heard = lambda progress: False) -> dict[str, Any]:
+        """Run one rush with these options. Returns its run.
+
+        heard  called some times a second with how far it is; returns whether to stop it
+        """
         self._wait_for_workers()
         self.is_over.clear()
-        self.conductor.token = asked.pop("restock_token", "")
+        asked = {**self.usual, **asked}
+        first, *others = asked.pop("hosts")
+        self.environment.host = first
+        self.conductor.token = asked.pop("restock_token")
         report = asked.pop("report", "")
-        self.environment.host = asked.pop("host")
-        vars(self.environment.parsed_options).update(asked)
+        asked["num_users"] = asked.pop("buyers")
+        vars(self.environment.parsed_options).update(asked, nodes=",".join(others))
         start = gevent.spawn(self.runner.start, asked["num_users"], SPAWN_RATE)
         while not self.is_over.wait(EVERY):
-            if (far := rushes.progress()) is not None:
-                say({"progress": far})
+            if (far := rushes.progress()) is not None and heard(far):
+                break
         start.join()
         if report:
-            self._save(Path(report))
+            Path(report).write_text(str(get_html_report(self.environment)))  # type: ignore[no-untyped-call]
         self.runner.stop()
         return self.conductor.last
+
+    def serve(self, folder: Path, asked: dict[str, Any]) -> NoReturn:
+        """Run each rush that the shop's page asks for, with what it wants and these options."""
+        wanted, stop = folder / "wanted", folder / "stop"
+        runs: dict[int, dict[str, Any]] = {}
+        number = 0
+
+        def write(name: str, value: object) -> None:
+            new = folder / f".{name}"
+            new.write_text(json.dumps(value))
+            new.replace(folder / name)
+
+        def heard(progress: dict[str, Any]) -> bool:
+            write("state", {"number": number, "rush": progress, "last": None})
+            return stop.exists()
+
+        while True:
+            gevent.sleep(EVERY)
+            if not wanted.exists():
+                continue
+            run = self.rush({**asked, **json.loads(wanted.read_text())}, heard)
+            if "error" not in run:
+                runs[run["sale"]] = run
+            number += 1
+            write("runs", runs)
+            last = {name: run[name] for name in SHORT if name in run}
+            write("state", {"number": number, "rush": None, "last": last})
+            stop.unlink(missing_ok=True)
+            wanted.unlink()
 
     def _wait_for_workers(self) -> None:
         """Wait until all of them are there, and the last run is over: Locust's master asks once a
@@ -91,38 +131,25 @@ class Child:
             self.runner.check_stopped()
             gevent.sleep(0.02)
 
-    def _save(self, path: Path) -> None:
-        """Save Locust's own report and figures of this rush."""
-        path.parent.mkdir(exist_ok=True)
-        report = str(get_html_report(self.environment))  # type: ignore[no-untyped-call]
-        path.with_suffix(".html").write_text(report)
-        with path.with_suffix(".csv").open("w", newline="") as table:
-            StatsCSV(self.environment, PERCENTILES_TO_REPORT).requests_csv(csv.writer(table))
-
 
 def main(workers: int) -> None:
     with os.fdopen(os.dup(1), "w") as out:
         os.dup2(2, 1)  # what a target prints goes to the log
-
-        def say(line: dict[str, Any]) -> None:
-            print(json.dumps(line), file=out, flush=True)
-
         setup_logging("INFO")  # type: ignore[no-untyped-call]
         child = Child(workers)
         asked = gevent.queue.Queue()
 
         def listen() -> None:
             for line in FileObject(os.dup(0)):
-                told = json.loads(line)
-                if "stop" in told:
-                    child.is_over.set()
-                else:
-                    asked.put(told["rush"])
+                asked.put(json.loads(line))
             os.killpg(0, signal.SIGKILL)  # with its workers: there is nothing to be lost
 
         gevent.spawn(listen)
         while True:
-            say({"run": child.rush(asked.get(), say)})
+            told = asked.get()
+            if folder := told.pop("folder", ""):
+                child.serve(Path(folder), told)
+            print(json.dumps(child.rush(told)), file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from statistics import median
+from typing import Any
 
 from rich.console import Console
 
 from loadtest.commands.load import parts
-from loadtest.commands.output import Output, output
+from loadtest.commands.output import Output, console_on_stdout, output
 from loadtest.commands.rushes import Setting, rush, stack_and_buyers
-from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Grown, Run, Summary
 from loadtest.report import tables as report
@@ -94,29 +94,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace, console: Console) -> int:
     usual = Setting(locks=given.lock, server=given.server, locust_workers=given.locust_workers)
     runs: list[Run] = []
-    with output(console, verbose=False) as out:
+    with output(console) as out:
+        where: dict[str, Any] = {"log": out.folder.log, "progress": out.progress}
         for nodes in given.nodes:
             base = _base(replace(usual, nodes=nodes), out)
             for _, buyers, lock in product(range(given.repeat), given.buyers, given.lock):
                 deadline = max(usual.deadline, buyers / A_SECOND_FOR)
                 setting = replace(usual, buyers=buyers, nodes=nodes, deadline=deadline)
                 out.progress(f"{buyers} buyers, {nodes} nodes, lock: {lock}")
-                with stack_and_buyers(setting, out, extras=False) as (stack, crowd):
+                with stack_and_buyers(setting, **where) as (stack, crowd):
                     runs.append(_one(stack, crowd, setting, lock, base))
                     summary = out.summary(stack, runs)
                 report.write_summary(out.folder.path, summary)  # a later rush may fail
                 (out.folder.path / "growth.md").write_text(markdown(summary))
         out.finish()
-    headings = ["lock", "verdict", *(name.replace(" ", "\n", 1) for name in COLUMNS)]
-    rows = [[report.named(one), report.verdict_cell(one), *_cells(one)] for one in runs]
     reasons = [*repeated(runs), *report.reasons(runs)]
-    return out.conclude(runs, report.rich_table(headings, rows), reasons, LEGEND, "growth.md")
+    return out.conclude(runs, _sheet(runs).table(), reasons, LEGEND, "growth.md")
 
 
 def _base(setting: Setting, out: Output) -> float:
     """MB of the nodes with one thread in each process, after a few purchases under each lock."""
     few = replace(setting, buyers=1)
-    with stack_and_buyers(few, out, extras=False) as (stack, buyers):
+    with stack_and_buyers(few, log=out.folder.log, progress=out.progress) as (stack, buyers):
         for lock in setting.locks:
             rush(stack, buyers, replace(setting, buyers=FEW), lock)
         return look(parts(stack)).memory / MB
@@ -170,8 +169,9 @@ def repeated(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def _cells(run: Run) -> list[str]:
-    return [figure(run) for figure in COLUMNS.values()]
+def _sheet(runs: Sequence[Run]) -> report.Sheet:
+    rows = [(run, run["verdict"], [figure(run) for figure in COLUMNS.values()]) for run in runs]
+    return report.Sheet(list(COLUMNS), rows)
 
 
 def markdown(summary: Summary) -> str:
@@ -184,13 +184,8 @@ def markdown(summary: Summary) -> str:
         f"processes a node, {grown['locust_workers']} of Locust; "
         f"{report.machine_and_date(summary)}; `make growth`."
     )
-    rows = [
-        [report.named(run, code="`"), report.bold(run["verdict"]), *_cells(run)]
-        for run in summary["runs"]
-    ]
     again = [f"- {line}" for line in repeated(summary["runs"])]
-    below = "\n\n".join([*again, where])
-    return report.markdown_table(["lock", "verdict", *COLUMNS], rows, below)
+    return _sheet(summary["runs"]).markdown("\n\n".join([*again, where]))
 
 
 if __name__ == "__main__":

@@ -77,8 +77,7 @@ def _rush(page: Page, lock: str) -> None:
 
 def _report(browser: Browser, console: Console) -> None:
     """The report of a pause, opened at the cell of `token`."""
-    chosen = command.Chosen(faults=["pause"], locks=["token", "redis"])
-    if command.run(chosen, Console(quiet=True)):
+    if command.run(Console(quiet=True), faults=["pause"], locks=["token", "redis"]):
         raise StackError("a verdict of the pause was not the expected one: make faults says why")
     report = (RESULTS / "latest" / "report.html").resolve()
     page = _open(browser, report.as_uri())

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-from loadtest.commands import terminal
+from loadtest.commands.output import console_on_stdout
 from loadtest.faults import fault_report
 from loadtest.stack.results import RESULTS
 from loadtest.stack.stack import ROOT
@@ -58,7 +58,7 @@ AGAIN = (
 
 def console() -> Console:
     """Colours only in a terminal, and never where NO_COLOR is set."""
-    terminal.console()  # what the encoding of stdout lacks is printed in plain characters
+    console_on_stdout()  # what the encoding of stdout lacks is printed in plain characters
     found = Console(highlight=False)
     if found.width > WIDTH or not found.is_terminal:
         found = Console(highlight=False, width=WIDTH)

@@ -36,7 +36,7 @@ EXPECTED = ("exact", "oversold")
 OPTIONS: dict[str, tuple[Parse | Sequence[str], str]] = {
     "lock": (names, f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all"),
     "fault": (names, "faults, comma-separated; default: all"),
-    "seed": (whole(0, 10**12 - 1), "shuffles the faults; repeats what was drawn"),
+    "seed": (whole(0, 10**12 - 1), "repeats what was drawn"),
     "minutes": (number(0.01, 24 * 60), "how long; default: 2"),
     "buyers": (BUYERS, "default: 200"),
     "stock": (RUSH["stock"], "units on the shelf; default: 100"),
@@ -44,7 +44,7 @@ OPTIONS: dict[str, tuple[Parse | Sequence[str], str]] = {
     "nodes": (whole(1, len(NAMES)), "application servers; default: 2"),
     "workers": (whole(1, 16), "processes per node; default: 2"),
     "locust-workers": (whole(1, 16), "Locust's processes for the buyers; default: 1"),
-    "repeat": (whole(1, 1000), "rounds; default: 1; target: at most, 10"),
+    "repeat": (whole(1, 1000), "rushes at most; default: 10"),
     "server": (SERVERS, f"{' or '.join(SERVERS)}: what serves the nodes"),
     "mine": (own_file, "a file of yours that sells as the lock `mine`"),
     "host": (str, "address of your shop, such as http://127.0.0.1:8001"),
@@ -65,22 +65,21 @@ OPTIONS: dict[str, tuple[Parse | Sequence[str], str]] = {
     "warm-up": (number(0, 60), "seconds of selling before that; 1"),
     "products": (whole(1, 1000), "1 is one hot product; default: 1"),
     "skew": (number(0, 5), "of --products: Zipf's exponent, 0 for all alike; default: 1.1"),
-    "threads": (whole(1, 1000), "of each worker"),
     "rounds": (whole(1, 100), "each strategy once in each; default: 1"),
 }
 #: Options whose field has another name.
 FIELDS = {"lock": "locks", "fault": "faults", "i-may-load": "allowed"}
 STACK = "nodes workers locust-workers"
 RUSHED = f"lock buyers stock hold-ms {STACK} server"
-#: Each command with its options and what it does; all take --verbose.
+#: Each command with its options and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (RUSHED, "the same rush under each lock, with a verdict each (the default)"),
     "matrix": (
-        f"{RUSHED} repeat",
+        RUSHED,
         "every strategy under the rush, each compared with its expected verdict",
     ),
     "faults": (
-        "lock fault seed server",
+        "lock fault server",
         "every fault made for real, each strategy compared with its expected verdict",
     ),
     "chaos": (
@@ -92,8 +91,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "the rush against a shop of your own: target my_shop.py --host http://127.0.0.1:8001",
     ),
     "load": (
-        f"lock seed stock hold-ms {STACK} clients arrivals-per-second arrivals cap seconds warm-up "
-        "products skew threads rounds",
+        f"lock stock hold-ms {STACK} clients arrivals-per-second arrivals cap seconds warm-up "
+        "products skew rounds",
         "sustained sales: buyers who keep coming, at a rate or one purchase after the other",
     ),
     "serve": (
@@ -130,7 +129,6 @@ def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespa
                 required=(command, name) == ("target", "host"),
                 **({"type": kind} if callable(kind) else {"choices": kind}),
             )
-        own.add_argument("--verbose", action="store_true", help="show where the time goes")
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
         arguments = [next(iter(COMMANDS)), *arguments]
     return parser.parse_args(arguments)

@@ -41,14 +41,6 @@ HOLDS = ((60, 120, 120), (60, 0))
 TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """For how long, and what draws the rushes' seeds."""
-
-    minutes: float = 2.0
-    seed: int = field(default_factory=lambda: randbits(32))
-
-
 @dataclass
 class Found:
     """What the rushes showed; `errors` says why one could not be made, one sentence each."""
@@ -103,24 +95,25 @@ class Found:
         return EXIT_CODES["unknown"] if self.why else 0
 
 
-def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
+def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> int:
     """Run one rush after the other until the time is over or a sound strategy is violated; write
-    summary.json after each.
+    summary.json after each. The rushes' seeds are drawn by `seed`.
 
     Returns what `Found.exit_code` says. Raises StackError for a server that is not the run's own,
     or when a part does not start.
     """
     refuse_external_servers()
+    seed = randbits(32) if seed is None else seed
     found = Found()
     with (
-        output(console, verbose=verbose) as out,
+        output(console) as out,
         Testbed(log=out.folder.log, progress=out.progress, threads=THREADS) as testbed,
     ):
-        console.print(f"chaos for {chosen.minutes:g} minutes, seed {chosen.seed}", highlight=False)
-        summary: Summary = {**out.summary(testbed, []), "seed": chosen.seed}
-        summary["minutes"] = chosen.minutes
+        console.print(f"chaos for {minutes:g} minutes, seed {seed}", highlight=False)
+        summary: Summary = {**out.summary(testbed, []), "seed": seed}
+        summary["minutes"] = minutes
         try:
-            _rushes(testbed, chosen, found, summary, out)
+            _rushes(testbed, minutes, Random(seed), found, summary, out)
         finally:
             if found.rushes:
                 if found.broken:
@@ -137,7 +130,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
         f"{len(found.rushes)} rushes, {sum(cell['orders'] for cell in found.cells)} orders, "
         f"{len(found.made)} disturbances, {sum(bool(one.evidence) for one in found.made)} seen to "
         f"happen, up to {max((rush.at_once for rush in found.rushes), default=0)} at once; "
-        f"{len(found.broken)} violations; seed {chosen.seed}",
+        f"{len(found.broken)} violations; seed {seed}",
         style="bold",
         highlight=False,
     )
@@ -145,11 +138,12 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
     return found.exit_code
 
 
-def _rushes(testbed: Testbed, chosen: Chosen, found: Found, summary: Summary, out: Output) -> None:
-    chance = Random(chosen.seed)
+def _rushes(
+    testbed: Testbed, minutes: float, chance: Random, found: Found, summary: Summary, out: Output
+) -> None:
     deck = _deck(chance)
     strategies = {one["name"]: one for one in testbed.shop().strategies()}
-    end = time.monotonic() + chosen.minutes * 60
+    end = time.monotonic() + minutes * 60
     while time.monotonic() < end and not found.broken:
         number = len(found.rushes) + 1
         left = max(0, end - time.monotonic()) / 60
@@ -170,10 +164,6 @@ def _rushes(testbed: Testbed, chosen: Chosen, found: Found, summary: Summary, ou
         summary["rushes"] = [one.as_summary() for one in found.rushes]
         summary["runs"], summary["canaries"] = found.cells, found.canaries
         report.write_summary(out.folder.path, summary)
-        if out.progress.verbose:
-            shown = ", ".join(f"{one.name} ({one.evidence or 'not seen'})" for one in rush.made)
-            line = f"rush {number}, {rush.seconds} s, hold {rush.hold_ms} ms: {shown}"
-            out.console.print(line, highlight=False)
         if any(one.error for one in rush.made):
             testbed.repair()
 

@@ -14,10 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
+from loadtest.commands.output import console_on_stdout
 from loadtest.commands.rushes import CONTRAST, Setting, compared
-from loadtest.commands.terminal import console as console_on_stdout
 from loadtest.judge.run import Run
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import LocustProcess
@@ -40,34 +38,19 @@ def main(arguments: list[str]) -> int:
     end_on_hangup_and_sigterm()  # PID 1 of a container ignores SIGTERM otherwise
     ask_loopback_directly()
     console = console_on_stdout()
+    runs: list[Run] = []
     try:
         Shop(host).strategies()  # a shop that is not there says so better than Locust would
-        runs = contrast(host, token, console)
+        with LocustProcess(sys.stderr.buffer) as buyers:
+            for lock in CONTRAST:
+                console.print(f"[dim]the rush, lock: {lock}[/]")
+                run = buyers.rush([host], **Setting().rush, lock=lock, restock_token=token)
+                runs.append(compared(run))
     except (ShopUnreachable, StackError) as error:
         console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
         return 2
-    console.print(report.fitting(runs, report.DEMO, console))
+    console.print(report.sheet(runs, report.DEMO).table())
     return 0 if all(run["as_expected"] for run in runs) else 1
-
-
-def contrast(host: str, token: str, console: Console) -> list[Run]:
-    """One rush per lock of the contrast, each compared with its expected verdict. Raises
-    StackError."""
-    runs, usual = [], Setting()
-    with LocustProcess(sys.stderr.buffer) as buyers:
-        for lock in CONTRAST:
-            console.print(f"[dim]the rush, lock: {lock}[/]")
-            run = buyers.rush(
-                [host],
-                buyers=usual.buyers,
-                stock=usual.stock,
-                lock=lock,
-                hold_ms=usual.hold_ms,
-                product=usual.product,
-                restock_token=token,
-            )
-            runs.append(compared(run))
-    return runs
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Console
 
 from loadtest.commands.output import output
@@ -16,19 +18,20 @@ next: open report.html in a browser; make serve for a page with a Start button
 """
 
 
-def run(setting: Setting, console: Console, *, verbose: bool = False) -> int:
-    """Run the rush under each lock, print the table, write the results.
+def run(console: Console, **given: Any) -> int:
+    """Run the rush under each lock, print the table, write the results; `given` are fields of
+    Setting.
 
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, for
     an unknown lock or when a part does not start.
     """
+    setting = Setting(**given)
     extras = not set(setting.locks) <= set(CONTRAST)
-    with output(console, verbose=verbose) as out:
+    with output(console) as out:
         summary, events = rush_each(setting, out, extras=extras, shown=True)
         (out.folder.path / "demo.md").write_text(report.markdown(summary, report.DEMO))
         out.write(summary, events, title="the rush")
-        out.finish()
     console.print()
     runs = summary["runs"]
-    table = report.fitting(runs, report.DEMO, console)
+    table = report.sheet(runs, report.DEMO).table()
     return out.conclude(runs, table, report.reasons(runs), NEXT, html_report.NAME)

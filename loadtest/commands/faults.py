@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.console import Console
 
@@ -34,40 +32,37 @@ FEW = 16
 EXTERNAL = ("DATABASE_URL", "REDIS_URL", "REDIS_LOCKS_URL", "REDIS_SENTINELS", "REDLOCK_URLS")
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Which faults to make for which locks, by name; empty for all. A seed shuffles the faults.
-    `server` as in Stack."""
-
-    faults: Sequence[str] = ()
-    locks: Sequence[str] = ()
-    seed: int | None = None
-    server: str = SERVERS[0]
-
-
-def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
-    """Make the faults, print the matrix, write the results: summary.json after every fault, the
-    rest at the end, also when the run ends early.
+def run(
+    console: Console,
+    *,
+    faults: Sequence[str] = (),
+    locks: Sequence[str] = (),
+    server: str = SERVERS[0],
+) -> int:
+    """Make these faults for these locks, by name, all where none is named; `server` as in Stack.
+    Print the matrix, write the results: summary.json after every fault, the rest at the end, also
+    when the run ends early.
 
     Returns what `exit_code` says. Raises StackError, with what to do, for an unknown name, for a
     server that is not the run's own, or when a part does not start.
     """
-    names = order(chosen)
+    require_known(faults, list(FAULTS), "fault")
+    names = [name for name in FAULTS if name in (faults or FAULTS)]
     refuse_external_servers()
     with (
-        output(console, verbose=verbose) as out,
+        output(console) as out,
         Testbed(
-            log=out.folder.log, progress=out.progress, threads=THREADS, server=chosen.server
+            log=out.folder.log, progress=out.progress, threads=THREADS, server=server
         ) as testbed,
     ):
         known = {str(one["name"]): one for one in testbed.shop(RIVALS).strategies()}
-        require_known(chosen.locks, list(known), "lock")
-        strategies = [known[lock] for lock in chosen.locks or known]
+        require_known(locks, list(known), "lock")
+        strategies = [known[lock] for lock in locks or known]
         names = [name for name in names if _concerned(name, strategies)]
         if not names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
-        summary: Summary = {**out.summary(testbed, cells), "seed": chosen.seed}
+        summary = out.summary(testbed, cells)
         try:
             _make_all(testbed, names, strategies, cells, summary, out)
         finally:
@@ -76,7 +71,6 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
                 made = {name: one.title for name, one in FAULTS.items() if name in there}
                 (out.folder.path / "faults.md").write_text(fault_report.markdown(summary, cells))
                 out.write(summary, testbed.events(), title="every fault", faults=made)
-                out.finish()
     console.print()
     for shown in fault_report.tables(cells, console.width):
         console.print(shown)
@@ -145,12 +139,3 @@ def refuse_external_servers() -> None:
             f"{' and '.join(named)} is set, and faults are made only on servers that the run "
             "started: unset it"
         )
-
-
-def order(chosen: Chosen) -> list[str]:
-    """The chosen faults in the order in which they are made. Raises StackError."""
-    require_known(chosen.faults, list(FAULTS), "fault")
-    names = [name for name in FAULTS if name in (chosen.faults or FAULTS)]
-    if chosen.seed is not None:
-        random.Random(chosen.seed).shuffle(names)
-    return names

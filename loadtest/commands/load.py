@@ -46,20 +46,21 @@ DRAIN = 60
 BESIDES = 90.0
 
 
-def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
-    """Load each strategy once a round, print the table, write the results.
+def run(console: Console, **given: Any) -> int:
+    """Load each strategy once a round, print the table, write the results; `given` are fields of
+    Chosen.
 
     Returns 0 if every verdict was the expected one and every measurement succeeded, else 1. Raises
     StackError for what cannot be loaded, and when a part does not start.
     """
-    chosen.require_possible()
-    with output(console, verbose=verbose) as out, _stack(chosen, out) as stack:
+    chosen = Chosen(**given)
+    with output(console) as out, _stack(chosen, out) as stack:
         known = {str(one["name"]): one for one in stack.shop().strategies()}
         require_known(chosen.locks, list(known), "lock")
         runs: list[Run] = []
         for number in range(1, chosen.rounds + 1):
             # another order in each round: no strategy always follows the same other one
-            chance = random.Random(f"{chosen.seed}/{number}")
+            chance = random.Random(number)
             for lock in chance.sample(list(chosen.locks), len(chosen.locks)):
                 out.progress(f"round {number} of {chosen.rounds}: {lock}")
                 one = _load(stack, chosen, known[lock], out)
@@ -76,7 +77,7 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
         (out.folder.path / load_table.NAME).write_text(load_table.markdown(summary))
         out.finish()
     reasons = [f"{one['lock']}, round {one['round']}: {one['why']}" for one in runs if one["why"]]
-    table = load_table.table(summary)
+    table = load_table.sheet(summary).table()
     return out.conclude(runs, table, reasons, load_table.LEGEND, load_table.NAME)
 
 
@@ -85,7 +86,7 @@ def _stack(chosen: Chosen, out: Output) -> Stack:
     return Stack(
         nodes=chosen.nodes,
         workers=chosen.workers,
-        threads=chosen.threads_each,
+        threads=chosen.threads,
         log=out.folder.log,
         progress=out.progress,
         extras=not set(chosen.locks) <= set(LOCKS),
@@ -137,11 +138,11 @@ def _locust(plan: Plan, out: Output) -> Measured:
         port = str(free_port())
         words = [
             *(sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py", "--headless"),
-            *("--users", str(plan.users), "--spawn-rate", str(SPAWN_RATE * plan.shares)),
+            *("--users", str(plan.users), "--spawn-rate", str(SPAWN_RATE * plan.locust_workers)),
             *("--host", plan.hosts[0], "--only-summary", "--stop-timeout", str(DRAIN)),
             *("--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"),
             *("--master-port", port, "--master-bind-port", port),
-            *(("--processes", str(plan.locust_workers)) if plan.locust_workers else ()),
+            *(("--processes", str(plan.locust_workers)) if plan.locust_workers > 1 else ()),
             *("--html", str(out.folder.path / f"{plan.lock}.html")),
             "Arrivals" if plan.arrivals_per_second else "Client",
         ]
@@ -170,8 +171,9 @@ def conclusion(run: Mapping[str, Any], found: Measured, plan: Plan) -> dict[str,
     A flawed strategy whose stock did not run out has not oversold yet: lost updates show its flaw.
     """
     why = ""
-    if found.shares < plan.shares:
-        why = f"{plan.shares - found.shares} of Locust's workers were lost: see run.log"
+    if found.shares < plan.locust_workers:
+        lost = plan.locust_workers - found.shares
+        why = f"{lost} of Locust's workers were lost: see run.log"
     elif found.turned_away:
         why = (
             f"{plan.cap} buyers waited for an answer at a time, the most that may, and others were "

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console
 
 from loadtest.commands.output import output
 from loadtest.commands.rushes import Setting, rush_each
 from loadtest.expected import EXPECTED
-from loadtest.judge.run import Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
@@ -19,27 +20,26 @@ lost updates: decrements that another write erased
 time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR UPDATE)"""
 
 
-def run(setting: Setting, console: Console, *, verbose: bool = False) -> int:
+def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
     """Run them all, and in a single process those of which another verdict is expected there. Print
-    one table, write the results.
+    one table, write the results; `given` are fields of Setting.
 
     Returns 0 if every verdict was the expected one, else 1. Raises StackError.
     """
-    with output(console, verbose=verbose) as out:
+    setting = Setting(locks=locks, **given)
+    with output(console) as out:
         summary, events = rush_each(setting, out, extras=True)
         runs = list(summary["runs"])
         ran = dict.fromkeys(one["lock"] for one in runs if one["verdict"] != "not_run")
-        if locks := [lock for lock in ran if ONE_PROCESS in EXPECTED[lock]]:
-            single = replace(setting, locks=locks, nodes=1, workers=1, repeat=1)
+        if alone := [lock for lock in ran if ONE_PROCESS in EXPECTED[lock]]:
+            single = replace(setting, locks=alone, nodes=1, workers=1)
             more, more_events = rush_each(single, out, extras=False, fault=ONE_PROCESS)
             runs += more["runs"]
             events += more_events
         summary["runs"] = runs
-        typical: Summary = {**summary, "runs": report.typical(runs)}
-        (out.folder.path / "matrix.md").write_text(report.markdown(typical, report.MATRIX))
+        (out.folder.path / "matrix.md").write_text(report.markdown(summary, report.MATRIX))
         out.write(summary, events, title="every strategy under the rush")
-        out.finish()
     off = sum(not one["as_expected"] for one in runs)
     legend = f"{LEGEND}\n\n[bold]{len(runs)} runs, {off} verdicts off[/]"
-    table = report.fitting(report.typical(runs), report.MATRIX, console)
+    table = report.sheet(runs, report.MATRIX).table()
     return out.conclude(runs, table, report.reasons(runs), legend, html_report.NAME)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import io
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,38 +21,40 @@ from loadtest.report import tables as report
 from loadtest.stack.results import RESULTS, ResultFolder, now, result_folder
 from loadtest.stack.stack import Stack, StackError
 
+#: Columns of output to a pipe or a file: enough for the matrix.
+WIDTH = 120
+
+
+def console_on_stdout() -> Console:
+    """A console on stdout; what its encoding lacks is printed as a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    return Console(width=None if sys.stdout.isatty() else WIDTH)
+
 
 class Progress:
-    """One line with the present step; with --verbose also how long each step took."""
+    """One line with the present step; where there is no terminal, a line for each step."""
 
-    def __init__(self, console: Console, *, verbose: bool) -> None:
+    def __init__(self, console: Console) -> None:
         self.console = console
-        self.verbose = verbose
         self._status = console.status("starting")
-        self._step = ""
-        self._since = time.monotonic()
 
     def __enter__(self) -> Progress:
         self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self("")
         self._status.stop()
 
     def __call__(self, step: str) -> None:
-        now = time.monotonic()
-        if self._step and self.verbose:
-            self.console.print(f"[dim]{now - self._since:6.2f} s  {self._step}[/]")
-        elif step and not self.console.is_terminal:
+        if not self.console.is_terminal:
             self.console.print(f"[dim]{step}[/]")
-        self._step, self._since = step, now
         self._status.update(step)
         self._status.start()
 
     def pause(self) -> None:
         """End the progress line before something else is printed."""
-        self("")
         self._status.stop()
 
 
@@ -85,10 +88,11 @@ class Output:
         title: str,
         faults: Mapping[str, str] | None = None,
     ) -> None:
-        """Write summary.json, history.jsonl and report.html (see report.html.write)."""
+        """Write summary.json, history.jsonl and report.html (see report.html.write), and finish."""
         report.write_summary(self.folder.path, summary)
         history.write(self.folder.path / "history.jsonl", events)
         html_report.write(self.folder.path, summary, events, title=title, faults=faults)
+        self.finish()
 
     def finish(self) -> None:
         """Give the folder its name, and point results/latest at it."""
@@ -113,13 +117,10 @@ class Output:
 
 
 @contextmanager
-def output(console: Console, *, verbose: bool) -> Iterator[Output]:
+def output(console: Console) -> Iterator[Output]:
     """Where a command shows its progress and writes its results, for as long as the block lasts."""
     started = now()
-    with (
-        Progress(console, verbose=verbose) as progress,
-        result_folder(started, RESULTS) as folder,
-    ):
+    with Progress(console) as progress, result_folder(started, RESULTS) as folder:
         yield Output(console, progress, folder, started)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from loadtest.commands.judged import judge_closed, judged_with_history
 from loadtest.commands.output import Output, require_known
@@ -16,11 +16,11 @@ from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.judge.verdict import Asked
 from loadtest.report import tables as report
-from loadtest.rush.files import TooFewFiles, allow
+from loadtest.rush.bounds import allow
 from loadtest.rush.locust_process import BUYERS, LocustProcess
 from loadtest.rush.rush import cut_short, reasons_of
 from loadtest.stack.client import Strategy
-from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack, StackError
+from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack
 
 #: Without a lock, with A1's, with RedisLock.
 CONTRAST = ("none", "token", "redis")
@@ -29,8 +29,8 @@ CONTRAST = ("none", "token", "redis")
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What a run is asked to do. `hold_ms` in milliseconds, `deadline` in seconds; `mine` is a file
-    of one's own that serve adds as the strategy `mine`; `server`
-    as in Stack; `locust_workers` are the processes that the buyers are in."""
+    of one's own that serve adds as the strategy `mine`; `server` as in Stack; `locust_workers` are
+    the processes that the buyers are in."""
 
     locks: Sequence[str] = CONTRAST
     buyers: int = 200
@@ -40,7 +40,6 @@ class Setting:
     workers: int = 2
     product: str = "apple"
     deadline: float = 60.0
-    repeat: int = 1
     mine: str = ""
     server: str = SERVERS[0]
     locust_workers: int = 1
@@ -51,69 +50,72 @@ class Setting:
         some for the page and the reports."""
         return ceil(self.buyers / self.nodes) + SPARE_THREADS
 
+    @property
+    def rush(self) -> dict[str, Any]:
+        """What LocustProcess.rush() takes of it."""
+        names = ("buyers", "stock", "hold_ms", "product", "deadline")
+        return {name: getattr(self, name) for name in names}
+
 
 def allow_files(setting: Setting) -> None:
     """Let the processes that are started after this open as many files as a rush needs. Raises
     StackError where this machine allows fewer."""
-    try:
-        allow(
-            ceil(setting.buyers / setting.locust_workers),
-            what=f"Locust with {setting.buyers} buyers in {setting.locust_workers} processes",
-            otherwise=f"take more with --locust-workers {2 * setting.locust_workers}",
-        )
-        allow(
-            setting.threads,
-            what=f"a node with {setting.threads} buyers",
-            otherwise="take more nodes with --nodes",
-        )
-    except TooFewFiles as error:
-        raise StackError(str(error)) from error
+    processes = setting.locust_workers
+    allow(
+        ceil(setting.buyers / processes),
+        what=f"Locust with {setting.buyers} buyers in {processes} processes",
+        otherwise=f"take more with --locust-workers {2 * processes}",
+    )
+    allow(
+        setting.threads,
+        what=f"a node with {setting.threads} buyers",
+        otherwise="take more nodes with --nodes",
+    )
 
 
 @contextmanager
 def stack_and_buyers(
-    setting: Setting, output: Output, *, extras: bool, record: bool = False
+    setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **more: Any
 ) -> Iterator[tuple[Stack, LocustProcess]]:
-    """The stack for a setting, with `extras` and `record` as in Stack, and a Locust that starts
-    meanwhile. Raises StackError when a part does not start."""
+    """The stack for a setting, with `more` as in Stack, and a Locust that starts meanwhile. Raises
+    StackError when a part does not start."""
     allow_files(setting)
-    with ExitStack() as everything:
-        buyers = LocustProcess(output.folder.log, workers=setting.locust_workers)
-        everything.enter_context(buyers)
+    with ExitStack() as parts:
+        buyers = parts.enter_context(LocustProcess(log, workers=setting.locust_workers))
         stack = Stack(
             nodes=setting.nodes,
             workers=setting.workers,
             threads=setting.threads,
-            log=output.folder.log,
-            progress=output.progress,
-            extras=extras,
-            record=record,
             server=setting.server,
+            log=log,
+            progress=progress,
+            **more,
         )
-        everything.enter_context(stack)
-        everything.push(buyers)  # stopped first: then no connection keeps a node
+        parts.enter_context(stack)
+        parts.push(buyers)  # stopped first: then no connection keeps a node
         yield stack, buyers
 
 
 def rush_each(
     setting: Setting, out: Output, *, extras: bool, fault: str = "rush", shown: bool = False
 ) -> tuple[Summary, list[Event]]:
-    """The rush under each lock, or under each that there is, on recording nodes, as often as asked:
-    in rounds, so that all meet the same machine. One whose server is not installed is `not_run`.
-    Returns the summary and all that was recorded.
+    """The rush under each lock, or under each that there is, on recording nodes. One whose server
+    is not installed is `not_run`. Returns the summary and all that was recorded.
 
     shown  print each verdict at once, and keep Locust's own report of each rush
     """
-    with stack_and_buyers(setting, out, extras=extras, record=True) as (stack, buyers):
+    with stack_and_buyers(
+        setting, log=out.folder.log, progress=out.progress, extras=extras, record=True
+    ) as (stack, buyers):
         known = {str(one["name"]): one for one in stack.shop().strategies()}
         require_known(setting.locks, list(known), "lock")
-        locks = [*(setting.locks or known)] * setting.repeat
+        locks = setting.locks or list(known)
         runs: list[Run] = []
         for number, lock in enumerate(locks, 1):
             size = f"{setting.buyers} buyers, {setting.stock} units"
             out.progress(f"{number}/{len(locks)}  {size}, lock: {lock}")
             if known[lock]["available"]:
-                own_report = str(out.folder.path / lock) if shown else ""
+                own_report = str(out.folder.path / f"{lock}.html") if shown else ""
                 runs.append(rush(stack, buyers, setting, lock, fault, own_report))
             else:
                 asked = {"initial_stock": setting.stock, "hold_ms": setting.hold_ms}
@@ -150,18 +152,14 @@ def rush(
 
     If the nodes record, the judge decides from their records instead of Locust's.
 
-    own_report  where Locust's own report goes, without the ending of its name
+    own_report  the file that Locust's own report goes to
     """
     stack.settle_for(lock)
     before = stack.keys_on_lock_servers() if stack.record else set()
     run = buyers.rush(
         [node.url for node in stack.nodes],
-        buyers=setting.buyers,
-        stock=setting.stock,
-        deadline=setting.deadline,
+        **setting.rush,
         lock=lock,
-        hold_ms=setting.hold_ms,
-        product=setting.product,
         restock_token=stack.token,
         history=str(stack.records / BUYERS) if stack.record else "",
         report=own_report,

@@ -8,18 +8,16 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.request import urlopen
 
 from rich.console import Console
 
 from loadtest.commands.output import Progress, require_known
-from loadtest.commands.rushes import Setting, allow_files
-from loadtest.rush.desk import Desk
-from loadtest.rush.locust_process import LocustProcess
+from loadtest.commands.rushes import Setting, stack_and_buyers
 from loadtest.stack.database import manage
 from loadtest.stack.stack import ROOT, Stack, StackError, inherited
 from servers import embedded
@@ -54,17 +52,10 @@ def serving(
 
     Raises StackError when a part does not start.
     """
-    allow_files(setting)
     with (
         tempfile.TemporaryDirectory(prefix="rushes-", dir=runtime_folder()) as folder,
-        ExitStack() as parts,
-    ):
-        buyers = parts.enter_context(LocustProcess(log, workers=setting.locust_workers))
-        stack = Stack(
-            nodes=setting.nodes,
-            workers=setting.workers,
-            threads=setting.threads,
-            server=setting.server,
+        stack_and_buyers(
+            setting,
             log=log,
             progress=progress,
             port=shop_port,
@@ -74,10 +65,10 @@ def serving(
                 "SHOP_DEMO_LESSONS": str(LESSONS),
                 **({"SHOP_DEMO_STRATEGIES": f"mine={setting.mine}"} if setting.mine else {}),
             },
-        )
-        parts.enter_context(stack)
-        hosts = [node.url for node in stack.nodes]
-        parts.enter_context(Desk(Path(folder), buyers, hosts, stack.token))
+        ) as (stack, buyers),
+        ExitStack() as parts,
+    ):
+        buyers.serve(folder, [node.url for node in stack.nodes], stack.token)
         port = free_port(locust_port)
         locust = ServerProcess("Locust", log)
         parts.callback(locust.stop, LOCUST_STOPS_IN)
@@ -122,15 +113,17 @@ def plain_locust(stack: Stack) -> str:
     return f"SHOP_RESTOCK_TOKEN={stack.token} {words}"
 
 
-def run(setting: Setting, console: Console, *, verbose: bool = False) -> int:
-    """Start both, print where they are, wait for Ctrl-C, which is its normal end.
+def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
+    """Start both, print where they are, wait for Ctrl-C, which is its normal end; `given` are
+    fields of Setting.
 
     Raises StackError when a part does not start, or for an unknown lock.
     """
+    setting = Setting(locks=locks, **given)
     VAR.mkdir(exist_ok=True)
     with (
         Path(VAR / "serve.log").open("wb") as log,
-        Progress(console, verbose=verbose) as progress,
+        Progress(console) as progress,
         serving(
             setting,
             log=log,
@@ -140,7 +133,7 @@ def run(setting: Setting, console: Console, *, verbose: bool = False) -> int:
         ) as (stack, locust),
     ):
         known = [str(one["name"]) for one in stack.shop().strategies()]
-        require_known(setting.locks, known, "lock")
+        require_known(locks, known, "lock")
         progress("making the admin's user")
         password = make_admin(stack)
         progress.pause()
@@ -154,7 +147,7 @@ def run(setting: Setting, console: Console, *, verbose: bool = False) -> int:
         if others:
             console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
-        for lock in setting.locks:  # what was asked for comes last
+        for lock in locks:  # what was asked for comes last
             console.print(f"steps   {page}/?lock={lock}#steps", highlight=False, soft_wrap=True)
         if setting.mine:
             console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from rich.console import Console
 
-from loadtest.commands.output import Output, output
+from loadtest.commands.output import output
 from loadtest.judge import history
 from loadtest.judge.run import Machine, Run, Rushed, Summary
 from loadtest.report import html as html_report
@@ -29,47 +28,58 @@ oversold: orders beyond the stock; lost updates: decrements that another write e
 next: docs/your-shop.md says where to look and which repair fits"""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """What is rushed, and how.
+def run(
+    console: Console,
+    *,
+    file: Path,
+    host: str,
+    allowed: str = "",
+    buyers: int = 200,
+    stock: int = 100,
+    deadline: float = 60.0,
+    repeat: int = 10,
+    expect: str = "exact",
+) -> int:
+    """Rush it until something is found, `repeat` times at most; print the table, what was found and
+    what was judged; write the results.
 
     allowed   the name of another machine that may be rushed
     deadline  seconds until buyers give up
-    repeat    rushes at most: the first one that is not exact ends them
-    expect    the verdict that is no failure
-    """
-
-    file: Path
-    host: str
-    allowed: str = ""
-    buyers: int = 200
-    stock: int = 100
-    deadline: float = 60.0
-    repeat: int = 10
-    expect: str = "exact"
-
-
-def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
-    """Rush it until something is found, `repeat` times at most; print the table, what was found and
-    what was judged; write the results.
+    expect    the verdict that is no failure; of a sound shop `exact`
 
     Returns 0 if the verdict was the expected one, else 1. Raises ShopUnreachable or StackError,
     with what to do, where the target is wrong or its shop does not answer; then no results are
     written.
     """
     ask_loopback_directly()
-    file = chosen.file.absolute()
-    name = load(file, chosen.host).name
-    if warning := require_permission(chosen.host, chosen.allowed, buyers=chosen.buyers):
+    file = file.absolute()
+    name = load(file, host).name
+    if warning := require_permission(host, allowed, buyers=buyers):
         console.print(warning, style="yellow", highlight=False, soft_wrap=True)
-    with output(console, verbose=verbose) as out, LocustProcess(out.folder.log) as crowd:
+    with output(console) as out, LocustProcess(out.folder.log) as crowd:
+        recorded = out.folder.path / BUYERS
         runs: list[Run] = []
-        try:
-            while len(runs) < chosen.repeat and (not runs or runs[-1]["verdict"] == "exact"):
-                runs.append(_rush(crowd, chosen, name, len(runs) + 1, out))
-        except NotSold:
-            Path(out.folder.log.name).unlink()
-            raise
+        while len(runs) < repeat and (not runs or runs[-1]["verdict"] == "exact"):
+            units = max(1, stock // CONTENTION[len(runs) % len(CONTENTION)])
+            out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
+            try:
+                run: Any = crowd.rush(
+                    [host],
+                    target=str(file),
+                    i_may_load=allowed,
+                    buyers=buyers,
+                    stock=units,
+                    deadline=deadline,
+                    history=str(recorded),
+                )
+            except NotSold:
+                Path(out.folder.log.name).unlink()
+                raise
+            run |= {"target": file.name, "expected": expect, "round": len(runs) + 1}
+            run["as_expected"] = run["verdict"] == expect
+            result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(run)
+            console.print(f"{buyers} buyers for {units} units: {result}", highlight=False)
+            runs.append(run)
         # Of the shop's own machine and servers nothing is known.
         here = {"cpus": os.cpu_count(), "python": platform.python_version()}
         scope = {title: list(cast(Any, runs[0])[title]) for title in ("judged", "not_judged")}
@@ -79,15 +89,14 @@ def run(chosen: Chosen, console: Console, *, verbose: bool = False) -> int:
             "nodes": 0,
             "workers": 0,
             "threads": 0,
-            "target": cast(Rushed, {"file": file.name, "host": chosen.host, **scope}),
+            "target": cast(Rushed, {"file": file.name, "host": host, **scope}),
             "runs": runs,
         }
-        events = history.read([out.folder.path / BUYERS])
-        (out.folder.path / BUYERS).unlink()
+        events = history.read([recorded])
+        recorded.unlink()
         (out.folder.path / "target.md").write_text(report.markdown(summary, report.DEMO))
         out.write(summary, events, title=f"the rush against {name}")
-        out.finish()
-    console.print(report.fitting(runs, report.DEMO, console))
+    console.print(report.sheet(runs, report.DEMO).table())
     report.print_reasons(console, report.sentences(runs[-1]))
     console.print(f"\n{found(runs)}\n", style="bold", highlight=False, soft_wrap=True)
     for title, sentences in scope.items():
@@ -109,25 +118,3 @@ def found(runs: Sequence[Run]) -> str:
         "Few processes and a short time between check and write hide a race; the test in "
         "docs/your-shop.md, section 6, decides"
     )
-
-
-def _rush(crowd: LocustProcess, chosen: Chosen, name: str, number: int, out: Output) -> Run:
-    """One rush, with the stock that its number has. Of a shop the same is expected as of a sound
-    strategy, unless --expect says otherwise. Raises StackError."""
-    stock = max(1, chosen.stock // CONTENTION[(number - 1) % len(CONTENTION)])
-    out.progress(f"{number}/{chosen.repeat}  {chosen.buyers} buyers, {stock} units: {name}")
-    found = crowd.rush(
-        [chosen.host],
-        target=str(chosen.file.absolute()),
-        i_may_load=chosen.allowed,
-        buyers=chosen.buyers,
-        stock=stock,
-        deadline=chosen.deadline,
-        history=str(out.folder.path / BUYERS),
-    )
-    own = {"target": chosen.file.name, "expected": chosen.expect, "round": number}
-    run = cast(Run, {**found, **own, "as_expected": found["verdict"] == chosen.expect})
-    result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(run)
-    line = f"{chosen.buyers} buyers for {stock} units: {result}"
-    out.console.print(line, highlight=False)
-    return run

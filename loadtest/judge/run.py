@@ -25,14 +25,8 @@ class Latency(TypedDict):
 
 
 class Requests(TypedDict):
-    """Every single request of a rush, those that asked again too; times in milliseconds.
+    """Every single request of a rush, those that asked again too, in milliseconds."""
 
-    asked  how many there were
-    full   how many of them were refused because too many waited (SHOP_MAX_WAITING)
-    """
-
-    asked: int
-    full: int
     p50: float
     p99: float
     max: float
@@ -124,28 +118,6 @@ class Rushed(TypedDict):
     not_judged: list[str]
 
 
-class LocustWorker(TypedDict, total=False):
-    """One process of Locust with buyers, where there are several. Times in milliseconds; of one
-    that was lost before its report nothing but its place is known.
-
-    worker            the number of its first buyer
-    on                the name of its machine
-    first_ms          from the moment of the release to its first request; last_ms: to its last one
-    clock_ahead_ms    how far its clock is ahead of the master's, and by how much that may be wrong
-    same_clock        whether both are on one machine: then the estimate is not used
-    """
-
-    worker: int
-    on: str
-    buyers: int
-    arrival_spread_ms: float
-    first_ms: float | None
-    last_ms: float | None
-    clock_ahead_ms: float | None
-    clock_error_ms: float | None
-    same_clock: bool
-
-
 class Run(Judged, total=False):
     """One strategy in one rush or under one fault. One that was not run has no figures.
 
@@ -161,9 +133,7 @@ class Run(Judged, total=False):
     target             the file of a shop of your own; `lock` is the shop's name then
     judged             of a rush: what the verdict is based on
     not_judged         of a rush: what it says nothing of
-    locust_workers     the processes that the buyers were in, where there are several
-    lost               which of them were lost in the rush, with buyers that had no answer
-    doubts             why what these reported cannot be true
+    lost               which of Locust's processes were lost in the rush, with unanswered buyers
     round              of load, of chaos and of targets, which repeat their rushes
     """
 
@@ -185,9 +155,7 @@ class Run(Judged, total=False):
     began_s: float
     requests: Requests
     grown: Grown
-    locust_workers: list[LocustWorker]
     lost: list[str]
-    doubts: list[str]
     round: int
 
 
@@ -214,7 +182,7 @@ class Summary(TypedDict, total=False):
     started   ISO 8601 with the time zone
     threads   of each worker
     server    what served the nodes: gthread or asgi
-    seed      of faults and chaos
+    seed      of chaos
     minutes   of chaos
     rushes    of chaos: which disturbances each had, with its seed and duration
     canaries  of chaos: locks that must break, and the first rush in which each did
@@ -231,7 +199,7 @@ class Summary(TypedDict, total=False):
     threads: Required[int]
     server: str
     runs: Required[Sequence[Run]]
-    seed: int | None
+    seed: int
     minutes: float
     rushes: Sequence[Mapping[str, Any]]
     canaries: Mapping[str, int]

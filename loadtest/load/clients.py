@@ -29,7 +29,7 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRu
 
 from loadtest.judge.intervals import Request
 from loadtest.judge.verdict import ASK_AGAIN
-from loadtest.load.plan import CONSTANT, read
+from loadtest.load.plan import CONSTANT, Plan
 from loadtest.rush.rush import recorded
 from loadtest.stack.client import Shop
 from loadtest.stack.node import family
@@ -38,7 +38,7 @@ from loadtest.target.ours import OurShop
 from servers.loopback import ask_loopback_directly
 
 FILE = Path(os.environ["LOAD_PLAN"])
-PLAN = read(FILE)
+PLAN = Plan(**json.loads(FILE.read_text()))
 SHOP = OurShop(Shop(PLAN.hosts[0]), lock=PLAN.lock, product="")
 SOLD = f"POST /buy [{PLAN.lock}] sold"
 #: Seconds between two looks at whether all is sold.
@@ -60,10 +60,10 @@ class PlannedBuyer(FastHttpUser):
 
     def __init__(self, environment: Environment) -> None:
         runner: Any = environment.runner
-        self.who = PlannedBuyer.count * PLAN.shares + max(0, runner.worker_index)
+        self.who = PlannedBuyer.count * PLAN.locust_workers + max(0, runner.worker_index)
         PlannedBuyer.count += 1
         self.bought = 0
-        self.chance = Random(f"{PLAN.seed}/{self.who}")
+        self.chance = Random(self.who)
         self.weights = [1 / rank**PLAN.skew for rank in range(1, PLAN.products + 1)]  # Zipf's
         super().__init__(environment)
 
@@ -120,9 +120,9 @@ class Arrivals(PlannedBuyer):
     concurrency = 2_000
 
     def on_start(self) -> None:
-        self.pool = Pool(-(-PLAN.cap // PLAN.shares))
+        self.pool = Pool(-(-PLAN.cap // PLAN.locust_workers))
         self.at = time.monotonic()
-        self.between = PLAN.shares / PLAN.arrivals_per_second
+        self.between = PLAN.locust_workers / PLAN.arrivals_per_second
 
     @task
     def arrive(self) -> None:

@@ -100,7 +100,7 @@ def figures(found: Measured, plan: Plan) -> dict[str, Any]:
     bought = sorted((one[-1].answered or 0, one[-1].attempt) for one in found.purchases
                     if one[-1].outcome == "sold")  # fmt: skip
     begin, end = found.begin * 1e9, found.end * 1e9
-    ran_out = len(bought) >= plan.stock * plan.products and bought[-1][0] < end
+    ran_out = 0 < plan.stock * plan.products <= len(bought) and bought[-1][0] < end
     end = bought[-1][0] if ran_out else end
     seconds = max((end - begin) / 1e9, 1e-9)
     arrived = [one for one in found.purchases if begin <= one[0].sent < end]

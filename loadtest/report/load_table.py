@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from rich.table import Table
-
 from loadtest.judge.run import Summary
 from loadtest.report import tables as report
 
@@ -56,49 +54,37 @@ def medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
     return found
 
 
-def table(summary: Summary) -> Table:
+def sheet(summary: Summary) -> report.Sheet:
     """One line per strategy: medians over the rounds, and the worst verdict."""
-    headings = [name.replace("CPU ms ", "CPU ms\n") for name in _columns(summary)]
+    found = summary["medians"]
+    columns = [
+        name
+        for name in FIGURES
+        if name not in IF_ANY or any(one[name] is not None for one in found.values())
+    ]
     rows = [
-        [run["lock"], report.verdict_cell(run, verdict_text(run)), *_cells(summary, run)]
+        (run, verdict_text(run), [_cell(found.get(run["lock"]), name) for name in columns])
         for run in _worst(summary)
     ]
-    return report.rich_table(["lock", "verdict", *headings], rows)
+    return report.Sheet(columns, rows)
 
 
 def markdown(summary: Summary) -> str:
     """The same as Markdown, with where and when it was measured, and the command."""
-    rows = [
-        [f"`{run['lock']}`", report.bold(verdict_text(run)), *_cells(summary, run)]
-        for run in _worst(summary)
-    ]
-    headings = ["lock", "verdict", *_columns(summary)]
     words = summary["load"]["given"]
     command = f'make load ARGS="{words}"' if words else "make load"
-    return report.markdown_table(headings, rows, f"{_where(summary)}\n\n`{command}`")
+    return sheet(summary).markdown(f"{_where(summary)}\n\n`{command}`")
 
 
-def _columns(summary: Summary) -> list[str]:
-    found = summary["medians"].values()
-    return [
-        name
-        for name in FIGURES
-        if name not in IF_ANY or any(one[name] is not None for one in found)
-    ]
-
-
-def _cells(summary: Summary, run: Mapping[str, Any]) -> list[str]:
-    """The texts of the columns for a strategy; empty for one that was not run. A processor time of
-    0 was measured: what was not is unknown."""
-    found = summary["medians"].get(run["lock"])
-    if found is None:
-        return [""] * len(_columns(summary))
-    return [
-        ("unknown" if name.startswith("CPU") else "-")
-        if (value := found[name]) is None
-        else f"{value:{FIGURES[name][1]}}"
-        for name in _columns(summary)
-    ]
+def _cell(medians: Mapping[str, float | None] | None, name: str) -> str:
+    """A figure of a strategy; empty for one that was not run. A processor time of 0 was measured:
+    what was not is unknown."""
+    if medians is None:
+        return ""
+    value = medians[name]
+    if value is None:
+        return "unknown" if name.startswith("CPU") else "-"
+    return f"{value:{FIGURES[name][1]}}"
 
 
 def _worst(summary: Summary) -> list[Any]:
@@ -137,7 +123,7 @@ def _where(summary: Summary) -> str:
     """What was run, on what and when; and of all exact sales together whether each product's stock
     is its orders and what is left."""
     asked, rounds = summary["load"], summary["rounds"]
-    processes = max(1, asked["locust_workers"])
+    processes = asked["locust_workers"]
     runs: Sequence[Any] = summary["runs"]
     sales = [one for run in runs if run["verdict"] == "exact" for one in run["products"]]
     even = sum(one["asked"] == one["orders"] + one["left"] for one in sales)

@@ -1,4 +1,4 @@
-"""The table of a run, for the terminal and for the README, and its summary.json."""
+"""The table of a run, for the terminal and for the documents, and its summary.json."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -55,70 +56,56 @@ MATRIX = (
 IF_ANY = "no answer"
 
 
-def verdict_cell(run: Run, verdict: str = "") -> str:
+def verdict_cell(run: Run, words: str = "") -> str:
     """The verdict, or other words for it, with a sign for those who see no colour."""
     colour = {"exact": "green", "oversold": "red"}.get(run["verdict"], "yellow")
     sign = "✓" if run["verdict"] == "exact" else "✗"
     surprise = "" if run["as_expected"] else f" (expected {run['expected']})"
-    return f"[bold {colour}]{sign} {verdict or run['verdict'].upper()}[/]{surprise}"
+    return f"[bold {colour}]{sign} {(words or run['verdict']).upper()}[/]{surprise}"
 
 
-def typical(runs: Sequence[Run]) -> list[Run]:
-    """One run per strategy: that of median duration, or the first with an unexpected verdict."""
-    found: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        found.setdefault((run["lock"], run["fault"]), []).append(run)
-    chosen = []
-    for same in found.values():
-        ordered = sorted(same, key=lambda run: run.get("duration_s", 0.0))
-        surprises = [run for run in ordered if not run["as_expected"]]
-        chosen.append(surprises[0] if surprises else ordered[len(ordered) // 2])
-    return chosen
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table for the terminal and for the documents: a line for each run, with its verdict.
+
+    headings  of the figures, which follow the name and the verdict
+    rows      a run, its verdict in words, and its figures
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[tuple[Run, str, Sequence[str]]]
+
+    def table(self) -> Table:
+        """For the terminal: each word of a heading is on a line of its own, so 80 columns do."""
+        shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+        shown.add_column(self._first, no_wrap=True)
+        shown.add_column("verdict")
+        for heading in self.headings:
+            shown.add_column(re.sub(" (?!/)", "\n", heading), justify="right", no_wrap=True)
+        for run, words, texts in self.rows:
+            shown.add_row(named(run), verdict_cell(run, words), *texts)
+        return shown
+
+    def markdown(self, below: str) -> str:
+        """As Markdown, with a paragraph below it."""
+        rows = [[named(run, code="`"), bold(words), *texts] for run, words, texts in self.rows]
+        return markdown_table([self._first, "verdict", *self.headings], rows, below)
+
+    @property
+    def _first(self) -> str:
+        """The heading of the names."""
+        return "target" if any("target" in run for run, *_ in self.rows) else "lock"
 
 
-def table(runs: Sequence[Run], columns: Sequence[str], *, narrow: bool = False) -> Table:
-    """One line per run, for the terminal. `narrow`: each word of a heading on a line of its own."""
-    columns = _shown(columns, runs)
-    headings = [re.sub(" (?!/)", "\n", name) for name in columns] if narrow else columns
-    rows = [[named(run), verdict_cell(run), *figures(run, runs, columns)] for run in runs]
-    return rich_table([_first(runs), "verdict", *headings], rows, narrow=narrow)
-
-
-def rich_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], *, narrow: bool = True
-) -> Table:
-    """For the terminal: names and verdicts, the first two columns, on the left; figures right."""
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    if narrow:
-        shown.padding = (0, 1, 0, 0)
-    for place, heading in enumerate(headings):
-        shown.add_column(heading, justify="left" if place < 2 else "right", no_wrap=True)
-    for row in rows:
-        shown.add_row(*row)
-    return shown
-
-
-def fitting(runs: Sequence[Run], columns: Sequence[str], console: Console) -> Table:
-    """The table as it fits the console: narrow, and without its last columns, where it must be."""
-    unbounded = console.options.update(width=10_000)
-    shown = table(runs, columns)
-    for left in range(len(columns), -1, -1):
-        if console.measure(shown, options=unbounded).maximum <= console.width:
-            break
-        shown = table(runs, columns[:left], narrow=True)
-        if left < len(columns):
-            shown.caption = f"{console.width} columns: {', '.join(columns[left:])} left out"
-    return shown
+def sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
+    """These columns of rushes."""
+    shown = [name for name in columns if name != IF_ANY or any(no_answer(run) for run in runs)]
+    return Sheet(shown, [(run, run["verdict"], figures(run, runs, shown)) for run in runs])
 
 
 def markdown(summary: Summary, columns: Sequence[str]) -> str:
-    """The same as Markdown, with where and when it was measured."""
-    runs = summary["runs"]
-    columns = _shown(columns, runs)
-    rows = [
-        [named(run, code="`"), bold(run["verdict"]), *figures(run, runs, columns)] for run in runs
-    ]
-    return markdown_table([_first(runs), "verdict", *columns], rows, where(summary))
+    """These columns as Markdown, with where and when it was measured."""
+    return sheet(summary["runs"], columns).markdown(where(summary))
 
 
 def markdown_table(
@@ -132,15 +119,6 @@ def markdown_table(
 
 def bold(verdict: str) -> str:
     return f"**{verdict.upper()}**"
-
-
-def _first(runs: Sequence[Run]) -> str:
-    """The heading of the names."""
-    return "target" if any("target" in run for run in runs) else "lock"
-
-
-def _shown(columns: Sequence[str], runs: Sequence[Run]) -> list[str]:
-    return [name for name in columns if name != IF_ANY or any(no_answer(run) for run in runs)]
 
 
 def reasons(runs: Sequence[Run]) -> list[str]:

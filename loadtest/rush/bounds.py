@@ -1,11 +1,14 @@
-"""The options of a rush and their bounds."""
+"""The bounds of a rush: of its options, and of the files that its buyers need."""
 
 from __future__ import annotations
 
 import re
+import resource
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from typing import Any
+
+from loadtest.stack.node import StackError
 
 Parse = Callable[[str], Any]
 
@@ -46,3 +49,25 @@ RUSH: dict[str, Parse] = {
     "product": name,
     "deadline": number(0.1, 3_600),
 }
+#: Files that a process has open besides its connections, of which each buyer is one: log, sockets,
+#: libraries.
+SPARE = 200
+
+
+def allow(connections: int, *, what: str, otherwise: str) -> None:
+    """Let this process, and those that it starts, open this many connections.
+
+    what       whose they are, for the message
+    otherwise  what to do instead of allowing more
+
+    Raises StackError where this machine allows fewer.
+    """
+    needed = connections + SPARE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise StackError(
+            f"{what} needs {needed} open files, and {hard} are allowed: {otherwise}, "
+            f"or allow more (ulimit -n {needed})"
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

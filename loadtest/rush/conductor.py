@@ -9,24 +9,29 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gevent
+from gevent.event import Event
+from gevent.lock import RLock
 from locust.env import Environment
-from locust.runners import MasterRunner
+from locust.runners import STATE_MISSING, MasterRunner
 
-from loadtest.judge.verdict import EXIT_CODES
+from loadtest.judge.intervals import Request
 from loadtest.rush import messages
-from loadtest.rush.members import LOOK_EVERY, Members
+from loadtest.rush.members import LOCAL, Fixed, Member
 from loadtest.rush.messages import logger
 from loadtest.rush.options import permissions, target_of
-from loadtest.rush.rush import Rush
+from loadtest.rush.rush import Rush, sentence
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.target import Target
 
 #: Seconds from the message to the moment of the release: the message has to be there by then.
 LEAD = 0.05
+#: Seconds between two looks at whether every process is there.
+LOOK_EVERY = 0.2
 #: Seconds for all processes to report the requests that were never answered.
 COLLECT_TIMEOUT = 5.0
 
@@ -34,21 +39,33 @@ COLLECT_TIMEOUT = 5.0
 class Conductor:
     """Opens a sale for each rush, watches it, and keeps its result.
 
-    token  the shop's SHOP_RESTOCK_TOKEN
-    last   the result of the last rush, empty before the first one
+    token    the shop's SHOP_RESTOCK_TOKEN
+    last     the result of the last rush, empty before the first one
+    members  the processes with the buyers of the present rush, by Locust's names of them
     """
 
     rush: Rush | None = None
+    runner: Any
 
     def __init__(self, environment: Environment, token: str) -> None:
         self.environment = environment
+        self.runner = environment.runner
         self.options: Any = environment.parsed_options
         self.token = token
-        self.has_workers = isinstance(environment.runner, MasterRunner)
-        self.members = Members(environment)
+        self.has_workers = isinstance(self.runner, MasterRunner)
         self.last: dict[str, Any] = {}
+        self.members: dict[str, Member] = {}
+        self._heard, self._judging = Event(), RLock()
         #: Ends a run that would go on forever.
         self.end_the_run: Callable[[], object] = self._end_the_run
+        environment.dispatcher_class = Fixed
+        for kind, hear in (
+            (messages.HERE, self._here),
+            (messages.ARRIVED, self._arrived),
+            (messages.REPORT, self._report),
+            (messages.BROKEN, self._broken),
+        ):
+            self.runner.register_message(kind, partial(self._listen, hear))
 
     def begin(self) -> None:
         """Open a sale, announce it to the processes with buyers, and watch the rush."""
@@ -60,6 +77,7 @@ class Conductor:
             deadline_s=float(options.deadline),
         )
         options.rush = None
+        self.members = {}
         try:
             rush.target = target_of(self.environment, self.token)
             permissions(self.environment, rush.buyers)
@@ -69,73 +87,127 @@ class Conductor:
                 "rush": rush.id,
                 "buyers": rush.buyers,
                 "deadline_s": rush.deadline_s,
+                "clock": messages.clock(),
                 "state": messages.state(rush.target, before) if self.has_workers else {},
-                "shares": self.members.expect(rush),
+                "shares": self._share(rush),
             }
         except ShopUnreachable as error:
             rush.break_off(error)
         gevent.spawn(self._watch, rush)
 
+    def _share(self, rush: Rush) -> dict[str, tuple[int, int]]:
+        """Expect the buyers of a rush from the processes that get its users. Returns the share of
+        each: its first buyer, and the step to the next, in the order in which they get users."""
+        nodes = self.runner._users_dispatcher._worker_nodes if self.has_workers else ()
+        ids = [node.id for node in nodes] or [LOCAL]
+        self.members = {
+            id: Member(id, first, len(range(first, rush.buyers, len(ids))))
+            for first, id in enumerate(ids)
+            if first < rush.buyers
+        }
+        return {id: (member.first, len(ids)) for id, member in self.members.items()}
+
     def _watch(self, rush: Rush) -> None:
         """Release the buyers when all are there, end the run when all have their answers. Locust
         itself would not end it."""
-        members = self.members
+        members = list(self.members.values())
+        self._wait(rush, lambda: all(one.arrived for one in members), rush.arrival_timeout)
         if not rush.over:
-            members.wait(lambda: all(one.arrived for one in members), rush.arrival_timeout)
-        if not rush.over:
-            lead = max(LEAD, 4 * max(one.error for one in members)) if self.has_workers else 0.0
-            rush.released_at = time.monotonic() + lead
-            members.release(rush.released_at)
-            members.wait(lambda: all(one.reported for one in members), rush.deadline_s + 60)
+            rush.released_at = time.monotonic() + (LEAD if self.has_workers else 0.0)
+            for member in members:
+                self._send(member, messages.GO, at=rush.released_at)
+            self._wait(rush, lambda: all(one.reported for one in members), rush.deadline_s + 60)
         if self.conclude(rush):
             self.end_the_run()
 
+    def _wait(self, rush: Rush, is_done: Callable[[], bool], seconds: float) -> None:
+        """Wait until then, or until the rush is over for another reason."""
+        until = time.monotonic() + seconds
+        while not (rush.over or is_done() or time.monotonic() > until):
+            self._hear()
+            for member in self.members.values():
+                if not member.reported and self._is_lost(member):
+                    rush.lose(member.name, member.count)
+
+    def _hear(self) -> None:
+        """Wait for a message, at most LOOK_EVERY."""
+        self._heard.clear()
+        self._heard.wait(LOOK_EVERY)
+
+    def _is_lost(self, member: Member) -> bool:
+        """Whether a process has ended, or Locust has waited in vain for its heartbeats."""
+        if member.id == LOCAL:
+            return False
+        known = self.runner.clients.get(member.id)
+        return known is None or known.state == STATE_MISSING or member.has_ended()
+
     def _end_the_run(self) -> None:
-        runner: Any = self.environment.runner
-        while isinstance(runner, MasterRunner) and not runner.spawning_completed:
+        while self.has_workers and not self.runner.spawning_completed:
             gevent.sleep(LOOK_EVERY)  # its start would go on after the stop
-        runner.quit() if self.options.headless else runner.stop()
+        self.runner.quit() if self.options.headless else self.runner.stop()
+
+    # --- what the processes say -----------------------------------------------------------------
+
+    def _send(self, member: Member, kind: str, **data: Any) -> None:
+        assert self.rush is not None
+        self.runner.send_message(kind, {"rush": self.rush.id, **data}, member.id)
+
+    def _listen(self, hear: Callable[[Rush, Member, Any], object], msg: Any, **_: Any) -> None:
+        """Messages of an earlier rush, or of a worker without a part in this one, are ignored."""
+        member = self.members.get(msg.node_id)
+        if member is not None and self.rush is not None and msg.data["rush"] == self.rush.id:
+            hear(self.rush, member, msg.data)
+            self._heard.set()
+
+    def _here(self, _: Rush, member: Member, told: dict[str, Any]) -> None:
+        member.pid = told["pid"]
+
+    def _arrived(self, _: Rush, member: Member, told: dict[str, Any]) -> None:
+        member.arrived = True
+
+    def _report(self, rush: Rush, member: Member, told: dict[str, Any]) -> None:
+        member.reported = True
+        rush.take(told["arrived"], [Request(*one) for one in told["requests"]])
+        logger.info("worker %d has reported", member.first)
+
+    def _broken(self, rush: Rush, _: Member, told: dict[str, Any]) -> None:
+        rush.break_off(ShopUnreachable(told["error"]))
+
+    # --- the end --------------------------------------------------------------------------------
 
     def conclude(self, rush: Rush | None, *, stopped: bool = False) -> bool:
         """Judge a rush, once, and keep the result. Returns whether this call did; another one that
         is at it is waited for."""
-        if rush is None:
-            return False
-        if rush.is_judged:
-            while not rush.has_result:
-                gevent.sleep(0.02)
-            return False
-        rush.is_judged = True
-        rush.stopped = stopped
+        with self._judging:
+            if rush is None or rush.is_judged:
+                return False
+            rush.is_judged, rush.stopped = True, stopped
+            self.last = self._written(rush, self._judged(rush))
+            logger.info("%s", sentence(self.last))
+            return True
+
+    def _judged(self, rush: Rush) -> dict[str, Any]:
+        """The result of a rush; `unknown` where it could not be judged."""
         try:
-            self._collect(rush)
-            result = rush.result()
-            if self.has_workers:
-                result["locust_workers"] = [
-                    {"worker": one.first, "on": one.machine, "buyers": one.count, **one.figures}
-                    for one in self.members
-                ]
+            self._collect()
+            return rush.result()
         except ShopUnreachable as error:
             logger.error("%s", error)
-            result = rush.failed(str(error))
+            return rush.failed(str(error))
         except Exception as error:  # any: if this ended here, the run would never end
             logger.exception("the rush was not judged")
-            result = rush.failed(f"the rush was not judged: {error!r}")
-        self.last = self._written(rush, result)
-        rush.has_result = True
-        logger.info("%s", sentence(self.last))
-        return True
+            return rush.failed(f"the rush was not judged: {error!r}")
 
-    def _collect(self, rush: Rush) -> None:
+    def _collect(self) -> None:
         """Take the report of those who have not sent one: nobody asks any more."""
-        if self.members.rush is not rush:
-            return  # it was never announced
-        missing = self.members.end()
+        missing = [one for one in self.members.values() if one.pid and not one.reported]
+        for member in missing:
+            self._send(member, messages.END)
         deadline = time.monotonic() + COLLECT_TIMEOUT
         while time.monotonic() < deadline:
-            if all(one.reported or self.members.is_lost(one) for one in missing):
+            if all(one.reported or self._is_lost(one) for one in missing):
                 return
-            self.members.listen()
+            self._hear()
 
     def _written(self, rush: Rush, result: dict[str, Any]) -> dict[str, Any]:
         """The result, once it and the history are in their files. A run without them is no
@@ -153,18 +225,3 @@ class Conductor:
                 logger.error("%s", message)
                 result = {**result, "verdict": "unknown", "error": message}
         return result
-
-    def exit_code(self) -> int:
-        """That of the last verdict; `unknown` until there is one."""
-        return EXIT_CODES[self.last.get("verdict", "unknown")]
-
-
-def sentence(result: dict[str, Any]) -> str:
-    """The result of a rush, in a line or a few."""
-    said = (
-        f"{result['verdict'].upper()} [{result.get('lock')}]: {result.get('orders')} orders for "
-        f"{result.get('initial_stock')} units, {result.get('stock_left')} left on the shelf"
-    )
-    more = [f"not judged: {what}" for what in result.get("not_judged", ())]
-    reasons = [result.get("why"), *result.get("findings", ()), result.get("error")]
-    return "\n".join([said, *more, *dict.fromkeys(str(one) for one in reasons if one)])

@@ -13,7 +13,7 @@ from gevent.event import Event
 
 from loadtest.judge.intervals import Request
 from loadtest.judge.verdict import ASK_AGAIN
-from loadtest.rush import measure, messages
+from loadtest.rush import messages
 from loadtest.rush.connections import watch
 from loadtest.rush.visit import Visit
 from loadtest.stack.client import ShopUnreachable
@@ -40,10 +40,9 @@ class Crowd:
     told   the announcement of the rush: its id and how many buyers it has
     share  the first of the numbers that are of this process, and the step to the next
     say    sends a message to the process that opened the sale
-    ahead  seconds that the clock of this process is ahead of that one's, wrong by at most `error`
+    ahead  seconds that the clock of this machine is ahead of that one's
     """
 
-    ahead = error = 0.0
     released_at = 0.0
 
     def __init__(
@@ -57,6 +56,7 @@ class Crowd:
         self.id = str(told["rush"])
         self.numbers = range(share[0], told["buyers"], share[1])
         self.deadline_s = float(told["deadline_s"])
+        self.ahead = messages.ahead_of(told["clock"])
         self.target = target
         self.nodes = nodes
         self.requests: dict[str, list[Request]] = {}
@@ -100,13 +100,14 @@ class Crowd:
             stay()
         self.arrived += 1
         if self.arrived == len(self.numbers):
-            self._say(messages.ARRIVED, error=self.error)
+            self._say(messages.ARRIVED)
         self._barrier.wait()
         if self._is_over:
             stay()
 
     def release(self, at: float) -> None:
-        """Let everybody buy who is there, at this moment of the monotonic clock."""
+        """Let everybody buy who is there, at this moment of the other's monotonic clock."""
+        at += self.ahead
         gc.freeze()  # no collection walks through thousands of buyers while they send
         sys.setswitchinterval(ALL_SEND)
         gevent.sleep(max(0.0, at - time.monotonic()))
@@ -171,10 +172,4 @@ class Crowd:
         sys.setswitchinterval(USUAL)
         asked = [one for requests in self.requests.values() for one in requests]
         packed = [messages.packed(one, self.ahead) for one in asked]
-        figures = {
-            **measure.after(self.released_at, measure.first_sent(asked)),
-            "clock_ahead_ms": round(self.ahead * 1000, 3),
-            "clock_error_ms": round(self.error * 1000, 3),
-            "same_clock": self.ahead == 0.0,
-        }
-        self._say(messages.REPORT, arrived=self.arrived, requests=packed, figures=figures)
+        self._say(messages.REPORT, arrived=self.arrived, requests=packed)

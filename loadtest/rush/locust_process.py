@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, Any, Self
 
@@ -69,57 +69,30 @@ class LocustProcess:
                 os.killpg(child.pid, signal.SIGKILL)  # there is nothing in it to be lost
             child.communicate()
 
-    def rush(
-        self,
-        hosts: Sequence[str],
-        *,
-        buyers: int,
-        stock: int,
-        deadline: float = 60.0,
-        heard: Callable[[dict[str, Any]], object] = lambda progress: None,
-        **options: Any,
-    ) -> dict[str, Any]:
+    def rush(self, hosts: Sequence[str], **options: Any) -> dict[str, Any]:
         """Run one rush on the shop at these addresses. Returns the run as in `summary.json`. Raises
         StackError where there is none.
 
-        heard    called some times a second with how far it is; what it returns says whether to stop
-        options  other options of the locustfile: lock, hold_ms, product, target, restock_token ...
+        options  buyers, and options of the locustfile: stock, lock, hold_ms, target, history ...
         """
-        first, *others = hosts
-        self._tell(
-            rush={
-                "target": "",
-                "history": "",
-                "result": "",
-                **options,
-                "host": first,
-                "nodes": ",".join(others),
-                "num_users": buyers,
-                "stock": stock,
-                "deadline": deadline,
-            }
-        )
-        while True:
-            told = self._hear()
-            if "run" in told:
-                break
-            if heard(told["progress"]):
-                self._tell(stop=True)
-        if "error" in told["run"]:
-            raise NotSold(told["run"]["error"])
-        return dict(told["run"])
-
-    def _tell(self, **line: Any) -> None:
-        assert self._child is not None
-        assert self._child.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: _hear() says so
-            self._child.stdin.write(json.dumps(line, default=str).encode() + b"\n")
-            self._child.stdin.flush()
-
-    def _hear(self) -> dict[str, Any]:
+        self._tell({"hosts": hosts, **options})
         assert self._child is not None
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         if not line:
             raise StackError(f"Locust ended in a rush; see {self.log.name}")
-        return dict(json.loads(line))
+        run = dict(json.loads(line))
+        if "error" in run:
+            raise NotSold(run["error"])
+        return run
+
+    def serve(self, folder: str, hosts: Sequence[str], token: str) -> None:
+        """From now on run the rushes that the page of the shop asks for through this folder."""
+        self._tell({"folder": folder, "hosts": hosts, "restock_token": token})
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        assert self._child is not None
+        assert self._child.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: rush() says so
+            self._child.stdin.write(json.dumps(line).encode() + b"\n")
+            self._child.stdin.flush()

@@ -19,6 +19,7 @@ def figures(requests: Sequence[Request]) -> dict[str, Any]:
         (asked[0].sent / 1e9, [one.answered / 1e9 for one in asked if one.answered is not None])
         for asked in of.values()
     ]
+    first = [sent for sent, _ in answers]
     known = [(sent, answered) for sent, answered in answers if answered]
     began = min((sent for sent, _ in known), default=0.0)
     ended = max((answered[-1] for _, answered in known), default=0.0)
@@ -26,36 +27,11 @@ def figures(requests: Sequence[Request]) -> dict[str, Any]:
     return {
         "duration_s": round(ended - began, 3),
         "buy_ms": percentiles(((done[-1] - sent) * 1000 for sent, done in known), 50, 95, 99),
-        "arrival_spread_ms": spread_ms([sent for sent, _ in answers]),
+        "arrival_spread_ms": round((max(first) - min(first)) * 1000, 1) if first else 0.0,
         "began_s": began,
-        "requests": {
-            "asked": len(requests),
-            "full": sum(request.outcome == "full" for request in requests),
-            **percentiles(took, 50, 99),
-        },
+        "requests": percentiles(took, 50, 99),
         "in_flight": in_flight([(sent, answered[0]) for sent, answered in known]),
     }
-
-
-def first_sent(requests: Sequence[Request]) -> list[float]:
-    """When each buyer sent its first request, in monotonic seconds."""
-    first: dict[str, int] = {}
-    for request in requests:
-        first.setdefault(request.attempt, request.sent)
-    return [sent / 1e9 for sent in first.values()]
-
-
-def spread_ms(sent: Sequence[float]) -> float:
-    """Milliseconds from the first request sent to the last one."""
-    return round((max(sent) - min(sent)) * 1000, 1) if sent else 0.0
-
-
-def after(moment: float, sent: Sequence[float]) -> dict[str, float | None]:
-    """Milliseconds: the spread, and how long after the moment the first and the last were sent."""
-    found: dict[str, float | None] = {"arrival_spread_ms": spread_ms(sent)}
-    for name, chosen in (("first_ms", min), ("last_ms", max)):
-        found[name] = round((chosen(sent) - moment) * 1000, 3) if sent else None
-    return found
 
 
 def in_flight(intervals: Iterable[tuple[float, float]]) -> int:

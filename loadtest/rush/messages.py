@@ -7,10 +7,12 @@ The announcement of a rush is no message: Locust sends its options to each worke
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
-from dataclasses import fields
-from operator import attrgetter
+from dataclasses import astuple
 from typing import Any
+
+import msgpack
 
 from loadtest.judge.intervals import Request
 from loadtest.target.errors import TargetError, file_of
@@ -18,19 +20,33 @@ from loadtest.target.target import Target
 
 logger = logging.getLogger("loadtest")
 
-#: To the workers: the master's clock; the rush begins at a moment; it is over.
-CLOCK, GO, END = "rush_clock", "rush_go", "rush_end"
+#: To the workers: the rush begins at a moment; it is over.
+GO, END = "rush_go", "rush_end"
 #: To the master: a process has buyers; all of them are at the barrier; all that they asked; the
 #: target is wrong.
 HERE, ARRIVED, REPORT, BROKEN = "rush_here", "rush_arrived", "rush_report", "rush_broken"
 
-_values = attrgetter(*(field.name for field in fields(Request)))
+#: Seconds below which two clocks are the same: asking for two times takes some microseconds.
+SAME_CLOCK = 0.001
 PLAIN = (str, int, float, bool, type(None))
+
+
+def clock() -> float:
+    """Seconds from the monotonic clock to the time of day: the same in all processes of a machine,
+    so that it shows whether another one is elsewhere."""
+    return time.time() - time.monotonic()
+
+
+def ahead_of(other: float) -> float:
+    """Seconds by which the monotonic clock of this machine is ahead of that of another one, whose
+    `clock` this is; right as far as their times of day agree."""
+    ahead = other - clock()
+    return ahead if abs(ahead) > SAME_CLOCK else 0.0
 
 
 def packed(request: Request, ahead: float = 0.0) -> list[Any]:
     """A request by a clock that ours is `ahead` seconds of. `Request(*packed)` makes it again."""
-    values: list[Any] = [one if isinstance(one, PLAIN) else str(one) for one in _values(request)]
+    values: list[Any] = [one if isinstance(one, PLAIN) else str(one) for one in astuple(request)]
     if ahead:
         values[1:3] = [None if t is None else t - round(ahead * 1e9) for t in values[1:3]]
     return values
@@ -43,18 +59,15 @@ def state(target: Target, before: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises TargetError for one that open() has set and that cannot be sent.
     """
+    found = {}
     for name, value in vars(target).items():
-        if not _is_plain(value) and (name not in before or before[name] is not value):
-            raise TargetError(
-                f"{file_of(target)}: open() sets self.{name} to {value!r:.60}, which cannot be "
-                "sent to Locust's workers: make it in __init__(), or keep numbers, words and lists"
-            )
-    return {name: value for name, value in vars(target).items() if _is_plain(value)}
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return all(_is_plain(one) for one in value)
-    if isinstance(value, dict):
-        return all(isinstance(name, str) and _is_plain(one) for name, one in value.items())
-    return isinstance(value, PLAIN)
+        try:
+            found[name] = msgpack.loads(msgpack.dumps(value))
+        except (TypeError, ValueError, OverflowError) as error:
+            if name not in before or before[name] is not value:
+                raise TargetError(
+                    f"{file_of(target)}: open() sets self.{name} to {value!r:.60}, which cannot be "
+                    "sent to Locust's workers: make it in __init__(), or keep numbers, words and "
+                    "lists"
+                ) from error
+    return found

@@ -40,7 +40,6 @@ class Rush:
     broken: ShopUnreachable | None = None
     lost: list[str] = field(default_factory=list)
     is_judged: bool = False
-    has_result: bool = False
 
     @cached_property
     def count(self) -> Count:
@@ -167,4 +166,17 @@ def cut_short(run: MutableMapping[str, Any], reason: str) -> None:
 def reasons_of(run: Mapping[str, Any]) -> str:
     """Why there is no verdict on a rush, whatever its orders say; empty if there may be one."""
     stopped = ["the rush was stopped"] if run.get("stopped") else []
-    return "; ".join([*stopped, *run.get("lost", ()), *run.get("doubts", ())])
+    return "; ".join([*stopped, *run.get("lost", ())])
+
+
+def sentence(result: Mapping[str, Any]) -> str:
+    """The result of a rush, in a line or a few."""
+    said = f"{result['verdict'].upper()} [{result.get('lock', '-')}]"
+    if "orders" in result:
+        said += (
+            f": {result['orders']} orders for {result['initial_stock']} units, "
+            f"{result['stock_left']} left on the shelf"
+        )
+    more = [f"not judged: {what}" for what in result.get("not_judged", ())]
+    reasons = [result.get("why"), *result.get("findings", ()), result.get("error")]
+    return "\n".join([said, *more, *dict.fromkeys(str(one) for one in reasons if one)])

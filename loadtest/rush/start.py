@@ -18,14 +18,17 @@ from gevent.lock import RLock
 from locust.exception import RPCError
 from locust.runners import WorkerRunner
 
+from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush import messages
-from loadtest.rush.conductor import Conductor, sentence
+from loadtest.rush.bounds import allow
+from loadtest.rush.conductor import Conductor
 from loadtest.rush.crowd import Crowd, stay
-from loadtest.rush.files import TooFewFiles, allow
 from loadtest.rush.members import LOCAL
 from loadtest.rush.messages import logger
 from loadtest.rush.options import add_arguments, hosts, permissions, target_of
+from loadtest.rush.rush import sentence
 from loadtest.stack.client import ShopUnreachable
+from loadtest.stack.node import StackError
 from loadtest.target.errors import TargetError
 from servers.loopback import ask_loopback_directly
 
@@ -49,7 +52,6 @@ class Rushes:
     def __init__(self) -> None:
         self.is_set_up = Event()
         self._one_at_a_time = RLock()
-        self._knows_the_time = Event()
 
     def set_up(self, environment: Any) -> None:
         """Ends the process with 2 where the target cannot be used."""
@@ -60,8 +62,7 @@ class Rushes:
         token, options.restock_token = options.restock_token, ""  # Locust sends options to workers
         vars(options).setdefault("rush", None)
         for kind, hear in (
-            (messages.CLOCK, self._clock),
-            (messages.GO, self._go),
+            (messages.GO, lambda crowd, told: gevent.spawn(crowd.release, told["at"])),
             (messages.END, lambda crowd, _: crowd.close()),
         ):
             self.runner.register_message(kind, partial(self._listen, hear))
@@ -86,10 +87,7 @@ class Rushes:
             told = self.environment.parsed_options.rush
             if told and (self.crowd is None or self.crowd.id != told["rush"]):
                 self._gather(told)
-        if self.crowd is None:
-            stay()
-        self._knows_the_time.wait()
-        return self.crowd
+        return self.crowd or stay()
 
     def _gather(self, told: dict[str, Any]) -> None:
         """Begin a rush, as the conductor has announced it."""
@@ -105,12 +103,11 @@ class Rushes:
             crowd = Crowd(told, share, target, hosts(self.environment), self._say)
             allow(len(crowd.numbers), what=f"Locust with {len(crowd.numbers)} buyers in a process",
                   otherwise="take more processes")  # fmt: skip
-        except (ShopUnreachable, TooFewFiles) as error:
+        except (ShopUnreachable, StackError) as error:
             self._say(messages.BROKEN, rush=told["rush"], error=str(error))
             stay()
         self.crowd = crowd
-        self._knows_the_time.clear()
-        self._say(messages.HERE, pid=os.getpid(), sent=time.monotonic())
+        self._say(messages.HERE, pid=os.getpid())
 
     def _say(self, kind: str, **data: Any) -> None:
         """Send a message about the present rush to the process that opened the sale."""
@@ -122,17 +119,6 @@ class Rushes:
         """Messages of another rush are ignored."""
         if self.crowd is not None and self.crowd.id == msg.data["rush"]:
             hear(self.crowd, msg.data)
-
-    def _go(self, crowd: Crowd, told: dict[str, Any]) -> None:
-        gevent.spawn(crowd.release, told["at"] + crowd.ahead)
-
-    def _clock(self, crowd: Crowd, told: dict[str, Any]) -> None:
-        """The answer to HERE, with what the master's clock was meanwhile."""
-        crowd.error = (time.monotonic() - told["sent"]) / 2
-        ahead = told["sent"] + crowd.error - told["there"]
-        if abs(ahead) > crowd.error:  # else it is the same clock, and the estimate is an error
-            crowd.ahead = ahead
-        self._knows_the_time.set()
 
     def begin(self) -> None:
         """Open the sale of a rush."""
@@ -149,8 +135,8 @@ class Rushes:
         if self.conductor is None:
             return "", 0
         self.end()
-        last = self.conductor.last
-        return sentence(last) if last else "UNKNOWN: no rush", self.conductor.exit_code()
+        last = self.conductor.last or {"verdict": "unknown", "error": "there was no rush"}
+        return sentence(last), EXIT_CODES[last["verdict"]]
 
     def progress(self) -> dict[str, Any] | None:
         """How far the present rush is; `left_s`: seconds until its buyers give up, None before
@@ -161,7 +147,7 @@ class Rushes:
             return None
         left = rush.released_at + rush.deadline_s - time.monotonic()
         crowd = self.crowd if self.crowd is not None and self.crowd.id == rush.id else None
-        arrived = sum(one.count for one in self.conductor.members if one.arrived)
+        arrived = sum(one.count for one in self.conductor.members.values() if one.arrived)
         return {
             "sale": rush.target.sale,
             "lock": rush.target.name,

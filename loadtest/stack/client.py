@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any, NotRequired, TypedDict
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 #: Seconds that the orders of a sale are waited for after its last answer.
@@ -84,7 +84,7 @@ class Shop:
         wanted |= {"sale": sale} if sale else {}
         wanted |= {"hold_ms": hold_ms} if hold_ms else {}
         headers = {"Idempotency-Key": key, "Demo-Stop": stop}
-        status, text = self._send("POST", "/buy", wanted, headers)
+        status, text = send("POST", f"{self.url}/buy", wanted, headers, self.timeout)
         try:
             return status, dict(json.loads(text))
         except ValueError as error:
@@ -139,7 +139,7 @@ class Shop:
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         try:
             bearer = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-            status, text = self._send(method, path, body, bearer)
+            status, text = send(method, self.url + path, body, bearer, self.timeout)
             if status < 400:
                 return dict(json.loads(text))
         except (ShopUnreachable, ValueError) as error:
@@ -149,22 +149,20 @@ class Shop:
             ) from error
         raise ShopUnreachable(f"{method} {path}: {status}: {text[:2000].decode(errors='replace')}")
 
-    def _send(
-        self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]
-    ) -> tuple[int, bytes]:
-        """Status and body of the answer, whatever it is. Raises as buy()."""
-        given = {"Content-Type": "application/json", **headers}
-        data = None if body is None else json.dumps(body).encode()
-        request = Request(self.url + path, data=data, headers=given, method=method)
-        try:
-            with urlopen(request, timeout=self.timeout) as response:
-                return response.status, response.read()
-        except HTTPError as error:
-            with error:
-                return error.code, error.read()
-        except URLError as error:
-            if isinstance(error.reason, ConnectionRefusedError):
-                raise Refused(f"nobody listens at {self.url}") from error
-            raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
-        except (OSError, HTTPException) as error:
-            raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
+
+def send(
+    method: str, url: str, body: Any, headers: Mapping[str, str], timeout: float
+) -> tuple[int, bytes]:
+    """Status and body of the answer, whatever it is; `body` is sent as JSON. Raises as Shop.buy."""
+    given = {"Content-Type": "application/json", **headers}
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urlopen(Request(url, data, given, method=method), timeout=timeout) as response:
+            return response.status, response.read()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read()
+    except (OSError, HTTPException) as error:  # URLError is an OSError
+        if isinstance(getattr(error, "reason", None), ConnectionRefusedError):
+            raise Refused(f"nobody listens at {url}") from error
+        raise ShopUnreachable(f"no answer from {url}: {error}") from error

@@ -6,13 +6,11 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
 
 import psycopg
 
+from loadtest.stack.client import ShopUnreachable, send
 from loadtest.target.errors import EXCERPT, TargetError
 
 #: Seconds.
@@ -30,19 +28,16 @@ def ask(
 
     Raises TargetError when nobody answers, or with a status of 400 or above, or with no JSON.
     """
-    data = None if body is None else json.dumps(body).encode()
-    given = {"Accept": "application/json", "Content-Type": "application/json", **(headers or {})}
     try:
-        with urlopen(Request(url, data, given, method=method), timeout=TIMEOUT) as response:
-            text = response.read().decode(errors="replace")
-    except HTTPError as error:
-        with error:
-            said = error.read(EXCERPT).decode(errors="replace")
-        raise TargetError(f"{method} {url} was answered {error.code}: {said}") from error
-    except (URLError, OSError, HTTPException) as error:
+        given = {"Accept": "application/json", **(headers or {})}
+        status, answer = send(method, url, body, given, TIMEOUT)
+    except ShopUnreachable as error:
         raise TargetError(
             f"no shop answers at {url} ({error}): start it, or name another with --host"
         ) from error
+    text = answer.decode(errors="replace")
+    if status >= 400:
+        raise TargetError(f"{method} {url} was answered {status}: {text[:EXCERPT]}")
     try:
         return json.loads(text) if text.strip() else None
     except ValueError as error:

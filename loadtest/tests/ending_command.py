@@ -14,7 +14,7 @@ from loadtest.tests.checkout import fresh_environment
 COMMAND = """
 import sys
 from pathlib import Path
-from loadtest.commands import main as program
+from loadtest.commands import demo, main as program
 from loadtest.stack import stack
 from servers import process
 
@@ -39,11 +39,11 @@ class StubbornStack(stack.Stack):
         self._is_migrated = True
         return "postgresql://nobody-asks"
 
-def run(setting, console, verbose):
+def run(console):
     from loadtest.commands.output import Progress
     with (
         open(stack.ROOT / "run.log", "wb") as log,
-        Progress(console, verbose=False) as progress,
+        Progress(console) as progress,
         StubbornStack(nodes=2, workers=1, threads=1, log=log, progress=progress) as running,
     ):
         console.print("ready")
@@ -51,7 +51,7 @@ def run(setting, console, verbose):
             console.print(line)
     return 0
 
-program.COMMANDS["demo"] = run, dict
+demo.run = run
 sys.exit(program.main(["demo"]))
 """
 

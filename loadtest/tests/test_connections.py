@@ -17,7 +17,7 @@ from geventhttpclient.useragent import UserAgent
 
 from loadtest.judge.intervals import Request
 from loadtest.rush import crowd, messages
-from loadtest.rush.files import allow
+from loadtest.rush.bounds import allow
 from loadtest.stack.client import Shop
 from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
@@ -59,7 +59,7 @@ class Rush:
         self.server = StreamServer(("127.0.0.1", 0), self._serve)
         self.server.start()
         url = f"http://127.0.0.1:{self.server.server_port}"
-        told = {"rush": "rush", "buyers": buyers, "deadline_s": 60}
+        told = {"rush": "rush", "buyers": buyers, "deadline_s": 60, "clock": messages.clock()}
         target = OurShop(Shop(url, token=""), lock="none", product="apple")
         self.crowd = crowd.Crowd(told, (0, 1), target, [url], self._hear)
         self.buyers = [self.crowd.join(SimpleNamespace(client=Session())) for _ in range(buyers)]
@@ -222,3 +222,10 @@ def test_who_was_not_released_when_the_rush_ended_sends_nothing(rush: Rush) -> N
     gevent.idle()
     assert (rush.connections, rush.crowd.requests, buyer.dead) == (0, {}, False)
     buyer.kill()
+
+
+def test_times_of_another_machine_are_by_the_clock_of_the_one_that_opened_the_sale() -> None:
+    assert messages.ahead_of(messages.clock()) == 0.0
+    assert messages.ahead_of(messages.clock() + 5) == pytest.approx(5, abs=0.001)
+    asked = Request("a", 7_000_000_000, 8_000_000_000)
+    assert messages.packed(asked, ahead=5.0)[1:3] == [2_000_000_000, 3_000_000_000]

@@ -181,10 +181,10 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(
 
 def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None:
     latest = results / "latest"
-    chosen = command.Chosen(["clock"], ["redis", "setnx-timestamp"])
-    assert command.run(chosen, Console(quiet=True)) == 0
+    locks = ["redis", "setnx-timestamp"]
+    assert command.run(Console(quiet=True), faults=["clock"], locks=locks) == 0
     summary = json.loads((latest / "summary.json").read_text())
-    assert set(summary) >= {*Summary.__required_keys__, "seed"}
+    assert set(summary) >= Summary.__required_keys__
     assert {run["lock"]: run["verdict"] for run in summary["runs"]} == {
         "redis": "exact",
         "setnx-timestamp": "oversold",
@@ -204,7 +204,7 @@ def test_chaos_stops_at_a_violation_with_the_seed_and_its_history(
     monkeypatch.setattr(chaos, "UNBROKEN", ("none",))
     monkeypatch.setattr(chaos, "CANARIES", ())
     printed = io.StringIO()
-    assert chaos.run(chaos.Chosen(1, 5), Console(file=printed, width=120)) == 1
+    assert chaos.run(Console(file=printed, width=120), minutes=1, seed=5) == 1
     assert "none: oversold" in printed.getvalue()
     assert "1 violations; seed 5" in printed.getvalue()
     assert json.loads((results / "latest" / "summary.json").read_text())["seed"] == 5

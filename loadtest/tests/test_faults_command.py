@@ -87,7 +87,7 @@ def run(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int,
         command, "play", lambda fault, strategies, run: play(fault.name, strategies)
     )
     printed = io.StringIO()
-    code = command.run(command.Chosen(faults), Console(file=printed, width=120))
+    code = command.run(Console(file=printed, width=120), faults=faults)
     return code, printed.getvalue()
 
 
@@ -176,9 +176,9 @@ def test_no_fault_is_made_on_servers_that_the_run_did_not_start(
     command.refuse_external_servers()
     monkeypatch.setenv(name, "redis://example.test")
     with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
-        command.run(command.Chosen(), Console(quiet=True))
+        command.run(Console(quiet=True))
     with pytest.raises(StackError, match=f"{name} is set, .*unset it"):
-        chaos.run(chaos.Chosen(), Console(quiet=True))
+        chaos.run(Console(quiet=True))
 
 
 @pytest.mark.parametrize(
@@ -190,14 +190,7 @@ def test_no_fault_is_made_on_servers_that_the_run_did_not_start(
 )
 def test_a_choice_that_makes_no_fault_is_refused(chosen: list[str], says: str) -> None:
     with pytest.raises(StackError, match=says):
-        command.run(command.Chosen(chosen, ["token"]), Console(quiet=True))
-
-
-def test_a_seed_repeats_the_order_of_the_faults() -> None:
-    orders = [command.order(command.Chosen(seed=seed)) for seed in (7, 7, 8)]
-    assert orders[0] == orders[1] != orders[2]
-    assert set(orders[0]) == set(FAULTS)
-    assert command.order(command.Chosen()) == list(FAULTS)
+        command.run(Console(quiet=True), faults=chosen, locks=["token"])
 
 
 # --- a full disk ----------------------------------------------------------------------------------

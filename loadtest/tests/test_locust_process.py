@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -47,41 +49,55 @@ def test_one_locust_serves_rush_after_rush_and_leaves_no_process() -> None:
     assert [run["verdict"] for run in runs] == ["oversold", "exact", "oversold"]
     assert [run["arrived"] for run in runs] == [60] * 3
     assert len({run["sale"] for run in runs}) == 3
-    assert [len(run["locust_workers"]) for run in runs] == [2] * 3
+    assert len(processes) == 2
 
 
-def test_a_rush_that_is_stopped_is_no_verdict_and_the_next_one_runs(
+def test_a_rush_of_the_page_that_is_stopped_is_no_verdict_and_the_next_one_runs(
     tmp_path: Path, host: str
 ) -> None:
-    places = Places(tmp_path, buy="1")
-    heard: list[dict[str, Any]] = []
+    places, folder = Places(tmp_path, buy="1"), tmp_path / "folder"
+    folder.mkdir()
+    wanted, state = folder / "wanted", folder / "state"
 
-    def stop(progress: dict[str, Any]) -> bool:
-        heard.append(progress)
-        return bool(progress["answered"] == 4)
+    def want() -> None:
+        new = tmp_path / "new"
+        new.write_text(json.dumps({"target": str(places.target), **SIZE}))
+        new.rename(wanted)
+
+    def told() -> Any:
+        return json.loads(state.read_text()) if state.exists() else {"rush": None}
 
     with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
-        stopped = buyers.rush([host], target=str(places.target), heard=stop, **SIZE)
+        buyers.serve(str(folder), [host], "")
+        want()
+        until(lambda: (told()["rush"] or {}).get("answered") == 4)
+        assert 0 < told()["rush"]["left_s"] <= 40
+        (folder / "stop").touch()
+        until(lambda: not wanted.exists())
+        stopped = told()["last"]
+        (run,) = json.loads((folder / "runs").read_text()).values()
         places.go_on("buy")
-        after = buyers.rush([host], target=str(places.target), **SIZE)
+        want()
+        until(lambda: not wanted.exists())
+        after = told()
     assert (stopped["verdict"], stopped["stopped"]) == ("unknown", True)
-    assert (stopped["never_asked"], stopped["never_answered"]) == (0, 4)
-    assert 0 < heard[-1]["left_s"] <= 40
-    assert (after["verdict"], after["orders"]) == ("exact", 3)
+    assert (run["never_asked"], run["never_answered"]) == (0, 4)
+    assert (after["last"]["verdict"], after["number"]) == ("exact", 2)
     assert b"a target may print" in (tmp_path / "log").read_bytes()
 
 
 def test_a_locust_that_dies_is_an_error_that_names_the_log(tmp_path: Path, host: str) -> None:
     places = Places(tmp_path, buy="0")
 
+    def kill() -> None:
+        os.kill(places.until_there("buy", 0), signal.SIGKILL)
+
     with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
-        assert buyers.pid is not None
-        pid = buyers.pid
+        killer = threading.Thread(target=kill)
+        killer.start()
         with pytest.raises(StackError, match=r"Locust ended in a rush; see .*log"):
-            buyers.rush(
-                [host], target=str(places.target), heard=lambda _: os.kill(pid, signal.SIGKILL),
-                **SIZE,
-            )  # fmt: skip
+            buyers.rush([host], target=str(places.target), **SIZE)
+        killer.join()
 
 
 def test_locust_ends_with_whoever_started_it(tmp_path: Path) -> None:

@@ -55,16 +55,11 @@ def test_the_markdown_says_where_and_when_it_was_measured() -> None:
     )
 
 
-def test_of_several_runs_the_median_is_shown_or_an_unexpected_one() -> None:
-    usual = [run("redis", seconds) for seconds in (3.0, 1.0, 2.0)]
-    assert [one["duration_s"] for one in report.typical(usual)] == [2.0]
-    surprise = run("redis", 9.0, verdict="oversold", as_expected=False)
-    assert report.typical([*usual, surprise]) == [surprise]
-
-
 def test_an_unexpected_verdict_is_shown_with_the_expected_one() -> None:
     shown = Console(file=io.StringIO(), width=120)
-    shown.print(report.table([run("redis", 1.0, verdict="oversold", as_expected=False)], ()))
+    shown.print(
+        report.sheet([run("redis", 1.0, verdict="oversold", as_expected=False)], ()).table()
+    )
     assert isinstance(shown.file, io.StringIO)
     assert "✗ OVERSOLD (expected exact)" in shown.file.getvalue()
 
