@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from loadtest.report.html import write
-from loadtest.report.html.data import report_data
+from loadtest.report.html import report_data, write
 from loadtest.report.html.timeline import OPEN, SOLD, STALE, timeline
 from loadtest.tests.happenings import Happenings
 from loadtest.tests.reported import HOSTILE, calm, crowd, run_of, summary_of, write_faults
@@ -98,19 +97,6 @@ def test_rushes_for_the_same_product_are_kept_apart() -> None:
     first, second = report_data(summary_of(*runs), events)["runs"]
     assert [lane[0] for lane in first["timeline"]["lanes"]] == ["buyer-0", "buyer-1", "buyer-2"]
     assert [lane[0] for lane in second["timeline"]["lanes"]] == ["victim", "rival-1", "rival-2"]
-
-
-def test_a_buyers_wait_ends_with_its_last_answer() -> None:
-    shop = Happenings(stock=1)
-    shop.asks(0, "a1/one")
-    shop.answered(10, "a1/one", "busy")
-    shop.asks(50, "a1/one")
-    shop.answered(80, "a1/one", "sold_out")
-    shop.asks(90, "a1/nobody answers")
-    run = run_of(shop, "redis", "rush", attempts="a1")
-    assert report_data(summary_of(run), shop.history().events)["latency"] == [
-        ["redis", 1, [80.0] * 6]
-    ]
 
 
 def test_text_that_looks_like_markup_stays_in_the_data(tmp_path: Path) -> None:

@@ -70,15 +70,16 @@ def test_a_rush_of_the_page_that_is_stopped_is_no_verdict_and_the_next_one_runs(
     with (tmp_path / "log").open("wb") as log, LocustProcess(log) as buyers:
         buyers.serve(str(folder), [host], "")
         want()
-        until(lambda: (told()["rush"] or {}).get("answered") == 4)
+        four = "four of eight answered"
+        eventually(lambda: (told()["rush"] or {}).get("answered") == 4, what=four, timeout=60)
         assert 0 < told()["rush"]["left_s"] <= 40
         (folder / "stop").touch()
-        until(lambda: not wanted.exists())
+        eventually(lambda: not wanted.exists(), what="the end of the rush", timeout=60)
         stopped = told()["last"]
         (run,) = json.loads((folder / "runs").read_text()).values()
         places.go_on("buy")
         want()
-        until(lambda: not wanted.exists())
+        eventually(lambda: not wanted.exists(), what="the end of the rush", timeout=60)
         after = told()
     assert (stopped["verdict"], stopped["stopped"]) == ("unknown", True)
     assert (run["never_asked"], run["never_answered"]) == (0, 4)

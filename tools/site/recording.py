@@ -88,7 +88,7 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
     from loadtest.faults import FAULTS as KNOWN
     from loadtest.judge import history
     from loadtest.report import tables
-    from loadtest.report.html.data import report_data
+    from loadtest.report.html import report_data
 
     cells: dict[tuple[str, str], dict[str, Any]] = {}
     for folder in folders:
@@ -96,7 +96,6 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
         runs = report_data(summary, history.read([folder / "history.jsonl"]))["runs"]
         cells |= {(run["lock"], run["fault"]): run for run in runs}
     for run in cells.values():
-        run.pop("buy_ms", None)  # with it the page would be a table of rushes
         if run["fault"] == "rush":
             run["timeline"] = None
     title = {"rush": "200 buyers for 100 units, and no fault"}
@@ -107,7 +106,6 @@ def faults(folders: Sequence[Path]) -> dict[str, Any]:
             for fault in ("rush", *KNOWN)
             if (lock, fault) in cells
         ],
-        "latency": [],
         "title": f"the rush and every fault, {summary['started'][:10]}",
         "where": tables.where(summary),
         "faults": title | {name: fault.title for name, fault in KNOWN.items()},

@@ -9,15 +9,16 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from loadtest.judge.history import Event
-from loadtest.judge.run import Summary
+from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
-from loadtest.report.html.data import report_data
+from loadtest.report.html.timeline import timeline
 from servers.embedded import ROOT
 
 NAME = "report.html"
@@ -25,10 +26,7 @@ HERE = Path(__file__).parent
 ASSETS = ROOT / "shop" / "demo" / "static" / "assets"
 ECHARTS = ASSETS / "vendor" / "echarts"
 #: In this order, after the shared dom.js: each may use those before it.
-SCRIPTS = (
-    *("words.js", "marks.js", "timeline.js", "lanes.js"),
-    *("latency.js", "verdicts.js", "detail.js", "main.js"),
-)
+SCRIPTS = ("marks.js", "timeline.js", "lanes.js", "verdicts.js", "detail.js", "main.js")
 #: The licence texts that the charting library asks to be kept.
 LICENCES = ("NOTICE", "LICENSE", "licenses/LICENSE-d3")
 
@@ -46,7 +44,7 @@ def write(
     summary  as `summary.json` has it
     events   the history of all its runs, oldest first; a run without events has no timeline
     title    what was run, in a few words
-    faults   what each fault does, by name
+    faults   what each fault does, by name; without any it is a table of rushes
     """
     data = {
         **report_data(summary, events),
@@ -54,6 +52,10 @@ def write(
         "where": report.where(summary) if summary["runs"] else "",
         "faults": dict(faults or {}),
     }
+    if not faults:
+        sheet = report.sheet(summary["runs"], report.DEMO)
+        rows = [texts for _, _, texts in sheet.rows]
+        data["table"] = {"headings": sheet.headings, "rows": rows}
     path = folder / NAME
     path.write_text(render(data), encoding="utf-8")
     return path
@@ -90,3 +92,39 @@ def _shared() -> str:
 
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
+    """The runs of the summary, each with its `timeline` (None if nothing was recorded)."""
+    histories = _histories(summary["runs"], events)
+    return {
+        "runs": [
+            {**run, "timeline": timeline(history, run)}
+            for run, history in zip(summary["runs"], histories, strict=True)
+        ]
+    }
+
+
+def _histories(runs: Sequence[Run], events: Sequence[Event]) -> Iterator[ProductHistory]:
+    """The history of each run. The attempts of a rush begin with the run's `attempts`; those of a
+    cell name its fault and its strategy."""
+    found = _by_run(events)
+    cells = {tuple(name.split("/")[-2:]): name for name in found}
+    made: dict[str, list[Event]] = {}
+    for event in events:
+        if event["by"] == "fault":
+            made.setdefault(event["f"], []).append(event)
+    for run in runs:
+        name = run.get("attempts") or cells.get((run["fault"], run["lock"]), "")
+        there = [*found.get(name, ()), *made.get(run["fault"], ())]
+        yield ProductHistory(sorted(there, key=lambda event: event["t"]))
+
+
+def _by_run(events: Sequence[Event]) -> dict[str, list[Event]]:
+    """The events of each run, in the order given, by the attempts' ids without their last part, the
+    buyer. Events of faults are left out."""
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        if "attempt" in event:
+            found.setdefault(event["attempt"].rpartition("/")[0], []).append(event)
+    return found

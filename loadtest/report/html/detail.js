@@ -33,19 +33,6 @@ function storyLine(text) {
   return element("li", {}, element("span", { class: "when" }, when), element("span", {}, what));
 }
 
-function storyOf(run) {
-  if (run.story && run.story.length) return run.story;
-  const made = (run.timeline || { faults: [] }).faults.filter(([, phase]) => phase !== "prove");
-  return made.map(([when, , , what]) => `${seconds(when)}  fault: ${what}`);
-}
-
-function fillStory(run) {
-  const lines = storyOf(run);
-  $("story").hidden = !lines.length;
-  $("story-title").textContent = run.story && run.story.length ? "How it came about" : "What was done";
-  $("story-hint").hidden = !(run.story && run.story.length);
-  $("story-lines").replaceChildren(...lines.map(storyLine));
-}
 
 function tableOfBuyers(timeline) {
   const rows = timeline.lanes.map(([buyer, node], lane) => {
@@ -63,9 +50,11 @@ function fillDetail(run, faults) {
     ...(run.as_expected ? [] : [surprise(run)]),
   );
   fillFacts(run, faults);
-  fillStory(run);
+  const story = run.story || [];
+  $("story").hidden = !story.length;
+  $("story-lines").replaceChildren(...story.map(storyLine));
   const { timeline } = run;
-  for (const id of ["lanes-frame", "legend"]) $(id).hidden = !timeline;
+  for (const id of ["lanes", "legend"]) $(id).hidden = !timeline;
   document.querySelector(".bar").hidden = !timeline;
   $("no-lanes").hidden = Boolean(timeline);
   const details = $("as-table");

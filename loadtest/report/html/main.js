@@ -6,7 +6,6 @@ let opened = -1;
 function open(number, byHand) {
   const run = data.runs[number];
   if (!run) return;
-  performance.mark("opens");
   opened = number;
   closeLanes();
   $("detail").hidden = false;
@@ -14,12 +13,7 @@ function open(number, byHand) {
   markOpened(number);
   if (run.timeline) {
     openLanes(run); // drawn when it returns; on the screen with the next frame
-    requestAnimationFrame(() =>
-      setTimeout(() => {
-        performance.measure("timeline", "opens");
-        $("lanes").dataset.drawn = String(number);
-      }),
-    );
+    requestAnimationFrame(() => setTimeout(() => ($("lanes").dataset.drawn = String(number))));
   }
   if (byHand) {
     history.replaceState(null, "", `#run-${number}`);
@@ -40,7 +34,7 @@ function first() {
 }
 
 function start() {
-  const { runs, latency } = data;
+  const { runs } = data;
   const off = runs.filter((run) => !run.as_expected).length;
   const verdicts = Object.entries(VERDICTS)
     .map(([name]) => [runs.filter((run) => run.verdict === name).length, words(name)])
@@ -62,13 +56,7 @@ function start() {
     const button = document.querySelector(`.opens[data-run="${opened}"]`);
     if (button) takeFocus(button);
   });
-  $("latency").hidden = !latency.length;
-  if (latency.length) {
-    drawWaits(latency);
-    fillWaits(latency);
-  }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    if (latency.length) drawWaits(latency);
     if (opened >= 0) open(opened, false);
   });
   open(first(), false);

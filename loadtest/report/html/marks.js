@@ -1,5 +1,11 @@
 // What the timeline is made of: one look for the chart and for its legend.
 
+const seconds = (ms) => `${(ms / 1000).toFixed(3)} s`;
+// Pixels of the charts' text: with the page's, which grows with the screen.
+const fontSize = () => Math.round(parseFloat(getComputedStyle(document.documentElement).fontSize) * 0.78);
+// A canvas does not inherit a font.
+const chartText = () => ({ color: css("--ink"), fontSize: fontSize(), fontFamily: getComputedStyle(document.body).fontFamily });
+
 const MARKS = {
   wait: { title: "waiting for an answer", color: "--wait", bar: 0.5 },
   hold: { title: "holding the lock", color: "--hold", bar: 0.86 },

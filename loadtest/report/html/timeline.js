@@ -2,7 +2,6 @@
 
 const SHELF = 170; // pixels, with its axis
 const THIN = 8; // pixels of a lane below which its bars fill it
-const MOST_LABELLED = 3;
 const LABEL_PART = 0.12; // of the time axis, which one label of a fault takes on a phone
 const COARSE = matchMedia("(pointer: coarse)");
 
@@ -82,7 +81,6 @@ function seriesOf(timeline, run) {
   for (const [lane, , when, , , state] of commits) put(COMMIT_STATES[state], lane, when);
   return [
     barSeries("wait", requests.map(([lane, sent, answered]) => [lane, sent, answered ?? end]), {
-      markArea: overlapAreas(overlaps),
       markLine: faultLines(faults, end),
     }),
     barSeries("hold", holds.map(([lane, , start, stop]) => [lane, start, stop])),
@@ -94,22 +92,6 @@ function seriesOf(timeline, run) {
     }),
     shelfLine("stock", shelf.map(([when, , stock]) => [when, stock]), "--stock", "dotted"),
   ];
-}
-
-// The times at which two were inside, as bands over all lanes; those that touch are one.
-function overlapAreas(overlaps) {
-  const spans = [];
-  for (const [, start, stop] of [...overlaps].sort((one, other) => one[1] - other[1])) {
-    const last = spans[spans.length - 1];
-    if (last && start <= last[1]) last[1] = Math.max(last[1], stop);
-    else spans.push([start, stop]);
-  }
-  return {
-    silent: true,
-    itemStyle: { color: css("--bad"), opacity: 0.1 },
-    label: { show: spans.length <= MOST_LABELLED, color: css("--bad"), fontWeight: 700, fontSize: fontSize(), position: "insideBottom" },
-    data: spans.map(([start, stop]) => [{ xAxis: start, name: "two holders" }, { xAxis: stop }]),
-  };
 }
 
 // A fault is named above the lanes and its end below them; of names that would be printed over each
@@ -196,10 +178,20 @@ function timelineOption(timeline, run, width, height) {
       { ...time, gridIndex: 0, axisLabel: { show: false } },
       { ...time, gridIndex: 1, axisLabel: { color: quiet, fontSize: font, formatter: label, hideOverlap: true } },
     ],
+    tooltip: {
+      trigger: "axis",
+      className: "tip",
+      confine: true,
+      transitionDuration: 0,
+      backgroundColor: css("--card"),
+      textStyle: { color: css("--ink"), fontSize: font },
+      formatter: ([{ value }]) => laneTip(timeline, value[0]),
+    },
     yAxis: [
       {
         type: "category",
         inverse: true,
+        axisPointer: { show: true, type: "shadow", label: { show: false } },
         data: lanes.map(([buyer]) => buyer),
         axisLabel: { color: quiet, width: left - 8, overflow: "truncate", fontSize: font, hideOverlap: true },
         axisTick: { show: false },
@@ -208,6 +200,7 @@ function timelineOption(timeline, run, width, height) {
       {
         type: "value",
         gridIndex: 1,
+        axisPointer: { show: false },
         min: 0,
         max: Math.ceil(most * 1.15),
         axisLabel: { color: quiet, fontSize: font, showMaxLabel: false, hideOverlap: true },

@@ -1,15 +1,5 @@
 // The verdicts: a table of runs, or a grid of strategies by faults. Each opens its timeline.
 
-const FIGURES = {
-  orders: (run) => `${run.orders} of ${run.initial_stock}`,
-  "stock left": (run) => run.stock_left ?? "–",
-  oversold: (run) => run.oversold,
-  "lost updates": (run) => run.lost_updates ?? "–",
-  "p50 ms": (run) => Math.round(run.buy_ms.p50),
-  "p95 ms": (run) => Math.round(run.buy_ms.p95),
-  seconds: (run) => run.duration_s.toFixed(2),
-};
-
 const LOST_UPDATES =
   "Lost updates: decrements that another write erased. Two buyers read the same stock, and both write it back less one.";
 
@@ -25,13 +15,29 @@ function surprise(run) {
   return run.as_expected ? null : element("span", { class: "surprise" }, ` expected ${words(run.expected)}`);
 }
 
-function tableOfRuns(runs) {
-  const rows = runs.map((run, number) => {
-    const figures = Object.values(FIGURES).map((figure) => (run.verdict === "not_run" ? "" : String(figure(run))));
+function table(heads, rows, numbersFrom) {
+  const cell = (name, text, column, more = {}) =>
+    element(name, column >= numbersFrom ? { class: "number", ...more } : more, text);
+  return element(
+    "table",
+    {},
+    element("thead", {}, element("tr", {}, ...heads.map((h, i) => cell("th", h, i, { scope: "col" })))),
+    element(
+      "tbody",
+      {},
+      ...rows.map((row) =>
+        element("tr", {}, ...row.map((text, i) => (i ? cell("td", text, i) : cell("th", text, i, { scope: "row" })))),
+      ),
+    ),
+  );
+}
+
+function tableOfRuns(runs, { headings, rows }) {
+  const lines = runs.map((run, number) => {
     const verdict = element("span", {}, badge(run.verdict), surprise(run));
-    return [opener(number, nameOfRun(run)), verdict, ...figures];
+    return [opener(number, nameOfRun(run)), verdict, ...rows[number]];
   });
-  return table([runs.some((run) => run.target) ? "target" : "lock", "verdict", ...Object.keys(FIGURES)], rows, 2);
+  return table([runs.some((run) => run.target) ? "target" : "lock", "verdict", ...headings], lines, 2);
 }
 
 function cellOf(run, number) {
@@ -117,9 +123,9 @@ function takeFocus(button) {
 function fillVerdicts(data) {
   const { runs } = data;
   if (!runs.length) return;
-  const rush = runs.every((run) => run.buy_ms || run.verdict === "not_run");
+  const rush = Boolean(data.table);
   $("verdicts-box").classList.toggle("grid-box", !rush);
-  $("verdicts-box").replaceChildren(rush ? tableOfRuns(runs) : gridOfRuns(runs));
+  $("verdicts-box").replaceChildren(rush ? tableOfRuns(runs, data.table) : gridOfRuns(runs));
   if (!rush) fillKey(runs);
   if (rush) $("verdicts-words").textContent = LOST_UPDATES;
   $("verdicts-hint").textContent = rush
