@@ -9,13 +9,10 @@ Exit code 0: ready. 1: it says what to do next.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import re
 import shutil
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,18 +21,13 @@ from typing import Callable, Iterator, NamedTuple  # noqa: UP035  (an old Python
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = "tools/requirements/shop.lock"
 OLDEST, NEWEST = (3, 11), (3, 13)
-#: What .venv, the data of PostgreSQL and some results take.
 MB = 1024 * 1024
-LEAST_DISK, LEAST_MEMORY = 700 * MB, 500 * MB
-#: Where make serve listens, if it can.
-PORTS = {8000: "the page", 8089: "Locust"}
+#: Megabytes.
+LEAST_DISK = 700
 #: A package of the lock file that every machine needs: those behind a `;` are for some.
 PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+) *\\?$", re.MULTILINE)
 #: What only some parts need: a program, or a file.
 OPTIONAL = {
-    "make": "the commands of the README; without it see their lines in the Makefile",
-    "git": "a clone; a ZIP of the project does as well",
-    "docker compose": "the shop in containers",
     "java": "the strategy zookeeper",
     "/usr/share/java/zookeeper.jar": "the strategy zookeeper",
     "redis-server": "the locks' tests on Redis; Valkey comes with the wheels",
@@ -59,7 +51,7 @@ def main() -> int:
         os.chdir(ROOT)
         os.execv(str(python), [str(python), "-m", "servers.doctor"])
     todo = []
-    for check in (machine, python_itself, installed, folders, room, ports, servers, optional):
+    for check in (machine, python_itself, installed, room, servers, optional):
         for found in check():
             state = "NO" if found.todo else "-" if found.note else "ok"
             print(f"{state:3} {found.name:16} {found.says}", flush=True)
@@ -92,16 +84,9 @@ def _no_wheels(system: str, processor: str, libc: str) -> str:
         return "use WSL2 (wsl --install), or Docker: docker compose up"
     if system == "Linux" and not libc.startswith("glibc"):
         return "use a Linux with glibc, not musl (Debian, Ubuntu, Fedora), or docker compose up"
-    if system not in ("Linux", "Darwin") or processor not in (
-        "x86_64",
-        "amd64",
-        "arm64",
-        "aarch64",
-    ):
-        return (
-            "use Linux or macOS on x86-64 or ARM64, or servers of your own: DATABASE_URL, REDIS_URL"
-        )
-    return ""
+    if system in ("Linux", "Darwin") and processor in ("x86_64", "amd64", "arm64", "aarch64"):
+        return ""
+    return "use Linux or macOS on x86-64 or ARM64, or servers of your own: DATABASE_URL, REDIS_URL"
 
 
 def python_itself() -> Iterator[Finding]:
@@ -110,24 +95,15 @@ def python_itself() -> Iterator[Finding]:
         todo = "install Python 3.11 or newer; then make PYTHON=python3.12"
         yield Finding("Python", version, todo)
     elif sys.version_info[:2] > NEWEST:
-        yield Finding(
-            "Python", f"{version}: newer than was tried; wheels may be missing", note=True
-        )
+        says = f"{version}: newer than was tried; wheels may be missing"
+        yield Finding("Python", says, note=True)
     else:
         yield Finding("Python", version)
-    if sys.prefix == sys.base_prefix:
-        there = all(importlib.util.find_spec(name) for name in ("venv", "ensurepip"))
-        todo = "" if there else "install Python's venv module: apt-get install python3-venv"
-        yield Finding("module venv", "there" if there else "not there", todo)
 
 
 def installed() -> Iterator[Finding]:
     """Whether what the lock file names is installed."""
-    try:
-        pins = dict(PIN.findall((ROOT / LOCK).read_text(encoding="utf-8")))
-    except OSError:
-        yield Finding("packages", f"{LOCK} is missing", "take a whole copy of the project")
-        return
+    pins = dict(PIN.findall((ROOT / LOCK).read_text(encoding="utf-8")))
     lacking = [name for name, version in pins.items() if _version(name) != version]
     if sys.prefix == sys.base_prefix:
         yield Finding("packages", "nothing is installed yet", "make install")
@@ -145,64 +121,11 @@ def _version(name: str) -> str | None:
         return None
 
 
-def folders() -> Iterator[Finding]:
-    """Whether the commands can write where they do."""
-    for path in (ROOT, ROOT / "var", ROOT / "results"):
-        if path.exists() and not os.access(path, os.W_OK | os.X_OK):
-            todo = f"make {path} yours (sudo chown -R $USER), or work in a copy of your own"
-            yield Finding("may write", f"not to {path}", todo)
-            return
-    yield Finding("may write", str(ROOT))
-
-
 def room() -> Iterator[Finding]:
-    """Disk, memory, cores and open files."""
-    free = shutil.disk_usage(ROOT).free
-    yield Finding("disk", f"{free // MB} MB free", _least(free, LEAST_DISK, "disk space"))
-    memory = _memory()
-    if memory:
-        yield Finding("memory", f"{memory // MB} MB", _least(memory, LEAST_MEMORY, "memory"))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding("cores", "1: enough, but slow" if cores == 1 else str(cores), note=cores == 1)
-
-
-def _least(there: int, least: int, what: str) -> str:
-    return "" if there >= least else f"free some {what}: {least // MB} MB are needed"
-
-
-def _memory() -> int:
-    """Bytes of memory that are available, else in total; 0 if unknown."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        return int(re.findall(r"MemAvailable: +([0-9]+) kB", text)[0]) * 1024
-    except (OSError, IndexError):
-        try:
-            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (ValueError, OSError):
-            return 0
-
-
-def ports() -> Iterator[Finding]:
-    """Whether programs may listen on 127.0.0.1, and whether the usual ports are free."""
-    if not _is_free(0):
-        yield Finding("ports", "none", "let programs listen on 127.0.0.1")
-        return
-    taken = [f"{port} ({what})" for port, what in PORTS.items() if not _is_free(port)]
-    if taken:
-        says = f"taken: {', '.join(taken)}; make serve takes others"
-        yield Finding("ports", says, note=True)
-    else:
-        yield Finding("ports", "8000 and 8089 are free")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+    """Disk space for .venv, the data of PostgreSQL and some results."""
+    free = shutil.disk_usage(ROOT).free // MB
+    todo = "" if free >= LEAST_DISK else f"free some disk space: {LEAST_DISK} MB are needed"
+    yield Finding("disk", f"{free} MB free", todo)
 
 
 def servers() -> Iterator[Finding]:
@@ -236,33 +159,12 @@ def _refused(error: Exception) -> tuple[str, str]:
     return says, "do what the message about the servers says"
 
 
-def _is_there(name: str) -> bool:
-    return Path(name).exists() if "/" in name else shutil.which(name) is not None
-
-
-def _composes() -> bool:
-    """Whether docker has its plugin: Debian's docker.io comes without."""
-    if not _is_there("docker"):
-        return False
-    try:
-        asked = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return asked.returncode == 0
-
-
 def optional() -> Iterator[Finding]:
     """What only some parts need."""
     for name, purpose in OPTIONAL.items():
-        there = _composes() if name == "docker compose" else _is_there(name)
-        short = name.rpartition("/")[2]
+        there = Path(name).exists() if "/" in name else shutil.which(name) is not None
         says = f"there, for {purpose}" if there else f"not there; only for {purpose}"
-        yield Finding(short, says, note=not there)
-    proxies = [
-        name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy")
-    ]
-    if proxies:
-        yield Finding("proxy", f"{', '.join(proxies)}; this machine itself is asked without it")
+        yield Finding(Path(name).name, says, note=not there)
 
 
 if __name__ == "__main__":
