@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 
 
 class EmbeddedError(RuntimeError):
@@ -30,30 +29,8 @@ def explain(error: OSError) -> str:
         case errno.EROFS:
             return f"{where} is on a read-only file system: work in a copy that you may write to"
         case errno.EACCES | errno.EPERM:
-            return f"{where} {_whose(where)}"
+            return f"{where} may not be written: work as the user who made it, or in another copy"
         case errno.EMFILE | errno.ENFILE:
             return "too many open files: raise the limit, as in ulimit -n 4096"
         case _:
-            return f"{error}: see if make doctor knows why"
-
-
-def _whose(where: str) -> str:
-    """Who owns the file, or the nearest folder above it that is there, and what to do."""
-    path = Path(where)
-    while not os.path.lexists(path) and path != path.parent:
-        path = path.parent
-    try:
-        mine = path.lstat().st_uid == os.getuid()
-    except OSError:
-        mine = False
-    if mine:
-        return f"may not be written: chmod u+w {path}, or work in another copy"
-    return f"belongs to another user: work as that user, or remove {_removable(path)}"
-
-
-def _removable(path: Path) -> Path:
-    """var/ or results/ where the path is in one of these: all in them can be made again."""
-    for folder in (path, *path.parents):
-        if folder.name in ("var", "results"):
-            return folder
-    return path
+            return f"{error}: make doctor may know why"

@@ -61,10 +61,8 @@ def installed_for(data: Path) -> Installed:
     if user is not None:  # root may not run PostgreSQL
         ensure_prefix_permissions(data)
         ensure_prefix_permissions(programs)
-        ensure_folder_permissions(
-            programs, stat.S_IRGRP | stat.S_IROTH | stat.S_IXGRP | stat.S_IXOTH
-        )
-        ensure_folder_permissions(programs.parent / "lib", stat.S_IRGRP | stat.S_IROTH)
+        ensure_folder_permissions(programs, READ | RUN)
+        ensure_folder_permissions(programs.parent / "lib", READ)
         shutil.chown(data, user, user)
     return Installed(programs, user)
 

@@ -112,9 +112,7 @@ class Postgres:
             user=installed.user,
         )
         try:
-            process.wait_until(
-                self._is_ready, timeout=START_TIMEOUT, every=0.01, otherwise=OTHERWISE
-            )
+            process.wait_until(self._is_ready, timeout=START_TIMEOUT, otherwise=OTHERWISE)
         except BaseException:
             process.stop(how=signal.SIGQUIT)
             raise

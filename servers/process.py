@@ -68,12 +68,7 @@ class ServerProcess:
         return self.process.pid
 
     def wait_until(
-        self,
-        is_ready: Callable[[], object],
-        *,
-        timeout: float,
-        every: float = 0.02,
-        otherwise: str = "",
+        self, is_ready: Callable[[], object], *, timeout: float, otherwise: str = ""
     ) -> None:
         """Wait until `is_ready`, which may raise while it is not.
 
@@ -91,7 +86,7 @@ class ServerProcess:
             ended = self.process is None or self.process.poll() is not None
             if ended or time.monotonic() > deadline:
                 raise NotReady(self._complaint(last, ended, timeout, otherwise)) from last
-            time.sleep(every)
+            time.sleep(0.02)
 
     def terminate(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to end, and do not wait."""

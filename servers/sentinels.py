@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from servers.errors import NotReady
 from servers.loopback import free_port
 from servers.process import ServerProcess
-from servers.valkey import binary
+from servers.valkey import binary, client_at
 
 #: The name of the master in their configuration.
 MASTER = "shop"
@@ -83,7 +81,7 @@ class Sentinels:
         """Wait until each sees the master, the others and a synced replica. Raises TimeoutError."""
         for port, sentinel in zip(self.ports, self._processes, strict=True):
             try:
-                sentinel.wait_until(partial(_is_ready, port), timeout=START_TIMEOUT, every=0.05)
+                sentinel.wait_until(partial(_is_ready, port), timeout=START_TIMEOUT)
             except NotReady as error:
                 raise TimeoutError(
                     "the Sentinels do not see each other and a replica of the master on port "
@@ -93,7 +91,7 @@ class Sentinels:
     def master(self) -> tuple[str, int]:
         """Host and port of the master, from the first Sentinel that answers. Raises LookupError."""
         for port in self.ports:
-            with suppress(redis.RedisError, OSError), _client(port) as sentinel:
+            with suppress(redis.RedisError, OSError), client_at(port, timeout=1) as sentinel:
                 if found := sentinel.sentinel_get_master_addr_by_name(MASTER):
                     host, its_port = found
                     return str(host), int(its_port)
@@ -108,20 +106,10 @@ class Sentinels:
         self._processes.clear()
 
 
-def _client(port: int) -> Any:
-    return redis.Redis(
-        port=port,
-        retry=Retry(NoBackoff(), 0),
-        socket_timeout=1,
-        socket_connect_timeout=1,
-        decode_responses=True,
-    )
-
-
 def _is_ready(port: int) -> bool:
-    with _client(port) as sentinel:
-        master = sentinel.sentinel_master(MASTER)
-        replicas = sentinel.sentinel_slaves(MASTER)
+    with client_at(port, timeout=1) as sentinel:
+        master: Any = sentinel.sentinel_master(MASTER)
+        replicas: Any = sentinel.sentinel_slaves(MASTER)
     in_sync = [each["master-link-status"] == "ok" for each in replicas]
     sees_all = master["flags"] == "master" and master["num-other-sentinels"] == COUNT - 1
     return bool(sees_all) and any(in_sync)

@@ -76,7 +76,7 @@ class Valkey:
 
     def promote(self) -> None:
         """Make a running replica a master. Started again, it follows nobody."""
-        with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=5) as client:
+        with client_at(self.port) as client:
             client.replicaof("NO", "ONE")
         self.replica_of = None
 
@@ -93,13 +93,23 @@ class Valkey:
         self._process.stop(how=how)
 
     def _wait_until_it_answers(self) -> None:
-        with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=1) as client:
+        with client_at(self.port, timeout=1) as client:
             self._process.wait_until(
                 client.ping,
                 timeout=START_TIMEOUT,
-                every=0.01,
                 otherwise="set REDIS_URL to use a server of your own",
             )
+
+
+def client_at(port: int, *, timeout: float = 5.0) -> redis.Redis:
+    """A client of the server on this port, which asks once and waits so many seconds."""
+    return redis.Redis(
+        port=port,
+        retry=Retry(NoBackoff(), 0),
+        socket_timeout=timeout,
+        socket_connect_timeout=timeout,
+        decode_responses=True,
+    )
 
 
 def binary() -> str:

@@ -60,7 +60,7 @@ class ZooKeeper:
 
     def wait_until_ready(self) -> None:
         """Wait until it answers requests; its port is open before that. Raises EmbeddedError."""
-        self._process.wait_until(self._answers, timeout=START_TIMEOUT, every=0.05)
+        self._process.wait_until(self._answers, timeout=START_TIMEOUT)
 
     def stop(self) -> None:
         """Kill it. Nothing happens if it does not run."""

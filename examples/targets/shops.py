@@ -92,9 +92,7 @@ class ExampleShop:
             process = ServerProcess(self.name, log)
             embedded.adopt(process.start(command, folder=self.folder, environment=own))
             try:
-                process.wait_until(
-                    lambda: _answers(url + self.page), timeout=START_TIMEOUT, every=0.1
-                )
+                process.wait_until(lambda: _answers(url + self.page), timeout=START_TIMEOUT)
                 yield url
             finally:
                 process.stop()

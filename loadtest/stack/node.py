@@ -124,7 +124,7 @@ class Node:
     def wait_until_ready(self, shop: Shop) -> None:
         """Wait until /readyz is good. Raises StackError."""
         try:
-            self._server.wait_until(shop.ready, timeout=START_TIMEOUT, every=0.05)
+            self._server.wait_until(shop.ready, timeout=START_TIMEOUT)
         except NotReady as error:
             raise StackError(str(error)) from error
 

@@ -25,7 +25,7 @@ from loadtest.faults.stall import Stall
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
 from loadtest.faults.trial import Trial
 from servers.postgres_copy import PostgresCopy
-from servers.proxy.connection import Connection
+from servers.proxy.connection import Closed, Connection
 from servers.proxy.proxy import Proxy
 from servers.valkey import Valkey
 
@@ -136,34 +136,24 @@ def long_ttl(patch: Patch, testbed: Testbed) -> None:
 def drop_request(patch: Patch, testbed: Testbed) -> None:
     """The proxy drops the request and not its reply, and says that it dropped the reply."""
 
-    def lose(self: Connection, reply: bytes | None) -> None: ...
+    match = Connection._match_rules
 
-    def deliver(self: Connection, side: Any, data: bytes | None) -> None:
-        if side is self.client and data is not None and self.conditions.rules:
-            self._match_rules(data)
-            if self._losing is not None:
-                rule, self._losing = self._losing, None
-                rule.fire(b"+OK")
-                self.cut()
-                return
-        transport = side.other.transport
-        if transport is not None and data is not None:
-            transport.write(data)
-        elif transport is not None:
-            transport.close()
+    def drop(self: Connection, request: bytes) -> None:
+        match(self, request)
+        if self._losing is not None:
+            self._losing.fire(b"+OK")
+            raise Closed
 
-    patch.setattr(Connection, "_lose", lose)
-    patch.setattr(Connection, "_deliver", deliver)
+    patch.setattr(Connection, "_match_rules", drop)
 
 
 def deliver_reply(patch: Patch, testbed: Testbed) -> None:
     """The proxy delivers the reply, and says that it dropped it."""
 
-    def lose(self: Connection, reply: bytes | None) -> None:
+    def lose(self: Connection, reply: bytes) -> None:
         rule, self._losing = self._losing, None
         assert rule is not None
-        rule.fire(reply or b"")
-        self._deliver(self.server, reply)
+        rule.fire(reply)
 
     patch.setattr(Connection, "_lose", lose)
 

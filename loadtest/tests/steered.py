@@ -81,7 +81,7 @@ def cart_shop(folder: Path, mode: str = "honest") -> Iterator[str]:
         process.start(command, folder=ROOT)
         address = f"http://127.0.0.1:{port}"
         try:
-            process.wait_until(lambda: [ask(f"{address}/stock")], timeout=20, every=0.05)
+            process.wait_until(lambda: [ask(f"{address}/stock")], timeout=20)
             yield address
         finally:
             process.stop()

@@ -22,8 +22,8 @@ class LostReply:
         self.after = after
         self.is_of_request = is_of_request
         self.reply = b""
+        self.is_cancelled = False
         self._fired = threading.Event()
-        self._taken = self._cancelled = False
 
     @property
     def fired(self) -> bool:
@@ -36,24 +36,10 @@ class LostReply:
 
     def cancel(self) -> None:
         """Lose no reply any more. One whose request was passed on already is still lost."""
-        self._cancelled = True
-
-    # --- called in the proxy's thread -------------------------------------------------------------
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it still looks for its request."""
-        return not self._taken and not self._cancelled
-
-    def take(self) -> None:
-        """The request was found: look for no other."""
-        self._taken = True
-
-    def give_back(self) -> None:
-        """The connection ended before the reply came: look for another request."""
-        self._taken = False
+        self.is_cancelled = True
 
     def fire(self, reply: bytes) -> None:
+        """The proxy has lost it."""
         self.reply = reply
         self._fired.set()
 
@@ -62,28 +48,18 @@ class Watcher:
     """Looks for the request of one LostReply on one connection, in chunks of any size."""
 
     def __init__(self, rule: LostReply) -> None:
-        self._rule = rule
-        self._armed = not rule.after
+        self._to_come = [part for part in (rule.after, rule.match) if part]
         self._tail = b""
 
     def sees(self, data: bytes) -> bool:
-        """Whether these bytes complete the request. Bytes before `after` do not match, and after a
-        match `after` has to come again."""
+        """Whether these bytes complete the request. Bytes before `after` do not match."""
         text = self._tail + data
-        start = 0
-        if not self._armed:
-            at = text.find(self._rule.after)
-            if at < 0:
-                self._keep(text, 0, len(self._rule.after) - 1)
+        while self._to_come:
+            part = self._to_come[0]
+            _, found, rest = text.partition(part)
+            if not found:
+                self._tail = text[max(0, len(text) - len(part) + 1) :]
                 return False
-            self._armed = True
-            start = at + len(self._rule.after)
-        found = text.find(self._rule.match, start) >= 0
-        if found:
-            self._armed, self._tail = not self._rule.after, b""
-        else:
-            self._keep(text, start, len(self._rule.match) - 1)
-        return found
-
-    def _keep(self, text: bytes, start: int, size: int) -> None:
-        self._tail = text[max(start, len(text) - size) :]
+            self._to_come.pop(0)
+            text = rest
+        return True

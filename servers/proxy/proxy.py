@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -57,7 +57,6 @@ class Proxy:
         self._thread: threading.Thread | None = None
         self._bound: socket.socket | None = None
         self._listener: socket.socket | None = None
-        self._accepting: set[asyncio.Task[Any]] = set()
 
     @property
     def address(self) -> str:
@@ -74,11 +73,6 @@ class Proxy:
         """How many bytes black holes have swallowed since the start."""
         return self._conditions.dropped
 
-    @property
-    def delayed(self) -> int:
-        """How many bytes were delivered late, or will be, since the start."""
-        return self._conditions.delayed
-
     def start(self) -> None:
         """Listen. Raises OSError when the port or the socket is taken."""
         if self._loop is not None:
@@ -86,7 +80,7 @@ class Proxy:
         self._bind()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._run, args=(self._loop,), name=f"proxy {self.name}".strip(), daemon=True
+            target=self._loop.run_forever, name=f"proxy {self.name}".strip(), daemon=True
         )
         self._thread.start()
         try:
@@ -99,10 +93,10 @@ class Proxy:
         """Cut everything and leave no thread, socket or port. Nothing happens if it is stopped."""
         if self._loop is None or self._thread is None:
             return
-        self._conditions.refusing = True
-        self._run_in_loop(self._end())
+        self._run_in_loop(self._set_mode(refusing=True))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(TIMEOUT)
+        self._loop.close()
         self._loop = self._thread = None
         self._conditions = Conditions(self._conditions.target)
         if self._bound is not None:
@@ -148,11 +142,12 @@ class Proxy:
 
     def cut(self) -> None:
         """End all existing connections. New ones are accepted."""
-        self._run_in_loop(self._cut())
+        self._run_in_loop(self._cut(self._conditions.connections))
 
     def switch(self, target: Address) -> None:
         """Send new connections to `target` and cut the existing ones."""
-        self._run_in_loop(self._cut(target))
+        self._conditions.target = target
+        self.cut()
 
     def lose_reply(self, match: bytes, *, after: bytes = b"") -> LostReply:
         """Lose one reply: that to the next request that contains `match`, on any connection.
@@ -162,14 +157,17 @@ class Proxy:
         connection. In a pipeline the later replies are lost too. Bytes are compared as sent: COMMIT
         in capitals, a parameter of psycopg in the message before.
         """
-        rule = LostReply(match, after)
-        self._run_in_loop(self._add(rule))
-        return rule
+        return self._added(LostReply(match, after))
 
     def lose_request(self, match: bytes) -> LostReply:
         """Lose the next request that contains `match`: close its connection and deliver nothing."""
-        rule = LostReply(match, is_of_request=True)
-        self._run_in_loop(self._add(rule))
+        return self._added(LostReply(match, is_of_request=True))
+
+    def _added(self, rule: LostReply) -> LostReply:
+        async def add() -> None:
+            self._conditions.rules.append(rule)
+
+        self._run_in_loop(add())
         return rule
 
     # --- in the proxy's thread -------------------------------------------------------------------
@@ -183,42 +181,28 @@ class Proxy:
         replication_hole: bool = False,
     ) -> None:
         now = self._conditions
-        now.delay = delay
-        now.hole = hole
-        now.refusing = refusing
-        now.replication_hole = replication_hole
+        now.delay, now.hole, now.replication_hole = delay, hole, replication_hole
+        now.changed.set()
+        now.changed = asyncio.Event()
+        await asyncio.sleep(0)  # bytes that were late are passed on or dropped before it returns
         if refusing:
-            await self._end()
+            self._close_listener()
+            await self._cut(now.connections)
         else:
-            await self._listen()
-            for connection in list(now.connections):
-                connection.apply_conditions()
+            self._listen()
+            lost = (each for each in now.connections if each.has_lost)  # or half a message arrives
+            await self._cut(each for each in lost if not each.is_in_a_hole(each.server))
 
-    async def _cut(self, target: Address | None = None) -> None:
-        self._conditions.target = target or self._conditions.target
-        for connection in list(self._conditions.connections):
-            connection.cut()
+    async def _cut(self, connections: Iterable[Connection]) -> None:
+        tasks = [each.task for each in connections]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
-    async def _add(self, rule: LostReply) -> None:
-        self._conditions.rules.append(rule)
-
-    async def _end(self) -> None:
-        if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener)
-            self._listener.close()
-            self._listener = None
-        await self._cut()
-        # A connection that the loop was accepting is cut on arrival: the conditions say `refusing`.
-        await asyncio.gather(*self._accepting, return_exceptions=True)
-        while (
-            self._conditions.connections
-        ):  # their sockets are closed in the next round of the loop
-            await asyncio.sleep(0)
-
-    async def _listen(self) -> None:
+    def _listen(self) -> None:
         if self._listener is not None:
             return
-        loop = asyncio.get_running_loop()
         if self.folder is not None:
             self._listener = socket.socket(socket.AF_UNIX)
             (self.folder / SOCKET).unlink(missing_ok=True)
@@ -229,20 +213,19 @@ class Proxy:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._listener.setblocking(False)
         self._listener.listen(BACKLOG)
-        loop.add_reader(self._listener, self._accept, self._listener)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
 
     def _accept(self, listener: socket.socket) -> None:
         # Not asyncio's own server: when closed, it loses the connections that it was accepting.
-        loop = asyncio.get_running_loop()
         with suppress(BlockingIOError, ConnectionAbortedError):
             while True:
-                accepted, _ = listener.accept()
-                made = loop.connect_accepted_socket(
-                    lambda: Connection(self._conditions).client, accepted
-                )
-                accepting = loop.create_task(made)
-                self._accepting.add(accepting)
-                accepting.add_done_callback(self._accepting.discard)
+                Connection(self._conditions, listener.accept()[0])
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -253,17 +236,6 @@ class Proxy:
         else:
             self._bound = _on_port(0)
             self.port = self._bound.getsockname()[1]
-
-    @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            for task in asyncio.all_tasks(loop):
-                task.cancel()
-            loop.run_until_complete(asyncio.sleep(0))
-            loop.close()
 
     def _run_in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:

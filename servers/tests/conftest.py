@@ -12,7 +12,8 @@ import redis
 from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.tests.copy_of_project import Copy
-from servers.tests.proxied import SILENCE, client_at
+from servers.tests.proxied import SILENCE
+from servers.valkey import client_at
 
 
 @pytest.fixture(scope="session")

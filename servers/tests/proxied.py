@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from servers.proxy.proxy import Proxy
 from servers.tests.polling import eventually as eventually
@@ -15,30 +13,14 @@ from servers.tests.polling import eventually as eventually
 SILENCE = 0.3
 
 
-def client_at(port: int, *, timeout: float = 5.0) -> redis.Redis:
-    return redis.Redis(
-        port=port,
-        retry=Retry(NoBackoff(), 0),
-        socket_timeout=timeout,
-        socket_connect_timeout=timeout,
-        decode_responses=True,
-    )
-
-
-def is_queued(proxy: Proxy) -> bool:
-    return any(each.client.queue for each in list(proxy._conditions.connections))
-
-
 def has_lost(proxy: Proxy) -> int:
+    """How many of its connections have lost bytes or a close."""
     return sum(each.has_lost for each in list(proxy._conditions.connections))
 
 
-def has_left(proxy: Proxy) -> bool:
-    connections = list(proxy._conditions.connections)
-    return bool(connections) and all(
-        each.client.transport is None and each.client.queue and each.server.transport is None
-        for each in connections
-    )
+def has_read(proxy: Proxy, text: bytes) -> bool:
+    """Whether a client has sent this, and the proxy has read it."""
+    return any(each.has_sent(text) for each in list(proxy._conditions.connections))
 
 
 def names(direct: redis.Redis) -> list[str]:

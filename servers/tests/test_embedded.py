@@ -20,13 +20,15 @@ from servers.postgres import Postgres
 from servers.tests.copy_of_project import Copy, User, assert_gone, is_gone
 
 
-def test_two_processes_share_the_servers_and_the_last_one_stops_them(copy: Copy) -> None:
+def test_two_processes_share_the_servers_and_each_takes_away_what_is_its_own(copy: Copy) -> None:
     with User(copy) as last:
         postgres, valkey = copy.postgres(), copy.valkey()
         with User(copy) as first:
             assert (first.database_url, first.redis_url) == (last.database_url, last.redis_url)
+            psycopg.connect(first.ask("database run_1")["url"]).close()
+            assert last.databases() >= {"oversold", "run_1"}
         assert [is_gone(postgres), is_gone(valkey)] == [False, False]
-        assert last.databases() >= {"oversold"}
+        assert "run_1" not in last.databases()
     assert_gone(postgres, valkey)
 
 
@@ -42,15 +44,6 @@ def test_a_terminated_user_stops_the_servers_too(copy: Copy) -> None:
     user.process.send_signal(signal.SIGTERM)
     assert user.leave() == 128 + signal.SIGTERM
     assert_gone(*servers)
-
-
-def test_a_run_s_own_database_is_dropped_at_its_end(copy: Copy) -> None:
-    with User(copy) as observer:
-        with User(copy) as run:
-            url = run.ask("database run_1")["url"]
-            psycopg.connect(url).close()
-            assert "run_1" in observer.databases()
-        assert "run_1" not in observer.databases()
 
 
 def test_what_a_killed_user_left_behind_is_cleaned_up_by_the_next_one(copy: Copy) -> None:

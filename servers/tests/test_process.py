@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -13,7 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 import psutil
 import pytest
 
-from servers.errors import EmbeddedError, NotReady, explain
+from servers.errors import EmbeddedError, NotReady
 from servers.loopback import ask_loopback_directly
 from servers.postgres import Postgres
 from servers.process import ServerProcess
@@ -102,34 +101,6 @@ def test_signals_wait_until_the_block_is_over_and_one_takes_effect() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.parametrize(
-    ("number", "says"),
-    [
-        (errno.ENOSPC, "no space is left for /var/x: make room there and start again"),
-        (errno.EROFS, "/var/x is on a read-only file system: work in a copy"),
-        (errno.EMFILE, "too many open files: raise the limit, as in ulimit -n 4096"),
-        (errno.EIO, "make doctor"),
-    ],
-)
-def test_a_refused_file_says_what_to_do(number: int, says: str) -> None:
-    assert says in explain(OSError(number, os.strerror(number), "/var/x"))
-
-
-def test_a_file_of_another_user_and_a_file_without_permission_are_distinguished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = tmp_path / "var" / "postgres"
-    data.mkdir(parents=True)
-    refused = PermissionError(errno.EACCES, "Permission denied", str(data / "log"))
-    assert explain(refused).endswith(
-        f"may not be written: chmod u+w {data}, or work in another copy"
-    )
-    monkeypatch.setattr(os, "getuid", lambda: data.stat().st_uid + 1)
-    assert explain(refused) == (
-        f"{data}/log belongs to another user: work as that user, or remove {tmp_path / 'var'}"
-    )
 
 
 @pytest.mark.parametrize("known", ["", "example.org", "*"])
