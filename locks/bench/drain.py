@@ -1,21 +1,28 @@
-"""Pairs of acquire and release with nobody else there, and the drain of a queue of waiters."""
+"""The locks compared: pairs with nobody else there, and the drain of a queue of waiters."""
 
 from __future__ import annotations
 
 import asyncio
-import bisect
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import cache
+from typing import Any
 
 import redis
 import redis.asyncio
+import redis.asyncio.lock
+import redis.lock
+import redis_lock  # type: ignore[import-untyped]  # python-redis-lock
 
-from .contenders import EXCLUDES, TASKS, THREADS
+from .. import AsyncRedisLock, RedisLock
 
+#: Seconds: how long each lock waits at most, and its lease.
+WAIT, TTL = 60.0, 30
 PROCESSES = 4
+COMMANDS = "commands per acquisition"
 #: arrived, acquired, released: seconds of the monotonic clock, which all processes share
 Span = tuple[float, float, float]
 _numbers = itertools.count()
@@ -23,6 +30,55 @@ _numbers = itertools.count()
 
 class Violation(Exception):
     """Two held the lock at once."""
+
+
+@contextmanager
+def floor(client: redis.Redis, name: str) -> Iterator[None]:
+    """The least that a hand-over through one server takes: two commands, past redis-py's retries.
+
+    A token in a list goes round. It is no lock: the token of a holder that dies is gone, and
+    somebody has to put the first one in.
+    """
+    connection: Any = client.connection_pool.get_connection()
+    connection.send_command("BLPOP", name, 0)
+    connection.read_response()
+    try:
+        yield
+    finally:
+        connection.send_command("RPUSH", name, "token")
+        connection.read_response()
+        client.connection_pool.release(connection)
+
+
+@contextmanager
+def python_redis_lock(client: redis.Redis, name: str) -> Iterator[None]:
+    """Waits by BLPOP for at most its ttl; asked until it has the lock."""
+    lock = redis_lock.Lock(client, name, expire=TTL)
+    while not lock.acquire(timeout=TTL):
+        pass
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+#: redis-py's ask again every 100 ms by default.
+THREADS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = {
+    "floor": floor,
+    "RedisLock": lambda client, name: RedisLock(client, name, ttl=TTL).hold(wait=WAIT),
+    "redis-py Lock": lambda client, name: redis.lock.Lock(
+        client, name, timeout=TTL, blocking_timeout=WAIT
+    ),
+    "python-redis-lock": python_redis_lock,
+}
+TASKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
+    "AsyncRedisLock": lambda client, name: AsyncRedisLock(client, name, ttl=TTL).hold(wait=WAIT),
+    "redis-py asyncio": lambda client, name: redis.asyncio.lock.Lock(
+        client, name, timeout=TTL, blocking_timeout=WAIT
+    ),
+}
+#: The lock for threads that excludes one for tasks.
+EXCLUDES = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}
 
 
 @cache
@@ -49,11 +105,11 @@ def pairs(port: int, lock: str, seconds: float) -> dict[str, float]:
     while (took := time.perf_counter() - started) < seconds:
         with hold(client, name):
             done += 1
-    return {"pairs_per_s": done / took, "reads": (_reads(client) - reads) / done}
+    return {"pairs per second": done / took, COMMANDS: (_reads(client) - reads) / done}
 
 
 def drain(
-    pool: ProcessPoolExecutor, port: int, lock: str, waiters: int, hold: float
+    pool: ProcessPoolExecutor, port: int, waiters: int, hold: float, lock: str
 ) -> dict[str, float]:
     """`waiters` queue behind a gate, one every 2 ms; from its opening until the last released."""
     client = client_at(port)
@@ -67,7 +123,7 @@ def drain(
         time.sleep(arrivals[-1] + 0.5 - time.monotonic())
         opened = time.monotonic()
     spans = [span for job in jobs for span in job.result()]
-    return judge(spans, opened) | {"reads": (_reads(client) - reads) / waiters}
+    return judge(spans, opened) | {COMMANDS: (_reads(client) - reads) / waiters}
 
 
 def _reads(client: redis.Redis) -> int:
@@ -84,24 +140,8 @@ def judge(spans: Sequence[Span], opened: float) -> dict[str, float]:
     took = spans[-1][2] - opened
     return {
         "seconds": took,
-        "hand_over_us": (took - sum(r - a for _, a, r in spans)) / len(spans) * 1e6,
-        "overtakes_max": max(_overtakes(spans)),
+        "hand-over, microseconds": (took - sum(r - a for _, a, r in spans)) / len(spans) * 1e6,
     }
-
-
-def _overtakes(spans: Sequence[Span]) -> list[int]:
-    """For each hold, how many that arrived later had the lock before it.
-
-    An arrival is when the thread asked; two that ask within the same moment may reach the server
-    in either order.
-    """
-    earlier: list[float] = []
-    counts = []
-    for arrived, _, _ in spans:
-        place = bisect.bisect(earlier, arrived)
-        counts.append(len(earlier) - place)
-        earlier.insert(place, arrived)
-    return counts
 
 
 def contend(port: int, lock: str, name: str, hold: float, arrivals: Sequence[float]) -> list[Span]:

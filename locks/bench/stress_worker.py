@@ -4,7 +4,8 @@
 
 The history has one JSON object per line: {"fence", "at"}, the monotonic second just before a check
 that passed; {"counted"}, a fenced write that was accepted; and at the end {"left"}, what is left in
-this process of waiters, leases and tokens to clean up.
+this process of waiters, leases and tokens to clean up. A line is written before anything else
+happens, so that a killed holder's are there. SIGTERM ends it before its time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import json
 import logging
 import os
 import random
+import signal
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -29,6 +32,8 @@ WAITS = [0.0, 0.02, 0.3, 60.0, 60.0]
 HOLDS = [0.0, 0.0, 0.001, 0.005]
 THREADS = 8
 TASKS = 60
+#: Set at the end.
+over = threading.Event()
 
 #: Claim: refuse what comes after a higher fence. Returns the counter, or nil.
 CLAIM = """
@@ -81,8 +86,8 @@ def client_of(door: str, port: int) -> Any:
     return module.Redis(port=port, socket_timeout=2)
 
 
-def in_thread(lock: RedisLock, book: Book, chance: random.Random, end: float) -> None:
-    while time.monotonic() < end:
+def in_thread(lock: RedisLock, book: Book, chance: random.Random) -> None:
+    while not over.is_set():
         try:
             with lock.hold(wait=chance.choice(WAITS)) as lease:
                 found = book.read(lease)
@@ -92,8 +97,8 @@ def in_thread(lock: RedisLock, book: Book, chance: random.Random, end: float) ->
             time.sleep(0.01)
 
 
-async def in_task(lock: AsyncRedisLock, book: Book, chance: random.Random, end: float) -> None:
-    while time.monotonic() < end:
+async def in_task(lock: AsyncRedisLock, book: Book, chance: random.Random) -> None:
+    while not over.is_set():
         try:
             # Cancelled at any moment, in the queue or in the block.
             async with asyncio.timeout(chance.choice([None, None, None, 0.01, 0.1, 0.5])):
@@ -106,47 +111,53 @@ async def in_task(lock: AsyncRedisLock, book: Book, chance: random.Random, end: 
             await asyncio.sleep(0.01)
 
 
-async def tasks(door: str, port: int, book: Book, ttl: float, end: float) -> dict[str, int]:
+async def tasks(door: str, port: int, book: Book, ttl: float) -> dict[str, int]:
     client = client_of(door, port)
     lock = AsyncRedisLock(client, "stress", ttl=ttl)
     before = len(asyncio.all_tasks())
     chances = [random.Random(f"{os.getpid()}-{n}") for n in range(TASKS)]
-    await asyncio.gather(*(in_task(lock, book, chance, end) for chance in chances))
-    await asyncio.sleep(ttl + 5)  # whatever was abandoned has been cleaned up by then
+    await asyncio.gather(*(in_task(lock, book, chance) for chance in chances))
     here = await lock._here()
-    found = left(here.wakeups.waiters, here.watchdog)
+    found = await asyncio.to_thread(left, here.wakeups.waiters, here.watchdog, ttl + 5)
     await client.aclose()
     ours = [task for task in asyncio.all_tasks() if "locks" not in task.get_name()]
     return found | {"tasks": len(ours) - before}
 
 
-def threads(door: str, port: int, book: Book, ttl: float, end: float) -> dict[str, int]:
+def threads(door: str, port: int, book: Book, ttl: float) -> dict[str, int]:
     lock = RedisLock(client_of(door, port), "stress", ttl=ttl)
     chances = [random.Random(f"{os.getpid()}-{n}") for n in range(THREADS)]
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda chance: in_thread(lock, book, chance, end), chances))
-    time.sleep(ttl + 5)
-    return left(lock._wakeups.waiters, lock._watchdog)
+        list(pool.map(lambda chance: in_thread(lock, book, chance), chances))
+    return left(lock._wakeups.waiters, lock._watchdog, ttl + 5)
 
 
-def left(waiters: Any, renewals: Any) -> dict[str, int]:
-    """What should be nothing once nobody wants the lock."""
-    of = [node.watchdog for node in renewals.all()] if hasattr(renewals, "all") else [renewals]
-    return {
-        "waiters": len(waiters.mailboxes),
-        "leases": sum(len(each.renewals) for each in of),
-        "abandoned": sum(len(each.abandoned) for each in of),
-    }
+def left(waiters: Any, renewals: Any, within: float) -> dict[str, int]:
+    """What is left once nobody wants the lock: nothing, within so many seconds."""
+    end = time.monotonic() + within
+    while True:
+        of = [node.watchdog for node in renewals.all()] if hasattr(renewals, "all") else [renewals]
+        found = {
+            "waiters": len(waiters.mailboxes),
+            "leases": sum(len(each.renewals) for each in of),
+            "abandoned": sum(len(each.abandoned) for each in of),
+        }
+        if not any(found.values()) or time.monotonic() > end:
+            return found
+        time.sleep(0.1)
 
 
 def main(door: str, port: str, counter: str, ttl: str, seconds: str, path: str) -> None:
     logging.disable(logging.WARNING)  # there is a lot to warn about
     book = Book(path, int(counter))
-    end = time.monotonic() + float(seconds)
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    ending = threading.Timer(float(seconds), over.set)
+    ending.daemon = True
+    ending.start()
     if "asyncio" in door:
-        found = asyncio.run(tasks(door, int(port), book, float(ttl), end))
+        found = asyncio.run(tasks(door, int(port), book, float(ttl)))
     else:
-        found = threads(door, int(port), book, float(ttl), end)
+        found = threads(door, int(port), book, float(ttl))
     book.note(left=found)
 
 

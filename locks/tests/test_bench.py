@@ -18,15 +18,12 @@ def test_a_drain_serves_every_waiter_once_and_counts_what_it_took(
 ) -> None:
     with ProcessPoolExecutor(drain.PROCESSES, multiprocessing.get_context("spawn")) as pool:
         for lock in ("floor", "RedisLock", "AsyncRedisLock"):
-            found = drain.drain(pool, server.port, lock, 8, 0.002)
+            found = drain.drain(pool, server.port, 8, 0.002, lock)
             assert found["seconds"] > 8 * 0.002
-            assert found["hand_over_us"] > 0
-            assert found["reads"] >= 2
+            assert found[drain.COMMANDS] >= 2
     client.flushall()  # the floor's tokens have no ttl
 
 
-def test_two_holders_at_once_and_an_overtaken_waiter_are_found() -> None:
-    first, second, late = (0.0, 1.0, 2.0), (0.3, 2.0, 3.0), (0.2, 3.0, 4.0)
-    assert drain.judge([late, second, first], opened=0.5)["overtakes_max"] == 1
+def test_two_holders_at_once_are_found() -> None:
     with pytest.raises(drain.Violation, match=r"held from 1.9 although held until 2.0"):
-        drain.judge([first, (0.3, 1.9, 3.0)], opened=0.5)
+        drain.judge([(0.0, 1.0, 2.0), (0.3, 1.9, 3.0)], opened=0.5)

@@ -22,10 +22,11 @@ import redis.sentinel
 from servers.sentinels import MASTER, Sentinels
 
 from .. import LockBackendError, RedisLock, Release, wakeups
-from ..bench.stress import overlaps
+from ..aio import wakeups as aio_wakeups
+from ..bench.stress import holds, overlaps
 from ..testing.process import LOCKS, ROOT
-from ..testing.proxy import Proxy
-from ..testing.server import Server, eventually, free_port
+from ..testing.server import Proxy, Server, eventually, free_port
+from .contract.doors import Door, single
 from .waiting import in_thread, waiter
 
 
@@ -79,6 +80,14 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     pair.stop()
 
 
+@pytest.fixture(params=["threads", "asyncio"])
+def door(request: pytest.FixtureRequest, pair: Pair) -> Iterator[Door]:
+    """Over the name."""
+    door: Door = single(pair.name.port)[request.param]()
+    yield door
+    door.close()
+
+
 def test_a_waiter_that_listens_to_the_demoted_master_does_not_believe_that_it_holds_the_lock(
     pair: Pair,
 ) -> None:
@@ -96,8 +105,8 @@ def test_a_waiter_that_listens_to_the_demoted_master_does_not_believe_that_it_ho
     assert third.release() is Release.RELEASED
 
 
-def test_a_demoted_master_is_left_after_its_first_refusal(pair: Pair) -> None:
-    lock = RedisLock(pair.client(), "left", ttl=10)
+def test_a_demoted_master_is_left_after_its_first_refusal(pair: Pair, door: Door) -> None:
+    lock = door.lock("left", ttl=10)
     with lock.hold(wait=1):  # so that several connections are idle
         for each in [in_thread(lambda: lock.inspect()) for _ in range(4)]:
             each.result(5)
@@ -109,14 +118,14 @@ def test_a_demoted_master_is_left_after_its_first_refusal(pair: Pair) -> None:
     assert pair.replica.client().exists("lock:{left}:fence")
 
 
-def test_who_waits_moves_to_the_new_master_once_the_demoted_one_refused(pair: Pair) -> None:
-    client = pair.client()
-    lock = RedisLock(client, "followed", ttl=30)
-    holder = lock.acquire(5)
-    other = waiter(lock)
+def test_who_waits_moves_to_the_new_master_once_the_demoted_one_refused(
+    pair: Pair, door: Door
+) -> None:
+    holder = RedisLock(pair.master.client(), "followed", ttl=30).acquire(5)
+    other = waiter(door.lock("followed", ttl=30))
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
-        RedisLock(client, "other", ttl=30).acquire(10)  # any command of this process
+        door.lock("other", ttl=30).acquire(10)  # any command of this process
     there = RedisLock(pair.replica.client(), "followed", ttl=30)
     eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"))
     eventually(lambda: len(there.inspect().waiters) == 1)
@@ -125,31 +134,31 @@ def test_who_waits_moves_to_the_new_master_once_the_demoted_one_refused(pair: Pa
 
 
 def test_who_only_waits_follows_a_failover_that_kept_its_connections_without_an_error(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No command of this process meets the refusal: the subscription itself is looked after."""
-    monkeypatch.setattr(wakeups, "PROBE", 0.2)
+    for module in (wakeups, aio_wakeups):
+        monkeypatch.setattr(module, "PROBE", 0.2)
     holder = RedisLock(pair.master.client(), "looked after", ttl=60).acquire(5)
-    lock = RedisLock(pair.client(), "looked after", ttl=60)
-    other = waiter(lock)
-    channel = lock._wakeups.channel
+    other = waiter(door.lock("looked after", ttl=60))
+    channel = _channel_of_the_waiter(pair.master)
     pair.fail_over()
     there = RedisLock(pair.replica.client(), "looked after", ttl=60)
-    eventually(lambda: pair.replica.client().pubsub_channels("lock:wake:*"))
-    eventually(lambda: len(pair.replica.client().hvals("lock:{looked after}:waiting")) == 1)
-    eventually(lambda: _channel_of_the_waiter(pair.replica) == lock._wakeups.channel != channel)
+    eventually(lambda: _channel_of_the_waiter(pair.replica) not in (b"", channel))
+    now = _channel_of_the_waiter(pair.replica)
+    eventually(lambda: now in pair.replica.client().pubsub_channels("lock:wake:*"))
     assert there._release(holder) is Release.RELEASED
     assert other.result(2).release() is Release.RELEASED
 
 
-def _channel_of_the_waiter(server: Server) -> Any:
+def _channel_of_the_waiter(server: Server) -> bytes:
     waiters: Any = server.client().hvals("lock:{looked after}:waiting")
-    return waiters[0].split()[0] if waiters else b""
+    return bytes(waiters[0].split()[0]) if waiters else b""
 
 
-def test_nobody_waits_at_a_replica_that_the_name_still_leads_to(pair: Pair) -> None:
+def test_nobody_waits_at_a_replica_that_the_name_still_leads_to(pair: Pair, door: Door) -> None:
     """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
-    lock = RedisLock(pair.client(), "waits elsewhere", ttl=60)
+    lock = door.lock("waits elsewhere", ttl=60)
     with lock.hold(wait=1):
         pair.name.lead_to(pair.replica.port)  # for connections from now on
         with pytest.raises(LockBackendError, match="replica"):
@@ -224,21 +233,22 @@ def _fails_over(port: int) -> bool:
             return False
 
 
-def test_failovers_that_keep_their_clients_give_no_lock_to_two(pair: Pair, tmp_path: Path) -> None:
+def test_failovers_that_keep_their_clients_give_no_lock_to_two(
+    pair: Pair, own_server: Server, tmp_path: Path
+) -> None:
     """FAILOVER waits for the replica: no write is lost, so there is no excuse."""
-    history, stop = tmp_path / "history.jsonl", tmp_path / "stop"
-    program = [sys.executable, "-m", f"{LOCKS}.tests.chaos_worker", str(pair.name.port), "0.6"]
-    workers = [
-        subprocess.Popen([*program, f"failover-{n}", str(history), str(stop)], cwd=ROOT)
-        for n in range(4)
-    ]
+    history = tmp_path / "history.jsonl"
+    program = [sys.executable, "-m", f"{LOCKS}.bench.stress_worker", "threads"]
+    arguments = [pair.name.port, own_server.port, 0.6, 60, history]
+    workers = [subprocess.Popen([*program, *map(str, arguments)], cwd=ROOT) for _ in range(4)]
     try:
         eventually(history.exists, within=30)
         for _ in range(8):
             time.sleep(0.5)  # so long they take and release the lock
             pair.fail_over()
             pair.swap()
-        stop.touch()
+        for each in workers:
+            each.terminate()
         for each in workers:
             assert each.wait(30) == 0
     finally:
@@ -247,4 +257,4 @@ def test_failovers_that_keep_their_clients_give_no_lock_to_two(pair: Pair, tmp_p
             each.wait(10)
     events = [json.loads(line) for line in history.read_text().splitlines()]
     assert overlaps(events) == []
-    assert len({event["fence"] for event in events}) > 8
+    assert len(holds(events)) > 8
