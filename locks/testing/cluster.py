@@ -12,13 +12,11 @@ SLOTS = 16384
 
 class Cluster:
     """Nodes on loopback, the first `primaries` of them with the slots, the others their replicas.
+    After a second of silence a node counts as failed."""
 
-    failover_ms  milliseconds of silence after which a node counts as failed
-    """
-
-    def __init__(self, *, primaries: int = 3, replicas: int = 0, failover_ms: int = 1000) -> None:
+    def __init__(self, *, primaries: int = 3, replicas: int = 0) -> None:
         options = "--cluster-enabled yes --cluster-require-full-coverage no"
-        options += f" --cluster-node-timeout {failover_ms} --cluster-replica-validity-factor 0"
+        options += " --cluster-node-timeout 1000 --cluster-replica-validity-factor 0"
         self.nodes: list[Server] = []
         try:
             for _ in range(primaries + replicas):
@@ -40,7 +38,7 @@ class Cluster:
         """The node that is now this slot's primary, as far as the first living node knows."""
         for node in self.nodes:
             if node.process is not None and (port := self._owner(node, slot)):
-                return self._at(port)
+                return next(each for each in self.nodes if each.port == port)
         raise AssertionError(f"nobody has slot {slot}")
 
     def _owner(self, asked: Server, slot: int) -> int | None:
@@ -112,24 +110,19 @@ class Cluster:
                 self.run(node, "CLUSTER ADDSLOTSRANGE", number * share, last - 1)
             for other in self.nodes[:number]:
                 self.run(node, "CLUSTER MEET", "127.0.0.1", other.port)
-        eventually(lambda: all(self._knows(n) == len(self.nodes) for n in self.nodes), within=20)
+        known = str(len(self.nodes))
+        eventually(lambda: self._all_say("cluster_known_nodes", known), within=20)
         for number, node in enumerate(self.nodes[primaries:]):
             self.run(node, "CLUSTER REPLICATE", self._id(self.nodes[number % primaries]))
             eventually(partial(self._is_in_sync, node), within=20)
-        eventually(lambda: all(map(self._is_ok, self.nodes)), within=20)
+        eventually(lambda: self._all_say("cluster_state", "ok"), within=20)
 
     def _is_in_sync(self, replica: Server) -> bool:
         found = self.run(replica, "INFO", "replication")
         return bool(found.get("master_link_status") == "up")
 
-    def _knows(self, node: Server) -> int:
-        return int(self.run(node, "CLUSTER INFO")["cluster_known_nodes"])
-
-    def _is_ok(self, node: Server) -> bool:
-        return bool(self.run(node, "CLUSTER INFO")["cluster_state"] == "ok")
+    def _all_say(self, field: str, value: str) -> bool:
+        return all(self.run(node, "CLUSTER INFO")[field] == value for node in self.nodes)
 
     def _id(self, node: Server) -> str:
         return str(self.run(node, "CLUSTER MYID"))
-
-    def _at(self, port: int) -> Server:
-        return next(node for node in self.nodes if node.port == port)

@@ -1,4 +1,4 @@
-"""A real Redis or Valkey for the tests and the benchmark, and how to wait for what it does."""
+"""A real Redis or Valkey for the tests and the benchmark, a proxy before it, and how to wait."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from typing import Any
 import redis
 
 from servers import valkey
+from servers.proxy import proxy
 
 
 def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
@@ -78,3 +80,21 @@ class Server(valkey.Valkey):
             self.signal(SIGCONT)
         super().stop(how)
         self._home.cleanup()
+
+
+class Proxy(proxy.Proxy):
+    """It runs from the start. A lock's commands are found by their scripts: b"EVALSHA"."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", port))
+        self.start()
+
+    def lead_to(self, port: int) -> None:
+        """Where the connections go that are opened from now on; those that are open stay."""
+        self._conditions.target = ("127.0.0.1", port)
+
+    def freeze_subscriptions(self) -> None:
+        """Deliver nothing more on the connections that are subscribed now, and leave them open."""
+        for each in list(self._conditions.connections):
+            if each.has_sent(b"SUBSCRIBE"):
+                each.conditions = replace(each.conditions, hole=True)

@@ -10,8 +10,7 @@ import redis
 from .. import compat
 from ..testing.process import LOCKS
 from ..testing.process import Process as Worker
-from ..testing.proxy import Proxy
-from ..testing.server import Server
+from ..testing.server import Proxy, Server
 
 
 @pytest.fixture(scope="session")

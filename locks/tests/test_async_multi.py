@@ -12,8 +12,7 @@ import pytest
 import redis
 
 from .. import AsyncMultiLease, AsyncMultiLock, LockLost, LossReason, Release
-from ..testing.proxy import Proxy
-from ..testing.server import Server
+from ..testing.server import Proxy, Server
 from .looped import Make, are, locks_on, owners, run
 from .stepping import Stepped, until, waits
 
@@ -141,18 +140,5 @@ def test_a_release_that_was_cancelled_was_sent_for_each_and_may_be_called_again(
             await task
         assert await owners(a, b) == [False, False]
         assert await lease.release() is Release.RELEASED
-
-    run(server.port, work)
-
-
-def test_a_release_is_sent_for_each_before_it_first_suspends(server: Server) -> None:
-    """So it is sent even where the loop ends before the next turn."""
-
-    async def work(make: Make) -> None:
-        a, b = make("a"), make("b")
-        release = (await AsyncMultiLock([a, b]).acquire(1)).release()
-        release.send(None)
-        release.close()
-        assert await owners(a, b) == [False, False]
 
     run(server.port, work)

@@ -13,10 +13,9 @@ import redis.asyncio
 
 from .. import AsyncRedisLock, LockBackendError, RedisLock
 from ..scripts import WireError, packed
-from ..testing.proxy import Proxy
-from ..testing.server import Server
+from ..testing.server import Proxy, Server
 from .looped import lock_on
-from .stepping import is_so, until, waits
+from .stepping import is_so, until
 
 #: How a request begins that runs a script by its text.
 AS_TEXT = b"$4\r\nEVAL\r\n"
@@ -34,32 +33,6 @@ def test_what_is_sent_on_a_line_that_has_ended_fails_at_once(server: Server, pro
             assert not failed.value.sent
 
     asyncio.run(main())
-
-
-def test_a_demoted_master_is_left_after_its_first_refusal(own_server: Server) -> None:
-    admin = own_server.client()
-
-    async def main() -> None:
-        async with lock_on(own_server.port) as lock:
-            here = await lock._here()
-            lease = await lock.acquire(1)
-            waiting = asyncio.create_task(lock.acquire(10))
-            await until(lambda: waits(lock))
-            channel = here.wakeups.waiters.channel
-            admin.replicaof("127.0.0.1", "1")
-            with pytest.raises(LockBackendError, match="read only replica"):
-                await AsyncRedisLock(lock.client, "another", ttl=10).acquire(0)
-            admin.replicaof("no", "one")
-            await until(lambda: is_so(_listens_elsewhere(here, channel)))
-            await lease.release()
-            await (await waiting).release()
-
-    asyncio.run(main())
-
-
-def _listens_elsewhere(here: Any, channel: bytes) -> bool:
-    waiters = here.wakeups.waiters
-    return bool(waiters.listening and waiters.channel != channel)
 
 
 def test_thousands_of_tasks_on_a_silent_server_do_not_stop_their_loop(proxy: Proxy) -> None:

@@ -229,14 +229,3 @@ def test_leaving_the_block_never_replaces_its_own_exception(
         client.delete("job")
         raise ZeroDivisionError
     assert "ended before" in caught.value.__notes__[0]
-
-
-def test_the_lease_has_what_redis_py_s_lock_has_not(client: redis.Redis, lock_of: Make) -> None:
-    fences = []
-    for _ in range(2):
-        with lock_of() as lock:
-            assert lock.lease is not None
-            lock.lease.check()
-            fences.append(lock.lease.fence or 0)
-        assert lock.lease is None
-    assert fences == sorted(set(fences))

@@ -9,10 +9,9 @@ import pytest
 import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
-from .. import RedisLock, Release, compat
+from .. import RedisLock, compat
 from ..testing.process import Process as Worker
-from ..testing.proxy import Proxy
-from ..testing.server import Server, eventually, free_port
+from ..testing.server import Proxy, Server, eventually, free_port
 from .waiting import in_thread
 
 Make = Callable[..., compat.Lock]
@@ -153,12 +152,3 @@ def test_locks_with_one_token_are_each_renewed_until_their_own_release(
     assert client.get("A") == b"job-17"
     locks[0].release()
     assert not locks[0]._lock._watchdog.renewals
-
-
-def test_adopted_leases_with_one_token_are_both_renewed_and_released(client: redis.Redis) -> None:
-    locks = [RedisLock(client, name, ttl=0.6) for name in ("adopted A", "adopted B")]
-    leases = [lock.adopt(lock.acquire(1).hand_over(), token="t") for lock in locks]
-    for lease in leases:
-        assert not lease.lost_event.wait(0.8)
-    assert [lease.release() for lease in leases] == [Release.RELEASED] * 2
-    eventually(lambda: not any(lock.locked() for lock in locks))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ import redis
 
 from .. import RedisLock
 from ..testing.process import Process as Worker
-from ..testing.server import eventually
+from ..testing.server import Server, eventually
 from .waiting import held, in_thread, queued, waiter
 
 
@@ -134,3 +135,32 @@ def all_listen(client: redis.Redis) -> bool:
     waiters = client.hgetall("lock:{kept places}:waiting")
     channels = {value.split()[0] for token, value in waiters.items() if token != b"*"}
     return all(count == 1 for _, count in client.pubsub_numsub(*channels))
+
+
+def test_a_lease_that_nobody_adopts_costs_no_waiter_of_its_first_process_its_place(
+    server: Server,
+) -> None:
+    """Of two clients, as of two processes: that first process is neither paused nor dead."""
+    one, other = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
+    first = other.acquire(1)
+    given = waiter(one)
+    first.release()  # the server notes to which process it gave the lock
+    lease = given.result(5)
+    order: list[str] = []
+
+    def stand(lock: RedisLock, name: str, place: int) -> Future[None]:
+        def turn() -> None:
+            with lock.hold(wait=10):
+                order.append(name)
+
+        turned = in_thread(turn)
+        queued(lock, place)
+        return turned
+
+    turns = [stand(one, "one", 1), stand(other, "other", 2)]
+    lease.hand_over(within=0.3)
+    for watch in one._wakeups.waiters._watches.values():
+        watch.until += 0.5  # so that the other one asks first
+    for each in turns:
+        each.result(10)
+    assert order == ["one", "other"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -15,9 +14,8 @@ from .. import Lease, LockBackendError, LockLost, LockNotHeld, Metrics, RedisLoc
 from ..errors import LossReason
 from ..protocol import LEAST
 from ..testing.process import Process as Worker
-from ..testing.proxy import Proxy
-from ..testing.server import Server, eventually
-from .waiting import held, in_thread, queued, waiter
+from ..testing.server import Proxy, Server, eventually
+from .waiting import held, waiter
 
 
 def test_an_extended_lease_lasts_longer_and_is_not_shortened_by_a_renewal(
@@ -136,18 +134,6 @@ def test_a_lease_that_asked_for_more_and_got_no_answer_is_as_it_was(
         assert lease.release() is Release.RELEASED
 
 
-def test_a_lease_whose_hand_over_was_not_heard_is_renewed_before_the_time_given_is_over(
-    server: Server, proxy: Proxy
-) -> None:
-    lock = RedisLock(server.client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
-    with held(lock) as lease:
-        proxy.lose_request(b"EVALSHA")
-        with pytest.raises(LockBackendError):
-            lease.hand_over(within=0.4)
-        assert not lease.lost_event.wait(0.6)
-        lease.check()
-
-
 def test_a_renewal_that_was_answered_before_a_hand_over_and_heard_after_it_says_nothing(
     server: Server, client: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,35 +189,6 @@ def test_no_lease_has_the_token_that_stands_for_any_holder(client: redis.Redis) 
         assert lease.owned()
 
 
-def test_a_lease_that_nobody_adopts_costs_no_waiter_of_its_first_process_its_place(
-    server: Server,
-) -> None:
-    """Of two clients, as of two processes: that first process is neither paused nor dead."""
-    one, other = (RedisLock(server.client(), "places", ttl=1) for _ in range(2))
-    first = other.acquire(1)
-    given = waiter(one)
-    first.release()  # the server notes to which process it gave the lock
-    lease = given.result(5)
-    order: list[str] = []
-
-    def stand(lock: RedisLock, name: str, place: int) -> Future[None]:
-        def turn() -> None:
-            with lock.hold(wait=10):
-                order.append(name)
-
-        turned = in_thread(turn)
-        queued(lock, place)
-        return turned
-
-    turns = [stand(one, "one", 1), stand(other, "other", 2)]
-    lease.hand_over(within=0.3)
-    for watch in one._wakeups.waiters._watches.values():
-        watch.until += 0.5  # so that the other one asks first
-    for each in turns:
-        each.result(10)
-    assert order == ["one", "other"]
-
-
 def test_a_lease_that_nobody_adopts_ends_within_the_time_given(client: redis.Redis) -> None:
     lock = RedisLock(client, "not adopted", ttl=10)
     handed = lock.acquire(1).hand_over(within=0.3)
@@ -277,19 +234,3 @@ def test_a_renewal_that_moved_between_nodes_during_a_hand_over_is_dropped(
         assert client.pttl("lock:{moved}") <= 500
         lock.adopt(handed).release()
         assert told == []
-
-
-def test_a_full_server_still_renews_extends_and_hands_over(own_server: Server) -> None:
-    """Nothing that they do needs memory: at maxmemory the lease must not be lost."""
-    client = own_server.client()
-    lock = RedisLock(client, "full", ttl=0.6)
-    with held(lock) as lease:
-        other = waiter(lock)
-        client.config_set("maxmemory", 1)
-        with pytest.raises(redis.exceptions.OutOfMemoryError):
-            client.set("x", "x")
-        lease.extend(1)
-        first = lease.deadline
-        eventually(lambda: lease.deadline > first)
-    assert other.result(1).release() is Release.RELEASED
-    client.config_set("maxmemory", 0)

@@ -11,7 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncRedisLock, LockError, LockLost, RedisLock, Release
+from .. import AsyncRedisLock, LockLost, RedisLock, Release
 from ..errors import LossReason
 from ..support import now
 from ..testing.server import Server, eventually
@@ -115,8 +115,3 @@ def test_on_lost_may_fail_and_is_called_once(
     eventually(lambda: "ZeroDivisionError" in caplog.text)
     assert called == [LossReason.EXPIRED]
     lease.release()
-
-
-def test_every_error_is_a_lock_error_and_names_its_lock() -> None:
-    assert issubclass(LockLost, LockError)
-    assert str(LockLost(name="product:42")).startswith("product:42: ")

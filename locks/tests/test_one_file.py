@@ -17,8 +17,7 @@ import redis
 from .. import RedisLock, one_file
 from ..one_file import Lease, LockLost, LockTimeout, OneFileLock
 from ..testing.process import LOCKS
-from ..testing.proxy import Proxy
-from ..testing.server import Server, eventually
+from ..testing.server import Proxy, Server, eventually
 from .waiting import in_thread, run
 
 Make = Callable[..., OneFileLock]

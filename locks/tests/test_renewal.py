@@ -1,4 +1,4 @@
-"""What one server, one ttl or one broken client does to the renewals of the others: nothing."""
+"""What a full server, or another's ttl, server or broken client does to renewals: nothing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import redis
 
 from .. import Lease, LossReason, RedisLock, Release, support, watchdog
 from ..scripts import Call
-from ..testing.proxy import Proxy
-from ..testing.server import Server, eventually
-from .waiting import held
+from ..testing.server import Proxy, Server, eventually
+from .waiting import held, waiter
 
 
 @pytest.fixture
@@ -158,3 +157,19 @@ def test_on_lost_that_exits_ends_no_thread_that_the_next_one_needs(client: redis
         with held(lock) as lease:
             lease.mark_lost(LossReason.GONE)
             eventually(partial(called.__contains__, lease.name))
+
+
+def test_a_full_server_still_renews_extends_and_hands_over(own_server: Server) -> None:
+    """Nothing that they do needs memory: at maxmemory the lease must not be lost."""
+    client = own_server.client()
+    lock = RedisLock(client, "full", ttl=2)
+    with held(lock) as lease:
+        other = waiter(lock)
+        client.config_set("maxmemory", 1)
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            client.set("x", "x")
+        lease.extend(2)
+        first = lease.deadline
+        eventually(lambda: lease.deadline > first)
+    assert other.result(1).release() is Release.RELEASED
+    client.config_set("maxmemory", 0)

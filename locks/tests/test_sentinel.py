@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from .. import LockBackendError, RedisLock, Release, wakeups
+from .. import RedisLock, wakeups
 from ..testing.server import Server, eventually
 from .waiting import held, waiter
 
@@ -62,26 +62,6 @@ def look_up(client: redis.Redis) -> None:
     """As any new connection of the process does."""
     pool: Any = client.connection_pool
     pool.get_master_address()
-
-
-def demote(old: Server, new: Server, sentinels: Sentinels) -> None:
-    """The old master becomes a replica and, unlike with real Sentinels, keeps its clients."""
-    old.client().replicaof("127.0.0.1", str(new.port))
-    sentinels.master = new
-
-
-def test_a_demoted_master_refuses_once_and_the_next_command_finds_the_new_one(
-    client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
-) -> None:
-    """The command itself is not repeated: nobody knows what the old master did."""
-    lock = RedisLock(client, "demoted", ttl=10)
-    lock.acquire(1).release()
-    demote(*servers, sentinels)
-    with pytest.raises(LockBackendError):
-        lock.acquire(1)
-    lease = lock.acquire(1)
-    assert servers[1].client().keys("*demoted*") != []
-    assert lease.release() is Release.RELEASED
 
 
 def test_a_master_that_the_sentinels_replaced_is_left_although_it_still_answers(

@@ -12,9 +12,8 @@ import redis
 from .. import LockBackendError, RedisLock, Release, shared, wakeups
 from ..acquisition import Acquisition
 from ..support import now
-from ..testing.proxy import Proxy
-from ..testing.server import Server, eventually
-from .waiting import held, in_thread, queued, waiter
+from ..testing.server import Proxy, Server, eventually
+from .waiting import held, in_thread, waiter
 
 
 def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_fence(
@@ -104,15 +103,6 @@ def test_any_client_will_do(server: Server, options: dict[str, Any]) -> None:
         other = waiter(lock)
     assert other.result(5).release() is Release.RELEASED
     client.flushdb()
-
-
-def test_a_lock_without_an_expiry_is_asked_about_again(client: redis.Redis) -> None:
-    lock = RedisLock(client, "eternal", ttl=0.3)
-    client.set("lock:{eternal}", "somebody")
-    other = in_thread(lambda: lock.acquire(5))
-    queued(lock, 1)
-    client.delete("lock:{eternal}")
-    assert other.result(1).release() is Release.RELEASED
 
 
 def test_a_contended_acquisition_is_two_commands_however_many_wait(own_server: Server) -> None:

@@ -20,8 +20,7 @@ from ...aio import wakeups as aio_wakeups
 from ...cluster.slots import slot_of
 from ...protocol import keys_of
 from ...testing.cluster import Cluster
-from ...testing.proxy import Proxy
-from ...testing.server import eventually
+from ...testing.server import Proxy, eventually
 from ..waiting import in_thread, is_free, waiter
 from .conftest import CLUSTERED
 from .doors import AsyncDoor, Door, clustered

@@ -108,14 +108,6 @@ def test_a_lock_that_was_taken_away_is_lost_soon_and_its_release_touches_nothing
         assert door.admin.get(key) == b"somebody"
 
 
-def test_the_holder_s_death_costs_the_next_waiter_no_more_than_its_ttl(door: Door) -> None:
-    lock = door.lock("dead", ttl=0.5, renew=False)
-    lock.acquire(1)
-    started = time.monotonic()
-    assert door.lock("dead", ttl=0.5).acquire(5).release() is Release.RELEASED
-    assert time.monotonic() - started < 1.0
-
-
 def test_a_released_lease_is_of_no_use_any_more(door: Door) -> None:
     lease = door.lock("used").acquire(1)
     lease.release()

@@ -11,9 +11,8 @@ import pytest
 import redis
 
 from ... import LockBackendError, LockLost, LossReason, RedisLock, Release, renewals
-from ...testing.proxy import Proxy
-from ...testing.server import Server, eventually
-from ..waiting import held, waiter
+from ...testing.server import Proxy, Server, eventually
+from ..waiting import waiter
 from .doors import Door, single
 
 KINDS = ["threads", "asyncio"]
@@ -162,16 +161,3 @@ def test_renewals_survive_scripts_that_are_forgotten_and_a_connection_that_is_cu
     eventually(lambda: all(lease.deadline > later for lease in leases), within=6)
     assert not any(lease.lost for lease in leases)
     assert {lease.release() for lease in leases} == {Release.RELEASED}
-
-
-def test_cut_connections_are_replaced_while_waiters_wait(
-    far: Door, proxy: Proxy, client: redis.Redis
-) -> None:
-    lock = far.lock("all cut", ttl=30)
-    with held(RedisLock(client, "all cut", ttl=30)) as lease:
-        other = waiter(lock)
-        before = client.hvals("lock:{all cut}:waiting")
-        proxy.cut()
-        eventually(lambda: set(client.hvals("lock:{all cut}:waiting")) - set(before))
-        lease.release()
-    assert other.result(5).release() is Release.RELEASED
