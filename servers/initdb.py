@@ -97,13 +97,11 @@ def plain_environment(runtime: Path) -> Iterator[None]:
     """The environment for the wheel and its programs.
 
     LC_ALL: a database in UTF-8 goes with this locale, but not with every user's. XDG_RUNTIME_DIR:
-    the wheel keeps a lock file there or, without it, in /tmp, where the file of one user locks out
-    the next.
+    the wheel warns where it is no folder of this user's alone.
     """
     before = dict(os.environ)
     private = runtime / "wheel"
     private.mkdir(mode=0o700, exist_ok=True)
-    (private / "python_PostgresServer").mkdir(exist_ok=True)
     forget_libpq_variables()
     os.environ.update(LC_ALL="C", XDG_RUNTIME_DIR=str(private))
     try:

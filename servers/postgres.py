@@ -22,12 +22,12 @@ from servers.initdb import (
     plain_environment,
 )
 from servers.process import ServerProcess
-from servers.registry import wait_for
+from servers.registry import end, identity, wait_for
 
 #: Seconds for it to start, recovery after a crash included.
 START_TIMEOUT = 20.0
-#: Seconds for it to stop with a checkpoint, and then without one.
-STOP_TIMEOUT, QUIT_TIMEOUT = 15.0, 5.0
+#: Seconds for it to stop with a checkpoint.
+STOP_TIMEOUT = 15.0
 #: Enough for two demos at once (four workers each with a pool of 20) and the tests.
 POSTGRES_CONF = """\
 max_connections = 400
@@ -72,16 +72,8 @@ class Postgres:
         """Stop it with a checkpoint. Nothing happens if it does not run."""
         if not self.is_running():
             return
-        folder, pid = self.socket_folder(), self.pid
-        for how, timeout in (
-            (signal.SIGINT, STOP_TIMEOUT),
-            (signal.SIGQUIT, QUIT_TIMEOUT),
-            (signal.SIGKILL, QUIT_TIMEOUT),
-        ):
-            with suppress(ProcessLookupError):
-                os.kill(pid, how)
-            if wait_for(lambda: not self.is_running(), timeout):
-                break
+        folder = self.socket_folder()
+        end(identity(self.pid), signal.SIGINT, STOP_TIMEOUT)
         with suppress(OSError):
             folder.rmdir()
 

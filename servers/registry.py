@@ -75,11 +75,11 @@ def is_alive(known: dict[str, Any]) -> bool:
         return False
 
 
-def end(known: dict[str, Any], how: signal.Signals = signal.SIGTERM) -> None:
-    """End the process by the signal `how`, then by SIGKILL; with its session, if it leads one.
-
-    Nothing happens if it has ended.
-    """
+def end(
+    known: dict[str, Any], how: signal.Signals = signal.SIGTERM, timeout: float = STOP_TIMEOUT
+) -> None:
+    """End the process by the signal `how`, and after `timeout` seconds by SIGKILL; then with its
+    session, if it leads one. Nothing happens if it has ended."""
     for number in (how, signal.SIGKILL):
         if not is_alive(known):
             return
@@ -88,7 +88,7 @@ def end(known: dict[str, Any], how: signal.Signals = signal.SIGTERM) -> None:
                 os.killpg(known["pid"], number)
             else:
                 os.kill(known["pid"], number)
-        wait_for(lambda: not is_alive(known), STOP_TIMEOUT)
+        wait_for(lambda: not is_alive(known), timeout)
 
 
 def wait_for(is_so: Callable[[], bool], timeout: float) -> bool:

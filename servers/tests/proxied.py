@@ -1,4 +1,4 @@
-"""Clients, and looks at the state of a proxy."""
+"""Looks at the state of a proxy, and of the sockets before it."""
 
 from __future__ import annotations
 
