@@ -1,13 +1,15 @@
-"""The benchmark's drain: real contenders take turns, and two holders at once are noticed."""
+"""The benchmark's drain serves real contenders; it and the long stress find planted violations."""
 
 from __future__ import annotations
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import pytest
 import redis
 
+from ..bench.stress import PROCESSES, judge
 from ..testing.server import Server
 
 drain = pytest.importorskip(f"{__package__.rpartition('.')[0]}.bench.drain", exc_type=ImportError)
@@ -27,3 +29,32 @@ def test_a_drain_serves_every_waiter_once_and_counts_what_it_took(
 def test_two_holders_at_once_are_found() -> None:
     with pytest.raises(drain.Violation, match=r"held from 1.9 although held until 2.0"):
         drain.judge([(0.0, 1.0, 2.0), (0.3, 1.9, 3.0)], opened=0.5)
+
+
+CLEAN = [{"left": {"waiters": 0}}] * PROCESSES
+
+
+def good(fence: int, at: float) -> dict[str, Any]:
+    return {"fence": fence, "at": at}
+
+
+@pytest.mark.parametrize(
+    ("planted", "wrong"),
+    [
+        ([good(1, 0.0), good(1, 0.4), good(2, 0.5), {"counted": 1}], ""),
+        ([good(1, 0.0), good(1, 1.0), good(2, 0.5)], "was good until"),
+        ([good(1, 0.0), good(2, 0.5), good(1, 1.0)], "was good until"),
+        ([good(2, 0.0), good(1, 0.5)], "the fence fell"),
+        ([good(1, 0.0), good(2, 4.5)], "nobody had the lock for 4.50 s"),
+        ([{"left": {"waiters": 1}}], "left behind"),
+    ],
+)
+def test_the_judge_of_the_stress_finds_a_planted_violation(
+    planted: list[dict[str, Any]], wrong: str
+) -> None:
+    found = judge([*planted, *CLEAN], ttl=3.0)["wrong"]
+    assert any(wrong in each for each in found) if wrong else found == []
+
+
+def test_the_judge_of_the_stress_misses_a_process_that_hung() -> None:
+    assert "did not end by themselves" in judge(CLEAN[1:], ttl=3.0)["wrong"][0]
