@@ -26,22 +26,14 @@ MB = 1024 * 1024
 LEAST_DISK = 700
 #: A package of the lock file that every machine needs: those behind a `;` are for some.
 PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+) *\\?$", re.MULTILINE)
-#: What only some parts need: a program, or a file.
-OPTIONAL = {
-    "java": "the strategy zookeeper",
-    "/usr/share/java/zookeeper.jar": "the strategy zookeeper",
-    "redis-server": "the locks' tests on Redis; Valkey comes with the wheels",
-    "chromium": "the tests of the page, make screenshots",
-}
 
 
 class Finding(NamedTuple):
-    """One line. `todo` says what has to be done first; a `note` does not stop anything."""
+    """One line. `todo` says what has to be done first, if anything."""
 
     name: str
     says: str
     todo: str = ""
-    note: bool = False
 
 
 def main() -> int:
@@ -51,10 +43,9 @@ def main() -> int:
         os.chdir(ROOT)
         os.execv(str(python), [str(python), "-m", "servers.doctor"])
     todo = []
-    for check in (machine, python_itself, installed, room, servers, optional):
+    for check in (machine, python_itself, installed, room, servers):
         for found in check():
-            state = "NO" if found.todo else "-" if found.note else "ok"
-            print(f"{state:3} {found.name:16} {found.says}", flush=True)
+            print(f"{'NO' if found.todo else 'ok':3} {found.name:16} {found.says}", flush=True)
             if found.todo and found.todo not in todo:
                 todo.append(found.todo)
     if todo:
@@ -95,8 +86,7 @@ def python_itself() -> Iterator[Finding]:
         todo = "install Python 3.11 or newer; then make PYTHON=python3.12"
         yield Finding("Python", version, todo)
     elif sys.version_info[:2] > NEWEST:
-        says = f"{version}: newer than was tried; wheels may be missing"
-        yield Finding("Python", says, note=True)
+        yield Finding("Python", f"{version}: newer than was tried; wheels may be missing")
     else:
         yield Finding("Python", version)
 
@@ -157,14 +147,6 @@ def _refused(error: Exception) -> tuple[str, str]:
     if isinstance(error, ImportError):
         return f"not installed ({says})", "make clean, then make install"
     return says, "do what the message about the servers says"
-
-
-def optional() -> Iterator[Finding]:
-    """What only some parts need."""
-    for name, purpose in OPTIONAL.items():
-        there = Path(name).exists() if "/" in name else shutil.which(name) is not None
-        says = f"there, for {purpose}" if there else f"not there; only for {purpose}"
-        yield Finding(Path(name).name, says, note=not there)
 
 
 if __name__ == "__main__":

@@ -106,10 +106,3 @@ def test_what_a_machine_lacks_is_named_with_what_to_do(
         monkeypatch.setattr(doctor, name, value)
     (found,) = [each for each in check() if each.todo]
     assert says in found.todo
-
-
-def test_a_new_python_is_noted_and_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "OLDEST", (3, 0))
-    monkeypatch.setattr(doctor, "NEWEST", (3, 1))
-    found = next(doctor.python_itself())
-    assert (found.todo, found.note) == ("", True)
