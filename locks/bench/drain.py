@@ -50,18 +50,6 @@ def floor(client: redis.Redis, name: str) -> Iterator[None]:
         client.connection_pool.release(connection)
 
 
-@contextmanager
-def python_redis_lock(client: redis.Redis, name: str) -> Iterator[None]:
-    """Waits by BLPOP for at most its ttl; asked until it has the lock."""
-    lock = redis_lock.Lock(client, name, expire=TTL)
-    while not lock.acquire(timeout=TTL):
-        pass
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 #: redis-py's ask again every 100 ms by default.
 THREADS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = {
     "floor": floor,
@@ -69,7 +57,7 @@ THREADS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = 
     "redis-py Lock": lambda client, name: redis.lock.Lock(
         client, name, timeout=TTL, blocking_timeout=WAIT
     ),
-    "python-redis-lock": python_redis_lock,
+    "python-redis-lock": lambda client, name: redis_lock.Lock(client, name, expire=TTL),
 }
 TASKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
     "AsyncRedisLock": lambda client, name: AsyncRedisLock(client, name, ttl=TTL).hold(wait=WAIT),

@@ -19,7 +19,7 @@ def test_a_drain_serves_every_waiter_once_and_counts_what_it_took(
     server: Server, client: redis.Redis
 ) -> None:
     with ProcessPoolExecutor(drain.PROCESSES, multiprocessing.get_context("spawn")) as pool:
-        for lock in ("floor", "RedisLock", "AsyncRedisLock"):
+        for lock in ("floor", "RedisLock", "python-redis-lock", "AsyncRedisLock"):
             found = drain.drain(pool, server.port, 8, 0.002, lock)
             assert found["seconds"] > 8 * 0.002
             assert found[drain.COMMANDS] >= 2
