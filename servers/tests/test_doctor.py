@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,8 @@ def ask(copy: Copy, python: str, **environment: str) -> subprocess.CompletedProc
 
 
 def test_where_all_is_there_it_says_ready_and_leaves_nothing(copy: Copy) -> None:
-    began = time.monotonic()
     asked = ask(copy, sys.executable, http_proxy="http://127.0.0.1:9", PGSERVICE="nowhere")
     assert (asked.returncode, asked.stderr) == (0, ""), asked.stdout
-    assert time.monotonic() - began < 20
     assert asked.stdout.endswith("\nREADY: make demo\n")
     for found in ("system", "Python", "packages", "disk", "PostgreSQL", "Valkey"):
         assert f"\nok  {found}" in f"\n{asked.stdout}"
