@@ -56,22 +56,29 @@ class SoldOut(ShopError):
     outcome = "sold_out"
 
 
-class Busy(ShopError):
-    text = "The lock was not free in time; nothing was sold. Ask again with the same key."
+class OpenedForAnother(ShopError):
+    text = "This sale was opened for another lock. Open one with POST /restock that names this one."
+    status = 409
+
+
+class AskAgain(ShopError):
+    text = "The shop could not sell just now. Ask again with the same key."
     status = 503
-    outcome = "busy"
     retry_after = 1
+
+
+class Busy(AskAgain):
+    text = "The lock was not free in time; nothing was sold. Ask again with the same key."
+    outcome = "busy"
 
 
 class Behind(Busy):
     text = "Too many promised orders wait to be written; nothing was sold. Ask again, same key."
 
 
-class Lost(ShopError):
+class Lost(AskAgain):
     text = "The right to write was lost before the write; nothing was sold. Ask again, same key."
-    status = 503
     outcome = "lost"
-    retry_after = 1
 
 
 class SaleOver(ShopError):
@@ -88,20 +95,16 @@ class SaleClosed(Lost):
     text = "The sale was closed meanwhile; nothing was sold. Ask again with the same key."
 
 
-class Unavailable(ShopError):
+class Unavailable(AskAgain):
     text = "A server that the sale needs does not answer; nothing was sold. Ask again, same key."
-    status = 503
     outcome = "unavailable"
-    retry_after = 1
 
 
-class CommitUnknown(ShopError):
+class CommitUnknown(AskAgain):
     text = (
         "The connection broke while committing; the order may exist. Ask again with the same key."
     )
-    status = 503
     outcome = "unknown"
-    retry_after = 1
 
 
 class Throttled(ShopError):

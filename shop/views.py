@@ -58,8 +58,8 @@ def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
 @endpoint("POST")
 def restock(request: HttpRequest) -> HttpResponse:
     require_token(request)
-    product, amount = parse_restock(request)
-    sale = opening.restock(product=product, amount=amount)
+    product, amount, lock = parse_restock(request)
+    sale = opening.restock(product=product, amount=amount, lock=lock)
     return JsonResponse(reports.sale_report(sale.pk).as_dict(), status=201)
 
 
@@ -128,31 +128,29 @@ def readyz(request: HttpRequest) -> HttpResponse:
     return JsonResponse(body, status=200 if ready else 503)
 
 
+def _error(status: int, said: str, **more: object) -> JsonResponse:
+    return JsonResponse({"outcome": "error", "error": said, **more}, status=status)
+
+
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Refused by Django before any view: a host that is not in ALLOWED_HOSTS, say."""
-    body = {"outcome": "error", "error": "the shop does not take this request; its log says why"}
-    return JsonResponse(body, status=400)
+    return _error(400, "the shop does not take this request; its log says why")
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return JsonResponse({"outcome": "error", "error": "this is not yours to do"}, status=403)
+    return _error(403, "this is not yours to do")
 
 
 def without_csrf_token(request: HttpRequest, reason: str = "") -> HttpResponse:
-    error = "the form came without its CSRF token: load the page again, and send its cookie"
-    return JsonResponse({"outcome": "error", "error": error}, status=403)
+    return _error(
+        403, "the form came without its CSRF token: load the page again, and send its cookie"
+    )
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    body = {
-        "outcome": "error",
-        "error": "no such page",
-        "allowed": ["POST /buy", "GET /strategies"],
-    }
-    return JsonResponse(body, status=404)
+    return _error(404, "no such page", allowed=["POST /buy", "GET /strategies"])
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """An error that nobody foresaw. What it did is not known, so neither is the sale."""
-    body = {"outcome": "error", "error": "the shop failed; its log says why"}
-    return JsonResponse(body, status=500)
+    return _error(500, "the shop failed; its log says why")

@@ -109,7 +109,10 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
         **asdict(chosen),
         id=uuid.uuid4().hex,
         lock=lock,
-        sales={name: shop.restock(product=name, stock=chosen.stock)["sale"] for name in names},
+        sales={
+            name: shop.restock(product=name, stock=chosen.stock, lock=lock)["sale"]
+            for name in names
+        },
         hosts=[node.url for node in stack.nodes],
         pids=parts(stack),
     )

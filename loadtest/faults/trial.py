@@ -70,7 +70,7 @@ class Trial:
     def open(self) -> None:
         """Open the sale."""
         shop = self.testbed.shop(RIVALS)
-        self.sale = int(shop.restock(product=self.product, stock=STOCK)["sale"])
+        self.sale = int(shop.restock(product=self.product, stock=STOCK, lock=self.lock)["sale"])
 
     def buyer(
         self, name: str, *, stop: str = "", asks_again: bool = True, hold_ms: int = 0

@@ -96,9 +96,9 @@ class Shop:
         """Every strategy, as GET /strategies has it."""
         return list(self._ask("GET", "/strategies")["strategies"])
 
-    def restock(self, *, product: str, stock: int) -> dict[str, Any]:
-        """Open a new sale. Returns its report."""
-        return self._ask("POST", "/restock", {"product": product, "stock": stock})
+    def restock(self, *, product: str, stock: int, lock: str = "none") -> dict[str, Any]:
+        """Open a new sale for this strategy. Returns its report."""
+        return self._ask("POST", "/restock", {"product": product, "stock": stock, "lock": lock})
 
     def sale(self, number: int) -> dict[str, Any]:
         """The report of a sale."""

@@ -27,7 +27,8 @@ class OurShop(Target):
         self.report: Mapping[str, Any] = {}
 
     def open(self, stock: int) -> None:
-        self.sale = int(self.shop.restock(product=self.product, stock=stock)["sale"])
+        opened = self.shop.restock(product=self.product, stock=stock, lock=self.name)
+        self.sale = int(opened["sale"])
 
     def read(self, response: Any) -> Answer:
         """No answer, or one not from the shop, leaves open what happened: `unknown`."""

@@ -50,11 +50,11 @@ def parse_attempt(request: HttpRequest) -> Attempt:
     )
 
 
-def parse_restock(request: HttpRequest) -> tuple[str, int]:
-    """The product and the stock of a new sale."""
-    given = parameters_of(request, {"product", "stock"})
+def parse_restock(request: HttpRequest) -> tuple[str, int, str]:
+    """The product and the stock of a new sale, and the strategy that will sell it."""
+    given = parameters_of(request, {"product", "stock", "lock"})
     stock = integer_of(given, "stock", default=None, least=0, most=LARGEST_STOCK)
-    return parse_product(given), stock
+    return parse_product(given), stock, _lock(given)
 
 
 def parse_product(given: Mapping[str, Any]) -> str:

@@ -147,7 +147,7 @@ class Scheduler:
     def _has_a_lock(self) -> bool:
         """Whether a purchase reaches the point where a lock is held."""
         fast_commits()
-        restock(product=PRODUCT, amount=1)
+        restock(product=PRODUCT, amount=1, lock=self.lock)
         reached: list[str] = []
         with installed(lambda place, facts: reached.append(place)):
             check_out(Attempt(PRODUCT, "alone", self.lock))

@@ -21,9 +21,8 @@ def restock(*, product: str, amount: int, lock: str | None = None) -> Sale:
     """Close the product's open sale, if there is one, and open a new one with `amount` units.
 
     Earlier sales and orders stay as they are. A product that does not exist yet is made. `lock`
-    names the strategy that the units will be sold under, where that is known: they are put where it
-    sells them from, which otherwise the first buyer does. Without it that is the server's own,
-    except in a demo, where each buyer chooses.
+    names the strategy that the units will be sold under: they are put where it sells them from.
+    Without it that is the server's own, and in a demo, where each buyer chooses, the product's row.
     """
     Product.objects.get_or_create(name=product)
     article = Product.objects.select_for_update().get(name=product)

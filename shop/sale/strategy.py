@@ -34,7 +34,8 @@ class Strategy:
     rush        the verdict of a rush: `exact` or `oversold`
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to where this strategy sells
-                them from (shop/sale/shelves.py); None where it sells from the row
+                them from (shop/sale/shelves.py); None where it sells from the row. It sells only
+                what was opened for it
     close       ends a sale where this strategy keeps units of it, by the sale's number; how many
                 were left there
     settled     what became of the promises of a sale, by its number

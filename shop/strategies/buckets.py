@@ -10,24 +10,39 @@ rows instead of one figure, and tries that meet an emptied bucket, at the end of
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 from django.db import connection, transaction
 
+from shop.errors import OpenedForAnother, UnknownProduct
 from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
 from shop.sale.retrying import Conflict, until_it_fits
-from shop.sale.shelves import fill_buckets, gather_buckets, refilled, units_and_buckets
+from shop.sale.shelves import fill_buckets, gather_buckets
 from shop.sale.strategy import Strategy
 
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
+READ = """
+    SELECT product.id, product.sale_id, product.amount,
+           coalesce(sum(bucket.amount), 0), array_remove(array_agg(bucket.number), NULL)
+    FROM product LEFT JOIN shop_bucket AS bucket
+        ON bucket.sale_id = product.sale_id AND bucket.amount > 0
+    WHERE product.name = %s AND product.sale_id IS NOT NULL
+    GROUP BY product.id
+"""
 TAKE = """
     UPDATE shop_bucket SET amount = amount - 1 WHERE sale_id = %s AND number = %s AND amount > 0
 """
 
 
 def choose_a_bucket(attempt: Attempt) -> Stock:
-    stock, filled = units_and_buckets(attempt.product)
-    return replace(stock, place=random.choice(filled)) if filled else stock
+    with connection.cursor() as cursor:
+        cursor.execute(READ, [attempt.product])
+        row = cursor.fetchone()
+    if row is None:
+        raise UnknownProduct
+    product, sale, in_its_row, in_buckets, filled = row
+    if in_its_row:
+        raise OpenedForAnother
+    return Stock(product, sale, in_buckets, place=random.choice(filled) if filled else 0)
 
 
 def take_one(attempt: Attempt, stock: Stock) -> None:
@@ -38,7 +53,6 @@ def take_one(attempt: Attempt, stock: Stock) -> None:
 
 
 @until_it_fits
-@refilled(fill_buckets)
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
         return sell_one(attempt, read=choose_a_bucket, write=take_one)

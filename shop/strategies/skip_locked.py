@@ -12,10 +12,14 @@ finds is the truth: a unit that was given back, or no row that is not sold.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.db import connection, transaction
 
-from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
-from shop.sale.shelves import fill_units, gather_units, refilled, wait_for_a_unit
+from shop.errors import OpenedForAnother, SaleClosed
+from shop.models import Product, Unit
+from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one
+from shop.sale.shelves import fill_units, gather_units
 from shop.sale.strategy import Strategy
 
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
@@ -37,12 +41,24 @@ def lock_a_unit(attempt: Attempt) -> Stock:
     return Stock(*row) if row else wait_for_a_unit(attempt)
 
 
+def wait_for_a_unit(attempt: Attempt) -> Stock:
+    stock = read_stock(attempt)
+    if stock.amount:
+        raise OpenedForAnother
+    unsold = Unit.objects.filter(sale_id=stock.sale_id).order_by("-number")
+    unit = unsold.select_for_update().first()
+    if unit is not None:
+        return replace(stock, amount=unit.number, place=unit.number)
+    if not Product.objects.filter(pk=stock.product_id, sale_id=stock.sale_id).exists():
+        raise SaleClosed
+    return stock
+
+
 def delete_it(attempt: Attempt, stock: Stock) -> None:
     with connection.cursor() as cursor:
         cursor.execute(DELETE, [stock.sale_id, stock.place])
 
 
-@refilled(fill_units)
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
         return sell_one(attempt, read=lock_a_unit, write=delete_it)

@@ -36,10 +36,12 @@ def restock(wish: dict[str, Any], headers: dict[str, str] = BEARER) -> Answer:
     )
 
 
-@pytest.mark.parametrize("units", [0, 1_000_000])
-def test_a_restock_opens_a_sale_and_answers_201_with_its_report(units: int) -> None:
+@pytest.mark.parametrize(
+    ("units", "lock"), [(0, "none"), (1_000_000, "none"), (100_000, "skip-locked")]
+)
+def test_a_restock_opens_a_sale_and_answers_201_with_its_report(units: int, lock: str) -> None:
     apples = open_sale(3)
-    answer = restock({"product": "pear", "stock": units})
+    answer = restock({"product": "pear", "stock": units, "lock": lock})
     sale = Sale.objects.get(product__name="pear")
     assert answer.status == 201
     assert answer.body == report(sale, product="pear", initial_stock=units, stock_left=units)

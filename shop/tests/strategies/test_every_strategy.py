@@ -79,7 +79,7 @@ def test_what_these_tests_expect_of_each_is_of_a_strategy_that_there_is() -> Non
 
 
 def test_buyers_get_what_there_is_and_a_key_that_has_bought_its_order_again(lock: str) -> None:
-    open_sale(3)
+    open_sale(3, lock=lock)
     answers = [buy(lock=lock, key=key) for key in ("k1", "k1", "k2", "k3", "k4", "k1", "k3")]
     orders = [answer.body.get("order") for answer in answers]
     assert [answer.status for answer in answers] == [201, 200, 201, 201, 409, 200, 200]
@@ -97,7 +97,7 @@ def test_buyers_get_what_there_is_and_a_key_that_has_bought_its_order_again(lock
 def test_without_redis_nothing_is_sold_unlocked_and_who_needs_none_sells_on(
     lock: str, redis_outage: Outage
 ) -> None:
-    open_sale(1)
+    open_sale(1, lock=lock)
     redis_outage.begin()
     answer = buy(lock=lock, key="k1")
     if lock in NEED_NO_REDIS:
@@ -111,7 +111,7 @@ def test_without_redis_nothing_is_sold_unlocked_and_who_needs_none_sells_on(
 
 def test_a_connection_that_breaks_before_the_write_is_503_unavailable(lock: str) -> None:
     needs_a_transaction(lock)
-    open_sale(1)
+    open_sale(1, lock=lock)
     with installed(at("after_read", kill_this_threads_backend)):
         answer = buy(lock=lock)
     assert_asks_to_come_back(
@@ -144,7 +144,7 @@ def test_a_wait_that_is_over_while_another_buys_is_busy_and_sells_nothing(
     are many it has the last one."""
     needs_a_transaction(lock)
     units = 1 if lock in SIDE_BY_SIDE else 2
-    open_sale(units)
+    open_sale(units, lock=lock)
     with Interleaving() as threads:
         other = threads.enter("other", partial(buy, lock=lock, buyer="bob"))
         other.runs_to("before_commit")
@@ -176,7 +176,7 @@ def test_an_invented_product_is_404_and_leaves_nothing_behind(
 
 def test_a_purchase_inside_somebody_elses_transaction_raises_and_sells_nothing(lock: str) -> None:
     """Its commit would come after the release, whatever the strategy does."""
-    open_sale(1)
+    open_sale(1, lock=lock)
     attempt = Attempt(product=APPLE, buyer="ada", lock=lock)
     with (
         transaction.atomic(),
@@ -192,9 +192,9 @@ def test_a_purchase_inside_somebody_elses_transaction_raises_and_sells_nothing(l
 
 def test_who_comes_for_a_sale_that_is_over_buys_nothing_of_the_next_one(lock: str) -> None:
     """Nor does a key that has bought in the first one: it is answered with its order again."""
-    first = open_sale(5)
+    first = open_sale(5, lock=lock)
     early = buy(lock=lock, key="early", sale=first.pk)
-    second = open_sale(7)
+    second = open_sale(7, lock=lock)
     again = buy(lock=lock, key="early", sale=first.pk)
     assert (again.status, again.body["order"]) == (200, early.body["order"])
     late = buy(lock=lock, key="late", sale=first.pk)
@@ -207,11 +207,12 @@ def test_who_comes_for_a_sale_that_is_over_buys_nothing_of_the_next_one(lock: st
 
 
 def test_a_restock_between_read_and_write_never_sells_a_unit_of_the_wrong_sale(lock: str) -> None:
-    old = open_sale(3)
+    old = open_sale(3, lock=lock)
     with Interleaving() as threads:
         place = "reserved" if STRATEGIES[lock].deferred else "after_read"
         late = threads.enter("late", partial(buy, lock=lock)).runs_to(place)
-        clerk = threads.enter("clerk", partial(opening.restock, product=APPLE, amount=50))
+        restock = partial(opening.restock, product=APPLE, amount=50, lock=lock)
+        clerk = threads.enter("clerk", restock)
         eventually(
             lambda: not clerk.is_between_points() or somebody_waits_for_a_row(),
             what="the sale is closed, or the clerk waits for the buyer",

@@ -120,6 +120,3 @@ def test_two_buyers_of_two_units_do_not_wait_for_each_other(
         assert threads.enter("B", asks(lock, "B")).finishes().status == 201
         assert a.finishes().status == 201
     assert books() == (2, 0)
-
-
-# --- the end of a sale --------------------------------------------------------------------------
