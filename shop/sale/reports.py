@@ -6,12 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.db import connection
-from django.db.models import Aggregate, Count, F, Model, OuterRef, QuerySet, Subquery, Sum
-from django.db.models.expressions import Combinable
-from django.db.models.functions import Coalesce
+from django.db.models import QuerySet
 
 from shop.errors import ShopError
-from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
+from shop.models import PurchaseHistory, Sale
 from shop.sale.strategy import STRATEGIES
 
 
@@ -90,60 +88,66 @@ class SaleReport:
         }
 
 
-def counted_sales() -> QuerySet[Sale, Sale]:
-    """Every sale with `units_sold` and `stock_left`: one statement, so one snapshot."""
-    return Sale.objects.select_related("product").annotate(
-        units_sold=Coalesce(_of_sale(PurchaseHistory, Sum("amount"), "pk"), 0),
-        stock_left=Coalesce("final_stock", F("product__amount") + _elsewhere("pk")),
-    )
+#: One statement, so one snapshot. As SQL: the page asks up to four times a second, and putting the
+#: statement together took Django more than all the rest.
+REPORTS = """
+    SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
+        coalesce(sold.units, 0),
+        coalesce(
+            sale.final_stock,
+            product.amount
+            + (SELECT coalesce(sum(amount), 0) FROM shop_bucket WHERE sale_id = sale.id)
+            + (SELECT count(*) FROM shop_unit WHERE sale_id = sale.id)
+        ),
+        sold.locks
+    FROM shop_sale AS sale JOIN product ON product.id = sale.product_id
+    CROSS JOIN LATERAL (
+        SELECT sum(amount) AS units, ARRAY[min(lock), max(lock)] AS locks
+        FROM purchase_history WHERE sale_id = sale.id
+    ) sold
+    WHERE sale.id IN ({}) ORDER BY sale.id DESC
+"""
+#: The numbers of the newest sales of some products.
+NEWEST = """
+    SELECT newest.id FROM product CROSS JOIN LATERAL (
+        SELECT id FROM shop_sale WHERE product_id = product.id ORDER BY id DESC LIMIT %s
+    ) newest
+    WHERE product.name = ANY(%s)
+"""
 
 
-def counted_products() -> QuerySet[Product, Product]:
-    """Every product with `stock_left`."""
-    return Product.objects.annotate(stock_left=F("amount") + _elsewhere("sale_id"))
+def _reports(which: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
+    """The reports of these sales, newest first, each with the locks that its orders have."""
+    with connection.cursor() as cursor:
+        cursor.execute(REPORTS.format(which), arguments)
+        rows = cursor.fetchall()
+    return [(SaleReport(*row), sorted({*filter(None, locks)})) for *row, locks in rows]
 
 
-def _elsewhere(sale: str) -> Combinable:
-    """The units of an open sale that are not in the product's row: shelves.py. `sale` names the
-    field that has its number."""
-    in_buckets = _of_sale(Bucket, Sum("amount"), sale)
-    as_units = _of_sale(Unit, Count("number"), sale)
-    return Coalesce(in_buckets, 0) + Coalesce(as_units, 0)
+def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
+    """The reports of the newest sales of each product, newest first, each with the `locks` that its
+    orders were sold under. One query."""
+    found = _reports(NEWEST, count, list(products))
+    return [{**report.as_dict(), "locks": locks} for report, locks in found]
 
 
-def _of_sale(rows: type[Model], aggregate: Aggregate, sale: str) -> Subquery:
-    """An aggregate over the rows of a sale, NULL where there are none. A subquery: joined, the rows
-    of one table would be counted once for each row of another."""
-    of_it = rows._default_manager.filter(sale_id=OuterRef(sale))
-    return Subquery(of_it.values("sale_id").values(found=aggregate))
+def report_of(sale_id: int) -> SaleReport:
+    """The report of one sale as PostgreSQL has it. Raises UnknownSale."""
+    for report, _ in _reports("%s", sale_id):
+        return report
+    raise UnknownSale
 
 
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
-    """The report of one sale. Raises UnknownSale."""
+    """The report of one sale, with the settlement of its promises. Raises UnknownSale."""
     settlement = _settled(sale_id)  # first: what is settled by then is in the database after
-    sale = counted_sales().filter(pk=sale_id).first()
-    if sale is None:
-        raise UnknownSale
-    return replace(report_of(sale, buyers=buyers), settlement=settlement)
+    return replace(report_of(sale_id), buyers=buyers, settlement=settlement)
 
 
 def _settled(sale_id: int) -> Settled:
     """Of the strategy that promises, if there is one."""
     found = [one.settled(sale_id) for one in STRATEGIES.values() if one.settled]
     return found[0] if found else NONE
-
-
-def report_of(sale: Any, *, buyers: int | None = None) -> SaleReport:
-    """The report of a sale out of `counted_sales`."""
-    return SaleReport(
-        sale=sale.pk,
-        product=sale.product.name,
-        open=sale.closed_at is None,
-        initial_stock=sale.initial_stock,
-        orders=sale.units_sold,
-        stock_left=sale.stock_left,
-        buyers=buyers,
-    )
 
 
 def latest_sale_id(*, product: str) -> int:
@@ -196,38 +200,3 @@ def _orders(sale_id: int) -> QuerySet[PurchaseHistory, PurchaseHistory]:
     if not Sale.objects.filter(pk=sale_id).exists():
         raise UnknownSale
     return PurchaseHistory.objects.filter(sale_id=sale_id)
-
-
-#: Written as SQL: the page asks up to four times a second, and putting the statement together took
-#: Django more than all the rest.
-RECENT = """
-    SELECT sale.id, product.name, sale.closed_at IS NULL, sale.initial_stock,
-        coalesce(sold.units, 0),
-        coalesce(
-            sale.final_stock,
-            product.amount
-            + (SELECT coalesce(sum(amount), 0) FROM shop_bucket WHERE sale_id = sale.id)
-            + (SELECT count(*) FROM shop_unit WHERE sale_id = sale.id)
-        ),
-        sold.locks
-    FROM product
-    CROSS JOIN LATERAL (
-        SELECT * FROM shop_sale WHERE product_id = product.id ORDER BY id DESC LIMIT %s
-    ) sale
-    CROSS JOIN LATERAL (
-        SELECT sum(amount) AS units, ARRAY[min(lock), max(lock)] AS locks
-        FROM purchase_history WHERE sale_id = sale.id
-    ) sold
-    WHERE product.name = ANY(%s) ORDER BY sale.id DESC
-"""
-
-
-def recent_reports(*products: str, count: int = 1) -> list[dict[str, Any]]:
-    """The reports of the newest sales of each product, newest first, each with the `locks` that its
-    orders were sold under. One query."""
-    with connection.cursor() as cursor:
-        cursor.execute(RECENT, [count, list(products)])
-        return [
-            {**SaleReport(*row).as_dict(), "locks": sorted({*filter(None, locks)})}
-            for *row, locks in cursor.fetchall()
-        ]
