@@ -1,16 +1,22 @@
-"""What the page's forms accept; each message is shown next to its field."""
+"""What the page's forms ask for, each value within bounds that a browser keeps by itself."""
 
 from __future__ import annotations
 
-from django import forms
-from django.conf import settings
+from typing import Any
 
+from django.conf import settings
+from django.http import HttpRequest
+
+from shop.api.parameters import integer_of
+from shop.errors import BadInput
 from shop.strategies import STRATEGIES, Strategy
 
-MOST_BUYERS = 20_000
-MOST_STOCK = 10_000
-
-
+#: Field -> its least and its largest value.
+BOUNDS = {
+    "buyers": (1, 20_000),
+    "stock": (0, 10_000),
+    "hold_ms": (0, settings.SHOP_LONGEST_HOLD_MS),
+}
 #: A strategy's `needs` -> what to set if its servers are missing.
 MISSING = {
     "REDLOCK_URLS": "needs five more Redis servers: REDLOCK_URLS",
@@ -29,28 +35,15 @@ def _missing(strategy: Strategy) -> str:
     return MISSING[strategy.needs]
 
 
-def _choosable() -> list[tuple[str, str]]:
-    return [(one.name, one.title) for one, missing in choices() if not missing]
-
-
-def _whole_number(least: int, most: int) -> forms.IntegerField:
-    message = f"A whole number from {least} to {most}."
-    messages = dict.fromkeys(("required", "invalid", "min_value", "max_value"), message)
-    return forms.IntegerField(min_value=least, max_value=most, error_messages=messages)
-
-
-class LockForm(forms.Form):
-    """Which strategy."""
-
-    lock = forms.ChoiceField(
-        choices=_choosable,
-        error_messages=dict.fromkeys(("required", "invalid_choice"), "Choose one of the list."),
-    )
-
-
-class RushForm(LockForm):
-    """A rush."""
-
-    buyers = _whole_number(1, MOST_BUYERS)
-    stock = _whole_number(0, MOST_STOCK)
-    hold_ms = _whole_number(0, settings.SHOP_LONGEST_HOLD_MS)
+def parse_form(request: HttpRequest, *fields: str) -> dict[str, Any]:
+    """The strategy, and these fields. Raises BadInput."""
+    given = request.POST.dict()
+    choosable = [one.name for one, missing in choices() if not missing]
+    if given.get("lock") not in choosable:
+        raise BadInput("unknown lock", allowed=choosable)
+    bounded = {
+        name: integer_of(given, name, default=None, least=least, most=most)
+        for name, (least, most) in BOUNDS.items()
+        if name in fields
+    }
+    return {"lock": given["lock"], **bounded}

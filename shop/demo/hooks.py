@@ -28,7 +28,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
-from shop.demo import stepper
+from shop.demo import steps
 from shop.sale import points
 
 #: Seconds after which a stopped purchase goes on by itself, and how often it looks.
@@ -59,16 +59,18 @@ def install() -> None:
     global _recorder
     if not settings.SHOP_DEMO:
         return
-    probes: list[points.Probe] = [stepper.at_point]
-    if settings.SHOP_DEMO_PAUSES:
-        probes.append(pause_for(settings.SHOP_DEMO_PAUSES))
+    pauses = {name: float(ms) / 1000 for name, ms in settings.SHOP_DEMO_PAUSES.items()}
+    recorder = None
     if settings.SHOP_DEMO_HISTORY:
-        _recorder = Recorder(Path(settings.SHOP_DEMO_HISTORY), node=settings.SHOP_DEMO_NODE)
-        probes.append(_recorder.at_point)
+        recorder = Recorder(Path(settings.SHOP_DEMO_HISTORY), node=settings.SHOP_DEMO_NODE)
+    _recorder = recorder
 
     def at_point(name: str, facts: Mapping[str, object]) -> None:
-        for each in probes:
-            each(name, facts)
+        steps.at_point(name, facts)
+        if name in pauses:
+            time.sleep(pauses[name])
+        if recorder is not None:
+            recorder.at_point(name, facts)
 
     points.install(at_point, stops=stops_at)
 
@@ -85,17 +87,6 @@ def stops_at(name: str) -> bool:
     """Whether the present purchase is paused or stopped at this point."""
     purchase = _purchase.get()
     return name in settings.SHOP_DEMO_PAUSES or (purchase is not None and name in purchase.stops)
-
-
-def pause_for(milliseconds: dict[str, str]) -> points.Probe:
-    """A probe that pauses everybody at the points of this table."""
-    seconds = {name: float(ms) / 1000 for name, ms in milliseconds.items()}
-
-    def pause(name: str, facts: Mapping[str, object]) -> None:
-        if name in seconds:
-            time.sleep(seconds[name])
-
-    return pause
 
 
 class Recorder:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import cast
 
 import redis
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from locks.errors import LockError
-from shop.demo.stepper import LeftAlone
+from shop.demo.steps import LeftAlone
 from shop.errors import BadInput, ShopError
 from shop.sale.purchase import Attempt, KeyHasBought, Receipt
 from shop.strategies import STRATEGIES, Strategy
@@ -65,11 +63,13 @@ class OwnFile:
         self.name = name
         self.path = path
         self._guard = threading.Lock()
-        self._loaded: tuple[tuple[int, int], ModuleType] | None = None
+        self._loaded: tuple[str, ModuleType] | None = None
 
     def buy(self, attempt: Attempt) -> Receipt:
         """Sell one unit with the file's `buy`. Raises BrokenFile where the file is wrong."""
-        buy = self.load()
+        buy = getattr(self.module(), "buy", None)
+        if not callable(buy):
+            raise BrokenFile(f"{self.path.name} defines no buy(attempt)")
         try:
             receipt = buy(attempt)
         except ITS_OWN:
@@ -80,27 +80,16 @@ class OwnFile:
             raise BrokenFile(f"{self.path.name}: buy() returned {receipt!r}, not a Receipt")
         return receipt
 
-    def load(self) -> Callable[[Attempt], Receipt]:
-        """Its `buy`, as the file is now. Raises BrokenFile."""
-        buy = getattr(self.module(), "buy", None)
-        if not callable(buy):
-            raise BrokenFile(f"{self.path.name} defines no buy(attempt)")
-        return cast(Callable[[Attempt], Receipt], buy)
-
     def module(self) -> ModuleType:
         """What the file defines, as it is now. Raises BrokenFile."""
         with self._guard:
             try:
-                stat = self.path.stat()
-                stamp = (stat.st_mtime_ns, stat.st_size)
-                if self._loaded is not None and self._loaded[0] == stamp:
-                    return self._loaded[1]
                 text = self.path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise BrokenFile(f"{self.path.name} cannot be read: {error}") from error
-            module = self._run(text)
-            self._loaded = (stamp, module)
-            return module
+            if self._loaded is None or self._loaded[0] != text:
+                self._loaded = text, self._run(text)
+            return self._loaded[1]
 
     def _run(self, text: str) -> ModuleType:
         module = ModuleType(f"own_{self.name.replace('-', '_')}")

@@ -16,7 +16,7 @@ from shop.api.answers import endpoint
 from shop.api.parse import DEMO_PRODUCT, parse_product
 from shop.demo import rush, steps, verdict
 from shop.demo.code import blocks_of
-from shop.demo.forms import LockForm, RushForm, choices
+from shop.demo.forms import BOUNDS, choices, parse_form
 from shop.demo.lesson import lesson
 from shop.errors import BadInput, Unavailable
 from shop.ops.connections import beside_the_pool
@@ -32,6 +32,7 @@ SHOWN = 12
 def index(request: HttpRequest) -> HttpResponse:
     shown = {
         "choices": choices(),
+        "bounds": BOUNDS,
         "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
         "product": DEMO_PRODUCT,
         "buyers": steps.BUYERS,
@@ -98,12 +99,10 @@ def code(request: HttpRequest, lock: str) -> HttpResponse:
 
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
-    form = RushForm(request.POST)
     with _demo():
-        if not form.is_valid():
-            return _beside_the_fields(form)
-        rush.start(**form.cleaned_data, product=DEMO_PRODUCT)
-    return JsonResponse({"started": form.cleaned_data}, status=202)
+        wanted = parse_form(request, *BOUNDS)
+        rush.start(**wanted, product=DEMO_PRODUCT)
+    return JsonResponse({"started": wanted}, status=202)
 
 
 @endpoint("POST")
@@ -115,11 +114,8 @@ def stop_rush(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def begin_steps(request: HttpRequest) -> HttpResponse:
-    form = LockForm(request.POST)
     with _demo():
-        if not form.is_valid():
-            return _beside_the_fields(form)
-        round_id = steps.begin(form.cleaned_data["lock"])
+        round_id = steps.begin(parse_form(request)["lock"])
     return JsonResponse({"round": round_id}, status=201)
 
 
@@ -139,9 +135,3 @@ def _demo() -> Iterator[None]:
         yield
     except redis.RedisError as error:
         raise Unavailable("Redis does not answer; nothing was started") from error
-
-
-def _beside_the_fields(form: LockForm) -> JsonResponse:
-    fields = {name: " ".join(map(str, said)) for name, said in form.errors.items()}
-    body = {"outcome": "error", "error": "nothing was started", "fields": fields}
-    return JsonResponse(body, status=400)

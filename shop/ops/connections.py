@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -32,26 +33,29 @@ def discard_dead(error: DatabaseError | InterfaceError) -> None:
 
 
 @contextmanager
-def beside_the_pool() -> Iterator[None]:
-    """Where the pool has nothing left to give, this thread has a connection of its own for as long
-    as the block lasts. For pages that only a demo shows: elsewhere the pool stays the limit of what
-    a node takes from PostgreSQL.
+def own_connection(**options: Any) -> Iterator[None]:
+    """This thread has a connection outside the pool for as long as the block lasts, with these
+    options beside the shop's own."""
+    pooled = connections[DEFAULT_DB_ALIAS]
+    own = pooled.copy()
+    own.settings_dict["OPTIONS"].pop("pool", None)
+    own.settings_dict["OPTIONS"].update(options)
+    connections[DEFAULT_DB_ALIAS] = own
+    try:
+        yield
+    finally:
+        own.close()
+        connections[DEFAULT_DB_ALIAS] = pooled
+
+
+def beside_the_pool() -> AbstractContextManager[None]:
+    """Where the pool has nothing left to give, this thread has a connection of its own. For pages
+    that only a demo shows: elsewhere the pool stays the limit of what a node takes from PostgreSQL.
 
     Under a lock in the database each buyer who queues keeps a connection. The page that shows the
     rush, and its Stop, would wait behind them and say that the database does not answer.
     """
-    pooled = connections[DEFAULT_DB_ALIAS]
-    if not _has_to_wait(pooled):
-        yield
-        return
-    alone = pooled.copy()
-    del alone.settings_dict["OPTIONS"]["pool"]
-    connections[DEFAULT_DB_ALIAS] = alone
-    try:
-        yield
-    finally:
-        alone.close()
-        connections[DEFAULT_DB_ALIAS] = pooled
+    return own_connection() if _has_to_wait(connections[DEFAULT_DB_ALIAS]) else nullcontext()
 
 
 def _has_to_wait(wrapper: BaseDatabaseWrapper) -> bool:

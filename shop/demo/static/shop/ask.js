@@ -1,8 +1,5 @@
 // How the page asks the shop, and how it says what came of it.
 
-import { $ } from "../assets/dom.js";
-import { released } from "./press.js";
-
 // Changed only if it says something else: a live region is read aloud on every change.
 export function say(where, key, ...children) {
   if (where.dataset.said === key) return;
@@ -18,15 +15,8 @@ export function allow(button, allowed) {
 export const allowed = (button) =>
   !button.disabled && button.getAttribute("aria-disabled") !== "true";
 
-// Status and body of an answer, as soon as no button is pressed; status 0 where the shop does not
-// answer.
+// Status and body of an answer; status 0 where the shop does not answer.
 export async function ask(path, form) {
-  const answer = await fetched(path, form);
-  await released();
-  return answer;
-}
-
-async function fetched(path, form) {
   const options = { headers: { Accept: "application/json" } };
   if (form) {
     options.method = "POST";
@@ -46,20 +36,8 @@ async function fetched(path, form) {
   }
 }
 
-// The messages of a refused form, each next to its field; the first wrong field gets the focus.
-export function besideTheFields(form, fields = {}) {
-  let first = null;
-  for (const field of form.querySelectorAll("input, select")) {
-    const place = $(`${field.id === "stock-wanted" ? "stock" : field.id}-error`);
-    if (!place) continue;
-    const message = fields[field.name] || "";
-    place.textContent = message;
-    if (message) field.setAttribute("aria-invalid", "true");
-    else field.removeAttribute("aria-invalid");
-    if (message && !first) first = field;
-  }
-  first?.focus();
-}
+// Why the shop refused, and what it allows.
+export const refusal = ({ error, allowed = [] }) => [error, ...allowed].join(", ");
 
 // "48 s left", in whole seconds; empty where there is no limit.
 export const left = (seconds) =>

@@ -20,16 +20,14 @@ export function follow(report, rushIsOn) {
   }
   const key = `${report.orders}/${report.stock_left}`;
   if (rushIsOn) {
-    const now = performance.now() / 1000;
-    points.push([now, report.orders, report.stock_left]);
-    const firstOrder = points.findIndex(([, orders]) => orders > 0);
-    const begin = points[Math.max(0, firstOrder - 1)][0];
-    const seen = points.filter(([time]) => time >= begin);
-    if (seen.length === 1) seen.push([begin + 1, ...seen[0].slice(1)]); // a line has two ends
+    if (!report.orders) points = []; // time begins with the last look before the first order
+    points.push([performance.now() / 1000, report.orders, report.stock_left]);
+    const seen = points.map(([time, orders, stock]) => [time - points[0][0], orders, stock]);
+    if (seen.length === 1) seen.push([1, report.orders, report.stock_left]); // a line has two ends
     draw(
       report,
-      seen.map(([time, orders]) => [time - begin, orders]),
-      seen.map(([time, , stock]) => [time - begin, stock]),
+      seen.map(([time, orders]) => [time, orders]),
+      seen.map(([time, , stock]) => [time, stock]),
     );
     drawn = "";
   } else if (drawn !== key) {
@@ -64,6 +62,7 @@ function draw(report, orders, stock) {
   const quiet = css("--quiet");
   const size = Math.max(13, Math.min(22, box.clientWidth / 45));
   const font = { color: ink, fontSize: size };
+  const axis = { type: "value", min: 0, axisLabel: { color: quiet, fontSize: size, showMaxLabel: false } };
   const line = (name, data, color, type) => ({
     name,
     data,
@@ -82,21 +81,17 @@ function draw(report, orders, stock) {
       textStyle: font,
       grid: { left: 4, right: size * 7, top: size * 2.2, bottom: size * 2, containLabel: true },
       xAxis: {
-        type: "value",
-        min: 0,
+        ...axis,
         max: "dataMax",
         name: "seconds",
         nameLocation: "middle",
         nameGap: size * 1.9,
         nameTextStyle: { color: quiet, fontSize: size },
-        axisLabel: { color: quiet, fontSize: size, showMaxLabel: false },
         splitLine: { show: false },
       },
       yAxis: {
-        type: "value",
-        min: 0,
+        ...axis,
         max: Math.max(report.initial_stock, report.orders, 1) * 1.05,
-        axisLabel: { color: quiet, fontSize: size, showMaxLabel: false },
         splitLine: { lineStyle: { color: css("--line") } },
       },
       series: [

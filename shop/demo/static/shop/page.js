@@ -1,10 +1,9 @@
 // The page to project: shows the sale's state, starts rushes and stops them.
 
 import { $, badge, count } from "../assets/dom.js";
-import { allow, allowed, ask, besideTheFields, left, say } from "./ask.js";
+import { allow, allowed, ask, left, refusal, say } from "./ask.js";
 import { follow } from "./chart.js";
 import { showCode } from "./code.js";
-import { fill } from "./presets.js";
 import { showSales } from "./sales.js";
 import * as steps from "./steps.js";
 
@@ -74,29 +73,21 @@ function showSale(sale) {
   $("oversold-box").classList.toggle("alarm", Boolean(sale && sale.oversold));
   const widest = sale ? Math.max(sale.stock_left, sale.orders) : 0;
   $("oversold-box").parentElement.classList.toggle("long", widest > 999);
-  say($("verdict"), sale ? `${sale.sale} ${sale.verdict} ${lock}` : "", ...(sale ? verdictOf(sale, lock) : [""]));
+  if (sale) say($("verdict"), `${sale.sale} ${sale.verdict} ${lock}`, badge(sale.verdict), lock ? ` under ${lock}` : "");
   const words = explained(sale);
   say($("explained"), words, words);
 }
 
-function verdictOf(sale, lock) {
-  return [badge(sale.verdict), lock ? ` under ${lock}` : ""];
-}
+// What the digits do not say.
+const WHY = {
+  stopped: "The sale is closed: nothing more is sold.",
+  unknown: "Not every buyer was answered, so this shows nothing.",
+};
 
 function explained(sale) {
   if (!sale) return "No sale yet: start a rush.";
-  const { initial_stock, orders, stock_left, lost_updates, verdict } = sale;
-  if (verdict === "running" && orders === 0) return "The buyers wait until the last one has come.";
-  const sold = `${count(orders, "order")} for ${count(initial_stock, "unit")}`;
-  if (verdict === "oversold") {
-    const lost = lost_updates ? ` ${count(lost_updates, "lost update")}.` : "";
-    return `${sold}, and the shelf ${stock_left ? "still " : ""}shows ${stock_left}.${lost}`;
-  }
-  const why = {
-    stopped: " The sale is closed: nothing more is sold.",
-    unknown: " Not every buyer was answered, so this shows nothing.",
-  };
-  return `${sold}, ${stock_left ? stock_left : "none"} left.${why[verdict] || ""}`;
+  if (sale.verdict === "running" && !sale.orders) return "The buyers wait until the last one has come.";
+  return WHY[sale.verdict] || "";
 }
 
 // How far the rush is, next to its button. Not read aloud: it changes every second.
@@ -128,6 +119,15 @@ function showLock() {
   return showCode(chosen.value);
 }
 
+// The address fills the forms in: /?lock=redis&buyers=200&stock=100&hold_ms=5#steps
+function fill(given) {
+  for (const field of document.querySelectorAll("select, input[type=number]")) {
+    const wanted = given.get(field.name) || "";
+    const listed = [...(field.options || [])].some((one) => one.value === wanted && !one.disabled);
+    if (field.options ? listed : /^\d{1,5}$/.test(wanted)) field.value = wanted;
+  }
+}
+
 // One after the other under a lock: a payment time that the buyers cannot wait for is said before.
 function warn() {
   const [units, ms] = [$("stock-wanted"), $("hold_ms")].map((field) => Number(field.value));
@@ -147,13 +147,12 @@ async function start(event) {
   allow($("start"), false);
   const { status, body } = await ask("/rush", new FormData($("start-form")));
   starting = false;
-  besideTheFields($("start-form"), body.fields || {});
   if (status === 202) {
     rush = { ...rush, on: true, rush: null };
     say($("said"), "");
     seeTheVerdict();
   } else {
-    say($("said"), `${status} ${body.error}`, body.error);
+    say($("said"), `${status} ${refusal(body)}`, refusal(body));
   }
   showButtons();
   look();
@@ -187,6 +186,9 @@ async function buyOne() {
   look();
 }
 
+// Whatever comes from the shop and makes a card longer may move a button away from under the pointer
+// that presses it: the button keeps the pointer, and the click is its own wherever the press ends.
+document.addEventListener("pointerdown", ({ target, pointerId }) => target.closest("button")?.setPointerCapture(pointerId));
 $("start-form").addEventListener("submit", start);
 $("start-form").addEventListener("input", warn);
 $("stop").addEventListener("click", stop);
@@ -194,7 +196,7 @@ $("buy").addEventListener("click", buyOne);
 $("lock").addEventListener("change", showLock);
 document.addEventListener("visibilitychange", look);
 steps.install(look);
-fill(location.search);
+fill(new URLSearchParams(location.search));
 warn();
 await Promise.all([showLock(), look()]);
 // What has just been filled in has moved what the address points at: /?lock=redis#steps

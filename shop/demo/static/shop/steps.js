@@ -1,7 +1,7 @@
 // Two buyers, one step at a time. What is shown comes from the shop's own state.
 
-import { $, badge, element } from "../assets/dom.js";
-import { allow, allowed, ask, besideTheFields, left, say } from "./ask.js";
+import { $, badge } from "../assets/dom.js";
+import { allow, allowed, ask, left, refusal, say } from "./ask.js";
 
 const ORDER = ["checked", "paid", "written", "done"];
 const NEXT = { checked: "pay", paid: "write", written: "commit" };
@@ -24,8 +24,8 @@ export function install(refresh) {
     for (const button of document.querySelectorAll(".buyer .step")) allow(button, false);
     const { status, body } = await ask("/steps", { lock: $("step-lock").value });
     beginning = false; // refresh() shows the new one, and only then can its buttons be pressed
-    besideTheFields($("round-form"), body.fields || {});
-    if (status !== 201 && !body.fields) $("step-lock-error").textContent = body.error;
+    const why = status === 201 ? "" : refusal(body);
+    say($("round-refusal"), why, why);
     for (const place of document.querySelectorAll(".buyer .refusal")) say(place, "");
     refresh();
   });
@@ -111,17 +111,10 @@ function place(buyer, steps) {
 }
 
 function showVerdict(steps, sale) {
-  const where = $("step-verdict");
-  if (!steps || !sale) return say(where, "");
-  const over = Object.values(steps.buyers).every((buyer) => buyer.status === "done");
-  if (sale.oversold) {
-    const words = ` ${sale.orders} orders for the last unit, under ${steps.lock}.`;
-    say(where, `oversold ${steps.round}`, badge("oversold"), words);
-  } else if (over && sale.orders === 1) {
-    say(where, `exact ${steps.round}`, badge("exact"), ` One order for one unit, under ${steps.lock}.`);
-  } else if (over) {
-    say(where, `none ${steps.round}`, element("span", {}, "Nobody bought it. Begin a new round."));
-  } else {
-    say(where, "");
-  }
+  const over = steps && Object.values(steps.buyers).every((buyer) => buyer.status === "done");
+  let shown = [];
+  if (sale?.oversold) shown = [badge("oversold"), ` ${sale.orders} orders for the last unit, under ${steps.lock}.`];
+  else if (over && sale?.orders === 1) shown = [badge("exact"), ` One order for one unit, under ${steps.lock}.`];
+  else if (over) shown = ["Nobody bought it. Begin a new round."];
+  say($("step-verdict"), `${steps?.round} ${shown.at(-1)}`, ...shown);
 }
