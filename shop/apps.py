@@ -10,8 +10,7 @@ class ShopConfig(AppConfig):
     def ready(self) -> None:
         from shop import checks, strategies  # noqa: F401  (registers)
         from shop.demo import hooks, mine
-        from shop.ops import checks as of_servers  # noqa: F401
-        from shop.ops import checks_production, health  # noqa: F401
+        from shop.ops import health
         from shop.reserve import figures, promises
 
         if promises.in_use():

@@ -1,6 +1,6 @@
-"""System checks of a sale: its lock, its timeouts, its waiting room, seen before the shop opens.
+"""System checks: what makes a shop oversell, lose its locks or sell nothing, seen before it opens.
 
-Those of the servers and of production are in shop/ops.
+Those with deploy=True look at production: manage.py check --deploy.
 """
 
 from __future__ import annotations
@@ -10,26 +10,58 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import ERROR, CheckMessage, Error, Warning, register
+from django.core.checks import ERROR, CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
+from redis.connection import parse_url
+from redis.exceptions import RedisError
+
+Messages = Iterator[CheckMessage]
+
+#: Characters of a bearer token.
+SHORTEST_TOKEN = 24
+#: Setting -> its least value, what is to be given, and the id of the check.
+LEAST = {
+    **dict.fromkeys(
+        ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"),
+        (0.001, "seconds, more than 0", "shop.E006"),
+    ),
+    **dict.fromkeys(
+        ("SHOP_MAX_PURCHASES", "SHOP_MAX_WAITING"),
+        (0, "a number of buyers, 0 for no limit", "shop.E020"),
+    ),
+}
 
 
 @register()
-def check_statement_timeout(**kwargs: Any) -> Iterator[CheckMessage]:
-    statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
-    if statement >= settings.SHOP_LOCK_TTL:
+def check_numbers(**kwargs: Any) -> Messages:
+    for name, (least, wanted, number) in LEAST.items():
+        value = getattr(settings, name)
+        if not value >= least:
+            problem = f"{name} is {value}: every purchase would be refused."
+            yield Error(problem, hint=f"Give {wanted}.", id=number)
+    most, threads = settings.SHOP_MAX_PURCHASES, settings.WEB_THREADS
+    waits_in_threads = os.environ.get("WEB_SERVER", "") != "asgi"
+    if most > threads - settings.SPARE_THREADS and waits_in_threads:
         yield Warning(
-            f"SHOP_LOCK_TTL is {settings.SHOP_LOCK_TTL} s, a statement may take {statement} s: "
-            "a stuck holder outlives its lock.",
-            hint="Keep idle-in-transaction < lock < statement timeout < SHOP_LOCK_TTL.",
-            id="shop.W001",
+            f"SHOP_MAX_PURCHASES is {most} and a process has {threads} threads: pages and "
+            "health checks would wait behind purchases.",
+            hint=f"Keep it at least {settings.SPARE_THREADS} below WEB_THREADS.",
+            id="shop.W020",
         )
 
 
 @register()
-def check_max_hold(**kwargs: Any) -> Iterator[CheckMessage]:
+def check_a_holder_that_hangs(**kwargs: Any) -> Messages:
+    """Keep idle-in-transaction < lock < statement timeout < ttl <= longest hold < wait."""
     ttl, most = settings.SHOP_LOCK_TTL, settings.SHOP_LOCK_MAX_HOLD
     statement = settings.DB_TIMEOUTS_MS["statement_timeout"] / 1000
+    if statement >= ttl:
+        yield Warning(
+            f"SHOP_LOCK_TTL is {ttl} s, a statement may take {statement} s: "
+            "a stuck holder outlives its lock.",
+            hint="Keep idle-in-transaction < lock < statement timeout < SHOP_LOCK_TTL.",
+            id="shop.W001",
+        )
     if not most >= ttl:
         yield Error(
             f"SHOP_LOCK_MAX_HOLD is {most} s, less than SHOP_LOCK_TTL, {ttl} s: every purchase "
@@ -56,38 +88,7 @@ def check_max_hold(**kwargs: Any) -> Iterator[CheckMessage]:
 
 
 @register()
-def check_timeouts(**kwargs: Any) -> Iterator[CheckMessage]:
-    for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"):
-        if not getattr(settings, name) > 0:
-            yield Error(
-                f"{name} is {getattr(settings, name)!r}: every purchase would fail.",
-                hint="Give seconds, more than 0.",
-                id="shop.E006",
-            )
-
-
-@register()
-def check_waiting_room(**kwargs: Any) -> Iterator[CheckMessage]:
-    for name in ("SHOP_MAX_PURCHASES", "SHOP_MAX_WAITING"):
-        if getattr(settings, name) < 0:
-            yield Error(
-                f"{name} is {getattr(settings, name)}: every purchase would be refused.",
-                hint="Give a number of buyers, 0 for no limit.",
-                id="shop.E020",
-            )
-    most, threads = settings.SHOP_MAX_PURCHASES, settings.WEB_THREADS
-    waits_in_threads = os.environ.get("WEB_SERVER", "") != "asgi"
-    if most > threads - settings.SPARE_THREADS and waits_in_threads:
-        yield Warning(
-            f"SHOP_MAX_PURCHASES is {most} and a process has {threads} threads: pages and "
-            "health checks would wait behind purchases.",
-            hint=f"Keep it at least {settings.SPARE_THREADS} below WEB_THREADS.",
-            id="shop.W020",
-        )
-
-
-@register()
-def the_servers_lock_is_sound(**kwargs: Any) -> Iterator[CheckMessage]:
+def check_lock(**kwargs: Any) -> Messages:
     from shop.strategies import STRATEGIES  # models: not before the apps are ready
 
     strategy = STRATEGIES.get(settings.SHOP_LOCK)
@@ -103,10 +104,10 @@ def the_servers_lock_is_sound(**kwargs: Any) -> Iterator[CheckMessage]:
         )
         return
     wrong = "oversells or can stop for good" if strategy else "is no strategy"
+    sound = ", ".join(name for name, one in STRATEGIES.items() if one.sound)
     yield Error(
         f"SHOP_LOCK is {settings.SHOP_LOCK!r}, which {wrong}.",
-        hint="Set SHOP_LOCK to one of "
-        f"{', '.join(name for name, one in STRATEGIES.items() if one.sound)}.",
+        hint=f"Set SHOP_LOCK to one of {sound}.",
         id="shop.E012",
     )
 
@@ -114,6 +115,136 @@ def the_servers_lock_is_sound(**kwargs: Any) -> Iterator[CheckMessage]:
 def refuse_to_start() -> None:
     """Refuse what a shop must not sell with, in every process that serves: system checks stop only
     manage.py. Raises ImproperlyConfigured."""
-    for wrong in the_servers_lock_is_sound():
+    for wrong in check_lock():
         if wrong.is_serious(ERROR):
             raise ImproperlyConfigured(f"{wrong.msg} {wrong.hint}")
+
+
+# --- servers ------------------------------------------------------------------------------------
+
+
+@register(Tags.database)
+def check_database(**kwargs: Any) -> Messages:
+    engine = settings.DATABASES["default"].get("ENGINE", "")
+    if engine != "django.db.backends.postgresql":
+        yield Error(
+            f"The database is {engine or 'not set'}, not PostgreSQL.",
+            hint="Set DATABASE_URL=postgresql://..., or run through manage.py, which brings one.",
+            id="shop.E001",
+        )
+
+
+@register()
+def check_servers(**kwargs: Any) -> Messages:
+    if settings.DATABASES["default"].get("ATOMIC_REQUESTS"):
+        yield Error(
+            "ATOMIC_REQUESTS opens the transaction before the lock and commits after it.",
+            hint="Remove it: every strategy opens its own transaction inside its lock.",
+            id="shop.E002",
+        )
+    try:
+        places = [_place(settings.CACHES[alias]["LOCATION"]) for alias in ("default", "locks")]
+    except ValueError as error:
+        yield Error(
+            f"REDIS_URL or REDIS_LOCKS_URL cannot be read: {error}.",
+            hint="Use redis://host:6379/0, rediss://... or unix:///path/to/socket?db=0.",
+            id="shop.E005",
+        )
+        return
+    if places[0] == places[1]:
+        yield Error(
+            "The cache aliases `default` and `locks` are one Redis database: cache.clear() would "
+            "drop every lock, and with one URL both would share one connection pool.",
+            hint="Give REDIS_LOCKS_URL another database number or server.",
+            id="shop.E003",
+        )
+
+
+def _place(url: str) -> tuple[Any, ...]:
+    """Which database of which server a URL means, however it is spelled."""
+    given: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+    server = given.get("path") or (given.get("host", "localhost"), given.get("port", 6379))
+    return server, given.get("db", 0)
+
+
+@register(deploy=True)
+def check_eviction(**kwargs: Any) -> Messages:
+    """Asks the locks' Redis; `check_stack` reports one that does not answer."""
+    from shop.ops.redis import locks_client  # models: not before the apps are ready
+
+    try:
+        policy = locks_client().info("memory")["maxmemory_policy"]
+    except (RedisError, OSError, KeyError):
+        return
+    if policy != "noeviction":
+        yield Warning(
+            f"The locks' Redis has maxmemory-policy {policy}: short of memory it drops locks that "
+            "are held.",
+            hint="Set maxmemory-policy noeviction there, and keep caches on another server.",
+            id="shop.W003",
+        )
+
+
+# --- production ---------------------------------------------------------------------------------
+
+#: What is wrong where a setting that production needs was left out, and what to do.
+LEFT_OUT = {
+    "SECRET_KEY": (
+        "every process makes up its own, and nobody stays logged in",
+        'python -c "import secrets; print(secrets.token_urlsafe(64))" makes one; SECRET_KEY_FILE '
+        "names a file that holds it.",
+    ),
+    "ALLOWED_HOSTS": (
+        "the shop answers only to localhost",
+        "Set the shop's public names, comma-separated: ALLOWED_HOSTS=shop.example.com.",
+    ),
+    "DATABASE_URL": (
+        "there is no database, or manage.py brought its own",
+        "DATABASE_URL=postgresql://user@host:5432/name?sslmode=verify-full, its password in the "
+        "file that PGPASSFILE names.",
+    ),
+    "REDIS_URL": (
+        "there are no locks, or manage.py brought its own Redis",
+        "REDIS_URL=rediss://host:6379/0, its password in REDIS_PASSWORD_FILE.",
+    ),
+}
+
+
+@register(Tags.security, deploy=True)
+def check_production(**kwargs: Any) -> Messages:
+    if settings.SHOP_DEMO:
+        yield Error(
+            "SHOP_DEMO is on: any buyer can hold the lock, inject faults, and sell under files "
+            "of SHOP_DEMO_STRATEGIES.",
+            hint="Unset SHOP_DEMO.",
+            id="shop.E004",
+        )
+        return  # a demo needs nothing of the rest
+    for name in settings.MISSING:
+        if not (name == "REDIS_URL" and settings.REDIS_SENTINELS):
+            wrong, hint = LEFT_OUT[name]
+            yield Error(f"{name} is not set: {wrong}.", hint=hint, id="shop.E007")
+    for host in settings.ALLOWED_HOSTS:
+        if host.strip() in {"*", "."}:
+            yield Error(
+                f"ALLOWED_HOSTS contains {host!r}: a foreign page can talk to the shop by DNS "
+                "rebinding, and links that the shop makes lead to any host that a client claims.",
+                hint="List the shop's names. /healthz and /readyz answer probes by IP address, "
+                "too.",
+                id="shop.E008",
+            )
+    if not settings.HTTPS:
+        yield Error(
+            "HTTPS is off: sessions and orders travel in the clear.",
+            hint="Set HTTPS=1, and SHOP_BEHIND_PROXY=1 where a proxy ends TLS and sets "
+            "X-Forwarded-Proto and X-Forwarded-For.",
+            id="shop.E009",
+        )
+    for name in ("SHOP_RESTOCK_TOKEN", "METRICS_TOKEN"):
+        if 0 < len(getattr(settings, name)) < SHORTEST_TOKEN:
+            yield Error(
+                f"{name} is short enough to be guessed.",
+                hint='Use 24 characters or more: python -c "import secrets; '
+                'print(secrets.token_urlsafe(32))". Unset, what it opens is closed.',
+                id="shop.E010",
+            )

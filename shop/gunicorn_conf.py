@@ -10,15 +10,17 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import shutil
 import sys
+import tempfile
 from contextlib import suppress
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import environ
 
-from shop.ops import processes
 from shop.ops.logs import gunicorn_config
 
 environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the settings do
@@ -81,6 +83,31 @@ loglevel = os.environ.get("WEB_LOG_LEVEL", "warning")
 logconfig_dict = gunicorn_config(os.environ.get("LOG_FORMAT", "text"), loglevel)
 
 
+#: The folder in which the workers count, and whether there is a METRICS_TOKEN, or a file of it.
+COUNTS = "PROMETHEUS_MULTIPROC_DIR"
+counted = bool(os.environ.get("METRICS_TOKEN") or os.environ.get("METRICS_TOKEN_FILE"))
+
+
+def own_folder(server: Any) -> Path:
+    """A folder for what the workers count, where the environment names none: in memory if that is
+    to be had, for a count is a write into a mapped file; the same for each address, so that what a
+    killed node left there is found again."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    listens = sha256(repr(server.cfg.address).encode()).hexdigest()[:12]
+    return Path(memory, f"oversold-metrics-{os.getuid()}-{listens}")
+
+
+def begin_to_count(server: Any) -> None:
+    """Before the first worker: an empty folder. Raises RuntimeError for one of somebody else's."""
+    folder = Path(os.environ.setdefault(COUNTS, str(own_folder(server))))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise RuntimeError(f"{folder} is somebody else's: set {COUNTS} to a folder of yours")
+    if not server.master_pid:  # else the node before this one still counts there (SIGUSR2)
+        for file in folder.glob("*.db"):
+            file.unlink(missing_ok=True)
+
+
 def loaded() -> None:
     """Collect garbage from now on, but not what is loaded by now: it stays as long as the process,
     and walking through it took 0.2 s at the end, and time in a rush."""
@@ -90,7 +117,8 @@ def loaded() -> None:
 
 def on_starting(server: Any) -> None:
     """Make a folder for what the workers count, and import the libraries once for all of them."""
-    processes.begin(server)
+    if counted:
+        begin_to_count(server)
     gc.disable()
     for name in LIBRARIES:
         import_module(name)
@@ -103,13 +131,17 @@ def post_fork(server: Any, worker: Any) -> None:
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Forget the gauges of a worker that has ended."""
-    processes.worker_is_gone(worker.pid)
+    """Forget the gauges of a worker that has ended. Its counts stay: a counter never falls."""
+    if counted:
+        from prometheus_client.multiprocess import mark_process_dead
+
+        mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
 
 
 def on_exit(server: Any) -> None:
-    """Remove the folder of counts."""
-    processes.end(server)
+    """Remove the folder of counts, if it is our own."""
+    if counted and os.environ[COUNTS] == str(own_folder(server)) and not server.reexec_pid:
+        shutil.rmtree(os.environ[COUNTS], ignore_errors=True)
 
 
 def post_worker_init(worker: Any) -> None:
@@ -125,7 +157,7 @@ def post_worker_init(worker: Any) -> None:
     pool = getattr(connection, "pool", None)
     if pool is not None:
         pool.open()
-        if processes.wanted():
+        if counted:
             from shop.ops.metrics import watch_pool
 
             watch_pool()

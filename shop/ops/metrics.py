@@ -111,10 +111,8 @@ class LockMetrics(Metrics):
         self._lost[loss].inc()
 
 
-@cache
-def lock_metrics(lock: str) -> LockMetrics:
-    """The hooks of a strategy, by its name."""
-    return LockMetrics(lock)
+#: The hooks of a strategy, by its name.
+lock_metrics = cache(LockMetrics)
 
 
 def count(*, route: str, status: int, seconds: float, facts: Mapping[str, Any]) -> None:

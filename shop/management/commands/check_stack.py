@@ -7,8 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from shop.checks import check_eviction
 from shop.ops import health
-from shop.ops.checks import check_eviction
 from shop.sale import fences
 from shop.strategies import STRATEGIES
 
