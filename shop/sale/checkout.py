@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import redis
 from django.db import DatabaseError, InterfaceError, connection
 
-from locks import LockBackendError, LockLost, LockTimeout
+from locks import LockBackendError, LockLost, LockTimeout, one_file
 from shop.errors import (
     Busy,
     CommitUnknown,
@@ -92,9 +92,9 @@ def named_errors(attempt: Attempt) -> Iterator[None]:
     """Inside the block, an error of a backend becomes one of the shop."""
     try:
         yield
-    except LockTimeout as error:
+    except (LockTimeout, one_file.LockTimeout) as error:
         raise Busy from error
-    except LockLost as error:
+    except (LockLost, one_file.LockLost) as error:
         raise Lost from error
     except (LockBackendError, redis.RedisError) as error:
         logger.warning("%s: the lock's server: %s", attempt.lock, error.__cause__ or error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -88,13 +87,3 @@ def listen(client: redis.Redis, name: str) -> Iterator[Channel]:
     finally:
         with _mutex:
             channel.waiters -= 1
-
-
-def _forget() -> None:
-    """In a forked child: the threads that listen stayed in the parent."""
-    global _mutex
-    _mutex = threading.Lock()
-    _channels.clear()
-
-
-os.register_at_fork(after_in_child=_forget)

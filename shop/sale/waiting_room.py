@@ -37,13 +37,9 @@ class WaitingRoom:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._mutex = threading.Lock()
-        self._inside: Counter[str] = Counter()
+        self.inside: Counter[str] = Counter()  # purchases under way here, by product
         self._clock = clock
         self._next = 0.0  # when the next one who is refused may come back
-
-    def inside(self, product: str) -> int:
-        """How many purchases of this product are under way here."""
-        return self._inside[product]
 
     @contextmanager
     def place(self, product: str, *, waiting: int, purchases: int = sys.maxsize) -> Iterator[None]:
@@ -55,16 +51,16 @@ class WaitingRoom:
         Raises Full when all places are taken.
         """
         with self._mutex:
-            if self._inside[product] > waiting or self._inside.total() >= purchases:
+            if self.inside[product] > waiting or self.inside.total() >= purchases:
                 raise Full(seconds=self._wait())
-            self._inside[product] += 1
+            self.inside[product] += 1
         try:
             yield
         finally:
             with self._mutex:
-                self._inside[product] -= 1
-                if not self._inside[product]:
-                    del self._inside[product]  # a product that nobody asks for takes no memory
+                self.inside[product] -= 1
+                if not self.inside[product]:
+                    del self.inside[product]  # a product that nobody asks for takes no memory
 
     def _wait(self) -> int:
         """Seconds until a buyer who is refused now should come back."""

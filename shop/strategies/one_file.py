@@ -7,32 +7,14 @@ fair; here the first to ask after the release has the lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from django.conf import settings
 
-from locks import one_file
-from shop.errors import Busy, Lost
+from locks.one_file import OneFileLock
 from shop.ops.redis import locks_client
 from shop.sale.fences import sell_fenced
 from shop.sale.locked import sell_under
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import Strategy
-
-
-class OneFileLock(one_file.OneFileLock):
-    """Its errors are the shop's."""
-
-    @contextmanager
-    def hold(self, wait: float | None) -> Iterator[one_file.Lease]:
-        try:
-            with super().hold(wait) as lease:
-                yield lease
-        except one_file.LockTimeout as error:
-            raise Busy from error
-        except one_file.LockLost as error:
-            raise Lost from error
 
 
 def lock_for(attempt: Attempt) -> OneFileLock:
@@ -50,7 +32,7 @@ STRATEGY = Strategy(
     title="A lock in one file, with a fence",
     article="beyond",
     summary="The lock that most should copy: no queue, and the same fence, claimed at the read.",
-    marks=("with super().hold(wait)", "UPDATE product SET fence"),
+    marks=("lock.hold(wait=", "UPDATE product SET fence"),
     buy=sell_under(lock_for, sell_fenced),
     backend="redis",
     sound=True,

@@ -29,6 +29,8 @@ from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
+from kazoo.exceptions import ConnectionLoss, KazooException, NoNodeError, SessionExpiredError
+from kazoo.retry import KazooRetry
 
 from locks import Lease, Lock, LockBackendError, LockTimeout, LossReason, Release
 from locks.support import now
@@ -42,13 +44,11 @@ from shop.sale.strategy import Strategy
 def connect(hosts: str, *, ttl: float, wait: float = 5.0) -> Any:
     """A started KazooClient with `ttl` seconds of session timeout; one per process, after fork.
 
-    Raises LockBackendError when kazoo is not installed or no server answers within `wait` seconds.
-    The server keeps the session timeout between 2 and 20 of its ticks.
+    Raises LockBackendError when no server answers within `wait` seconds. The server keeps the
+    session timeout between 2 and 20 of its ticks.
     """
-    try:
-        from kazoo.client import KazooClient
-    except ImportError as error:
-        raise LockBackendError("kazoo is not installed; pip install kazoo") from error
+    from kazoo.client import KazooClient  # not loaded for nothing
+
     client = KazooClient(hosts=hosts, timeout=ttl)
     try:
         client.start(timeout=wait)
@@ -113,8 +113,6 @@ class ZookeeperLock(Lock):
 
     def _enter(self, token: str) -> tuple[str, Any]:
         """Make our node. If the connection is lost on the way it may be there: find it."""
-        from kazoo.exceptions import ConnectionLoss
-
         how = {"ephemeral": True, "sequence": True, "makepath": True, "include_data": True}
         try:
             made = self.client.create_async(f"{self.path}/{token}-", **how)
@@ -149,8 +147,6 @@ class ZookeeperLock(Lock):
         return f"{self.path}/{nodes[place - 1]}" if place else None
 
     def _release(self, listener: Callable[[str], bool], lease: Lease) -> Release:
-        from kazoo.exceptions import NoNodeError, SessionExpiredError
-
         self.client.remove_listener(listener)
         try:
             self.client.delete_async(lease.token).get(timeout=self.ttl)
@@ -182,8 +178,6 @@ class ZookeeperLock(Lock):
             self.client.handler.spawn(persist)
 
     def _children(self, within: float | None) -> list[str]:
-        from kazoo.exceptions import NoNodeError
-
         try:
             return list(self._ask(partial(self.client.get_children_async, self.path), within))
         except NoNodeError:
@@ -191,16 +185,12 @@ class ZookeeperLock(Lock):
 
     def _ask(self, request: Callable[[], Any], within: float | None) -> Any:
         """The reply; asked again when the connection is lost on the way and the session is not."""
-        from kazoo.retry import KazooRetry
-
         retry = KazooRetry(
             max_tries=-1, delay=0.05, max_delay=1.0, deadline=within, ignore_expire=False
         )
         return retry(lambda: request().get(timeout=within))
 
     def _errors(self) -> tuple[type[Exception], ...]:
-        from kazoo.exceptions import KazooException
-
         return KazooException, self.client.handler.timeout_exception
 
 

@@ -8,12 +8,8 @@ import redis
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from locks import RedisLock
-from locks.errors import LockBackendError
 from shop.models import Product
-from shop.ops.redis import locks_client
 from shop.sale.fences import raise_fence
-from shop.sale.purchase import Attempt
 from shop.strategies import STRATEGIES
 
 
@@ -39,14 +35,12 @@ class Command(BaseCommand):
             )
         try:
             raised = raise_fence(lock, found)
-            name = Attempt(product, buyer="", lock=lock).lock_name
-            seen = RedisLock(locks_client(), name, ttl=settings.SHOP_LOCK_TTL).inspect()
         except OverflowError as error:
             raise CommandError(
                 f"{error}: stop every node, so that no holder is left, then UPDATE product SET "
                 f"fence = 0 WHERE name = '{product}', then start them"
             ) from error
-        except (redis.RedisError, LockBackendError) as error:
+        except redis.RedisError as error:
             raise CommandError(
                 f"the locks' Redis does not do it ({error}): manage.py check_stack"
             ) from error
@@ -57,12 +51,7 @@ class Command(BaseCommand):
             return
         self.stdout.write(
             self.style.SUCCESS(
-                f"{product}: the fence of the lock was raised to {seen.fence}, above the "
-                f"database's {found.fence}"
+                f"{product}: the fence of the lock was raised above the database's "
+                f"({found.fence}); a buyer who holds the lock from before is refused once more"
             )
         )
-        if seen.owner is not None:
-            self.stdout.write(
-                f"{seen.owner} holds the lock, for {seen.left:.1f} s unless it is renewed, with a "
-                "fence from before: its purchase is refused, and those after it are sold"
-            )

@@ -21,25 +21,15 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def handle(
-        self,
-        *args: Any,
-        sale: int | None,
-        product: str,
-        buyers: int | None,
-        json: bool,
-        **options: Any,
+        self, *args: Any, sale: int | None, product: str, buyers: int | None, **options: Any
     ) -> None:
         try:
             number = reports.latest_sale_id(product=product) if sale is None else sale
             report = reports.sale_report(number, buyers=buyers).as_dict()
         except reports.UnknownSale as error:
             raise CommandError(str(error)) from error
-        if json:
-            self.stdout.write(as_json(report))
+        if options["json"]:
+            self.stdout.write(json.dumps(report, indent=2))
             return
         for name, value in report.items():
             self.stdout.write(f"{name:17} {'-' if value is None else value}")
-
-
-def as_json(report: dict[str, Any]) -> str:
-    return json.dumps(report, indent=2)

@@ -62,16 +62,16 @@ def test_who_leaves_while_waiting_without_a_thread_buys_nothing_and_its_place_is
             asked[1].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asked[1]
-            assert room.inside(APPLE) == 1
+            assert room.inside[APPLE] == 1
             last = asyncio.create_task(loop.buy(buyer="b9"))
-            await until(lambda: room.inside(APPLE) == 2)
+            await until(lambda: room.inside[APPLE] == 2)
         assert ((await asked[0]).status, (await last).status) == (201, 201)
         again = await loop.buy(buyer="b1", key="k1")
         assert (again.status, again.body["replayed"]) == (201, False)
 
     in_a_loop(test)
     assert books() == (3, 7)
-    assert not room._inside
+    assert not room.inside
 
 
 @pytest.mark.parametrize("lock", ["token", "row-lock"])
@@ -96,7 +96,7 @@ def test_who_leaves_while_its_thread_waits_keeps_the_place_and_its_key_has_the_o
 
     in_a_loop(test)
     assert books() == (2, 8)
-    assert not room._inside
+    assert not room.inside
 
 
 def test_who_leaves_before_a_thread_is_free_has_asked_for_nothing() -> None:

@@ -54,7 +54,7 @@ def a_queue(lock: str, behind: int) -> Iterator[tuple[Inside, list[Future[Answer
 
 
 def is_empty() -> bool:
-    return not room._inside
+    return not room.inside
 
 
 @committed
