@@ -2,7 +2,14 @@
 // The page imports it; the report has it inline, without `export` (loadtest/report/html).
 
 export const $ = (id) => document.getElementById(id);
-export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// A colour of the palette. Only in a property is light-dark() one of the two.
+export function css(name) {
+  const root = document.documentElement;
+  root.style.outlineColor = `var(${name})`;
+  return getComputedStyle(root).outlineColor;
+}
+
 export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
 
 export const SVG = "http://www.w3.org/2000/svg";

@@ -71,8 +71,6 @@ function showSale(sale) {
   $("orders").textContent = sale ? sale.orders : "–";
   $("oversold").textContent = sale ? sale.oversold : "–";
   $("oversold-box").classList.toggle("alarm", Boolean(sale && sale.oversold));
-  const widest = sale ? Math.max(sale.stock_left, sale.orders) : 0;
-  $("oversold-box").parentElement.classList.toggle("long", widest > 999);
   if (sale) say($("verdict"), `${sale.sale} ${sale.verdict} ${lock}`, badge(sale.verdict), lock ? ` under ${lock}` : "");
   const words = explained(sale);
   say($("explained"), words, words);
