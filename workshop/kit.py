@@ -17,7 +17,7 @@ from shop.errors import Busy, Lost, SoldOut
 from shop.models import Product
 from shop.ops.redis import locks_client
 from shop.sale.locked import held, redis_lock, sell_under
-from shop.sale.points import point
+from shop.sale.points import Held, point
 from shop.sale.polling import PollingLock, Renewal
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
 from shop.strategies.token import TokenLock
@@ -75,7 +75,7 @@ class RenewedLock(TokenLock):
 
 
 @contextmanager
-def hold(attempt: Attempt) -> Iterator[Lease]:
+def hold(attempt: Attempt) -> Iterator[Held]:
     """Hold a good lock for this purchase; waits for it. It does not mind where it is used."""
     with held(redis_lock(attempt), even_inside_a_transaction=True) as lease:
         yield lease

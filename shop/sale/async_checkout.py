@@ -87,7 +87,7 @@ async def check_out(attempt: Attempt, *, address: str, threads: Threads) -> Rece
         return await _buy(attempt, selling, threads)
 
 
-async def _buy(attempt: Attempt, selling: sell_under[Any], threads: Threads) -> Receipt:
+async def _buy(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
     await apoint("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
     try:
         return await _under_lock(attempt, selling, threads)
@@ -97,7 +97,7 @@ async def _buy(attempt: Attempt, selling: sell_under[Any], threads: Threads) -> 
         return await _named(threads, attempt, partial(checkout.order_again, attempt, refusal))
 
 
-async def _under_lock(attempt: Attempt, selling: sell_under[Any], threads: Threads) -> Receipt:
+async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
     def section(lease: AsyncLease) -> Receipt:
         entered(lease)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -55,18 +55,14 @@ class LockInsideTransaction(RuntimeError):
         )
 
 
-L = TypeVar("L", bound=Held)
-L_co = TypeVar("L_co", bound=Held, covariant=True)
-
-
-class Lockable(Protocol[L_co]):
+class Lockable(Protocol):
     """Any lock that can be held for a block."""
 
-    def hold(self, wait: float | None) -> AbstractContextManager[L_co]: ...
+    def hold(self, wait: float | None) -> AbstractContextManager[Held]: ...
 
 
 @contextmanager
-def held(lock: Lockable[L], *, even_inside_a_transaction: bool = False) -> Iterator[L]:
+def held(lock: Lockable, *, even_inside_a_transaction: bool = False) -> Iterator[Held]:
     """Hold the lock; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction before that."""
     if not even_inside_a_transaction:
         require_no_transaction()
@@ -87,7 +83,7 @@ def sell_plainly(attempt: Attempt, lease: Held) -> Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class sell_under(Generic[L]):
+class sell_under:
     """A `buy` that sells under the lock.
 
     The lock encloses the commit: released before it, the next buyer would read the old stock.
@@ -95,15 +91,15 @@ class sell_under(Generic[L]):
     buyer waits.
     """
 
-    lock_for: Callable[[Attempt], Lockable[L]]
-    sell: Callable[[Attempt, L], Receipt] = sell_plainly
+    lock_for: Callable[[Attempt], Lockable]
+    sell: Callable[[Attempt, Any], Receipt] = sell_plainly
 
     def __call__(self, attempt: Attempt) -> Receipt:
         with held(self.lock_for(attempt)) as lease:
             receipt = self.section(attempt, lease)
         return receipt.under(lease)
 
-    def section(self, attempt: Attempt, lease: L) -> Receipt:
+    def section(self, attempt: Attempt, lease: Held) -> Receipt:
         """What runs under the lock, in one thread: the transaction, up to its commit."""
         with transaction.atomic(durable=True):
             receipt = self.sell(attempt, lease)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 #: Called with the name of the point and its facts, in the thread that is there.
 Probe = Callable[[str, Mapping[str, object]], None]
@@ -88,11 +88,8 @@ class Held(Protocol):
     def outcome(self) -> str | None: ...
 
 
-L = TypeVar("L", bound=Held)
-
-
 @contextmanager
-def seen(hold: AbstractContextManager[L]) -> Iterator[L]:
+def seen(hold: AbstractContextManager[Held]) -> Iterator[Held]:
     """Enter `hold`, which takes a lock: a point before and after that, and before and after its
     release."""
     point("acquire")

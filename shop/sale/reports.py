@@ -35,9 +35,6 @@ class Settled:
     broken_promises: int | None
     settlement_lag_ms: dict[str, int] | None
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 UNKNOWN = Settled(None, None, None, None)
 #: Of a shop that promises nothing.
@@ -84,7 +81,7 @@ class SaleReport:
             "oversold": self.oversold,
             "undersold": self.undersold,
             "lost_updates": self.lost_updates,
-            **(self.settlement or UNKNOWN).as_dict(),
+            **asdict(self.settlement or UNKNOWN),
         }
 
 

@@ -22,10 +22,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shop.clock import now
 from shop.sale.locked import on_redis, sell_under
 from shop.sale.points import point
-from shop.sale.polling import PollingLock
+from shop.sale.polling import PollingLock, wall_clock
 from shop.sale.strategy import Strategy
 
 
@@ -33,11 +32,11 @@ class SetnxTimestampLock(PollingLock):
     """SETNX of the time at which it ends; GETSET when that has passed; DEL."""
 
     def try_lock(self, token: str) -> bool:
-        expires = round(now() * 1000) + self.ttl_ms
+        expires = round(wall_clock() * 1000) + self.ttl_ms
         if self.client.setnx(self.key, expires):
             return True
         current: Any = self.client.get(self.key)
-        if current is None or int(current) >= now() * 1000:
+        if current is None or int(current) >= wall_clock() * 1000:
             return False
         point("setnx-timestamp:before_takeover")
         return bool(self.client.getset(self.key, expires) == current)

@@ -93,7 +93,7 @@ def test_a_table_of_which_the_grants_say_nothing_is_an_error_that_names_it(roles
     assert done.returncode == 1
     assert done.stderr == (
         f"CommandError: nothing was granted to {roles.app}: "
-        "say in shop/ops/db_role.py what the shop may do with: coupon\n"
+        "say in shop.management.commands.grant_role what the shop may do with: coupon\n"
     )
 
 
