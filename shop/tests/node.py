@@ -132,9 +132,9 @@ class Node:
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
         return self.ask("GET", path)
 
-    def restock(self, stock: int) -> int:
-        """Open a sale of apples; its number."""
-        body = json.dumps({"stock": stock}).encode()
+    def restock(self, stock: int, lock: str | None = None) -> int:
+        """Open a sale of apples, for this strategy; its number."""
+        body = json.dumps({"stock": stock} | ({"lock": lock} if lock else {})).encode()
         status, report = self.ask("POST", "/restock", body, BEARER)
         assert status == 201, report
         return int(report["sale"])

@@ -15,7 +15,7 @@ UNITS, BUYERS = 5, 12
 def rush(node: Node, lock: str) -> tuple[int, int]:
     """Orders and stock left after the rush. A buyer answered `busy` asks again; everybody
     else was answered `sold` or `sold_out`, and nobody `sold` without an order."""
-    sale = node.restock(UNITS)
+    sale = node.restock(UNITS, lock)
     barrier = threading.Barrier(BUYERS)
     outcomes: list[str] = []
 

@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> threading.local:
     """`clock.now`: what this thread's node takes for the time."""
     clock = threading.local()
     for file in (setnx_timestamp, setnx_timestamp_del):
-        monkeypatch.setattr(file, "now", lambda: clock.now)
+        monkeypatch.setattr(file, "wall_clock", lambda: clock.now)
     return clock
 
 

@@ -148,7 +148,7 @@ async function start(event) {
   if (status === 202) {
     rush = { ...rush, on: true, rush: null };
     say($("said"), "");
-    seeTheVerdict();
+    $("verdict").scrollIntoView({ block: "nearest" }); // on a phone the form is below it
   } else {
     say($("said"), `${status} ${refusal(body)}`, refusal(body));
   }
@@ -166,12 +166,6 @@ async function stop() {
     say($("said"), `${status} ${body.error}`, body.error);
   }
   look();
-}
-
-// On a phone the form is below what the rush shows.
-function seeTheVerdict() {
-  const { top, bottom } = $("verdict").getBoundingClientRect();
-  if (top < 0 || bottom > innerHeight) $("now").scrollIntoView({ block: "start" });
 }
 
 async function buyOne() {
