@@ -140,7 +140,7 @@ def child_exit(server: Any, worker: Any) -> None:
 
 def on_exit(server: Any) -> None:
     """Remove the folder of counts, if it is our own."""
-    if counted and os.environ[COUNTS] == str(own_folder(server)) and not server.reexec_pid:
+    if counted and os.environ.get(COUNTS) == str(own_folder(server)) and not server.reexec_pid:
         shutil.rmtree(os.environ[COUNTS], ignore_errors=True)
 
 

@@ -47,6 +47,11 @@ def test_the_list_of_sales_shows_stock_orders_oversold_and_lost_updates(clerk: C
     ]
 
 
+def test_the_list_of_products_shows_the_stock_left_wherever_it_lies(clerk: Client) -> None:
+    open_sale(5, lock="buckets")
+    assert [row[1] for row in cells(clerk, "/admin/shop/product/?q=apple")] == ["5"]
+
+
 def test_the_list_of_orders_shows_who_bought_under_which_lock(clerk: Client) -> None:
     sale = open_sale(2)
     order = buy(buyer="<b>ada</b>", lock="redis").body["order"]
