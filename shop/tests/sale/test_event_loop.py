@@ -159,7 +159,7 @@ def test_a_backend_that_is_killed_under_the_lock_is_unavailable_and_nothing_is_s
         assert logged_as == [refused.headers["X-Request-ID"]]
         assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
         assert refused.headers["Retry-After"] == "1"
-        assert not room._inside
+        assert not room.inside
         again = await loop.buy(lock=lock, key="k1")
         assert (again.status, again.body["stock_seen"]) == (201, 3)
 

@@ -117,7 +117,7 @@ def test_a_connection_that_breaks_before_the_write_is_503_unavailable(lock: str)
     assert_asks_to_come_back(
         answer, "unavailable", "the database does not answer; nothing was sold"
     )
-    assert (books(), room._inside) == ((0, 1), {})
+    assert (books(), room.inside) == ((0, 1), {})
     assert buy(lock=lock).status == 201, "the lock was released"
 
 
