@@ -224,8 +224,14 @@ def test_who_was_not_released_when_the_rush_ended_sends_nothing(rush: Rush) -> N
     buyer.kill()
 
 
-def test_times_of_another_machine_are_by_the_clock_of_the_one_that_opened_the_sale() -> None:
+@alone
+def test_times_of_another_machine_are_by_the_clock_of_the_one_that_opened_the_sale(
+    rush: Rush,
+) -> None:
     assert messages.ahead_of(messages.clock()) == 0.0
     assert messages.ahead_of(messages.clock() + 5) == pytest.approx(5, abs=0.001)
     asked = Request("a", 7_000_000_000, 8_000_000_000)
     assert messages.packed(asked, ahead=5.0)[1:3] == [2_000_000_000, 3_000_000_000]
+    rush.crowd.ahead, rush.buyers = 5.0, []
+    rush.crowd.release(1.0)
+    assert rush.crowd.released_at == 6.0
