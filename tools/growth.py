@@ -21,7 +21,7 @@ from loadtest.commands.load import parts
 from loadtest.commands.output import Output, console_on_stdout, output
 from loadtest.commands.rushes import Setting, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
-from loadtest.judge.run import Grown, Run, Summary
+from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.stack import SERVERS, Stack, StackError
@@ -122,12 +122,19 @@ def _base(setting: Setting, out: Output) -> float:
 
 
 def _one(stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, base: float) -> Run:
-    """One rush, with what it took. Raises StackError."""
+    """One rush, with what it took as `grown`. Raises StackError.
+
+    Memory is the nodes' proportional set size in MB, where a page that n processes share counts as
+    1/n in each: `base_mb` with one thread in each process, after a small rush, `idle_mb` with the
+    threads of this rush, before it, `peak_mb` the most during it, `kb_per_buyer` from base to peak.
+    `threads` is the most that the nodes had. `cpu` is in percent of one processor during the rush:
+    of each part in all, of its busiest process as `... (one)`, and of the machine, whoever used it.
+    """
     locust = [] if buyers.pid is None else [buyers.pid]
     with Usage({**parts(stack), "Locust": locust}) as usage:
         done = rush(stack, buyers, setting, lock)
     peak = max(sample.memory for sample in usage.samples) / MB
-    grown: Grown = {
+    grown = {
         "server": setting.server,
         "nodes": setting.nodes,
         "workers": setting.workers,

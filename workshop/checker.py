@@ -65,9 +65,9 @@ def _rush(bench: Bench) -> Refusal | None:
         return Refusal("rush-oversold", facts)
     if error:
         return Refusal("rush-error", facts)
-    if judgement.orders < STOCK:
+    if (sold := len(judgement.orders)) < STOCK:
         bench.renew_if_hung()
-        gave_up = judgement.outcomes.get("sold_out", 0) + judgement.orders == BUYERS
+        gave_up = judgement.outcomes.get("sold_out", 0) + sold == BUYERS
         return Refusal("rush-gave-up" if gave_up else "rush-stuck", facts)
     if judgement.verdict != "exact":
         raise Undecided(f"a rush was {judgement.verdict}: {judgement.why or 'run it again'}")

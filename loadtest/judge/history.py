@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Required, Self, TypedDict, cast
+from typing import Any, Required, Self, TypedDict, cast, get_type_hints
 
 #: json.dumps with other separators would make an encoder for each call.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -28,7 +28,8 @@ DAMAGED = "damaged"
 
 
 class Event(TypedDict, total=False):
-    """One line. `by` and `f` decide which fields it has: docs/history.md has all of them."""
+    """One line. `by` and `f` decide which fields it has: docs/history.md has all of them. A line
+    whose value of one of these has another type is damaged."""
 
     t: Required[int]
     by: Required[str]
@@ -36,35 +37,28 @@ class Event(TypedDict, total=False):
     f: Required[str]
     attempt: str
     lock: str
-    lock_name: str
+    lock_name: str | None
     product: str
-    sale: int
-    sold_in: int
-    stock_seen: int
+    sale: int | None
+    sold_in: int | None
+    stock_seen: int | None
     node: str
     pid: int
     thread: int
-    outcome: str
-    order: int
+    outcome: str | None
+    order: int | None
     replayed: bool
-    error: str
+    error: str | None
     token: str
     fence: int | None
-    waited_ms: float
-    held_ms: float
     amount: int
     phase: str
     what: str
 
 
-#: The types of the fields that every event has, and of those that something is computed from.
+#: The fields that every event has, and the types of all.
 NEEDED = {"t", "by", "type", "f"}
-TYPES: dict[str, Any] = {
-    **dict.fromkeys(("t", "pid", "thread", "amount"), int),
-    **dict.fromkeys(("sale", "sold_in", "stock_seen", "order", "fence"), int | None),
-    **dict.fromkeys(("by", "type", "f", "attempt", "lock", "product", "node", "token"), str),
-    **dict.fromkeys(("lock_name", "error", "outcome"), str | None),
-}
+TYPES = get_type_hints(Event)
 
 
 class History:

@@ -23,7 +23,7 @@ LOOKED_AT = frozenset({"sold", "sold_out", "busy", "lost", "closed"})
 @rule("broken_history", voids=True)
 def broken_history(record: Record) -> Iterator[Case]:
     """Every line of the history is an event."""
-    for event in record.history.events:
+    for event in record.events:
         if event["by"] == DAMAGED:
             yield Case(event.get("what", ""))
 
@@ -74,7 +74,7 @@ def outside_request(record: Record) -> Iterator[Case]:
     if not record.asked.recorded:
         return
     asking: set[str] = set()
-    for event in record.history.events:
+    for event in record.events:
         if event["by"] == "buyer" and event["type"] == "invoke":
             asking.add(event["attempt"])
         elif event["by"] == "buyer" and event["attempt"] not in asking:
@@ -109,7 +109,7 @@ def foreign_key(record: Record) -> Iterator[Case]:
 def _events_of_nodes(record: Record) -> dict[str, list[Event]]:
     """By attempt, in the order of their times."""
     found: dict[str, list[Event]] = {}
-    for event in record.history.events:
+    for event in record.events:
         if event["by"] == "node":
             found.setdefault(event["attempt"], []).append(event)
     return found
@@ -127,7 +127,7 @@ def wrong_lock(record: Record) -> Iterator[Case]:
             what = f"order {order['order']} was sold under {order['lock']}"
             yield Case(what + asked_for, str(order["key"]))
     named = f"{lock}:{product}"
-    for event in record.history.events:
+    for event in record.events:
         key, what = event.get("attempt", ""), ""
         if event["by"] != "node":
             continue
@@ -154,7 +154,7 @@ def contradiction(record: Record) -> Iterator[Case]:
         if what:
             yield Case(f"order {order['order']} {what}", str(order["key"]))
     wanted = record.asked.sale
-    for event in record.history.events:
+    for event in record.events:
         sale = event.get("sale")
         if wanted and event["by"] == "node" and sale not in (None, wanted):
             key = event["attempt"]

@@ -16,6 +16,18 @@ SAID = ("order", "replayed", "fence", "sold_in", "stock_seen", "error")
 _Handler = tuple[str, int, int, str]
 
 
+def type_of(outcome: str) -> str:
+    """The type of the event of an answer with this outcome."""
+    return {"sold": "ok", "unknown": "info"}.get(outcome, "fail")
+
+
+def said(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What an answer of the shop says, as its event has it."""
+    lock = body.get("lock") or {}
+    found = {**body, "sold_in": body.get("sale"), "fence": lock.get("fence")}
+    return {name: found[name] for name in SAID if found.get(name) not in (None, "")}
+
+
 @dataclass(slots=True)
 class Request:
     """One request of a buyer. Without a recorded answer `answered` is None and `type` is info.
@@ -40,14 +52,10 @@ class Request:
     def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
         """Record the answer, at the present time; `body` is all that it says."""
         self.answered = time.monotonic_ns()
-        self.type = {"sold": "ok", "unknown": "info"}.get(outcome, "fail")
+        self.type = type_of(outcome)
         self.outcome = outcome
-        self.order = body.get("order")
-        self.replayed = bool(body.get("replayed"))
-        self.error = str(body.get("error", ""))
-        self.fence = (body.get("lock") or {}).get("fence")
-        self.sold_in = body.get("sale")
-        self.stock_seen = body.get("stock_seen")
+        for name, value in said(body).items():
+            setattr(self, name, value)
 
     def covers(self, t: int) -> bool:
         """Whether the shop may have worked on this request at that time: from when it was sent

@@ -1,8 +1,8 @@
-"""The rules of the judge: each finds what no correct sale shows, with the evidence.
+"""The rules over orders and answers: each finds what no correct sale shows, with the evidence.
 
 No rule calls a correct sale broken: a missing answer may have been any, and a request may take
-effect at any time after it was sent. The rules here are over orders and answers, and a sale that
-breaks one is not exact, because its record is wrong. Those over locks are in lock_rules.py.
+effect at any time after it was sent. A sale that breaks one of these is not exact, because its
+record is wrong.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from math import inf
 
-from loadtest.judge import integrity, lock_rules, stock_rules
-from loadtest.judge.sale_record import Case, Finding, Record, Rule, rule
+from loadtest.judge.sale_record import Case, Record, rule
 
 
 @rule("lost_update")
@@ -75,7 +74,7 @@ def _could_have_gone(record: Record) -> list[float]:
     it, else when its node read the stock, else when the node began to commit, else when its buyer
     first asked, else any time."""
     begun: dict[str, float] = {}
-    for event in record.history.events:
+    for event in record.events:
         if event["f"] == "reserve":
             begun.setdefault(event["attempt"], event["t"])
     for commit in record.commits:
@@ -124,39 +123,3 @@ def double_order(record: Record) -> Iterator[Case]:
             numbers |= {number for number in answered if number is not None}
             shown = ", ".join(map(str, sorted(numbers)))
             yield Case(f"{key} has the orders {shown}", key)
-
-
-RULES: tuple[Rule, ...] = (
-    integrity.broken_history,
-    integrity.wrong_stock,
-    integrity.unrecorded,
-    integrity.outside_request,
-    integrity.foreign_key,
-    integrity.wrong_lock,
-    integrity.contradiction,
-    integrity.commit_order,
-    lost_update,
-    wrong_amount,
-    lost_ack,
-    false_sold_out,
-    lock_rules.fence_fell_over_orders,
-    lock_rules.fence_fell_over_grants,
-    lock_rules.overlap,
-    lock_rules.false_release,
-    stock_rules.stale_write,
-    stock_rules.stock_that_was_not_there,
-    stock_rules.unit_sold_twice,
-    stock_rules.sold_out_with_units_left,
-    lock_rules.unlocked,
-    lock_rules.expired_hold,
-    lock_rules.wrong_fence,
-    lock_rules.shared_token,
-    false_refusal,
-    ghost_order,
-    double_order,
-)
-
-
-def find(record: Record) -> list[Finding]:
-    """The findings of all rules, in their order."""
-    return [finding for one in RULES if (finding := one(record)) is not None]

@@ -15,51 +15,6 @@ class Machine(TypedDict):
     redis: str
 
 
-class Latency(TypedDict):
-    """How long buyers waited for their last answer, in milliseconds."""
-
-    p50: float
-    p95: float
-    p99: float
-    max: float
-
-
-class Requests(TypedDict):
-    """Every single request of a rush, those that asked again too, in milliseconds."""
-
-    p50: float
-    p99: float
-    max: float
-
-
-class Grown(TypedDict):
-    """What a rush of `growth` took beside its seconds. Memory is that of the nodes, in MB of
-    proportional set size: a page that n processes share counts as 1/n in each.
-
-    server          what served the nodes: `gthread`, or another that --server named
-    nodes, workers  nodes, and processes in each
-    locust_workers  processes that the buyers were in
-    base_mb         with one thread in each process, after a small rush
-    idle_mb         with the threads of this rush, before it
-    peak_mb         the most during it
-    kb_per_buyer    from base to peak, per buyer
-    threads         the most that the nodes had
-    cpu             share of one processor during the rush, in percent: of each part in all, of its
-                    busiest process as `... (one)`, and of the machine, whoever used it
-    """
-
-    server: str
-    nodes: int
-    workers: int
-    locust_workers: int
-    base_mb: float
-    idle_mb: float
-    peak_mb: float
-    kb_per_buyer: float
-    threads: int
-    cpu: dict[str, float]
-
-
 class Judged(TypedDict, total=False):
     """What the judge found of one sale.
 
@@ -125,11 +80,12 @@ class Run(Judged, total=False):
     attempts           what the Idempotency-Keys of a rush begin with
     expected           the verdict that loadtest/expected.py has
     duration_s         from the first request to the last answer
+    buy_ms             how long buyers waited for their last answer: p50, p95, p99, max, in ms
     arrival_spread_ms  from the first request to the last one
     in_flight          the most requests that waited for an answer at one moment
     began_s            when the first request was sent, by the monotonic clock of its machine
-    requests           each single request, a buyer's first and those that asked again
-    grown              of growth: the memory, the threads and the processors that it took
+    requests           of every single request, those that asked again too: p50, p99, max, in ms
+    grown              what a rush of `growth` took besides its seconds: see tools/growth.py
     target             the file of a shop of your own; `lock` is the shop's name then
     judged             of a rush: what the verdict is based on
     not_judged         of a rush: what it says nothing of
@@ -149,12 +105,12 @@ class Run(Judged, total=False):
     judged: list[str]
     not_judged: list[str]
     duration_s: float
-    buy_ms: Latency
+    buy_ms: Mapping[str, float]
     arrival_spread_ms: float
     in_flight: int
     began_s: float
-    requests: Requests
-    grown: Grown
+    requests: Mapping[str, float]
+    grown: Mapping[str, Any]
     lost: list[str]
     round: int
 

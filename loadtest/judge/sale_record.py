@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from loadtest.judge.evidence import EVIDENCE, NO_EVIDENCE, Evidence
-from loadtest.judge.intervals import Commit, Hold, ProductHistory, Request
+from loadtest.judge.intervals import Commit, ProductHistory, Request
 
 #: Every outcome that POST /buy answers with, or a buyer concludes from having no answer.
 OUTCOMES = (
@@ -75,27 +75,28 @@ class Case:
         self.spoils = spoils
 
 
-Rule = Callable[["Record"], Finding | None]
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the judge: its name, whether it `voids` as in Finding, its cases in a record."""
+
+    name: str
+    voids: bool
+    cases: Callable[[Record], Iterator[Case]]
+
+    def find(self, record: Record) -> Finding | None:
+        """The finding names the first case, and counts the others."""
+        cases = list(self.cases(record))
+        if not cases:
+            return None
+        first, keys = cases[0], cases[0].keys
+        if len(keys) == 1:
+            keys = tuple(key for case in cases for key in case.keys)
+        return Finding(self.name, first.what + more(cases), keys, first.spoils, self.voids)
 
 
 def rule(name: str, *, voids: bool = False) -> Callable[[Callable[[Record], Iterator[Case]]], Rule]:
-    """A rule from a function that yields its cases: the finding names the first, and counts the
-    others."""
-
-    def found_by(cases_in: Callable[[Record], Iterator[Case]]) -> Rule:
-        @wraps(cases_in)
-        def find(record: Record) -> Finding | None:
-            cases = list(cases_in(record))
-            if not cases:
-                return None
-            first, keys = cases[0], cases[0].keys
-            if len(keys) == 1:
-                keys = tuple(key for case in cases for key in case.keys)
-            return Finding(name, first.what + more(cases), keys, first.spoils, voids)
-
-        return find
-
-    return found_by
+    """Makes a function that yields cases a rule."""
+    return partial(Rule, name, voids)
 
 
 def more(cases: Sequence[object]) -> str:
@@ -103,21 +104,27 @@ def more(cases: Sequence[object]) -> str:
     return f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
 
 
-@dataclass(frozen=True)
-class Record:
-    """One sale that is over.
+class Record(ProductHistory):
+    """One sale that is over, with its product's history: at least the requests of its buyers.
 
-    asked    what was asked of the shop
-    opened   units that the sale opened with, as the shop has it
-    orders   as GET /sales/<id>/orders has them
-    history  the events of the sale's product: at least the requests of its buyers
+    asked   what was asked of the shop
+    opened  units that the sale opened with, as the shop has it
+    orders  as GET /sales/<id>/orders has them
     """
 
-    asked: Asked
-    opened: int
-    stock_left: int
-    orders: Sequence[Mapping[str, Any]]
-    history: ProductHistory = field(default_factory=ProductHistory)
+    def __init__(
+        self,
+        history: ProductHistory,
+        asked: Asked,
+        opened: int,
+        stock_left: int,
+        orders: Sequence[Mapping[str, Any]],
+    ) -> None:
+        super().__init__(history.events)
+        self.asked = asked
+        self.opened = opened
+        self.stock_left = stock_left
+        self.orders = orders
 
     @property
     def initial_stock(self) -> int:
@@ -193,15 +200,6 @@ class Record:
         return dict(count)
 
     @cached_property
-    def units_left(self) -> bool:
-        """Whether something is left to sell, by the shelf or by the orders."""
-        return self.stock_left > 0 or len(self.orders) < self.initial_stock
-
-    @property
-    def requests(self) -> list[Request]:
-        return self.history.requests
-
-    @cached_property
     def requests_of(self) -> dict[str, list[Request]]:
         found: dict[str, list[Request]] = {}
         for request in self.requests:
@@ -212,14 +210,6 @@ class Record:
     def last(self) -> dict[str, Request]:
         """The last request of everybody who asked."""
         return {key: requests[-1] for key, requests in self.requests_of.items()}
-
-    @property
-    def holds(self) -> list[Hold]:
-        return self.history.holds
-
-    @property
-    def commits(self) -> list[Commit]:
-        return self.history.commits
 
     @cached_property
     def commit_of(self) -> dict[int, Commit]:
@@ -245,12 +235,9 @@ class Record:
         return {
             key: number
             for key, number in self.number_of.items()
-            if key in self.last and key not in self.acknowledged and not self.was_refused(key)
+            if key not in self.acknowledged
+            and any(request.type != "fail" for request in self.requests_of.get(key, ()))
         }
-
-    def was_refused(self, key: str) -> bool:
-        """Whether every answer to this buyer was a definite no."""
-        return all(request.type == "fail" for request in self.requests_of[key])
 
     @cached_property
     def never_arrived(self) -> int:

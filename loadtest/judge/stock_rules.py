@@ -93,7 +93,7 @@ def sold_out_with_units_left(record: Record) -> Iterator[Case]:
     if not record.asked.recorded or not (evidence.absolute or not evidence.one_row):
         return
     looks: dict[str, list[tuple[int, int]]] = {}
-    for event in record.history.events:
+    for event in record.events:
         if event["by"] == "node" and event["f"] == "after_read" and "amount" in event:
             looks.setdefault(event["attempt"], []).append((event["t"], event["amount"]))
     for request in record.requests:

@@ -1,22 +1,31 @@
 """The judge: the verdict on a sale, from its orders and its history.
 
-Pure functions that talk to no server. An answer that left open what happened (`unknown`, or none at
-all) is settled by the orders after the drain: the purchase happened if the buyer's key has one.
+It talks to no server. An answer that left open what happened (`unknown`, or none at all) is settled
+by the orders after the drain: the purchase happened if the buyer's key has one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
+from loadtest.judge import integrity, lock_rules, rules, stock_rules
+from loadtest.judge.history import Event
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.rules import find
 from loadtest.judge.run import Judged
-from loadtest.judge.sale_record import OUTCOMES, Asked, Finding, Record, more
+from loadtest.judge.sale_record import OUTCOMES, Asked, Finding, Record, Rule, more
 
 __all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Asked", "Finding", "Judgement", "judge"]
+
+#: Every rule, in the order in which their findings are named.
+RULES = [
+    one
+    for module in (integrity, rules, lock_rules, stock_rules)
+    for one in vars(module).values()
+    if isinstance(one, Rule)
+]
 
 #: After one of these outcomes a buyer asks again with the same key.
 ASK_AGAIN = frozenset({"busy", "lost", "full", "unavailable", "unknown"})
@@ -38,38 +47,113 @@ REMEDY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """A verdict, the figures behind it, and the violations that were found. What `Judged` has of
-    `summary.json` is said there.
+class Judgement(Record):
+    """A sale with the violations that were found in it, and the verdict on it. What `Judged` has
+    of `summary.json` is said there.
 
-    recovered   by key: orders that no answer named, after an answer that had left it open
-    findings    the violations with their evidence
-    violations  the names of the findings, each once
+    findings  the violations with their evidence
+    fired     whether the fault happened, and proved it
+    ttl       seconds that a lock survives its holder; None: nothing is a deadlock
     """
 
-    verdict: str
-    initial_stock: int
-    orders: int
-    stock_left: int
-    oversold: int
-    undersold: int
-    lost_updates: int
-    outcomes: dict[str, int]
-    never_arrived: int
-    never_asked: int
-    never_answered: int
-    recovered: Mapping[str, int]
-    findings: Sequence[Finding]
-    violations: Sequence[str]
-    why: str
+    findings: Sequence[Finding] = ()
+    fired = True
+    ttl: float | None = None
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """The names of the findings, each once."""
+        return tuple(dict.fromkeys(finding.rule for finding in self.findings))
+
+    @property
+    def never_answered(self) -> int:
+        """Buyers who asked and were neither sold a unit nor answered sold_out."""
+        return len(self.unanswered)
+
+    @cached_property
+    def verdict(self) -> str:
+        if self.oversold:
+            return "oversold"
+        if not self.fired or any(finding.voids for finding in self.findings):
+            return "unknown"
+        if self._is_deadlocked():
+            return "deadlock"
+        nothing_sold = not self.orders and self.initial_stock > 0
+        if not self.last or nothing_sold or self._unserved():
+            return "unknown"
+        if self.undersold:
+            return "undersold"
+        # Fewer buyers than units cannot show an oversell, but a wrong record is not exact either.
+        return "unknown" if any(finding.spoils for finding in self.findings) else "exact"
+
+    @property
+    def why(self) -> str:
+        """Why nothing can be concluded, in one sentence that says what to do; else empty."""
+        if self.verdict != "unknown":
+            return ""
+        if not self.fired:
+            return "it is not proved that the fault happened"
+        if voids := [finding.what for finding in self.findings if finding.voids]:
+            return voids[0]
+        if not self.last:
+            return "nobody asked"
+        spoils = [finding.what for finding in self.findings if finding.spoils and self.orders]
+        return self._unserved() or next(iter(spoils), "nobody bought anything")
 
     def as_run(self) -> Judged:
         """Its part of a run in `summary.json`."""
         found: dict[str, Any] = {name: getattr(self, name) for name in Judged.__annotations__}
+        found["orders"] = len(self.orders)
         found["violations"] = list(self.violations)
         found["findings"] = [finding.what for finding in self.findings]
         return cast(Judged, found)
+
+    def _is_deadlocked(self) -> bool:
+        """Whether buyers asked for DEADLOCK_AFTER x ttl after the heal, with stock left, and got
+        none.
+
+        A holder may finish its purchase after the heal, and leave a lock that stays forever when it
+        releases. So the time counts from the last purchase.
+        """
+        healed = phases(self.events, "heal", "ok")
+        units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
+        if self.ttl is None or not healed or not units_left:
+            return False
+        bought = [
+            one.answered or one.sent
+            for one in self.requests
+            if one.type == "ok" or (one.type == "info" and one.attempt in self.number_of)
+        ]
+        since = max([healed[-1]["t"], *bought])
+        asking = [one for one in self.requests if (one.answered or one.sent) > since]
+        if not asking or any(one.outcome == "sold_out" for one in asking):
+            return False
+        began = max(since, min(one.sent for one in asking))
+        asked_until = max(one.answered or one.sent for one in asking)
+        return asked_until - began >= DEADLOCK_AFTER * self.ttl * 1e9
+
+    def _unserved(self) -> str:
+        """Which buyers were not served, with their reasons; empty if all were.
+
+        A buyer who was left without a final answer might have bought, or been refused wrongly.
+        """
+        parts = []
+        if self.never_arrived:
+            parts.append(f"{self.never_arrived} buyers never arrived")
+        if self.never_asked:
+            parts.append(f"{self.never_asked} never asked")
+        waiting = Counter(last.outcome for last in self.unanswered)
+        if waiting:
+            kinds = ", ".join(f"{count} {outcome}" for outcome, count in waiting.most_common())
+            parts.append(f"{waiting.total()} had no final answer ({kinds})")
+            most = waiting.most_common(1)[0][0]
+            parts += filter(None, [self._error() if most == "error" else REMEDY.get(most, "")])
+        return "; ".join(parts)
+
+    def _error(self) -> str:
+        """What the shop said to a buyer whose last answer was `error`."""
+        said = [request.error for request in self.requests if request.outcome == "error"]
+        return f"the shop says: {said[-1]}" if said and said[-1] else ""
 
 
 def judge(
@@ -99,8 +183,8 @@ def judge(
     asked          what the run asked of the shop; None: a sale of `initial_stock` units, no more
     """
     asked = asked or Asked(stock=initial_stock)
-    record = Record(asked, initial_stock, stock_left, orders, history)
-    findings = find(record)
+    found = Judgement(history, asked, initial_stock, stock_left, orders)
+    findings = [finding for one in RULES if (finding := one.find(found)) is not None]
     if orphan_lock:
         what = f"{orphan_lock} is still there, and nobody holds it"
         findings.append(Finding("orphan_lock", what, spoils=False))
@@ -111,117 +195,13 @@ def judge(
         many = "nobody knows how many" if unsettled is None else unsettled
         what = f"{many} promised orders are not written: is manage.py settle running?"
         findings.append(Finding("unsettled", what, voids=True))
-    fired = fired and _proved(record.history)
-    verdict = _verdict(record, findings, fired=fired, ttl=ttl)
-    return Judgement(
-        verdict=verdict,
-        initial_stock=asked.stock,
-        orders=len(orders),
-        stock_left=stock_left,
-        oversold=record.oversold,
-        undersold=record.undersold,
-        lost_updates=record.lost_updates,
-        outcomes=record.outcomes,
-        never_arrived=record.never_arrived,
-        never_asked=record.never_asked,
-        never_answered=len(record.unanswered),
-        recovered=record.recovered,
-        findings=tuple(findings),
-        violations=tuple(dict.fromkeys(finding.rule for finding in findings)),
-        why=_why(record, findings, fired=fired) if verdict == "unknown" else "",
-    )
+    found.findings = tuple(findings)
+    found.fired = fired and not phases(history.events, "prove", "fail")
+    found.ttl = ttl
+    return found
 
 
-def _verdict(record: Record, findings: Sequence[Finding], *, fired: bool, ttl: float | None) -> str:
-    if record.oversold:
-        return "oversold"
-    if not fired or any(finding.voids for finding in findings):
-        return "unknown"
-    if ttl is not None and _deadlocked(record, ttl):
-        return "deadlock"
-    nothing_sold = not record.orders and record.initial_stock > 0
-    if not record.last or nothing_sold or _unserved(record):
-        return "unknown"
-    if record.undersold:
-        return "undersold"
-    # Fewer buyers than units cannot show an oversell, but a wrong record is not exact either.
-    return "unknown" if any(finding.spoils for finding in findings) else "exact"
-
-
-def _proved(history: ProductHistory) -> bool:
-    """Whether no fault failed to prove that it happened."""
-    return not any(
-        event["by"] == "fault" and event.get("phase") == "prove" and event["type"] == "fail"
-        for event in history.events
-    )
-
-
-def _deadlocked(record: Record, ttl: float) -> bool:
-    """Whether buyers asked for DEADLOCK_AFTER x ttl after the heal, with stock left, and got none.
-
-    A holder may finish its purchase after the heal, and leave a lock that stays forever when it
-    releases. So the time counts from the last purchase.
-    """
-    healed = [
-        event["t"]
-        for event in record.history.events
-        if event["by"] == "fault" and event.get("phase") == "heal" and event["type"] == "ok"
-    ]
-    if not healed or not record.units_left:
-        return False
-    bought = [
-        request.answered or request.sent
-        for request in record.requests
-        if request.type == "ok" or (request.type == "info" and request.attempt in record.number_of)
-    ]
-    since = max([healed[-1], *bought])
-    asking = [r for r in record.requests if (r.answered or r.sent) > since]
-    if not asking or any(request.outcome == "sold_out" for request in asking):
-        return False
-    began = max(since, min(request.sent for request in asking))
-    asked_until = max(request.answered or request.sent for request in asking)
-    return asked_until - began >= DEADLOCK_AFTER * ttl * 1e9
-
-
-# --- why nothing can be concluded, in one sentence that says what to do -------------------------
-
-
-def _unserved(record: Record) -> str:
-    """Which buyers were not served, with their reasons; empty if all were.
-
-    A buyer who was left without a final answer might have bought, or been refused wrongly.
-    """
-    parts = []
-    if record.never_arrived:
-        parts.append(f"{record.never_arrived} buyers never arrived")
-    if record.never_asked:
-        parts.append(f"{record.never_asked} never asked")
-    waiting = Counter(last.outcome for last in record.unanswered)
-    if waiting:
-        kinds = ", ".join(f"{count} {outcome}" for outcome, count in waiting.most_common())
-        parts.append(f"{sum(waiting.values())} had no final answer ({kinds})")
-        most = waiting.most_common(1)[0][0]
-        remedy = _error(record) if most == "error" else REMEDY.get(most, "")
-        parts += [remedy] if remedy else []
-    return "; ".join(parts)
-
-
-def _error(record: Record) -> str:
-    """What the shop said to a buyer whose last answer was `error`."""
-    said = [request.error for request in record.requests if request.outcome == "error"]
-    return f"the shop says: {said[-1]}" if said and said[-1] else ""
-
-
-def _why(record: Record, findings: Sequence[Finding], *, fired: bool) -> str:
-    """Why the verdict is `unknown`."""
-    if not fired:
-        return "it is not proved that the fault happened"
-    voids = [finding.what for finding in findings if finding.voids]
-    spoils = [finding.what for finding in findings if finding.spoils]
-    if voids:
-        return voids[0]
-    if not record.last:
-        return "nobody asked"
-    return _unserved(record) or (
-        spoils[0] if record.orders and spoils else "nobody bought anything"
-    )
+def phases(events: Sequence[Event], phase: str, kind: str) -> list[Event]:
+    """The events of faults of this phase and type."""
+    faults = [event for event in events if event["by"] == "fault"]
+    return [event for event in faults if (event.get("phase"), event["type"]) == (phase, kind)]

@@ -55,7 +55,7 @@ def timeline(history: ProductHistory, judgement: Judgement) -> list[str]:
     kept.sort(key=lambda line: line.t)
     start = kept[0].t if kept else 0
     shown = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in kept]
-    others = judgement.orders - sum(line in kept for line in sales)
+    others = len(judgement.orders) - sum(line in kept for line in sales)
     return [*shown, f" ...      {_rest(history, judgement, start, others)}"]
 
 
@@ -117,7 +117,8 @@ def _locks(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:
         if f.startswith("stops at ") and not f.endswith(("after_read", "after_commit")):
             yield Line(event["t"], 3, f"{name(attempt)} {f}")  # those two: _reads, _sales
         elif f == "released" and event.get("outcome") in RELEASED:
-            yield Line(event["t"], 1, f"{name(attempt)} releases, and {RELEASED[event['outcome']]}")
+            found = RELEASED[str(event["outcome"])]
+            yield Line(event["t"], 1, f"{name(attempt)} releases, and {found}")
 
 
 def _deletions(
@@ -208,5 +209,5 @@ def _rest(history: ProductHistory, judgement: Judgement, start: int, others: int
         until = max(request.answered or request.sent for request in asked)
         asked_for = f"{waiting} still refused at {(until - start) / 1e9:.1f} s"
         parts.append(f"{asked_for}, {judgement.stock_left} units left")
-    units = f"{judgement.orders} orders for {judgement.initial_stock} units"
+    units = f"{len(judgement.orders)} orders for {judgement.initial_stock} units"
     return f"{', '.join(parts)}: {units}" if parts else units

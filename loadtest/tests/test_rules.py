@@ -32,7 +32,7 @@ def test_a_lost_order_counts_as_a_unit_that_was_promised() -> None:
     shop.asks(60, "rival-3")
     shop.answered(61, "rival-3", "sold", 33)
     judged = shop.judged()
-    assert (judged.verdict, judged.oversold, judged.orders) == ("oversold", 1, 2)
+    assert (judged.verdict, judged.oversold, len(judged.orders)) == ("oversold", 1, 2)
 
 
 def sold_out_at(ms: float) -> Happenings:

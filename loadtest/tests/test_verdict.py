@@ -33,7 +33,8 @@ def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
 def test_an_exact_sale_is_exact() -> None:
     judged = exact_sale()
     assert (judged.verdict, judged.violations) == ("exact", ())
-    assert (judged.orders, judged.oversold, judged.undersold, judged.lost_updates) == (2, 0, 0, 0)
+    assert len(judged.orders) == 2
+    assert (judged.oversold, judged.undersold, judged.lost_updates) == (0, 0, 0)
     assert [judged.outcomes[outcome] for outcome in ("sold", "sold_out", "busy")] == [2, 1, 0]
 
 
