@@ -80,7 +80,7 @@ def run(
     off = [cell for cell in cells if not cell["as_expected"]]
     for cell in off:
         console.print(fault_report.complaint(cell), style="red", highlight=False, markup=False)
-    total = fault_report.counted(cells)
+    total = fault_report.count(len(cells), "cell")
     console.print(f"\n{total}, {len(off)} off their expected verdict", style="bold")
     out.print_files("summary.json", "faults.md", html_report.NAME)
     return exit_code(cells)

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from loadtest.faults import FAULTS
 from loadtest.judge.run import Cell, Summary
+from loadtest.report import tables as report
 
 #: A sign, for those who see no colour, and a colour.
 SIGNS = {
@@ -63,7 +64,7 @@ def figures(cells: Sequence[Cell]) -> list[str]:
 
 
 def _sold(cell: Cell) -> str:
-    orders, units = _count(cell["orders"], "order"), _count(cell["initial_stock"], "unit")
+    orders, units = count(cell["orders"], "order"), count(cell["initial_stock"], "unit")
     return f"{orders} for {units}, {cell['stock_left']} left"
 
 
@@ -86,44 +87,35 @@ def complaint(cell: Cell) -> str:
     )
 
 
-def counted(cells: Sequence[Cell]) -> str:
-    return f"{len(cells)} cell{'s' * (len(cells) != 1)}"
-
-
 def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     """The matrix, the recovery times, and a paragraph for every broken cell."""
     faults, locks, at = _grid(cells)
+    rows = [[f"`{lock}`", *(_word(at.get((lock, name))) for name in faults)] for lock in locks]
     off = sum(not cell["as_expected"] for cell in cells)
-    where = summary["machine"]
-    lines = [
+    about = (
+        f"{count(len(cells), 'cell')}, {off} off their expected verdict. 20 buyers for 10 units in "
+        "every cell. Locks survive a silent holder for 1 s, or 5 s where the fault takes the lock "
+        f"away. Empty: the fault does not concern the lock. {report.machine_and_date(summary)}."
+    )
+    shows = {
+        name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
+        for name in faults
+    }
+    parts = [
         "# Faults",
-        "",
-        f"{counted(cells)}, {off} off their expected verdict. {summary['started'][:10]}, "
-        f"{where['cpus']} CPUs, Python {where['python']}, PostgreSQL {where['postgres']}, "
-        f"{where['redis']}; 20 buyers for 10 units in every cell. Locks survive a silent holder "
-        "for 1 s, or 5 s where the fault takes the lock away. Empty: the fault does not concern "
-        "the lock.",
-        "",
-        f"| lock | {' | '.join(faults)} |",
-        f"|---|{'---|' * len(faults)}",
-    ]
-    for lock in locks:
-        row = [_word(at.get((lock, name))) for name in faults]
-        lines.append(f"| `{lock}` | {' | '.join(row)} |")
-    lines += ["", "## What was done, and the evidence", ""]
-    for name in faults:
-        evidence = max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
-        lines.append(f"- **{name}**: {FAULTS[name].title}. Evidence: {evidence.rstrip('.')}.")
-    lines += _recovery(cells)
-    lines += ["", "## What happened in the cells that broke", ""]
-    lines += [
-        "Seconds since the first line. A is the victim's node, B that of its rivals. Where the",
+        report.markdown_table(["lock", *faults], rows, about, left=1 + len(faults)),
+        "## What was done, and the evidence",
+        "\n".join(
+            f"- **{name}**: {FAULTS[name].title}. Evidence: {evidence.rstrip('.')}."
+            for name, evidence in shows.items()
+        ),
+        *_recovery(cells),
+        "## What happened in the cells that broke",
+        "Seconds since the first line. A is the victim's node, B that of its rivals. Where the\n"
         "same steps broke several locks, one is shown; `summary.json` of a run has all of them.",
-        "",
+        *map(_paragraph, _alike([cell for cell in cells if _is_shown(cell)])),
     ]
-    for alike in _alike([cell for cell in cells if _is_shown(cell)]):
-        lines += _paragraph(alike)
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 def _is_shown(cell: Cell) -> bool:
@@ -146,39 +138,32 @@ def _recovery(cells: Sequence[Cell]) -> list[str]:
     timed = [cell for cell in cells if FAULTS[cell["fault"]].recovery]
     if not timed:
         return []
-    lines = ["", "## Seconds until somebody buys again", "", "0: the victim kept nobody out.", ""]
-    names = list(dict.fromkeys(cell["fault"] for cell in timed))
-    lines += [f"| lock | {' | '.join(names)} |", f"|---|{'--:|' * len(names)}"]
-    for lock in dict.fromkeys(cell["lock"] for cell in timed):
-        found = {cell["fault"]: cell["recovery_s"] for cell in timed if cell["lock"] == lock}
-        row = ["" if n not in found else _seconds(found[n]) for n in names]
-        lines.append(f"| `{lock}` | {' | '.join(row)} |")
-    return lines
+    faults, locks, at = _grid(timed)
+    rows = [[f"`{lock}`", *(_seconds(at.get((lock, name))) for name in faults)] for lock in locks]
+    table = report.markdown_table(["lock", *faults], rows, "0: the victim kept nobody out.", left=1)
+    return ["## Seconds until somebody buys again", table]
 
 
-def _seconds(value: float | None) -> str:
-    return "never" if value is None else f"{value:.2f}"
+def _seconds(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    return "never" if cell["recovery_s"] is None else f"{cell['recovery_s']:.2f}"
 
 
-def _paragraph(alike: Sequence[Cell]) -> list[str]:
+def _paragraph(alike: Sequence[Cell]) -> str:
     cell, *others = alike
-    numbers = f"{_sold(cell)}, {_count(cell['lost_updates'] or 0, 'lost update')}"
+    numbers = f"{_sold(cell)}, {count(cell['lost_updates'] or 0, 'lost update')}"
     same = ", ".join(f"`{one['lock']}`" for one in others)
     found = f"; found: {', '.join(cell['violations'])}" if cell["violations"] else ""
     surprise = "" if cell["as_expected"] else f" **{complaint(cell)}.**"
-    return [
-        f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}",
-        "",
-        f"{numbers}{found}.{surprise}{f' The same with {same}.' if same else ''}",
-        "",
-        "```text",
-        *cell["story"],
-        "```",
-        "",
-    ]
+    heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"
+    text = f"{numbers}{found}.{surprise}{f' The same with {same}.' if same else ''}"
+    story = "\n".join(cell["story"])
+    return f"{heading}\n\n{text}\n\n```text\n{story}\n```"
 
 
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
+    """So many of these, in words."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
@@ -199,7 +184,7 @@ def _short(cell: Cell | None) -> str:
 def _word(cell: Cell | None) -> str:
     if cell is None:
         return ""
-    shown = cell["verdict"] if cell["verdict"] == "exact" else f"**{cell['verdict'].upper()}**"
+    shown = cell["verdict"] if cell["verdict"] == "exact" else report.bold(cell["verdict"])
     if cell["as_expected"]:
         return shown
     why = "; ".join(filter(None, (cell["missing"], *cell["wrong"])))
