@@ -22,7 +22,7 @@ from rich.console import Console
 from loadtest.commands.faults import THREADS, refuse_external_servers
 from loadtest.commands.output import Output, output
 from loadtest.expected import UNBROKEN
-from loadtest.faults.chaos_rush import Made, Rush, play
+from loadtest.faults.chaos_rush import NOTHING, Rush, play
 from loadtest.faults.disturbances import DISTURBANCES, Disturbance
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.history import write
@@ -46,8 +46,12 @@ class Found:
     """What the rushes showed; `errors` says why one could not be made, one sentence each."""
 
     rushes: list[Rush] = field(default_factory=list)
-    cells: list[Cell] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The sales of all rushes."""
+        return [cell for rush in self.rushes for cell in rush.cells]
 
     @property
     def canaries(self) -> dict[str, int]:
@@ -59,9 +63,14 @@ class Found:
         }
 
     @property
-    def made(self) -> list[Made]:
-        """The disturbances of all rushes."""
-        return [one for rush in self.rushes for one in rush.made]
+    def tried(self) -> Counter[str]:
+        """How often each disturbance was made, seen or not."""
+        return Counter(one.name for rush in self.rushes for one in rush.chosen)
+
+    @property
+    def seen(self) -> Counter[str]:
+        """How often each of them was seen to happen."""
+        return Counter(name for rush in self.rushes for name in rush.seen)
 
     @property
     def broken(self) -> list[Cell]:
@@ -73,17 +82,13 @@ class Found:
     @property
     def why(self) -> list[str]:
         """Why the run shows nothing, one sentence each."""
-        proven = {one.name for one in self.made if one.evidence}
-        tried = Counter(one.name for one in self.made)
-        idle = [name for name, times in tried.items() if times >= TRIES and name not in proven]
+        often = [name for name, times in self.tried.items() if times >= TRIES]
+        idle = [name for name in often if not self.seen[name]]
+        whole = [name for name in CANARIES if name not in self.canaries]
         return [
-            *([] if proven else ["no disturbance was seen to happen"]),
+            *([] if self.seen else [NOTHING]),
             *(f"{name} was never seen to happen" for name in idle),
-            *(
-                f"{c}, which must break, was not seen to"
-                for c in CANARIES
-                if c not in self.canaries
-            ),
+            *(f"{name}, which must break, was not seen to" for name in whole),
             *self.errors,
         ]
 
@@ -128,8 +133,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
         console.print(f"shows nothing: {why}", style="yellow", highlight=False)
     console.print(
         f"{len(found.rushes)} rushes, {sum(cell['orders'] for cell in found.cells)} orders, "
-        f"{len(found.made)} disturbances, {sum(bool(one.evidence) for one in found.made)} seen to "
-        f"happen, up to {max((rush.at_once for rush in found.rushes), default=0)} at once; "
+        f"{found.tried.total()} disturbances, {found.seen.total()} seen to happen; "
         f"{len(found.broken)} violations; seed {seed}",
         style="bold",
         highlight=False,
@@ -152,19 +156,17 @@ def _rushes(
         holds = HOLDS[0 if any(one.takes_the_lock for one in dealt) else 1]
         locks = (*UNBROKEN, *CANARIES)
         rush = Rush(number, chance.getrandbits(32), locks, [*dealt], chance.choice(holds))
-        cells: list[Cell] = []
+        found.rushes.append(rush)
         try:
-            cells = play(testbed, rush, strategies)
+            play(testbed, rush, strategies)
         except Exception as error:
             testbed.log.write(traceback.format_exc().encode())
-            found.errors.append(f"rush {number} broke: {type(error).__name__}: {error}")
-            testbed.repair()
-        found.rushes.append(rush)
-        found.cells += cells
+            rush.errors.append(f"{type(error).__name__}: {error}")
+            found.errors.append(f"rush {number} broke: {rush.errors[-1]}")
         summary["rushes"] = [one.as_summary() for one in found.rushes]
         summary["runs"], summary["canaries"] = found.cells, found.canaries
         report.write_summary(out.folder.path, summary)
-        if any(one.error for one in rush.made):
+        if rush.errors:
             testbed.repair()
 
 

@@ -10,13 +10,12 @@ from itertools import cycle
 from typing import Any
 
 from loadtest.judge.history import History
+from loadtest.judge.intervals import said, type_of
 from loadtest.judge.verdict import ASK_AGAIN
 from loadtest.stack.client import Refused, Shop, ShopUnreachable
 
 #: Seconds that a buyer waits before asking again.
 PAUSE = (0.05, 0.2)
-#: Outcomes that leave open whether something was sold: `info` in the history.
-IN_DOUBT = frozenset({"unknown"})
 
 
 @dataclass(eq=False)
@@ -29,10 +28,9 @@ class Buyer:
     asks_again  whether the buyer asks again until an answer is final
     hold_ms     milliseconds that the purchase spends between its check and its decrement
     outcome     of the last answer, and `first` of the first one; empty while there is none
-    order       the number that the last answer named, if it did
-    replayed    whether the last answer named an order that the key had before
-    error       what the last answer said was wrong, if it did
+    said        all that the last answer said; empty while there is none, or without one
     sold_at     when it bought, by the monotonic clock; 0 before
+    started     whether it runs in a thread, or did
     answered    set when the buyer has its final answer
     """
 
@@ -46,18 +44,16 @@ class Buyer:
     hold_ms: int = 0
     outcome: str = ""
     first: str = ""
-    order: int | None = None
-    error: str = ""
-    replayed: bool = False
+    said: dict[str, Any] = field(default_factory=dict)
     sold_at: float = 0.0
+    started: bool = False
     answered: threading.Event = field(default_factory=threading.Event)
     _enough: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
 
     def start(self, *shops: Shop) -> None:
         """Buy in a thread: see `buy`."""
-        self._thread = threading.Thread(target=self.buy, args=shops, daemon=True)
-        self._thread.start()
+        self.started = True
+        threading.Thread(target=self.buy, args=shops, daemon=True).start()
 
     def buy(self, *shops: Shop) -> None:
         """Ask these nodes in turn until an answer is final or give_up is called."""
@@ -97,32 +93,17 @@ class Buyer:
             outcome = "unavailable"
         except ShopUnreachable:
             outcome = "unknown"
-        if outcome == "error":
-            outcome = "unknown" if "order" not in body and not body.get("allowed") else "error"
-        kind = "ok" if outcome == "sold" else "info" if outcome in IN_DOUBT else "fail"
-        self.order, self.replayed = body.get("order"), bool(body.get("replayed"))
-        self.error = str(body.get("error", ""))
-        said = ("order", "replayed", "error")
-        more: dict[str, Any] = {name: body[name] for name in said if name in body}
+        if outcome == "error" and "order" not in body and not body.get("allowed"):
+            outcome = "unknown"
         if outcome == "sold":
             self.sold_at = time.monotonic()
-            more |= {"sold_in": body.get("sale"), "fence": body.get("lock", {}).get("fence")}
-            more["stock_seen"] = body.get("stock_seen")
-        self.history.record(by="buyer", f="buy", type=kind, outcome=outcome, **common, **more)
-        self.outcome, self.first = outcome, self.first or outcome
+        answer = {"type": type_of(outcome), "outcome": outcome, **said(body)}
+        self.history.record(by="buyer", f="buy", **common, **answer)
+        self.outcome, self.first, self.said = outcome, self.first or outcome, body
         if outcome not in ASK_AGAIN:
             self.answered.set()
         return outcome
 
-    @property
-    def started(self) -> bool:
-        """Whether it runs in a thread, or did."""
-        return self._thread is not None
-
     def give_up(self) -> None:
         """Stop asking."""
         self._enough.set()
-
-    def join(self, seconds: float) -> bool:
-        """Wait for the final answer. Returns whether it came."""
-        return self.answered.wait(seconds)

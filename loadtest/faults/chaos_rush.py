@@ -14,7 +14,7 @@ from random import Random
 from loadtest.faults.disturbances import Disturbance
 from loadtest.faults.drain import BUYERS
 from loadtest.faults.fault import Fault
-from loadtest.faults.runner import judged
+from loadtest.faults.runner import judged, reason
 from loadtest.faults.testbed import TTL, Testbed, until
 from loadtest.faults.trial import NotFired
 from loadtest.judge.run import Cell
@@ -26,6 +26,8 @@ COME_WITHIN = 1.2
 DISTURB_WITHIN = 1.3
 #: Seconds after the last disturbance for everybody to have a final answer.
 DRAIN_TIMEOUT = 60.0
+#: Why a rush shows nothing.
+NOTHING = "no disturbance was seen to happen"
 
 
 class Chaos(Fault):
@@ -37,22 +39,7 @@ class Chaos(Fault):
     two_servers = True
 
     def prove(self) -> str:
-        raise NotFired("no disturbance was seen to happen")
-
-
-@dataclass
-class Made:
-    """A disturbance that was made. Times by the monotonic clock.
-
-    evidence  by what it was seen to happen; empty if it was not
-    error     what it raised, or empty
-    """
-
-    name: str
-    began: float
-    ended: float = 0.0
-    evidence: str = ""
-    error: str = ""
+        raise NotFired(NOTHING)
 
 
 @dataclass
@@ -60,6 +47,9 @@ class Rush:
     """One rush: its plan, and the outcome of its disturbances.
 
     hold_ms  milliseconds that each purchase spends between its check and its decrement
+    seen     by name: by what a disturbance was seen to happen
+    errors   what a disturbance raised that is no NotFired
+    cells    its sales, judged
     """
 
     number: int
@@ -67,19 +57,10 @@ class Rush:
     locks: Sequence[str]
     chosen: Sequence[Disturbance]
     hold_ms: int
-    made: list[Made] = field(default_factory=list)
+    seen: dict[str, str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
     seconds: float = 0.0
-
-    @property
-    def proven(self) -> list[Made]:
-        """The disturbances that were seen to happen."""
-        return [one for one in self.made if one.evidence]
-
-    @property
-    def at_once(self) -> int:
-        """The most disturbances at one moment."""
-        moments = [one.began for one in self.made]
-        return max((sum(o.began <= at < o.ended for o in self.made) for at in moments), default=0)
 
     def as_summary(self) -> dict[str, object]:
         """Its line in `summary.json`."""
@@ -87,14 +68,13 @@ class Rush:
             "rush": self.number,
             "seed": self.seed,
             "hold_ms": self.hold_ms,
-            "disturbed": [one.name for one in self.made],
-            "proven": {one.name: one.evidence for one in self.proven},
-            "at_once": self.at_once,
+            "disturbed": [one.name for one in self.chosen],
+            "proven": self.seen,
             "seconds": self.seconds,
         }
 
 
-def play(testbed: Testbed, rush: Rush, strategies: Mapping[str, Strategy]) -> list[Cell]:
+def play(testbed: Testbed, rush: Rush, strategies: Mapping[str, Strategy]) -> None:
     """Make the rush, and judge each of its sales. A rush in which no disturbance was seen to
     happen shows nothing: its sales are `unknown`, unless they are oversold."""
     chance, fault = Random(rush.seed), Chaos(testbed)
@@ -112,7 +92,7 @@ def play(testbed: Testbed, rush: Rush, strategies: Mapping[str, Strategy]) -> li
     with ThreadPoolExecutor(max(1, len(rush.chosen))) as pool:
         on = {one.on: threading.Lock() for one in rush.chosen if one.on}
         for one in rush.chosen:
-            pool.submit(_disturb, testbed, rush, one, on, Random(chance.getrandbits(32)))
+            pool.submit(disturb, testbed, rush, one, on, Random(chance.getrandbits(32)))
         for place, buyer in enumerate(buyers):
             time.sleep(max(0.0, begun + COME_WITHIN * place / len(buyers) - time.monotonic()))
             buyer.start(*chance.sample(shops, 2))
@@ -121,19 +101,19 @@ def play(testbed: Testbed, rush: Rush, strategies: Mapping[str, Strategy]) -> li
         for buyer in buyers:
             buyer.give_up()
     until(lambda: not any(trial.orphans() for trial in fault.trials), TTL + 0.5)
-    for trial in fault.trials if not rush.proven else ():
-        trial.miss("no disturbance was seen to happen")
-    cells = judged(fault, "; ".join(f"{one.name}: {one.evidence}" for one in rush.proven), left=())
+    for trial in fault.trials if not rush.seen else ():
+        trial.miss(NOTHING)
+    evidence = "; ".join(f"{name}: {seen}" for name, seen in rush.seen.items())
+    rush.cells = judged(fault, evidence, left=())
     excused = {"overlap"} if any(one.takes_the_lock for one in rush.chosen) else set()
-    for cell in cells:  # every finding is wrong, but two holders where a lock may be taken
+    for cell in rush.cells:  # every finding is wrong, but two holders where a lock may be taken
         cell["wrong"] = sorted(set(cell["violations"]) - excused)
         cell["as_expected"] = cell["verdict"] == "exact" and not cell["wrong"]
         cell["hold_ms"], cell["round"] = rush.hold_ms, rush.number
     rush.seconds = round(time.monotonic() - begun, 2)
-    return cells
 
 
-def _disturb(
+def disturb(
     testbed: Testbed,
     rush: Rush,
     disturbance: Disturbance,
@@ -143,19 +123,16 @@ def _disturb(
     """Make it at a random time. Those that need the same servers wait for each other; the others
     overlap."""
     time.sleep(chance.uniform(0, DISTURB_WITHIN))
+    # A failure is recorded as `info`: the other disturbances of the rush may have happened.
     with on.get(disturbance.on) or nullcontext():
-        made = Made(disturbance.name, time.monotonic())
-        rush.made.append(made)
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
-        why = "it was not seen to happen"
+        kind = "info"
         try:
-            made.evidence = disturbance.make(testbed, chance)
-        except NotFired as error:
-            why = str(error)
+            what = rush.seen[disturbance.name] = disturbance.make(testbed, chance)
+            kind = "ok"
         except Exception as error:
-            testbed.log.write(traceback.format_exc().encode())
-            why = made.error = f"{type(error).__name__}: {error}"
-        made.ended = time.monotonic()
-    # Not `fail`: the other disturbances of the rush may have happened.
-    kind = "ok" if made.evidence else "info"
-    testbed.record_fault("chaos", kind, "prove", f"{disturbance.name}: {made.evidence or why}")
+            what = reason(error)
+            if not isinstance(error, NotFired):
+                testbed.log.write(traceback.format_exc().encode())
+                rush.errors.append(what)
+    testbed.record_fault("chaos", kind, "prove", f"{disturbance.name}: {what}")

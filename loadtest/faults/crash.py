@@ -13,7 +13,7 @@ from loadtest.faults.trial import Trial
 TAKEOVER = "setnx-timestamp:before_takeover"
 KILL = """
     SELECT pid, pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = 'oversold-A'
+    WHERE datname = current_database() AND application_name = 'oversold-{}'
     AND state = 'idle in transaction'
 """
 LEFT = "SELECT pid FROM pg_stat_activity WHERE pid IN ({})"
@@ -54,15 +54,15 @@ class Crash(Fault):
 
     def act(self, trial: Trial) -> None:
         """Let the rivals buy. Where a rival takes an expired lock over, let two do so at once."""
-        rivals = trial.rivals
+        rivals, is_stopped_at = trial.rivals, self.testbed.is_stopped_at
         if not trial.strategy["takes_over"]:
             until(lambda: any(rival.sold_at for rival in rivals), self.grace)
             return
-        both = until(lambda: all(trial.is_stopped_at(r, TAKEOVER) for r in rivals), self.grace)
+        both = until(lambda: all(is_stopped_at(r, TAKEOVER) for r in rivals), self.grace)
         self.require(both, f"{trial.lock}: the rivals do not find the lock expired")
         for rival in rivals:
-            self.testbed.resume(rival.attempt, TAKEOVER)
-            until(partial(trial.is_stopped_at, rival, "after_read"), 0.3)
+            self.testbed.resume(rival, TAKEOVER)
+            until(partial(is_stopped_at, rival, "after_read"), 0.3)
         trial.resume_rivals()
 
     def heal(self) -> None:
@@ -77,11 +77,13 @@ class DbKill(Fault):
     grace = 0.5
 
     def fire(self) -> None:
-        self.killed = [pid for pid, gone in self.testbed.sql(KILL) if gone]
+        name = self.testbed.nodes[self.node].name
+        self.killed = [pid for pid, gone in self.testbed.sql(KILL.format(name)) if gone]
 
     def prove(self) -> str:
         killed, victims = len(self.killed), len(self.trials)
-        self.require(killed >= victims, f"{killed} backends were ended for {victims} victims")
+        enough = killed >= max(1, victims)
+        self.require(enough, f"{killed} backends were ended for {victims} victims")
         left = self.testbed.sql(LEFT.format(",".join(map(str, self.killed))))
         self.require(not left, f"{len(left)} of these backends are still there")
         return f"{killed} backends of node A were ended in their transactions"

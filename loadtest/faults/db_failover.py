@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 from psycopg.conninfo import make_conninfo
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, VICTIMS, until
-from loadtest.faults.trial import Trial, each
+from loadtest.faults.testbed import RIVALS, VICTIMS, each, until
+from loadtest.faults.trial import Trial
 from servers import embedded
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.proxy import Proxy
@@ -31,8 +31,6 @@ class DbFailover(Fault):
     synchronous = False
 
     def arm(self) -> None:
-        self.servers: list[PostgresCopy] = []
-        self.proxies: list[Proxy] = []
         database = urlsplit(self.testbed.database_url).path
         self.database = database.removeprefix("/")
         here = make_conninfo(host=str(self.testbed.postgres_socket.parent))
@@ -89,12 +87,8 @@ class DbFailover(Fault):
         """No buyer of this fault is stopped."""
 
     def clean_up(self) -> None:
-        if self.servers:
-            self.testbed.restart(RIVALS)
-        for proxy in self.proxies:
-            proxy.stop()
-        for server in self.servers:
-            server.stop()
+        self.testbed.restart(RIVALS)
+        super().clean_up()
 
     def _has_failed_over(self) -> str:
         self.require(self.dropped, "replication lost nothing")
@@ -111,16 +105,13 @@ class DbFailover(Fault):
         folder = self.testbed.folder / self.name.replace("@", "-")
         folder.mkdir(exist_ok=True)
         server = PostgresCopy(folder / name, runtime=folder, of=of, follows=follows)
-        self.servers.append(server)
+        self.opened.callback(server.stop)
         server.start()
         embedded.adopt(server.pid)
         return server
 
     def _proxy(self, server: PostgresCopy) -> Proxy:
-        proxy = Proxy(server.socket, name=self.name)
-        self.proxies.append(proxy)
-        proxy.start()
-        return proxy
+        return self.opened.enter_context(Proxy(server.socket, name=self.name))
 
 
 class DbFailoverSync(DbFailover):

@@ -34,8 +34,8 @@ class Failover(Fault):
 
     def _replicate(self, name: str) -> None:
         """Start a replica that has caught up through a proxy."""
-        self.proxy = Proxy(self.testbed.address(self.testbed.main), name=name)
-        self.proxy.start()
+        master = self.testbed.address(self.testbed.main)
+        self.proxy = self.opened.enter_context(Proxy(master, name=name))
         host, port = self.proxy.address.split(":")
         self.replica = embedded.Valkey(self.testbed.folder, replica_of=(host, int(port)))
         embedded.adopt(self.replica.start())
@@ -64,12 +64,9 @@ class Failover(Fault):
 
     def _is_used(self) -> None:
         """Require that both nodes reach the new master."""
-        mine = self.ask("INFO", "server")["run_id"]
+        mine = measure.run_id(self.testbed.main, 5.0)
         for proxy in self.testbed.redis:
             self.require(measure.run_id(proxy) == mine, "a node was not sent to the new master")
-
-    def heal(self) -> None:
-        self.proxy.stop()
 
 
 class FailoverSentinel(Failover):
@@ -85,7 +82,8 @@ class FailoverSentinel(Failover):
         self._replicate("master")
         testbed = self.testbed
         sentinels = Sentinels(testbed.folder / "sentinels", self.proxy.port, testbed.log)
-        testbed.sentinels = self.sentinels = sentinels
+        self.sentinels = sentinels
+        self.opened.callback(sentinels.stop)
         for pid in sentinels.start():
             embedded.adopt(pid)
         sentinels.wait_until_ready()
@@ -108,14 +106,9 @@ class FailoverSentinel(Failover):
             ready = partial(_is_ready, self.testbed.shop(node))
             self.require_soon(ready, "a node finds no master")
 
-    def heal(self) -> None:
-        """The Sentinels stay until the sales are over, because the shop asks them."""
-
     def clean_up(self) -> None:
-        if self.testbed.sentinels is None:
-            return
-        self.testbed.stop_sentinels()
-        self.proxy.stop()
+        """The Sentinels stay until the sales are over, because the shop asks them."""
+        super().clean_up()
         for node, proxy in enumerate(self.testbed.redis):
             proxy.switch(self.testbed.address(self.testbed.main))
             self.testbed.restart(node)
@@ -163,4 +156,3 @@ class SplitBrain(Failover):
         self.testbed.redis[VICTIMS].switch(self.testbed.address(self.testbed.main))
         if self.old is not None:
             self.old.stop(signal.SIGKILL)  # SIGTERM would wait for its replica
-        super().heal()

@@ -19,10 +19,9 @@ keeps each fault from happening, which `prove` has to notice.
 from __future__ import annotations
 
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from loadtest.expected import STOPS
@@ -53,6 +52,7 @@ class Fault(ABC):
     recovery        whether to measure the time from firing to the next sale
     node            the node that it is made on, where it is made on one
     trials          of the strategies that it concerns
+    opened          what was started or opened for it, until it is cleaned up
     """
 
     name: str
@@ -70,9 +70,15 @@ class Fault(ABC):
     def __init__(self, testbed: Testbed) -> None:
         self.testbed = testbed
         self.trials: list[Trial] = []
+        self.opened = ExitStack()
         #: Set when the rivals have had enough time and the victims may go on.
         self.may_resume = threading.Event()
         self.may_resume.set()
+
+    @property
+    def settles(self) -> bool:
+        """Whether consumers have to write orders for one of its strategies."""
+        return any(trial.strategy["deferred"] for trial in self.trials)
 
     def tries(self, strategy: Strategy, run: str) -> None:
         """Concern this strategy too."""
@@ -116,29 +122,14 @@ class Fault(ABC):
     def heal(self) -> None:  # noqa: B027
         """Put everything back. Called whether the fault fired or not."""
 
-    def clean_up(self) -> None:  # noqa: B027
-        """Put back what has to stay until the sales are judged. Called whether it fired or not."""
+    def clean_up(self) -> None:
+        """Put back what has to stay until the sales are judged, and close what was opened. Called
+        whether it fired or not."""
+        self.opened.close()
 
     def longest_recovery(self, strategy: Strategy) -> float:
         """Seconds after which somebody has to have bought again, where `recovery` is measured."""
         return SLOWEST * self.ttl
-
-    @contextmanager
-    def made(self, *, armed: float | None = 0.0) -> Iterator[str]:
-        """The fault by itself, for as long as the block lasts, whoever buys meanwhile: by what it
-        was seen. Raises NotFired before the block, or after it if it ended too early.
-
-        armed  seconds between getting ready and firing; None: it needs no getting ready
-        """
-        try:
-            if armed is not None:
-                self.arm()
-                time.sleep(armed)
-            self.fire()
-            yield self.prove()
-            self.require(self.lasts(), "it ended too early")
-        finally:
-            self.heal()
 
     def lasts(self) -> bool:
         """Whether it is still so, where that can be seen."""

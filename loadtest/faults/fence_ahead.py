@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS
-from loadtest.faults.trial import Trial, each
+from loadtest.faults.testbed import RIVALS, each
+from loadtest.faults.trial import Trial
 from loadtest.stack.stack import ROOT
 
 #: Seconds by which the database's fence is ahead.
@@ -39,7 +39,7 @@ class FenceAhead(Fault):
 
     def act(self, trial: Trial) -> None:
         """A buyer is refused, and the answer says why and what to do."""
-        outcome, error = trial.ask_once("refused"), trial.buyers[-1].error
+        outcome, error = trial.ask_once("refused"), trial.buyers[-1].said.get("error", "")
         if outcome != "lost":
             trial.miss(f"a buyer was answered {outcome}, not lost")
         elif self.way_out not in error:

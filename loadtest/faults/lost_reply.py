@@ -28,7 +28,6 @@ class LostReplies(Fault):
         self.asking = threading.Lock()
         self.rules: dict[str, LostReply] = {}
         self.before: dict[str, dict[str, object]] = {}
-        self.clients: dict[str, dict[str, str]] = {}
         for trial in self.trials:
             # A first buyer, so that the server knows the scripts: else NOSCRIPT would be cut off.
             self.require_a_sale(trial, VICTIMS)
@@ -37,7 +36,7 @@ class LostReplies(Fault):
             names = f"{trial.attempts}/victim" if trial.strategy["reserves"] else trial.product
             proxy = self.testbed.redis[VICTIMS]
             if _is_redlock(trial):
-                self.clients, proxy = self._clients(), self.testbed.redlock[0]
+                self.early, proxy = self._asked_redlock(), self.testbed.redlock[0]
             self.rules[trial.lock] = proxy.lose_reply(names.encode())
 
     def enter(self, trial: Trial) -> None:
@@ -47,7 +46,7 @@ class LostReplies(Fault):
         victim = trial.victim = trial.buyer("victim", stop=stop)
         if stop:
             trial.send(victim, VICTIMS)
-            self.require_soon(lambda: trial.is_stopped_at(victim), "Redlock has no majority")
+            self.require_soon(lambda: self.testbed.is_stopped_at(victim), "Redlock has no majority")
         else:
             with self.asking:
                 victim.ask(self.testbed.shop(VICTIMS))
@@ -57,22 +56,14 @@ class LostReplies(Fault):
         self.require(victim.first in answers, f"the victim was answered {victim.first}")
         self.require(reached, "the command that lost its reply never reached the server")
         if stop:
-            self.require(not self._asked_redlock(), "the reply was not cut off")
+            # The victim has its lock still: its connection would be there if it had not been cut.
+            self.require(self._asked_redlock() <= self.early, "the reply was not cut off")
 
-    def _asked_redlock(self) -> bool:
-        """Whether a connection to Redlock's first server has asked for a lock since the first
-        buyer: the victim's is still there, so it was not cut."""
-        return any(
-            client["cmd"] == "set" and client != self.clients.get(number)
-            for number, client in self._clients().items()
-        )
-
-    def _clients(self) -> dict[str, dict[str, str]]:
-        """The connections to Redlock's first server: what each sent last, and how much it sent."""
-        first = self.testbed.valkeys[1]
-        clients = measure.ask(first, "CLIENT LIST", db=measure.REDLOCK_DB)
-        fields = ("cmd", "tot-net-in", "tot-cmds")
-        return {one["id"]: {name: one.get(name, "") for name in fields} for one in clients}
+    def _asked_redlock(self) -> set[tuple[str, str]]:
+        """The connections to Redlock's first server that have just asked it for a lock, and how
+        many commands each has sent."""
+        clients = measure.ask(self.testbed.valkeys[1], "CLIENT LIST", db=measure.REDLOCK_DB)
+        return {(one["id"], one.get("tot-cmds", "")) for one in clients if one["cmd"] == "set"}
 
     def _on_server(self, trial: Trial) -> dict[str, object]:
         """The keys of the trial's lock with their values."""
@@ -98,7 +89,7 @@ class LostReplies(Fault):
         """The victim asks again, or goes on."""
         assert trial.victim is not None
         if trial.victim.started:
-            self.testbed.resume(trial.victim.attempt, HAS_LOCK)
+            self.testbed.resume(trial.victim)
         else:
             trial.send(trial.victim, VICTIMS)
 

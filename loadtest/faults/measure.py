@@ -44,23 +44,20 @@ def _is_in(pid: int, leader: int) -> bool:
 
 def states_of(pids: Iterable[int]) -> dict[int, str]:
     """The state of each process, as psutil names it; one that is gone is `dead`."""
-    states: dict[int, str] = {}
-    for pid in pids:
-        try:
-            states[pid] = psutil.Process(pid).status()
-        except psutil.NoSuchProcess:
-            states[pid] = psutil.STATUS_DEAD
-    return states
+    found = dict.fromkeys(pids, psutil.STATUS_DEAD)
+    for pid in found:
+        with suppress(psutil.NoSuchProcess):
+            found[pid] = psutil.Process(pid).status()
+    return found
 
 
-def _client(port: int, db: int = 0, timeout: float = 5.0) -> redis.Redis:
-    """A client that does not try again."""
-    return redis.Redis(port=port, db=db, retry=Retry(NoBackoff(), 0), socket_timeout=timeout)
-
-
-def ask(server: embedded.Valkey, *command: Any, db: int = LOCKS_DB, timeout: float = 5.0) -> Any:
-    """The reply to one command. Raises redis.RedisError."""
-    with _client(server.port, db, timeout) as client:
+def ask(
+    server: embedded.Valkey | Proxy, *command: Any, db: int = LOCKS_DB, timeout: float = 5.0
+) -> Any:
+    """The reply of a Redis, or of the one behind a proxy, to one command, which is not tried again.
+    Raises redis.RedisError."""
+    once = Retry(NoBackoff(), 0)
+    with redis.Redis(port=server.port, db=db, retry=once, socket_timeout=timeout) as client:
         return client.execute_command(*command)
 
 
@@ -72,14 +69,6 @@ def switches_of(pids: Iterable[int]) -> dict[int, int]:
         with suppress(psutil.NoSuchProcess):
             found[pid] = sum(psutil.Process(pid).num_ctx_switches())
     return found
-
-
-def answers(server: embedded.Valkey, timeout: float = 1.0) -> bool:
-    """Whether the server answers."""
-    try:
-        return bool(ask(server, "PING", timeout=timeout))
-    except redis.RedisError:
-        return False
 
 
 def names_of(lock: str, product: str) -> tuple[str, str]:
@@ -135,19 +124,9 @@ def clock_ahead(url: str) -> float:
         return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
 
 
-def run_id(proxy: Proxy, timeout: float = 0.3) -> str:
-    """The run_id of the Redis that answers through this proxy; empty if none does."""
+def run_id(server: embedded.Valkey | Proxy, timeout: float = 0.3) -> str:
+    """The run_id of a Redis, or of the one that answers through a proxy; empty if none does."""
     try:
-        with _client(proxy.port, timeout=timeout) as client:
-            return str(client.info("server")["run_id"])
+        return str(ask(server, "INFO", "server", timeout=timeout)["run_id"])
     except redis.RedisError:
         return ""
-
-
-def seconds_to_ping(proxy: Proxy) -> float:
-    """Seconds that a PING and its answer take through this proxy. Raises redis.RedisError."""
-    with _client(proxy.port) as client:
-        client.ping()  # connects
-        began = time.monotonic()
-        client.ping()
-        return time.monotonic() - began

@@ -7,14 +7,15 @@ from functools import partial
 import redis
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.trial import Trial, each
+from loadtest.faults.testbed import each
+from loadtest.faults.trial import Trial
 from servers.loopback import free_port
 
-#: Error -> the commands after which Redis answers writes with it, and those that end it.
+#: Error -> the command after which Redis answers writes with it, and that which ends it.
 REFUSALS = {
-    "OOM": (["CONFIG SET maxmemory 1"], ["CONFIG SET maxmemory 0"]),
-    "NOREPLICAS": (["CONFIG SET min-replicas-to-write 1"], ["CONFIG SET min-replicas-to-write 0"]),
-    "READONLY": ([f"REPLICAOF 127.0.0.1 {free_port()}"], ["REPLICAOF NO ONE"]),
+    "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+    "NOREPLICAS": ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+    "READONLY": (f"REPLICAOF 127.0.0.1 {free_port()}", "REPLICAOF NO ONE"),
 }
 #: The error while victims hold their locks: a background save failed.
 LASTS = "MISCONF"
@@ -38,11 +39,11 @@ class Misconf(Fault):
         self.counted: dict[str, int] = {}
         for error, (begin, end) in REFUSALS.items():
             before = self._count(error)
-            self._each_of(begin)
+            self.ask(*begin.split())
             try:
                 each(self.trials, partial(self._is_refused, error=error))
             finally:
-                self._each_of(end)
+                self.ask(*end.split())
             self.counted[error] = self._count(error) - before
             self.require(self.counted[error], f"no command was answered {error}")
 
@@ -52,7 +53,8 @@ class Misconf(Fault):
         in_its_way.unlink(missing_ok=True)  # a replica that has synced leaves one
         in_its_way.mkdir()
         self.ask("CONFIG", "SET", "save", "3600 1")
-        self._each_of(LASTING)
+        for command in LASTING:
+            self.ask(*command.split())
 
     def prove(self) -> str:
         self.require_soon(self._refuses, f"no write is answered {LASTS}")
@@ -71,7 +73,7 @@ class Misconf(Fault):
         self.counted[LASTS] = self._count(LASTS) - self.before
         self.ask("CONFIG", "SET", "save", "")
         for _, end in REFUSALS.values():
-            self._each_of(end)
+            self.ask(*end.split())
         in_its_way = self.testbed.main.folder / "dump.rdb"
         if in_its_way.is_dir():
             in_its_way.rmdir()
@@ -80,12 +82,9 @@ class Misconf(Fault):
         return f"while the victims held their locks: {self.counted.get(LASTS, 0)} {LASTS}"
 
     def _is_refused(self, trial: Trial, error: str) -> None:
-        name = f"buyer-{error}".lower()
-        outcome = trial.ask_once(name)
-        if error == "OOM" and trial.strategy["fenced"] and outcome == "sold":
-            return
-        if outcome != "unavailable":
-            trial.wrong.append(f"{name} was answered {outcome}, not unavailable")
+        may_buy = error == "OOM" and trial.strategy["fenced"]
+        wanted = ["unavailable", *(["sold"] if may_buy else [])]
+        trial.must_be_answered(f"buyer-{error}".lower(), *wanted)
 
     def _count(self, error: str) -> int:
         """How many commands Redis has answered with this error."""
@@ -97,7 +96,3 @@ class Misconf(Fault):
         except redis.ResponseError as error:
             return LASTS in str(error)
         return False
-
-    def _each_of(self, commands: list[str]) -> None:
-        for command in commands:
-            self.ask(*command.split())

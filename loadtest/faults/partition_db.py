@@ -42,8 +42,9 @@ class PartitionDb(Fault):
         self.hung: list[float] = []
         self.testbed.answer_timeout = 3 * REPLY_TIMEOUT
         self.testbed.restart(self.node, SHOP_LOCK_MAX_HOLD=str(MAX_HOLD))
-        host = self.testbed.postgres.address
-        self.probe = psycopg.connect(self.testbed.database_url, host=host)
+        url, host = self.testbed.database_url, self.testbed.postgres.address
+        self.probe = psycopg.connect(url, host=host)
+        self.opened.callback(self.probe.close)
 
     def fire(self) -> None:
         self.testbed.postgres.black_hole()
@@ -89,8 +90,6 @@ class PartitionDb(Fault):
         self.dropped = require_dropped(self, self.testbed.postgres, self.before)
         self.testbed.answer_timeout = ANSWER_TIMEOUT
         self.testbed.postgres.pass_on()
-        if hasattr(self, "probe"):
-            self.probe.close()
         self.testbed.restart(self.node)
 
     def observed(self) -> str:

@@ -13,8 +13,8 @@ from typing import Any, cast
 from loadtest.expected import expected_of
 from loadtest.faults.drain import BUYERS, drain
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import until
-from loadtest.faults.trial import STOCK, NotFired, Trial, each
+from loadtest.faults.testbed import each, until
+from loadtest.faults.trial import STOCK, NotFired, Trial
 from loadtest.judge.history import by_product
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Cell
@@ -49,14 +49,13 @@ def play(fault: Fault, strategies: Sequence[Strategy], run: str) -> list[Cell]:
                 buyer.give_up()
         _resume_everybody(fault)
         fault.testbed.repair()
-        why = str(error) if isinstance(error, NotFired) else f"{type(error).__name__}: {error}"
-        return [*unknown(fault.name, tried, why), *missing]
+        return [*unknown(fault.name, tried, reason(error)), *missing]
 
 
 def _play(fault: Fault) -> list[Cell]:
     testbed, trials = fault.testbed, fault.trials
     testbed.new_events()  # those of the faults before this one
-    if _deferred(fault):
+    if fault.settles:
         testbed.settle()
     testbed.set_ttl(fault.ttl)
     each(trials, Trial.open)
@@ -72,12 +71,11 @@ def _play(fault: Fault) -> list[Cell]:
 def _make(fault: Fault) -> str:
     """Arm, fire, prove, act, heal. Returns the evidence. Raises NotFired, or what a step raises."""
     testbed, trials = fault.testbed, fault.trials
-    stops_settling = fault.loses_promises and _deferred(fault)
+    stops_settling = fault.loses_promises and fault.settles
+    acting = threading.Thread(target=each, args=(trials, _or_missing(fault.act)), daemon=True)
 
     def record(phase: str, what: str, kind: str = "ok") -> None:
         testbed.record_fault(fault.name, kind, phase, what)
-
-    acting = threading.Thread(target=each, args=(trials, _or_missing(fault.act)), daemon=True)
 
     def end() -> None:
         fault.may_resume.set()
@@ -112,11 +110,6 @@ def _make(fault: Fault) -> str:
     return evidence
 
 
-def _deferred(fault: Fault) -> bool:
-    """Whether consumers have to write orders for one of its strategies."""
-    return any(trial.strategy["deferred"] for trial in fault.trials)
-
-
 @contextmanager
 def _afterwards(end: Callable[[], None]) -> Iterator[None]:
     """Call `end` after the block. If the block raises, its error counts and not that of `end`."""
@@ -130,17 +123,21 @@ def _afterwards(end: Callable[[], None]) -> Iterator[None]:
 
 
 def _or_missing(what: Callable[[Trial], None]) -> Callable[[Trial], None]:
-    """Do it for one trial. If it fails, that trial shows nothing, and says why."""
+    """Do it for one trial. If it fails, that trial shows nothing, and says why: an error of ours
+    must not look like a pass either."""
 
     def one(trial: Trial) -> None:
         try:
             what(trial)
-        except NotFired as error:
-            trial.miss(str(error))
-        except Exception as error:  # nor may an error of ours look like a pass
-            trial.miss(f"{type(error).__name__}: {error}")
+        except Exception as error:
+            trial.miss(reason(error))
 
     return one
+
+
+def reason(error: Exception) -> str:
+    """Why a fault shows nothing, in one line."""
+    return str(error) if isinstance(error, NotFired) else f"{type(error).__name__}: {error}"
 
 
 def _resume_everybody(fault: Fault) -> None:
@@ -148,7 +145,7 @@ def _resume_everybody(fault: Fault) -> None:
     for trial in fault.trials:
         for buyer in trial.buyers:
             if buyer.stop:
-                fault.testbed.resume(buyer.attempt, buyer.stop)
+                fault.testbed.resume(buyer)
 
 
 def judged(fault: Fault, evidence: str, left: Sequence[str]) -> list[Cell]:
@@ -205,16 +202,11 @@ def _of(fault: str, strategy: Strategy, **facts: Any) -> Cell:
     empty: dict[str, Any] = {
         "lock": strategy["name"],
         "fault": fault,
+        "expected": expected_of(strategy).get(fault, "exact"),
         "buyers": BUYERS,
         "initial_stock": STOCK,
-        "hold_ms": 0,
         **dict.fromkeys(("orders", "stock_left", "oversold", "undersold", "lost_updates"), 0),
-        "outcomes": {},
-        "violations": [],
-        "expected": expected_of(strategy).get(fault, "exact"),
-        "evidence": "",
-        "wrong": [],
-        "recovery_s": None,
-        "story": [],
+        **{"outcomes": {}, "violations": [], "wrong": [], "story": []},
+        **{"hold_ms": 0, "evidence": "", "recovery_s": None},
     }
     return cast(Cell, empty | facts)

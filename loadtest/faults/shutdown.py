@@ -24,21 +24,22 @@ class Shutdown(Fault):
     def enter(self, trial: Trial) -> None:
         super().enter(trial)
         guest = trial.guest = trial.buyer("guest", stop="arrives")  # waits behind the victim
-        self.testbed.resume(guest.attempt, "arrives")
+        self.testbed.resume(guest)
         trial.send(guest, VICTIMS)
         nobody = f"{trial.lock}: the guest did not arrive"
-        self.require_soon(lambda: trial.is_stopped_at(guest), nobody)
+        self.require_soon(lambda: self.testbed.is_stopped_at(guest), nobody)
 
     def fire(self) -> None:
-        self.process = self.testbed.process_of(VICTIMS)
-        self.testbed.nodes[VICTIMS].terminate()
+        self.process = self.testbed.process_of(self.node)
+        self.testbed.nodes[self.node].terminate()
 
     def prove(self) -> str:
-        shop = Shop(self.testbed.nodes[VICTIMS].url, timeout=0.2)
+        shop = Shop(self.testbed.nodes[self.node].url, timeout=0.2)
         self.require_soon(lambda: not shop.is_open(), "node A still accepts new buyers")
         self.require(self.process.poll() is None, "node A has ended already")
         for trial in self.trials:
-            if trial.victim is None or trial.victim.first or not trial.is_stopped_at(trial.victim):
+            victim = trial.victim
+            if victim is None or victim.first or not self.testbed.is_stopped_at(victim):
                 trial.miss("SIGTERM came when its victim was not at its point any more")
         return "node A accepts no new buyers, has not ended, and its victims are at their points"
 
@@ -46,7 +47,8 @@ class Shutdown(Fault):
         super().resume(trial)
         if (first := trial.first_answer(10)) != "sold":
             trial.wrong.append(f"the victim was answered {first}, not sold")
-        if trial.guest is None or not trial.guest.join(10) or trial.guest.first == "unknown":
+        guest = trial.guest
+        if guest is None or not guest.answered.wait(10) or guest.first == "unknown":
             trial.wrong.append("the guest behind the victim got no answer")
 
     def meanwhile(self) -> None:
@@ -57,10 +59,10 @@ class Shutdown(Fault):
     def require_nothing_left(self) -> None:
         """Raise NotFired if a process of node A does not end in time."""
         left = "a process of node A is left"
-        self.require_soon(lambda: not self.testbed.pids(VICTIMS), left, ENDS)
+        self.require_soon(lambda: not self.testbed.pids(self.node), left, ENDS)
 
     def heal(self) -> None:
-        self.testbed.restart(VICTIMS)
+        self.testbed.restart(self.node)
 
 
 class ShutdownShort(Shutdown):
@@ -73,7 +75,7 @@ class ShutdownShort(Shutdown):
     recovery = True
 
     def arm(self) -> None:
-        self.testbed.restart(VICTIMS, WEB_GRACEFUL_TIMEOUT="1")
+        self.testbed.restart(self.node, WEB_GRACEFUL_TIMEOUT="1")
 
     def enter(self, trial: Trial) -> None:
         trial.victim_enters(asks_again=False)

@@ -23,6 +23,7 @@ class SlowWrite(Fault):
     def arm(self) -> None:
         url, host = self.testbed.database_url, self.testbed.postgres.address
         self.probe = psycopg.connect(url, host=host, autocommit=True)
+        self.opened.callback(self.probe.close)
         self.late: list[float] = []
 
     def fire(self) -> None:
@@ -30,7 +31,7 @@ class SlowWrite(Fault):
         self.testbed.postgres.delay(DELAY)
         self.sent_at = time.monotonic()
         for trial in self.trials:
-            self.testbed.resume(f"{trial.attempts}/victim", trial.stop)
+            trial.resume_victim(seconds=0)
 
     def prove(self) -> str:
         began = time.monotonic()
@@ -51,8 +52,6 @@ class SlowWrite(Fault):
 
     def heal(self) -> None:
         self.testbed.postgres.pass_on()
-        if hasattr(self, "probe"):
-            self.probe.close()
 
     def observed(self) -> str:
         if not self.late:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
 from loadtest.faults import measure
+from loadtest.faults.buyer import Buyer
 from loadtest.judge.history import History
 from loadtest.stack.client import Shop
 from loadtest.stack.node import StackError
 from loadtest.stack.stack import REDLOCK_SERVERS, Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
-from servers.sentinels import Sentinels
 
+T = TypeVar("T")
 #: Seconds that a lock survives a silent holder, the same for every strategy.
 TTL = 1.0
 #: Settings of both nodes. SHOP_DB_POOL: some buyers of every strategy are stopped inside a
@@ -47,6 +48,7 @@ class Testbed(Stack):
     redlock   the proxies before Redlock's servers
     postgres  the proxy of node A before PostgreSQL
     history   for the events of buyers and faults; the nodes write files of their own beside it
+    ttl       seconds that the locks of every strategy survive a silent holder
     """
 
     __test__ = False  # for pytest, which takes the name for that of a test
@@ -60,9 +62,8 @@ class Testbed(Stack):
         for mark in ("at", "go"):
             (self.records / mark).mkdir()
         self.history = History(self.records / "buyers.jsonl")
-        self.settings = ttl_settings(TTL)
+        self.ttl = TTL
         self.answer_timeout = ANSWER_TIMEOUT
-        self.sentinels: Sentinels | None = None
 
     # --- servers and nodes ----------------------------------------------------------------------
 
@@ -77,11 +78,17 @@ class Testbed(Stack):
         replica.replica_of = None  # if it is started again
 
     def _environment(self) -> dict[str, str]:
-        environment = super()._environment() | SETTINGS | ttl_settings(TTL)
+        environment = super()._environment() | SETTINGS | self._lives()
         self.redis = [self._proxy(self.address(self.main), name=f"redis-{node}") for node in "AB"]
-        self.postgres_socket = _socket_of(environment["DATABASE_URL"])
+        with psycopg.connect(environment["DATABASE_URL"]) as connection:
+            info = connection.info
+            self.postgres_socket = Path(info.host) / f".s.PGSQL.{info.port}"
         self.postgres = self._proxy(self.postgres_socket, folder=self.folder, name="postgres-A")
         return environment
+
+    def _lives(self) -> dict[str, str]:
+        """A node's settings that give the locks of every strategy this ttl."""
+        return dict.fromkeys(("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL"), str(self.ttl))
 
     def _own_extras(self) -> dict[str, str]:
         extras = super()._own_extras()
@@ -105,17 +112,9 @@ class Testbed(Stack):
 
     def set_ttl(self, seconds: float) -> None:
         """Restart both nodes with this ttl for every strategy, unless they have it."""
-        settings = ttl_settings(seconds)
-        if settings != self.settings:
-            self.settings = settings
-            self.restart_both()
-
-    def restart_both(self) -> None:
-        """Restart both nodes at the same time."""
-        with ThreadPoolExecutor(2) as pool:
-            done = [pool.submit(self.restart, node) for node in (VICTIMS, RIVALS)]
-        for one in done:
-            one.result()
+        if seconds != self.ttl:
+            self.ttl = seconds
+            each((VICTIMS, RIVALS), self.restart)
 
     def shop(self, node: int = 0) -> Shop:
         """A client of one node, which waits for an answer for `answer_timeout` seconds."""
@@ -128,14 +127,13 @@ class Testbed(Stack):
         node = self.nodes[number]
         node.stop()
         known = node.environment
-        node.environment = known | self.settings | settings
+        node.environment = known | self._lives() | settings
         node.start()
         node.environment = known
         node.wait_until_ready(self.shop(number))
 
     def stop(self) -> None:
         super().stop()
-        self.stop_sentinels()
         for proxy in self.proxies:
             proxy.stop()
 
@@ -174,12 +172,6 @@ class Testbed(Stack):
         for node in self.nodes:
             node.stop_settling()
 
-    def pid_at(self, attempt: str, point: str) -> int | None:
-        """The process that is stopped at this point with this purchase, by its own record."""
-        event, new = f"stops at {point}", self.reader.peek()
-        pids = [e["pid"] for e in new if e["f"] == event and e.get("attempt") == attempt]
-        return pids[-1] if pids else None
-
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of one statement, sent past all proxies."""
         with psycopg.connect(self.database_url, autocommit=True) as connection:
@@ -204,13 +196,12 @@ class Testbed(Stack):
         """
         for node in self.nodes:
             node.kill()  # SIGKILL ends stopped processes too
-        self.stop_sentinels()
         while len(self.valkeys) > 1 + REDLOCK_SERVERS:
             self.valkeys.pop().stop(signal.SIGKILL)
         self.main.replica_of = None
         self.restart_empty()
         for server in self.valkeys[1:]:
-            if not measure.answers(server):
+            if not measure.run_id(server, 1.0):
                 server.stop(signal.SIGKILL)
                 self.start_again(server)
         for proxy in self.redis:
@@ -218,14 +209,8 @@ class Testbed(Stack):
         self.postgres.switch(self.postgres_socket)
         for proxy in self.proxies:
             proxy.pass_on()
-        self.settings = ttl_settings(TTL)
-        self.restart_both()
-
-    def stop_sentinels(self) -> None:
-        """Stop them, if there are any."""
-        if self.sentinels is not None:
-            self.sentinels.stop()
-            self.sentinels = None
+        self.ttl = TTL
+        each((VICTIMS, RIVALS), self.restart)
 
     def record_fault(self, fault: str, kind: str, phase: str, what: str) -> None:
         """Record a phase of a fault; `kind` is invoke, ok or fail."""
@@ -233,21 +218,22 @@ class Testbed(Stack):
 
     # --- points where purchases stop ------------------------------------------------------------
 
-    def is_stopped_at(self, attempt: str, point: str) -> bool:
-        """Whether the purchase is stopped at this point."""
-        return self._mark("at", attempt, point).exists()
+    def is_stopped_at(self, buyer: Buyer, point: str = "") -> bool:
+        """Whether a purchase is stopped at this point; without one, at its buyer's."""
+        return self._mark("at", buyer, point).exists()
 
-    def resume(self, attempt: str, point: str) -> None:
+    def resume(self, buyer: Buyer, point: str = "") -> None:
         """Let the purchase go on; one that has not reached the point will not stop there."""
-        self._mark("go", attempt, point).touch()
+        self._mark("go", buyer, point).touch()
 
-    def _mark(self, kind: str, attempt: str, point: str) -> Path:
-        return self.records / kind / f"{attempt.replace('/', '+')}@{point}"
+    def _mark(self, kind: str, buyer: Buyer, point: str) -> Path:
+        return self.records / kind / f"{buyer.attempt.replace('/', '+')}@{point or buyer.stop}"
 
-
-def ttl_settings(seconds: float) -> dict[str, str]:
-    """A node's settings that give the locks of every strategy this ttl."""
-    return {"SHOP_LOCK_TTL": str(seconds), "SHOP_TOKEN_TTL": str(seconds)}
+    def pid_at(self, buyer: Buyer) -> int | None:
+        """The process in which a purchase is stopped at its point, by its own record."""
+        event, new = f"stops at {buyer.stop}", self.reader.peek()
+        pids = [e["pid"] for e in new if e["f"] == event and e.get("attempt") == buyer.attempt]
+        return pids[-1] if pids else None
 
 
 def until(condition: Callable[[], object], seconds: float) -> bool:
@@ -260,7 +246,8 @@ def until(condition: Callable[[], object], seconds: float) -> bool:
     return True
 
 
-def _socket_of(database_url: str) -> Path:
-    """The path of the server's Unix socket."""
-    with psycopg.connect(database_url) as connection:
-        return Path(connection.info.host) / f".s.PGSQL.{connection.info.port}"
+def each(found: Iterable[T], what: Callable[[T], object]) -> None:
+    """Call it for all at once, in threads. Raises the first error after all have ended."""
+    some = list(found)
+    with ThreadPool(len(some)) as pool:  # its threads are daemons: Ctrl-C does not wait for them
+        pool.map(what, some, chunksize=1)

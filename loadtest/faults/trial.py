@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from loadtest.expected import expected_of
 from loadtest.faults import measure
@@ -36,6 +35,7 @@ class Trial:
     ttl          seconds that a lock survives a silent holder under this fault
     missing      why the trial shows nothing, or empty
     wrong        what was not as it must be, beside the verdict
+    guest        who asks the victim's node while it ends, under `shutdown`
     lock_ttl     seconds that the victim's lock had left when it stopped, measured; None if it has
                  no end of its own, or none on a Redis
     stopped_for  seconds that the victim was stopped
@@ -72,6 +72,8 @@ class Trial:
         shop = self.testbed.shop(RIVALS)
         self.sale = int(shop.restock(product=self.product, stock=STOCK, lock=self.lock)["sale"])
 
+    # --- buyers ---------------------------------------------------------------------------------
+
     def buyer(
         self, name: str, *, stop: str = "", asks_again: bool = True, hold_ms: int = 0
     ) -> Buyer:
@@ -98,17 +100,28 @@ class Trial:
         """The outcome for a new buyer who asks once, and again only in the drain."""
         return self.buyer(name).ask(self.testbed.shop(node))
 
+    def must_be_answered(self, name: str, *wanted: str, node: int = RIVALS) -> None:
+        """Let a new buyer ask once: another outcome than one of these is wrong."""
+        outcome = self.ask_once(name, node)
+        if outcome not in wanted:
+            self.wrong.append(f"{name} was answered {outcome}, not {' or '.join(wanted)}")
+
     def victim_enters(self, *, asks_again: bool) -> None:
         """Start the victim on node A, and wait until it stops at its point."""
         victim = self.victim = self.buyer("victim", stop=self.stop, asks_again=asks_again)
         self.send(victim, VICTIMS)
-        if not until(lambda: self.is_stopped_at(victim) or victim.answered.is_set(), ENTER_TIMEOUT):
-            self.miss(f"the victim never reached {self.stop}")
-        elif not self.is_stopped_at(victim):
+        self._wait_for(victim, ENTER_TIMEOUT)
+        if self.testbed.is_stopped_at(victim):
+            self._measure_ttl()
+        elif victim.answered.is_set():
             self.miss(f"the victim was answered {victim.outcome} before {self.stop}")
         else:
-            self._measure_ttl()
+            self.miss(f"the victim never reached {self.stop}")
         self.entered_at = time.monotonic()
+
+    def _wait_for(self, buyer: Buyer, seconds: float) -> None:
+        """Wait until a buyer is stopped at its point or has its last answer, at most so long."""
+        until(lambda: self.testbed.is_stopped_at(buyer) or buyer.answered.is_set(), seconds)
 
     def _measure_ttl(self) -> None:
         """Measure how long the victim's lock would live on, and require that the fault's ttl is
@@ -130,14 +143,18 @@ class Trial:
     def victim_pid(self) -> int | None:
         """The process that the stopped victim is in, by that process's own record."""
         assert self.victim is not None
-        return self.testbed.pid_at(self.victim.attempt, self.stop)
+        return self.testbed.pid_at(self.victim)
 
     def rival_enters(self, name: str, *, grace: float) -> None:
         """Start a rival on node B, which stops at its read if it is let in. Wait until it is
         stopped or answered, at most `grace` seconds."""
-        rival = self.send(self.buyer(name, stop="after_read"))
-        self.rivals.append(rival)
-        until(lambda: self.is_stopped_at(rival) or rival.answered.is_set(), grace)
+        self.rivals.append(self.send(self.buyer(name, stop="after_read")))
+        self._wait_for(self.rivals[-1], grace)
+
+    def start_rivals(self, how_many: int = 2, *, stop: str = "") -> None:
+        """Start rivals that wait for the lock already when the fault happens."""
+        for number in range(1, how_many + 1):
+            self.rivals.append(self.send(self.buyer(f"rival-{number}", stop=stop)))
 
     def outlast_ttl(self) -> None:
         """Wait until the victim was stopped for longer than its lock lives by itself, as measured
@@ -150,15 +167,16 @@ class Trial:
 
     def resume_victim(self, seconds: float = RESUME_TIMEOUT) -> None:
         """Resume the victim. If a rival blocks it, leave it waiting after so many seconds."""
-        assert self.victim is not None
-        self.testbed.resume(self.victim.attempt, self.stop)
-        until(lambda: bool(self.victim and self.victim.first), seconds)
+        victim = self.victim
+        assert victim is not None
+        self.testbed.resume(victim)
+        until(lambda: victim.first, seconds)
 
     def first_answer(self, seconds: float) -> str:
         """The first answer to the victim once it has its last one, which is waited for as long;
         `nothing` if it has none."""
         assert self.victim is not None
-        self.victim.join(seconds)
+        self.victim.answered.wait(seconds)
         return self.victim.first or "nothing"
 
     def victim_was_cut_off(self) -> None:
@@ -170,17 +188,8 @@ class Trial:
     def resume_rivals(self) -> None:
         """Resume the rivals, in the order in which they started."""
         for rival in self.rivals:
-            self.testbed.resume(rival.attempt, "after_read")
-            rival.join(RESUME_TIMEOUT)
-
-    def start_rivals(self, how_many: int = 2, *, stop: str = "") -> None:
-        """Start rivals that wait for the lock already when the fault happens."""
-        for number in range(1, how_many + 1):
-            self.rivals.append(self.send(self.buyer(f"rival-{number}", stop=stop)))
-
-    def is_stopped_at(self, buyer: Buyer, point: str = "") -> bool:
-        """Whether a buyer is stopped at this point; without one, at its own."""
-        return self.testbed.is_stopped_at(buyer.attempt, point or buyer.stop)
+            self.testbed.resume(rival, "after_read")
+            rival.answered.wait(RESUME_TIMEOUT)
 
     # --- the outcome ----------------------------------------------------------------------------
 
@@ -235,22 +244,3 @@ class Trial:
         if not sold or not self.fired_at:
             return None
         return round(max(0.0, min(sold) - self.fired_at), 3)
-
-
-def each(trials: Sequence[Trial], what: Callable[[Trial], object]) -> None:
-    """Call it for all trials at once, in threads. Raises the first error after all have ended."""
-    errors: list[BaseException] = []
-
-    def one(trial: Trial) -> None:
-        try:
-            what(trial)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=one, args=(trial,), daemon=True) for trial in trials]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]

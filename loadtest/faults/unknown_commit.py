@@ -40,9 +40,10 @@ class UnknownCommit(Fault):
             there = [one["order"] for one in shop.orders(trial.sale) if one["key"] == key]
             committed += dropped and victim.first == "unknown" and len(there) == 1
             rule.cancel()
-            trial.send(victim, VICTIMS).join(20)
+            trial.send(victim, VICTIMS).answered.wait(20)
             # It sells at once where the COMMIT did not happen; a replay shows the earlier row.
-            replayed += victim.replayed and there == [victim.order]
+            said = victim.said
+            replayed += bool(said.get("replayed")) and there == [said.get("order")]
         self.committed.append(committed)
         self.replayed.append(replayed)
         if committed < STOCK:

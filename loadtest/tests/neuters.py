@@ -78,7 +78,7 @@ def too_late(fault: Shutdown) -> None:
         assert trial.victim is not None
         trial.resume_victim(seconds=10)
         if trial.guest is not None:
-            trial.guest.join(10)
+            trial.guest.answered.wait(10)
     original_shutdown(fault)
 
 
@@ -125,7 +125,7 @@ def long_ttl(patch: Patch, testbed: Testbed) -> None:
     """Locks live for 60 s, whatever the fault asks for."""
 
     def set_ttl(self: Testbed, seconds: float) -> None:
-        self.settings = {"SHOP_LOCK_TTL": "60", "SHOP_TOKEN_TTL": "60"}
+        self.ttl = 60
         for node in (VICTIMS, RIVALS):
             self.restart(node)
 
@@ -233,7 +233,7 @@ NEUTERS = [
     Neuter("partition", "the cut-off buyer asks node B", ask_node_b),
     Neuter("partition-db", "no black hole", nothing(Proxy, "black_hole")),
     Neuter("slow-write", "no delay", nothing(Proxy, "delay")),
-    Neuter("misconf", "nothing refused", text(misconf, "REFUSALS", {"OOM": ([], [])})),
+    Neuter("misconf", "nothing refused", text(misconf, "REFUSALS", {"OOM": ("PING", "PING")})),
     Neuter("misconf", "snapshots succeed", text(misconf, "LASTING", [])),
     Neuter("fence-ahead", "not ahead", fires(FenceAhead, lambda *_: None)),
     Neuter("fence-ahead@raised", "not ahead", fires(FenceAhead, lambda *_: None)),

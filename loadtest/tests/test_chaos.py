@@ -15,7 +15,7 @@ import pytest
 from loadtest.commands import chaos
 from loadtest.commands.chaos import CANARIES, Found
 from loadtest.faults import chaos_rush
-from loadtest.faults.chaos_rush import Made, Rush
+from loadtest.faults.chaos_rush import Rush
 from loadtest.faults.disturbances import DISTURBANCES, Disturbance
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.run import Cell
@@ -44,42 +44,38 @@ def cell(
     )
 
 
-def rush(*seen: str, unseen: Sequence[str] = ()) -> Rush:
-    made = [Made(name, 0.0, 1.0, "seen") for name in seen] + [Made(n, 0.0, 1.0) for n in unseen]
-    return Rush(1, 1, (), (), 60, made)
+def rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()) -> Rush:
+    chosen = [Disturbance(name, lambda *_: "") for name in (*seen, *unseen)]
+    return Rush(1, 1, (), chosen, 60, dict.fromkeys(seen, "seen"), cells=list(cells))
 
 
 ALL_BREAK = [cell(lock, "oversold") for lock in CANARIES]
 
 
-def found(*rushes: tuple[Rush, Sequence[Cell]]) -> Found:
-    return Found([one for one, _ in rushes], [one for _, cells in rushes for one in cells])
-
-
 def test_a_run_in_which_faults_happened_and_every_canary_broke_is_a_pass() -> None:
-    result = found((rush("evict"), [cell("redis"), *ALL_BREAK]))
+    result = Found([rush("evict", cells=[cell("redis"), *ALL_BREAK])])
     assert (result.exit_code, result.why) == (0, [])
-    result.cells += [{**one, "round": 2} for one in ALL_BREAK]
+    result.rushes.append(rush(cells=[{**one, "round": 2} for one in ALL_BREAK]))
     assert set(result.canaries.values()) == {1}, "the first rush in which each broke"
 
 
 @pytest.mark.parametrize("lock", CANARIES)
 def test_a_run_that_did_not_see_a_canary_break_shows_nothing(lock: str) -> None:
     others = [one for one in ALL_BREAK if one["lock"] != lock]
-    result = found((rush("evict"), [cell("redis"), *others, cell(lock)]))
+    result = Found([rush("evict", cells=[cell("redis"), *others, cell(lock)])])
     assert result.exit_code == UNKNOWN
     assert result.why == [f"{lock}, which must break, was not seen to"]
 
 
 def test_a_run_that_saw_too_little_shows_nothing_and_says_why() -> None:
     nothing = cell("redis", "unknown", missing="no disturbance was seen to happen")
-    result = found((rush(unseen=["evict"]), [nothing, *ALL_BREAK]))
+    result = Found([rush(unseen=["evict"], cells=[nothing, *ALL_BREAK])])
     assert result.exit_code == UNKNOWN
     assert result.why == ["no disturbance was seen to happen"]
-    rushes = [(rush("evict", unseen=["kill_node"]), [cell("redis"), *ALL_BREAK])] * 3
-    result = found(*rushes[:2])
+    rushes = [rush("evict", unseen=["kill_node"], cells=[cell("redis"), *ALL_BREAK])] * 3
+    result = Found(rushes[:2])
     assert result.exit_code == 0  # by chance
-    assert found(*rushes).why == ["kill_node was never seen to happen"]
+    assert Found(rushes).why == ["kill_node was never seen to happen"]
     result.errors.append("rush 2 broke: StackError: node A did not start")
     assert result.exit_code == UNKNOWN
 
@@ -94,7 +90,7 @@ def test_a_run_that_saw_too_little_shows_nothing_and_says_why() -> None:
     ],
 )
 def test_a_violated_sound_strategy_is_a_failure_whatever_else_is_missing(broken: Cell) -> None:
-    result = found((rush(), [broken]))
+    result = Found([rush(cells=[broken])])
     assert result.why
     assert result.exit_code == 1
     assert result.broken == [broken]
@@ -127,7 +123,7 @@ def disturb(rush: Rush, testbed: Nothing) -> None:
     on = {one.on: threading.Lock() for one in rush.chosen if one.on}
     threads = [
         threading.Thread(
-            target=chaos_rush._disturb, args=(cast(Testbed, testbed), rush, one, on, Random(1))
+            target=chaos_rush.disturb, args=(cast(Testbed, testbed), rush, one, on, Random(1))
         )
         for one in rush.chosen
     ]
@@ -135,6 +131,20 @@ def disturb(rush: Rush, testbed: Nothing) -> None:
         thread.start()
     for thread in threads:
         thread.join(20)
+
+
+def test_disturbances_of_different_servers_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
+    together = threading.Barrier(3)
+
+    def meets(testbed: Testbed, chance: Random) -> str:
+        together.wait(10)  # nobody passes before all three are there
+        return "met"
+
+    chosen = [Disturbance(f"on {on}", meets, on, False) for on in ("nodes", "redis", "proxies")]
+    one = Rush(1, 1, (), chosen, 0)
+    disturb(one, Nothing())
+    assert list(one.seen.values()) == ["met"] * 3
 
 
 def test_disturbances_of_the_same_servers_wait_for_each_other(
@@ -152,8 +162,7 @@ def test_disturbances_of_the_same_servers_wait_for_each_other(
 
     one = Rush(1, 1, (), [Disturbance(f"d{n}", alone, "redis", False) for n in range(3)], 0)
     disturb(one, Nothing())
-    assert [made.evidence for made in one.made] == ["alone"] * 3
-    assert one.at_once == 1
+    assert list(one.seen.values()) == ["alone"] * 3
 
 
 def test_a_disturbance_that_fails_is_not_seen_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +173,5 @@ def test_a_disturbance_that_fails_is_not_seen_and_says_why(monkeypatch: pytest.M
 
     testbed, one = Nothing(), Rush(1, 1, (), [Disturbance("fails", fails, "", False)], 0)
     disturb(one, testbed)
-    assert one.proven == []
-    assert one.made[0].error == "ZeroDivisionError: an error of ours"
+    assert (one.seen, one.errors) == ({}, ["ZeroDivisionError: an error of ours"])
     assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]  # `fail` would void them all
