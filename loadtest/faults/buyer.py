@@ -97,7 +97,7 @@ class Buyer:
             outcome = "unknown"
         if outcome == "sold":
             self.sold_at = time.monotonic()
-        answer = {"type": type_of(outcome), "outcome": outcome, **said(body)}
+        answer: dict[str, Any] = {"type": type_of(outcome), "outcome": outcome, **said(body)}
         self.history.record(by="buyer", f="buy", **common, **answer)
         self.outcome, self.first, self.said = outcome, self.first or outcome, body
         if outcome not in ASK_AGAIN:

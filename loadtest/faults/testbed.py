@@ -229,12 +229,6 @@ class Testbed(Stack):
     def _mark(self, kind: str, buyer: Buyer, point: str) -> Path:
         return self.records / kind / f"{buyer.attempt.replace('/', '+')}@{point or buyer.stop}"
 
-    def pid_at(self, buyer: Buyer) -> int | None:
-        """The process in which a purchase is stopped at its point, by its own record."""
-        event, new = f"stops at {buyer.stop}", self.reader.peek()
-        pids = [e["pid"] for e in new if e["f"] == event and e.get("attempt") == buyer.attempt]
-        return pids[-1] if pids else None
-
 
 def until(condition: Callable[[], object], seconds: float) -> bool:
     """Wait until the condition holds, at most so many seconds. Returns whether it does."""

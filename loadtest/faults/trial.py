@@ -142,8 +142,11 @@ class Trial:
     @property
     def victim_pid(self) -> int | None:
         """The process that the stopped victim is in, by that process's own record."""
-        assert self.victim is not None
-        return self.testbed.pid_at(self.victim)
+        victim, new = self.victim, self.testbed.reader.peek()
+        assert victim is not None
+        mine = [event for event in new if event.get("attempt") == victim.attempt]
+        pids = [event["pid"] for event in mine if event["f"] == f"stops at {victim.stop}"]
+        return pids[-1] if pids else None
 
     def rival_enters(self, name: str, *, grace: float) -> None:
         """Start a rival on node B, which stops at its read if it is let in. Wait until it is
