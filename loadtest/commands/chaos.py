@@ -171,7 +171,6 @@ def _rushes(
 
 
 def _deck(chance: Random) -> Iterator[Disturbance]:
-    """Endlessly: every disturbance as often as its weight says, each time in a new random order."""
-    cards = [one for one in DISTURBANCES for _ in range(one.weight)]
+    """Endlessly: every disturbance, each time in a new random order."""
     while True:
-        yield from chance.sample(cards, len(cards))
+        yield from chance.sample(DISTURBANCES, len(DISTURBANCES))

@@ -38,14 +38,12 @@ class Disturbance:
     on              what it needs for itself: `nodes`, `redis`, `proxies`, or nothing
     takes_the_lock  whether even a sound lock may be taken away, so that two hold it and the fence
                     decides
-    weight          how often it comes compared with others: more for those that break most locks
     """
 
     name: str
     make: Make
     on: str = ""
     takes_the_lock: bool = False
-    weight: int = 1
 
 
 def lasts(kind: type[Fault], seconds: tuple[float, float], testbed: Testbed, chance: Random) -> str:
@@ -108,15 +106,16 @@ def delay_everything(testbed: Testbed, chance: Random) -> str:
     return evidence
 
 
+#: Each as often as it is to come compared with others: those that break most locks twice.
 DISTURBANCES = [
     Disturbance("kill_node", partial(lasts, Crash, (0, 1)), "nodes"),
     Disturbance("end_node", partial(lasts, ShutdownShort, (0, 0)), "nodes"),
-    Disturbance("pause_node", partial(lasts, Pause, (0.5, 2.5)), "nodes", True, weight=2),
+    *2 * [Disturbance("pause_node", partial(lasts, Pause, (0.5, 2.5)), "nodes", True)],
     Disturbance("restart_redis", partial(lasts, RedisDown, (0, 1)), "redis", True),
     Disturbance("stall_redis", partial(lasts, Stall, (0.3, 3)), "redis", True),
     Disturbance("keep_redis_busy", partial(lasts, Busy, (0.1, 2)), "redis", True),
     Disturbance("fail_over", partial(lasts, Failover, (0, 0.2)), "redis", True),
-    Disturbance("evict", evict, "redis", True, weight=2),
+    *2 * [Disturbance("evict", evict, "redis", True)],
     Disturbance("cut_redis", partial(lasts, Partition, (0.1, 2)), "proxies", True),
     Disturbance("lose_replies_of_redis", partial(lose_replies, b"lock:")),
     Disturbance("lose_replies_to_commit", partial(lose_replies, b"COMMIT")),
