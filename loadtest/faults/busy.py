@@ -44,10 +44,10 @@ class Busy(Fault):
 
     def prove(self) -> str:
         self.require(self.is_busy(), "Redis is not busy any more")
-        return (
-            "Redis answers BUSY, before the buyers ask and after; to SCRIPT KILL of the first "
-            f"script: {self.unkillable}"
-        )
+        return "Redis answers BUSY, before the buyers ask and after"
+
+    def observed(self) -> str:
+        return f"to SCRIPT KILL of the first script: {self.unkillable}"
 
     def meet(self, trial: Trial) -> None:
         """Resume the victim while Redis is busy, so that its release is refused."""
