@@ -97,8 +97,8 @@ class Buyer:
             outcome = "unknown"
         if outcome == "sold":
             self.sold_at = time.monotonic()
-        answer: dict[str, Any] = {"type": type_of(outcome), "outcome": outcome, **said(body)}
-        self.history.record(by="buyer", f="buy", **common, **answer)
+        answer = {"outcome": outcome, **common, **said(body)}
+        self.history.record(by="buyer", f="buy", type=type_of(outcome), **answer)
         self.outcome, self.first, self.said = outcome, self.first or outcome, body
         if outcome not in ASK_AGAIN:
             self.answered.set()
