@@ -22,7 +22,6 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 from redis.retry import Retry
 
 from servers import embedded
-from shop.ops.postgres import TIMEOUTS_MS
 from shop.strategies import STRATEGIES
 from shop.tests.least_privilege import GuardedValkey, Roles, roles_of_compose
 from shop.tests.node import Node
@@ -76,11 +75,6 @@ def test_the_shops_role_is_not_the_owner_and_neither_role_is_a_superuser(
         [[roles.app, roles.owner]],
     ).fetchall()
     assert powers == [(name, *[False] * 5) for name in (roles.app, roles.owner)]
-
-
-def test_the_shops_role_brings_the_shops_timeouts(app: psycopg.Connection[Any]) -> None:
-    asked = "SELECT name, setting::int FROM pg_settings WHERE name = ANY(%s)"
-    assert dict(app.execute(asked, [list(TIMEOUTS_MS)]).fetchall()) == TIMEOUTS_MS
 
 
 def test_a_table_of_which_the_grants_say_nothing_is_an_error_that_names_it(roles: Roles) -> None:
