@@ -127,6 +127,7 @@ def test_who_leaves_inside_the_section_has_bought_and_the_next_gets_the_lock(loc
             for _ in range(3):  # however often: else the lock is free while it still writes
                 asked[0].cancel()
                 await asyncio.sleep(0)
+                assert not asked[0].done()
         with pytest.raises(asyncio.CancelledError):
             await asked[0]
         assert (await asked[1]).body["stock_seen"] == 9

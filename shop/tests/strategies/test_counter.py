@@ -47,6 +47,7 @@ def test_whatever_it_answers_both_keys_end_a_day_after_their_last_use(holder: st
 def test_nobody_gives_back_twice_and_no_counter_is_made_where_there_is_none_any_more() -> None:
     """INCR would make one of 1 without a ttl, and the sale would begin with it."""
     reserve(sale_id=SALE, holder="a", stock=2)
+    assert reserve(sale_id=8, holder="a", stock=5) == (1, 4), "another sale has another counter"
     give_back(sale_id=SALE, holder="b")
     assert state() == (1, {b"a"})
     for _ in range(2):

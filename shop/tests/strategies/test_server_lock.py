@@ -15,9 +15,6 @@ from shop.tests.till import ask, assert_refused, books, buy, committed, open_sal
 SOUND = [name for name, strategy in STRATEGIES.items() if strategy.sound]
 
 
-# --- which lock is asked for, and which is taken ------------------------------------------------
-
-
 @committed
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
 def test_a_request_that_names_none_is_sold_under_the_servers_lock(
