@@ -60,7 +60,7 @@ def main() -> int:
 
 def _page(browser: Browser, console: Console) -> None:
     """The shop's page: the contrast."""
-    with tempfile.TemporaryFile() as log, serving(Setting(), log=log) as (stack, _):
+    with tempfile.TemporaryFile() as log, serving(Setting(), log=log) as (stack, *_):
         page = _open(browser, f"{stack.nodes[0].url}/")
         for lock in ("token", "redis", "none"):
             _rush(page, lock)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from rich.console import Console
 
 from loadtest.commands.output import Progress, require_known
 from loadtest.commands.rushes import Setting, stack_and_buyers
+from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.database import manage
 from loadtest.stack.stack import ROOT, Stack, StackError, inherited
 from servers import embedded
@@ -46,9 +46,9 @@ def serving(
     progress: Callable[[str], None] = lambda step: None,
     shop_port: int = 0,
     locust_port: int = 0,
-) -> Iterator[tuple[Stack, str]]:
+) -> Iterator[tuple[Stack, str, LocustProcess]]:
     """The shop and Locust for as long as the block lasts, at these ports where they are free.
-    Yields the address of Locust's web UI, too.
+    Yields the address of Locust's web UI, too, and the process of the page's rushes.
 
     Raises StackError when a part does not start.
     """
@@ -81,7 +81,7 @@ def serving(
         except NotReady as error:
             raise StackError(str(error)) from error
         stack.settle()  # the page may choose any lock
-        yield stack, url
+        yield stack, url, buyers
 
 
 def make_admin(stack: Stack) -> str:
@@ -117,7 +117,8 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
     """Start both, print where they are, wait for Ctrl-C, which is its normal end; `given` are
     fields of Setting.
 
-    Raises StackError when a part does not start, or for an unknown lock.
+    Raises StackError when a part does not start, when the process of the page's rushes ends, or for
+    an unknown lock.
     """
     setting = Setting(locks=locks, **given)
     VAR.mkdir(exist_ok=True)
@@ -130,7 +131,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
             progress=progress,
             shop_port=SHOP_PORT,
             locust_port=LOCUST_PORT,
-        ) as (stack, locust),
+        ) as (stack, locust, buyers),
     ):
         known = [str(one["name"]) for one in stack.shop().strategies()]
         require_known(locks, known, "lock")
@@ -152,5 +153,5 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
         if setting.mine:
             console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
         with suppress(KeyboardInterrupt):
-            signal.pause()
+            buyers.wait()
     return 0

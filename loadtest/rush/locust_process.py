@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import IO, Any, Self
+from typing import IO, Any, NoReturn, Self
 
 from loadtest.stack.node import StackError, inherited
 from servers.embedded import ROOT
@@ -89,6 +89,12 @@ class LocustProcess:
     def serve(self, folder: str, hosts: Sequence[str], token: str) -> None:
         """From now on run the rushes that the page of the shop asks for through this folder."""
         self._tell({"folder": folder, "hosts": hosts, "restock_token": token})
+
+    def wait(self) -> NoReturn:
+        """Wait until Locust ends, which it does not by itself. Raises StackError then."""
+        assert self._child is not None
+        self._child.wait()
+        raise StackError(f"Locust ended, and with it the page's rushes; see {self.log.name}")
 
     def _tell(self, line: dict[str, Any]) -> None:
         assert self._child is not None

@@ -65,7 +65,7 @@ TAGS = ("img", "script", "link", "iframe", "object")
 def served() -> Iterator[tuple[Stack, str]]:
     """After one rush, so that there is something to read, to wipe out and to buy."""
     setting = Setting(buyers=10, nodes=1, workers=1)
-    with tempfile.TemporaryFile() as log, serving(setting, log=log) as (stack, locust):
+    with tempfile.TemporaryFile() as log, serving(setting, log=log) as (stack, locust, _):
         form = {"user_count": 2, "spawn_rate": 100, "lock": "redis", "stock": 50}
         urlopen(f"{locust}/swarm", urlencode(form).encode(), timeout=30).close()
         eventually(lambda: "EXACT [redis]" in asked(f"{locust}/logs"), what="a rush is over")

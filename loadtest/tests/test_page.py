@@ -31,7 +31,7 @@ from loadtest.tests.demo_page import (
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    with tempfile.TemporaryFile() as log, serving(Setting(buyers=BUYERS), log=log) as (running, _):
+    with tempfile.TemporaryFile() as log, serving(Setting(buyers=BUYERS), log=log) as (running, *_):
         yield running
 
 

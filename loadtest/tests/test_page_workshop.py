@@ -28,7 +28,7 @@ MINE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     setting = Setting(buyers=10, nodes=1, workers=1, mine=str(MINE))
-    with tempfile.TemporaryFile() as log, serving(setting, log=log) as (running, _):
+    with tempfile.TemporaryFile() as log, serving(setting, log=log) as (running, *_):
         yield running
 
 

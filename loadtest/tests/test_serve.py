@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 from urllib.request import urlopen
 
+import psutil
 import pytest
 
 from loadtest.commands import serve
@@ -48,6 +49,19 @@ def test_serve_says_where_everything_is_and_ends_cleanly_on_ctrl_c(clone: Path) 
     os.killpg(serving.pid, signal.SIGINT)
     serving.communicate(timeout=30)
     assert serving.returncode == 0, "Ctrl-C is the normal end of it"
+    assert_nothing_is_left(clone)
+
+
+def test_serve_ends_with_the_process_of_the_pages_rushes(clone: Path) -> None:
+    serving = start(clone, "-m", "loadtest", "serve")
+    assert serving.stdout is not None
+    while "Ctrl-C" not in serving.stdout.readline():
+        pass
+    for child in psutil.Process(serving.pid).children():
+        if "loadtest.child" in child.cmdline():
+            child.kill()
+    said, _ = serving.communicate(timeout=60)
+    assert (serving.returncode, "Locust ended" in said) == (2, True)
     assert_nothing_is_left(clone)
 
 
