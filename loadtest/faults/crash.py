@@ -50,7 +50,7 @@ class Crash(Fault):
         return f"the {self.ran} processes of node A are gone, its victims' connections were cut"
 
     def observed(self) -> str:
-        return f"the victims' locks had {self.measured_ttl()}"
+        return f"of the victims' locks, those that end had {self.measured_ttl()}"
 
     def act(self, trial: Trial) -> None:
         """Let the rivals buy. Where a rival takes an expired lock over, let two do so at once."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
 
 from shop.errors import BadInput
 
@@ -15,8 +18,8 @@ LETTERS = "abcdefgh"
 
 
 def lesson(asked: Mapping[str, str]) -> dict[str, Any] | None:
-    """Number, title, question, options with their letters, and command. With `answer` the right
-    letter and why; with `lock`, which fills the form of the page in, no command.
+    """Number, title, question, options with their letters, and command, the texts as HTML. With
+    `answer` the right letter and why; with `lock`, which fills the form of the page in, no command.
 
     None where no lesson was asked for, or there are none. Raises BadInput for one that is not
     there.
@@ -31,11 +34,14 @@ def lesson(asked: Mapping[str, str]) -> dict[str, Any] | None:
     one = listed[number]
     answered = "answer" in asked
     return {
-        **{name: one[name] for name in ("number", "title", "question")},
+        **{name: one[name] for name in ("number", "title")},
+        "question": _with_code(one["question"]),
         "command": "" if answered or "lock" in asked else one["command"],
-        "options": list(zip(LETTERS, one["options"], strict=False)),
+        "options": list(zip(LETTERS, map(_with_code, one["options"]), strict=False)),
         "answer": one["answer"] if answered else "",
-        "why": _section(file.parent / "lessons" / f"{one['slug']}.md") if answered else "",
+        "why": _with_code(
+            _section(file.parent / "lessons" / f"{one['slug']}.md") if answered else ""
+        ),
     }
 
 
@@ -43,3 +49,8 @@ def _section(text: Path, title: str = "Explain") -> str:
     """One section of a lesson's text."""
     after = text.read_text("utf-8").partition(f"\n## {title}\n")[2]
     return after.partition("\n## ")[0].strip()
+
+
+def _with_code(text: str) -> SafeString:
+    """As HTML: what stands between backticks is code."""
+    return mark_safe(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))

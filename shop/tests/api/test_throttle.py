@@ -79,6 +79,18 @@ def test_retry_after_is_what_the_window_has_left_in_whole_seconds() -> None:
 
 
 @limited
+@pytest.mark.parametrize(("is_behind", "counted"), [(True, "10.0.0.7"), (False, HERE)])
+def test_a_proxy_is_believed_only_where_there_is_one_and_a_client_never(
+    is_behind: bool, counted: str, settings: Settings
+) -> None:
+    settings.SHOP_BEHIND_PROXY = is_behind
+    open_sale(20)
+    client = Client(REMOTE_ADDR=HERE, HTTP_X_FORWARDED_FOR="10.0.0.66, 10.0.0.7")
+    client.post("/buy", {"buyer": "b", "lock": "token"})
+    assert list(counts()) == [f"throttle:{counted}".encode()]
+
+
+@limited
 def test_an_address_is_counted_whatever_name_it_gives_and_leaves_one_key() -> None:
     """Any visitor may send any name: nobody uses up another one's attempts, and Redis is not
     filled with keys, one for each name."""

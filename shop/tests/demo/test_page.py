@@ -122,7 +122,7 @@ number = 5
 slug = "05-late"
 title = "Late"
 question = "What happens?"
-options = ["nothing", "much"]
+options = ["nothing", "`much` < all"]
 answer = "b"
 command = "make faults"
 """
@@ -145,12 +145,13 @@ def test_the_question_and_its_command_are_shown_and_after_the_vote_the_answer_an
         "number": 5,
         "title": "Late",
         "question": "What happens?",
-        "options": [("a", "nothing"), ("b", "much")],
+        "options": [("a", "nothing"), ("b", "<code>much</code> &lt; all")],
         "command": "make faults",
         "answer": "",
         "why": "",
     }
     page = Client().get("/?lesson=5").content.decode()
+    assert 'aria-labelledby="now-title" hidden' in page, "the sale before would say the answer"
     assert ("What happens?" in page, "make faults" in page, "Too much." in page) == (
         True,
         True,
@@ -159,7 +160,7 @@ def test_the_question_and_its_command_are_shown_and_after_the_vote_the_answer_an
     filled_in = Client().get("/?lesson=5&lock=none").content.decode()
     assert "make faults" not in filled_in, "the page itself runs it then"
     page = Client().get("/?lesson=5&answer").content.decode()
-    assert '<li class="right"><b>b</b> much</li>' in page
+    assert '<li class="right"><b>b</b> <code>much</code> &lt; all</li>' in page
     assert ("Too much." in page, "make faults" in page) == (True, False)
 
 

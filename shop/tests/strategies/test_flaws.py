@@ -131,6 +131,17 @@ def test_the_lock_is_free_after_as_many_releases_by_its_owner_as_holds(
     assert other.submit(taken.release).result() is Release.RELEASED
 
 
+def test_a_lock_taken_with_a_lease_is_not_renewed(
+    lock: ReentrantLock, other: ThreadPoolExecutor
+) -> None:
+    """A3: lock(10, TimeUnit.SECONDS)."""
+    taken = lock.try_lock(0, lease=0.2)
+    assert taken is not None
+    mine = other.submit(lock.acquire, 20).result()
+    assert taken.release() is Release.EXPIRED
+    assert other.submit(mine.release).result() is Release.RELEASED
+
+
 def test_an_unlock_between_the_failed_attempt_and_the_subscription_is_not_missed(
     lock: ReentrantLock, other: ThreadPoolExecutor
 ) -> None:
