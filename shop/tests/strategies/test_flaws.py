@@ -131,13 +131,13 @@ def test_the_lock_is_free_after_as_many_releases_by_its_owner_as_holds(
     assert other.submit(taken.release).result() is Release.RELEASED
 
 
-def test_a_lock_taken_with_a_lease_is_not_renewed(
-    lock: ReentrantLock, other: ThreadPoolExecutor
-) -> None:
+def test_a_lock_taken_with_a_lease_is_not_renewed(other: ThreadPoolExecutor) -> None:
     """A3: lock(10, TimeUnit.SECONDS)."""
-    taken = lock.try_lock(0, lease=0.2)
+    lock = ReentrantLock(locks_client(), "apple", ttl=0.3)  # a watchdog would renew it each 0.1 s
+    taken = lock.try_lock(0, lease=0.5)
     assert taken is not None
-    mine = other.submit(lock.acquire, 20).result()
+    mine = other.submit(lock.try_lock, 5, 20).result()
+    assert mine is not None
     assert taken.release() is Release.EXPIRED
     assert other.submit(mine.release).result() is Release.RELEASED
 
