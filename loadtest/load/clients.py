@@ -67,6 +67,12 @@ class PlannedBuyer(FastHttpUser):
         self.weights = [1 / rank**PLAN.skew for rank in range(1, PLAN.products + 1)]  # Zipf's
         super().__init__(environment)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run has not ended."""
+        runner: Any = self.environment.runner
+        return runner.state in (STATE_RUNNING, STATE_SPAWNING)
+
     def purchase(self, host: str, intended: float) -> None:
         """Buy one unit; ask again with the same key until an answer is final.
 
@@ -78,12 +84,10 @@ class PlannedBuyer(FastHttpUser):
         form = {"lock": PLAN.lock, "product": product, "buyer": name}
         form |= {"sale": str(PLAN.sales[product]), "hold_ms": str(PLAN.hold_ms)}
         request = Request(f"{PLAN.id}/{name}", round(intended * 1e9))
-        runner: Any = self.environment.runner
         while True:
             asked[product].append(request)
             answer = self._ask(host, form, request)
-            is_over = runner.state not in (STATE_RUNNING, STATE_SPAWNING)
-            if answer.outcome not in ASK_AGAIN or is_over:  # after the end nobody asks again
+            if answer.outcome not in ASK_AGAIN or not self.goes_on:  # after the end nobody does
                 return
             gevent.sleep(pause_after(answer))
             request = Request(request.attempt, time.monotonic_ns())
@@ -111,7 +115,10 @@ class Client(PlannedBuyer):
 
     @task
     def buy(self) -> None:
-        self.purchase(PLAN.hosts[self.who % len(PLAN.hosts)], time.monotonic())
+        # All its purchases are one task. Locust kills a user that it finds between two tasks, and
+        # the kill comes when the next one has begun: its answer would be lost.
+        while self.goes_on:
+            self.purchase(PLAN.hosts[self.who % len(PLAN.hosts)], time.monotonic())
 
 
 class Arrivals(PlannedBuyer):
