@@ -13,10 +13,41 @@ from typing import Any
 import pytest
 
 from loadtest.judge.run import Judged
+from loadtest.stack.stack import ROOT
 from loadtest.tests.checkout import assert_nothing_is_left, processes_of, start
 from servers.tests.polling import eventually
 
 SMALL = ("-m", "loadtest", "load", "--warm-up", "0.5", "--nodes", "2", "--workers", "1")
+
+#: Clients whose answers take a while, ended in the middle: nobody may be found between two tasks.
+ENDED_IN_THE_MIDDLE = """
+import gevent.monkey; gevent.monkey.patch_all()
+import gevent
+from locust.env import Environment
+from locust.user.task import DefaultTaskSet
+from loadtest.load import clients
+from loadtest.target.answer import Answer
+
+def ask(self, host, form, request):
+    gevent.sleep(0.01)
+    request.answer("sold", {})
+    return Answer("sold")
+
+waits = []
+wait = DefaultTaskSet.wait
+DefaultTaskSet.wait = lambda self: (waits.append(self.user.goes_on), wait(self))
+clients.PlannedBuyer._ask = ask
+environment = Environment(user_classes=[clients.Client], host="http://127.0.0.1:1")
+environment.stop_timeout = 10
+runner = environment.create_local_runner()
+runner.start(8, 100, wait=True)
+gevent.sleep(0.3)
+runner.stop()
+requests = [one for found in clients.asked.values() for one in found]
+assert len(requests) > 20
+assert not [one for one in requests if one.answered is None], "one was killed"
+assert not any(waits), "Locust kills whom it finds waiting"
+"""
 
 
 def finish(command: subprocess.Popen[str]) -> str:
@@ -67,6 +98,16 @@ def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None
     assert run["measured_s"] < 30, "and not the 60 s that it might have lasted"
     assert run["sold_per_s"] == pytest.approx(run["sold"] / run["measured_s"], rel=0.005)
     assert_nothing_is_left(clone)
+
+
+def test_the_end_interrupts_no_client_that_has_asked(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(
+        json.dumps({"id": "p", "lock": "none", "sales": {"a": 1}, "hosts": ["h"], "pids": {}})
+    )
+    environment = {**os.environ, "LOAD_PLAN": str(tmp_path / "plan.json")}
+    subprocess.run(
+        [sys.executable, "-c", ENDED_IN_THE_MIDDLE], cwd=ROOT, env=environment, check=True
+    )
 
 
 def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> None:
