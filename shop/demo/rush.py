@@ -53,6 +53,7 @@ def start(*, lock: str, buyers: int, stock: int, hold_ms: int, product: str) -> 
             os.link(file.name, _path("wanted"))  # whole, and only the first one
         except FileExistsError:
             raise RushIsOn from None
+    _path("stop").unlink(missing_ok=True)  # one that came when the rush before had just ended
 
 
 def stop(*, product: str) -> None:

@@ -93,6 +93,12 @@ def test_stop_ends_the_sale_and_the_rush(rushes: Rushes) -> None:
     assert (shown["verdict"], shown["orders"], shown["stock_left"]) == ("stopped", 1, 9)
 
 
+def test_a_stop_that_came_too_late_does_not_stop_the_next_rush(rushes: Rushes) -> None:
+    (rushes.folder / "stop").touch()
+    assert Client().post("/rush", RUSH).status_code == 202
+    assert not rushes.is_to_stop
+
+
 @rolled_back
 def test_where_no_rush_is_on_stop_says_so_and_closes_nothing(rushes: Rushes) -> None:
     sale = open_sale(10)
