@@ -92,9 +92,11 @@ class Line:
     async def aclose(self) -> None:
         """Send what is to be sent, wait a moment for the replies, and close it."""
         self.usable = False
-        if waiting := {*(command.reply for command in self._sent), *self._outbox}:
-            await asyncio.wait(waiting, timeout=LINGER)
-        await self._link.aclose()
+        try:
+            if waiting := {*(command.reply for command in self._sent), *self._outbox}:
+                await asyncio.wait(waiting, timeout=LINGER)
+        finally:  # asyncio.run cancels the task that closes, too
+            await self._link.aclose()
 
     def _send(self, command: Command) -> None:
         if command.asking:

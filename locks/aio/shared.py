@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -69,11 +70,10 @@ class AsyncShared:
 
 async def until_the_end(*parts: Any) -> AsyncGenerator[None, None]:
     """Closed by the loop when it shuts down, or when its AsyncShared is collected."""
-    try:
+    async with AsyncExitStack() as ends:  # each, even where one is cancelled
+        for part in reversed(parts):
+            ends.push_async_callback(part.aclose)
         yield
-    finally:
-        for part in parts:
-            await part.aclose()
 
 
 #: By what identifies the client: its pool, or where it has none, itself.

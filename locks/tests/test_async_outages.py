@@ -13,6 +13,7 @@ import redis.asyncio
 
 from .. import AsyncRedisLock, LockBackendError, RedisLock
 from ..scripts import WireError, packed
+from ..support import now
 from ..testing.server import Proxy, Server
 from .looped import lock_on
 from .stepping import is_so, until
@@ -114,3 +115,25 @@ def test_no_task_is_left_where_a_release_gets_no_answer_before_its_loop_ends(pro
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(main())
     assert asyncio.all_tasks(loop) == set()
+
+
+def test_everything_is_closed_where_the_task_that_closes_is_cancelled_too(proxy: Proxy) -> None:
+    """asyncio.run cancels it with all others, if the client was forgotten as its main ended."""
+
+    async def main() -> None:
+        client = redis.asyncio.Redis(port=proxy.port)
+        lock = AsyncRedisLock(client, "ends cancelled", ttl=1)
+        lease = await lock.acquire(1)
+        here = await lock._here()
+        await here.wakeups.listen(now() + 1)  # type: ignore[attr-defined]
+        proxy.black_hole()
+        lease.start_release()  # its reply is waited for
+        line, link = here.connections.line, here.wakeups._link
+        closing = asyncio.ensure_future(here.end.aclose())  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+        closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
+        assert line.ended and not link.is_open
+
+    asyncio.run(main())
