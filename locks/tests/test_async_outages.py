@@ -124,16 +124,17 @@ def test_everything_is_closed_where_the_task_that_closes_is_cancelled_too(proxy:
         client = redis.asyncio.Redis(port=proxy.port)
         lock = AsyncRedisLock(client, "ends cancelled", ttl=1)
         lease = await lock.acquire(1)
-        here = await lock._here()
-        await here.wakeups.listen(now() + 1)  # type: ignore[attr-defined]
+        here: Any = await lock._here()
+        await here.wakeups.listen(now() + 1)
         proxy.black_hole()
         lease.start_release()  # its reply is waited for
         line, link = here.connections.line, here.wakeups._link
-        closing = asyncio.ensure_future(here.end.aclose())  # type: ignore[attr-defined]
+        closing = asyncio.ensure_future(here.end.aclose())
         await asyncio.sleep(0)
         closing.cancel()
         with suppress(asyncio.CancelledError):
             await closing
-        assert line.ended and not link.is_open
+        assert line.ended
+        assert not link.is_open
 
     asyncio.run(main())
