@@ -107,7 +107,7 @@ def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
             assert not any(holder.done() for holder in holders.values())
             stack.proxy.pass_on()
         for one, holder in holders.items():
-            # Busy: PostgreSQL's last word, that the transaction was idle for too long, came through.
+            # busy: PostgreSQL's last message, idle for too long in a transaction, came through
             status, outcome = holder.result(60)
             assert (status, outcome in ("unavailable", "lost", "busy")) == (503, True), one
     stack.proxy.pass_on()
