@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from loadtest.faults.busy import Busy
-from loadtest.faults.clock import Clock
-from loadtest.faults.crash import Crash, DbKill
-from loadtest.faults.db_failover import DbFailover, DbFailoverSync
-from loadtest.faults.eviction import Eviction
+from loadtest.faults.database import DbFailover, DbFailoverSync, DbKill
+from loadtest.faults.ended_node import Crash, Shutdown, ShutdownShort
 from loadtest.faults.failover import Failover, FailoverSentinel, SplitBrain
 from loadtest.faults.fault import Fault
 from loadtest.faults.fence_ahead import FenceAhead, FenceAheadRaised
-from loadtest.faults.lost_reply import LostReplies
-from loadtest.faults.misconf import Misconf
-from loadtest.faults.partition import Partition, Quorum
-from loadtest.faults.partition_db import PartitionDb
-from loadtest.faults.pause import Pause, PauseAcquired
-from loadtest.faults.restart import RedisDown, Restart
-from loadtest.faults.shutdown import Shutdown, ShutdownShort
-from loadtest.faults.slow import LateRelease, Slow
-from loadtest.faults.slow_write import SlowWrite
-from loadtest.faults.stall import Stall
-from loadtest.faults.unknown_commit import UnknownCommit
+from loadtest.faults.late_holder import Clock, LateRelease, Pause, PauseAcquired, Slow
+from loadtest.faults.lost_keys import Eviction, RedisDown, Restart
+from loadtest.faults.lost_reply import LostReplies, UnknownCommit
+from loadtest.faults.network import Partition, PartitionDb, Quorum, SlowWrite
+from loadtest.faults.refusing_redis import Busy, Misconf, Stall
 
 __all__ = ["FAULTS", "Fault"]
 

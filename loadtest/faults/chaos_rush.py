@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from loadtest.faults.disturbances import Disturbance
-from loadtest.faults.drain import BUYERS
 from loadtest.faults.fault import Fault
-from loadtest.faults.runner import judged, reason
+from loadtest.faults.runner import BUYERS, judged, reason
 from loadtest.faults.testbed import TTL, Testbed, until
 from loadtest.faults.trial import NotFired
 from loadtest.judge.run import Cell

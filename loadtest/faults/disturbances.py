@@ -14,16 +14,14 @@ from functools import partial
 from random import Random
 
 from loadtest.faults import measure
-from loadtest.faults.busy import Busy
-from loadtest.faults.crash import Crash, DbKill
-from loadtest.faults.eviction import Eviction
+from loadtest.faults.database import DbKill
+from loadtest.faults.ended_node import Crash, ShutdownShort
 from loadtest.faults.failover import Failover
 from loadtest.faults.fault import Fault
-from loadtest.faults.partition import Partition
-from loadtest.faults.pause import Pause
-from loadtest.faults.restart import RedisDown
-from loadtest.faults.shutdown import ShutdownShort
-from loadtest.faults.stall import Stall
+from loadtest.faults.late_holder import Pause
+from loadtest.faults.lost_keys import Eviction, RedisDown
+from loadtest.faults.network import Partition
+from loadtest.faults.refusing_redis import Busy, Stall
 from loadtest.faults.testbed import Testbed
 from loadtest.faults.trial import NotFired
 

@@ -18,11 +18,12 @@ keeps each fault from happening, which `prove` has to notice.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
+
+import redis
 
 from loadtest.expected import STOPS
 from loadtest.faults import measure
@@ -71,9 +72,6 @@ class Fault(ABC):
         self.testbed = testbed
         self.trials: list[Trial] = []
         self.opened = ExitStack()
-        #: Set when the rivals have had enough time and the victims may go on.
-        self.may_resume = threading.Event()
-        self.may_resume.set()
 
     @property
     def settles(self) -> bool:
@@ -104,7 +102,6 @@ class Fault(ABC):
     def act(self, trial: Trial) -> None:
         """What the buyers do while the fault lasts."""
         self.meet(trial)
-        self.may_resume.wait(30)
         self.resume(trial)
 
     def meet(self, trial: Trial) -> None:
@@ -160,6 +157,14 @@ class Fault(ABC):
     def ask(self, *command: Any, timeout: float = 5.0) -> Any:
         """The main Redis's reply to one command, sent past all proxies. Raises RedisError."""
         return measure.ask(self.testbed.main, *command, timeout=timeout)
+
+    def error(self, *command: Any, timeout: float = 5.0) -> str:
+        """The error to the same; empty where there is none."""
+        try:
+            self.ask(*command, timeout=timeout)
+        except redis.RedisError as error:
+            return str(error)
+        return ""
 
     def count_held(self) -> int:
         """How many victims' locks are on Redis now. A trial whose lock ended by itself before the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
@@ -33,24 +33,23 @@ def line(name: str, cells: Sequence[Cell], seconds: float) -> str:
 def tables(cells: Sequence[Cell], width: int) -> list[Table]:
     """Strategies by faults, in as many tables below each other as `width` columns need; `numbers`
     says which fault each number is."""
-    faults, locks, at = _grid(cells)
-    most = max(1, (width - max(map(len, locks), default=0) - 1) // 3)  # of them in a table
+    faults, rows = _grid(cells, _sign)
+    most = max(1, (width - max(map(len, rows), default=0) - 1) // 3)  # of them in a table
     found = []
     for first in range(0, len(faults), most):
         shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         shown.add_column("lock", no_wrap=True)
-        here = faults[first : first + most]
-        for number in range(first + 1, first + len(here) + 1):
+        for number, _ in enumerate(faults[first : first + most], first + 1):
             shown.add_column(str(number), justify="right", no_wrap=True, min_width=2)
-        for lock in locks:
-            shown.add_row(lock, *(_short(at.get((lock, name))) for name in here))
+        for lock, signs in rows.items():
+            shown.add_row(lock, *signs[first : first + most])
         found.append(shown)
     return found
 
 
 def numbers(cells: Sequence[Cell]) -> str:
     """The fault of each column of the table, and the meaning of its signs."""
-    named = [f"{number} {name}" for number, name in enumerate(_grid(cells)[0], 1)]
+    named = [f"{number} {name}" for number, name in enumerate(_made(cells), 1)]
     return "  ".join(named) + "\n" + LEGEND
 
 
@@ -89,8 +88,6 @@ def complaint(cell: Cell) -> str:
 
 def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     """The matrix, the recovery times, and a paragraph for every broken cell."""
-    faults, locks, at = _grid(cells)
-    rows = [[f"`{lock}`", *(_word(at.get((lock, name))) for name in faults)] for lock in locks]
     off = sum(not cell["as_expected"] for cell in cells)
     about = (
         f"{count(len(cells), 'cell')}, {off} off their expected verdict. 20 buyers for 10 units in "
@@ -99,11 +96,11 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     )
     shows = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
-        for name in faults
+        for name in _made(cells)
     }
     parts = [
         "# Faults",
-        report.markdown_table(["lock", *faults], rows, about, left=1 + len(faults)),
+        _matrix(cells, _word, about, left=1 + len(shows)),
         "## What was done, and the evidence",
         "\n".join(
             f"- **{name}**: {FAULTS[name].title}. Evidence: {evidence.rstrip('.')}."
@@ -138,15 +135,11 @@ def _recovery(cells: Sequence[Cell]) -> list[str]:
     timed = [cell for cell in cells if FAULTS[cell["fault"]].recovery]
     if not timed:
         return []
-    faults, locks, at = _grid(timed)
-    rows = [[f"`{lock}`", *(_seconds(at.get((lock, name))) for name in faults)] for lock in locks]
-    table = report.markdown_table(["lock", *faults], rows, "0: the victim kept nobody out.", left=1)
-    return ["## Seconds until somebody buys again", table]
+    below = "0: the victim kept nobody out."
+    return ["## Seconds until somebody buys again", _matrix(timed, _seconds, below, left=1)]
 
 
-def _seconds(cell: Cell | None) -> str:
-    if cell is None:
-        return ""
+def _seconds(cell: Cell) -> str:
     return "never" if cell["recovery_s"] is None else f"{cell['recovery_s']:.2f}"
 
 
@@ -167,23 +160,34 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _grid(cells: Sequence[Cell]) -> tuple[list[str], list[str], dict[tuple[str, str], Cell]]:
-    at = {(cell["lock"], cell["fault"]): cell for cell in cells}
-    made = {cell["fault"] for cell in cells}
-    faults = [name for name in FAULTS if name in made]
-    return faults, list(dict.fromkeys(cell["lock"] for cell in cells)), at
+def _made(cells: Sequence[Cell]) -> list[str]:
+    """The faults of these cells, in the order in which they are made."""
+    return [name for name in FAULTS if any(cell["fault"] == name for cell in cells)]
 
 
-def _short(cell: Cell | None) -> str:
-    if cell is None:
-        return ""
+def _grid(
+    cells: Sequence[Cell], say: Callable[[Cell], str]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """The faults, and what is said of each of them for each lock; empty where it is no cell."""
+    at = {(cell["lock"], cell["fault"]): say(cell) for cell in cells}
+    faults = _made(cells)
+    locks = dict.fromkeys(cell["lock"] for cell in cells)
+    return faults, {lock: [at.get((lock, name), "") for name in faults] for lock in locks}
+
+
+def _matrix(cells: Sequence[Cell], say: Callable[[Cell], str], below: str, *, left: int) -> str:
+    """The same as Markdown, with a paragraph below it."""
+    faults, grid = _grid(cells, say)
+    rows = [[f"`{lock}`", *texts] for lock, texts in grid.items()]
+    return report.markdown_table(["lock", *faults], rows, below, left=left)
+
+
+def _sign(cell: Cell) -> str:
     sign, colour = SIGNS[cell["verdict"]]
     return f"[{colour}]{sign}[/]" if cell["as_expected"] else f"[bold yellow]{sign}![/]"
 
 
-def _word(cell: Cell | None) -> str:
-    if cell is None:
-        return ""
+def _word(cell: Cell) -> str:
     shown = cell["verdict"] if cell["verdict"] == "exact" else report.bold(cell["verdict"])
     if cell["as_expected"]:
         return shown

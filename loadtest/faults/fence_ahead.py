@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import RIVALS, each
 from loadtest.faults.trial import Trial
-from loadtest.stack.stack import ROOT
+from loadtest.stack.database import manage
 
 #: Seconds by which the database's fence is ahead.
 AHEAD = 3600.0
@@ -85,18 +82,8 @@ class FenceAheadRaised(FenceAhead):
         return f"{super().observed()}; the command ran for {len(self.raised)} products"
 
     def raise_fence(self, trial: Trial) -> None:
-        """What the operator does."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", "raise_fence", trial.product, "--lock", trial.lock],
-            cwd=ROOT,
-            env=self.testbed.nodes[RIVALS].environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            start_new_session=True,
-        )
-        if done.returncode or "was raised" not in done.stdout:
-            trial.miss(f"raise_fence: {(done.stdout + done.stderr).strip()}")
-        else:
-            self.raised.append(trial)
+        """What the operator does. Raises StackError where the command fails."""
+        words = ("raise_fence", trial.product, "--lock", trial.lock)
+        environment = self.testbed.nodes[RIVALS].environment
+        manage(*words, environment=environment, log=self.testbed.log)
+        self.raised.append(trial)

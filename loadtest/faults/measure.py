@@ -31,15 +31,12 @@ ENDED = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 def session_of(leader: int) -> list[int]:
     """The pids of a session, its leader's first: also a worker whose master is gone. Zombies have
     ended and are not counted."""
-    found = [pid for pid in psutil.pids() if _is_in(pid, leader)]
+    found = []
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
     return sorted(found, key=lambda pid: (pid != leader, pid))
-
-
-def _is_in(pid: int, leader: int) -> bool:
-    try:
-        return os.getsid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except (ProcessLookupError, psutil.NoSuchProcess):
-        return False
 
 
 def states_of(pids: Iterable[int]) -> dict[int, str]:
@@ -74,11 +71,6 @@ def switches_of(pids: Iterable[int]) -> dict[int, int]:
 def names_of(lock: str, product: str) -> tuple[str, str]:
     """What the key of this product's lock may be called; the second name is RedisLock's."""
     return f"lock:{lock}:{product}", f"lock:{{{lock}:{product}}}"
-
-
-def lock_keys(server: embedded.Valkey, lock: str, product: str) -> list[str]:
-    """The keys of this product's lock that are on the server."""
-    return [key for key in names_of(lock, product) if ask(server, "EXISTS", key)]
 
 
 def seconds_left(

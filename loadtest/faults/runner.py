@@ -7,13 +7,15 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, cast
 
 from loadtest.expected import expected_of
-from loadtest.faults.drain import BUYERS, drain
+from loadtest.faults.buyer import Buyer
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import each, until
+from loadtest.faults.testbed import RIVALS, each, until
 from loadtest.faults.trial import STOCK, NotFired, Trial
 from loadtest.judge.history import by_product
 from loadtest.judge.intervals import ProductHistory
@@ -23,6 +25,11 @@ from loadtest.stack.client import Strategy
 
 #: Seconds to wait for the buyers' threads after a step of their fault failed.
 ACT_TIMEOUT = 15.0
+#: Buyers of a trial, the victim and its rivals among them.
+BUYERS = 20
+#: How many of the other buyers buy at one time.
+AT_ONCE = 3
+LONGEST_DRAIN = 40.0
 
 
 def play(fault: Fault, strategies: Sequence[Strategy], run: str) -> list[Cell]:
@@ -73,39 +80,36 @@ def _make(fault: Fault) -> str:
     testbed, trials = fault.testbed, fault.trials
     stops_settling = fault.loses_promises and fault.settles
     acting = threading.Thread(target=each, args=(trials, _or_missing(fault.act)), daemon=True)
-
-    def record(phase: str, what: str, kind: str = "ok") -> None:
-        testbed.record_fault(fault.name, kind, phase, what)
+    record = partial(testbed.record_fault, fault.name)
 
     def end() -> None:
-        fault.may_resume.set()
         _resume_everybody(fault)
         if acting.is_alive():
             acting.join(ACT_TIMEOUT)
         if stops_settling:
             testbed.settle()
         fault.heal()
-        record("heal", "healed")
+        record("ok", "heal", "healed")
 
     with _afterwards(end):
         try:
             fault.arm()
-            record("arm", fault.title)
+            record("ok", "arm", fault.title)
             if stops_settling:
                 testbed.stop_settling()
             each(trials, _or_missing(fault.enter))
             fired_at = time.monotonic()
             for trial in trials:
                 trial.fired_at = fired_at
-            record("fire", fault.title, "invoke")
+            record("invoke", "fire", fault.title)
             fault.fire()
             evidence = fault.prove()
-            record("prove", evidence)
+            record("ok", "prove", evidence)
             acting.start()
             fault.meanwhile()
             acting.join()
         except NotFired as error:
-            record("prove", str(error), "fail")
+            record("fail", "prove", str(error))
             raise
     return evidence
 
@@ -146,6 +150,38 @@ def _resume_everybody(fault: Fault) -> None:
         for buyer in trial.buyers:
             if buyer.stop:
                 fault.testbed.resume(buyer)
+
+
+def drain(trial: Trial) -> None:
+    """Let all the other buyers buy, until the shelf is empty or nobody can buy any more.
+
+    One goes first, and no other beside it: it meets what the fault left behind.
+    """
+    began = time.monotonic()
+
+    def is_stuck() -> bool:
+        now, last = time.monotonic(), max(began, *(buyer.sold_at for buyer in trial.buyers))
+        return now - last > 3 * trial.ttl + 0.5 or now - began > LONGEST_DRAIN
+
+    def let_buy(buyers: list[Buyer]) -> None:
+        """Wait until each of these has a final answer, or nobody can buy any more."""
+        idle = [buyer for buyer in buyers if not (buyer.started or buyer.answered.is_set())]
+        shop = trial.testbed.shop(RIVALS)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            done = [pool.submit(buyer.buy, shop) for buyer in idle]
+            while not all(buyer.answered.is_set() for buyer in buyers):
+                if is_stuck():
+                    for buyer in buyers:
+                        buyer.give_up()
+                time.sleep(0.02)
+        for one in done:
+            one.result()
+
+    again = [buyer for buyer in trial.buyers if buyer.asks_again]
+    let_buy(again[:1])
+    let_buy(again)
+    others = range(len(trial.buyers), BUYERS)
+    let_buy([trial.buyer(f"buyer-{number:02}") for number in others])
 
 
 def judged(fault: Fault, evidence: str, left: Sequence[str]) -> list[Cell]:

@@ -17,7 +17,6 @@ from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
 from loadtest.judge.history import History
 from loadtest.stack.client import Shop
-from loadtest.stack.node import StackError
 from loadtest.stack.stack import REDLOCK_SERVERS, Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
@@ -158,8 +157,7 @@ class Testbed(Stack):
     def process_of(self, node: int) -> Popen[bytes]:
         """The first process of a node that was started."""
         process = self.nodes[node].process
-        if process is None:
-            raise StackError(f"node {'AB'[node]} does not run: start it before the fault")
+        assert process is not None, "it does not run"
         return process
 
     def settle(self) -> None:

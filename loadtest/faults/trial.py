@@ -159,10 +159,16 @@ class Trial:
         for number in range(1, how_many + 1):
             self.rivals.append(self.send(self.buyer(f"rival-{number}", stop=stop)))
 
+    @property
+    def lives_for(self) -> float:
+        """Seconds that the victim's lock lives by itself, as measured; for one without a ttl, the
+        fault's."""
+        return self.ttl if self.lock_ttl is None else self.lock_ttl
+
     def outlast_ttl(self) -> None:
-        """Wait until the victim was stopped for longer than its lock lives by itself, as measured
-        (for a lock without a ttl, the fault's), and check that it was."""
-        ttl = self.ttl if self.lock_ttl is None else self.lock_ttl
+        """Wait until the victim was stopped for longer than its lock lives, and check that it
+        was."""
+        ttl = self.lives_for
         time.sleep(max(0.0, self.entered_at + min(ttl, self.ttl * LONGER) - time.monotonic()))
         self.stopped_for = time.monotonic() - self.entered_at
         if self.stopped_for < ttl:
@@ -198,7 +204,8 @@ class Trial:
 
     def orphans(self) -> list[str]:
         """The keys of this trial's lock that are on the server."""
-        return measure.lock_keys(self.testbed.main, self.lock, self.product)
+        names = measure.names_of(self.lock, self.product)
+        return [key for key in names if measure.ask(self.testbed.main, "EXISTS", key)]
 
     def is_leaked(self, key: str) -> bool:
         """Whether a key on a lock server is of this product, and no lock leaves it there."""

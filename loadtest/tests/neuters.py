@@ -10,18 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
-from loadtest.faults import busy, clock, crash, misconf
+from loadtest.faults import database, late_holder, refusing_redis
 from loadtest.faults.buyer import Buyer
-from loadtest.faults.crash import Crash
-from loadtest.faults.eviction import Eviction
+from loadtest.faults.ended_node import Crash, Shutdown, ShutdownShort
 from loadtest.faults.fence_ahead import FenceAhead, FenceAheadRaised
-from loadtest.faults.partition import Partition
-from loadtest.faults.pause import PAUSE, Pause
-from loadtest.faults.restart import RedisDown
-from loadtest.faults.shutdown import Shutdown, ShutdownShort
-from loadtest.faults.stall import Stall
+from loadtest.faults.late_holder import PAUSE, Pause
+from loadtest.faults.lost_keys import Eviction, RedisDown
+from loadtest.faults.network import Partition
+from loadtest.faults.refusing_redis import Stall
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
 from loadtest.faults.trial import Trial
 from servers.postgres_copy import PostgresCopy
@@ -29,47 +25,32 @@ from servers.proxy.connection import Closed, Connection
 from servers.proxy.proxy import Proxy
 from servers.valkey import Valkey
 
-Patch = pytest.MonkeyPatch
 #: A script that keeps Redis busy for a moment only.
 SHORT = "local n = 0 while n < 20000000 do n = n + 1 end"
 
 
 @dataclass(frozen=True, slots=True)
 class Neuter:
-    """How a fault is neutered.
+    """How a fault is neutered: what it has under this name is something else instead.
 
-    apply     does it, until the patch is undone
     only_ttl  whether only locks that end by themselves notice: the others have no ttl
     """
 
     fault: str
     how: str
-    apply: Callable[[Patch, Testbed], None]
+    owner: Any
+    name: str
+    instead: Any
     only_ttl: bool = False
 
 
-def nothing(owner: Any, *names: str) -> Callable[[Patch, Testbed], None]:
-    """Calling these does nothing."""
-
-    def apply(patch: Patch, testbed: Testbed) -> None:
-        for name in names:
-            patch.setattr(owner, name, lambda *_, **__: None)
-
-    return apply
+def nothing(*_: object, **__: object) -> None:
+    """Do nothing."""
 
 
-def fires(owner: Any, fire: Callable[..., None]) -> Callable[[Patch, Testbed], None]:
-    """The fault fires like this instead."""
-    return lambda patch, testbed: patch.setattr(owner, "fire", fire)
-
-
-def raises(raise_fence: Callable[..., None]) -> Callable[[Patch, Testbed], None]:
-    """The operator does this instead."""
-    return lambda patch, testbed: patch.setattr(FenceAheadRaised, "raise_fence", raise_fence)
-
-
-def text(module: Any, name: str, instead: object) -> Callable[[Patch, Testbed], None]:
-    return lambda patch, testbed: patch.setattr(module, name, instead)
+_fire_shutdown, _fire_pause = Shutdown.fire, Pause.fire
+_whole_pids, _send, _switch = Testbed.pids, Trial.send, Proxy.switch
+_match_rules = Connection._match_rules
 
 
 def too_late(fault: Shutdown) -> None:
@@ -79,11 +60,7 @@ def too_late(fault: Shutdown) -> None:
         trial.resume_victim(seconds=10)
         if trial.guest is not None:
             trial.guest.answered.wait(10)
-    original_shutdown(fault)
-
-
-original_shutdown = Shutdown.fire
-original_pause = Pause.fire
+    _fire_shutdown(fault)
 
 
 def for_a_moment(fault: Pause) -> None:
@@ -95,7 +72,7 @@ def for_a_moment(fault: Pause) -> None:
         time.sleep(PAUSE - 0.15)
         fault.testbed.signal(VICTIMS, signal.SIGSTOP)
 
-    original_pause(fault)
+    _fire_pause(fault)
     threading.Thread(target=go_on, daemon=True).start()
 
 
@@ -105,57 +82,36 @@ def kill_master(fault: Crash) -> None:
     process.wait()
 
 
-def signal_master(patch: Patch, testbed: Testbed) -> None:
+def signal_master(testbed: Testbed, node: int, what: signal.Signals) -> None:
     """Only the first process of a node gets a signal."""
-
-    def send(self: Testbed, node: int, what: signal.Signals) -> list[int]:
-        os.kill(self.pids(node)[0], what)
-        return self.pids(node)
-
-    patch.setattr(Testbed, "signal", send)
+    os.kill(testbed.pids(node)[0], what)
 
 
-def see_master_only(patch: Patch, testbed: Testbed) -> None:
+def master_only(testbed: Testbed, node: int) -> list[int]:
     """The list of pids that fires and proves knows the master alone."""
-    whole = Testbed.pids
-    patch.setattr(Testbed, "pids", lambda self, node: whole(self, node)[:1])
+    return _whole_pids(testbed, node)[:1]
 
 
-def long_ttl(patch: Patch, testbed: Testbed) -> None:
+def long_ttl(testbed: Testbed, seconds: float) -> None:
     """Locks live for 60 s, whatever the fault asks for."""
-
-    def set_ttl(self: Testbed, seconds: float) -> None:
-        self.ttl = 60
-        for node in (VICTIMS, RIVALS):
-            self.restart(node)
-
-    patch.setattr(Testbed, "set_ttl", set_ttl)
-    testbed.set_ttl(60)
+    testbed.ttl = 60
+    for node in (VICTIMS, RIVALS):
+        testbed.restart(node)
 
 
-def drop_request(patch: Patch, testbed: Testbed) -> None:
+def drop_request(connection: Connection, request: bytes) -> None:
     """The proxy drops the request and not its reply, and says that it dropped the reply."""
-
-    match = Connection._match_rules
-
-    def drop(self: Connection, request: bytes) -> None:
-        match(self, request)
-        if self._losing is not None:
-            self._losing.fire(b"+OK")
-            raise Closed
-
-    patch.setattr(Connection, "_match_rules", drop)
+    _match_rules(connection, request)
+    if connection._losing is not None:
+        connection._losing.fire(b"+OK")
+        raise Closed
 
 
-def deliver_reply(patch: Patch, testbed: Testbed) -> None:
+def deliver_reply(connection: Connection, reply: bytes) -> None:
     """The proxy delivers the reply, and says that it dropped it."""
-
-    def lose(self: Connection, reply: bytes) -> None:
-        rule, self._losing = self._losing, None
-        assert rule is not None
-        rule.fire(reply)
-
-    patch.setattr(Connection, "_lose", lose)
+    rule, connection._losing = connection._losing, None
+    assert rule is not None
+    rule.fire(reply)
 
 
 def cut_off_both(fault: Partition) -> None:
@@ -164,14 +120,9 @@ def cut_off_both(fault: Partition) -> None:
         proxy.black_hole()
 
 
-def ask_node_b(patch: Patch, testbed: Testbed) -> None:
+def ask_node_b(trial: Trial, buyer: Buyer, node: int = RIVALS) -> Buyer:
     """The buyer who is to be cut off asks the node that is not, and is sold a unit."""
-    send = Trial.send
-
-    def elsewhere(self: Trial, buyer: Buyer, node: int = RIVALS) -> Buyer:
-        return send(self, buyer, RIVALS if buyer.attempt.endswith("cut-off") else node)
-
-    patch.setattr(Trial, "send", elsewhere)
+    return _send(trial, buyer, RIVALS if buyer.attempt.endswith("cut-off") else node)
 
 
 def lower_fence(fault: FenceAheadRaised, trial: Trial) -> None:
@@ -188,76 +139,72 @@ def end_nothing(fault: Shutdown) -> None:
     fault.process = fault.testbed.process_of(VICTIMS)
 
 
-def no_switch(patch: Patch, testbed: Testbed) -> None:
+def no_switch() -> Callable[[Proxy, Any], None]:
     """The nodes' proxies are not sent to the new master."""
-    switch, left = Proxy.switch, [2]
+    left = [2]
 
-    def ignore(self: Proxy, target: Any) -> None:
+    def ignore(proxy: Proxy, target: Any) -> None:
         left[0] -= 1
         if left[0] < 0:  # it is the repair that switches now
-            switch(self, target)
+            _switch(proxy, target)
 
-    patch.setattr(Proxy, "switch", ignore)
-
-
-def time_to_finish(patch: Patch, testbed: Testbed) -> None:
-    patch.setattr(ShutdownShort, "arm", lambda *_: None)
+    return ignore
 
 
 NEUTERS = [
-    Neuter("crash", "no signal", fires(Crash, lambda *_: None)),
-    Neuter("crash", "master only", fires(Crash, kill_master)),
-    Neuter("crash", "ttl 60 s", long_ttl, only_ttl=True),
-    Neuter("slow", "ttl 60 s", long_ttl, only_ttl=True),
-    Neuter("late-release", "ttl 60 s", long_ttl, only_ttl=True),
-    Neuter("pause", "no signal", nothing(Testbed, "signal")),
-    Neuter("pause", "master only", signal_master),
-    Neuter("pause", "master only, by the list", see_master_only),
-    Neuter("pause", "ttl 60 s", long_ttl, only_ttl=True),
-    Neuter("pause@acquired", "no signal", nothing(Testbed, "signal")),
-    Neuter("pause@acquired", "master only", signal_master),
-    Neuter("pause@acquired", "master only, by the list", see_master_only),
-    Neuter("pause@acquired", "ttl 60 s", long_ttl),
-    Neuter("clock", "not ahead", text(clock, "WRONG_CLOCK", "")),
-    Neuter("restart", "no kill", nothing(Testbed, "restart_empty")),
-    Neuter("restart", "ttl 60 s", long_ttl, only_ttl=True),
-    Neuter("failover", "not promoted", nothing(Valkey, "promote")),
-    Neuter("failover", "no switch", no_switch),
-    Neuter("failover", "replicated", nothing(Proxy, "black_hole")),
-    Neuter("failover@sentinel", "replicated", nothing(Proxy, "black_hole_replication")),
-    Neuter("split-brain", "not promoted", nothing(Valkey, "promote")),
-    Neuter("split-brain", "no switch", no_switch),
-    Neuter("split-brain", "replicated", nothing(Proxy, "black_hole")),
-    Neuter("partition", "no black hole", nothing(Proxy, "black_hole")),
-    Neuter("partition", "both nodes", fires(Partition, cut_off_both)),
-    Neuter("partition", "the cut-off buyer asks node B", ask_node_b),
-    Neuter("partition-db", "no black hole", nothing(Proxy, "black_hole")),
-    Neuter("slow-write", "no delay", nothing(Proxy, "delay")),
-    Neuter("misconf", "nothing refused", text(misconf, "REFUSALS", {"OOM": ("PING", "PING")})),
-    Neuter("misconf", "snapshots succeed", text(misconf, "LASTING", [])),
-    Neuter("fence-ahead", "not ahead", fires(FenceAhead, lambda *_: None)),
-    Neuter("fence-ahead@raised", "not ahead", fires(FenceAhead, lambda *_: None)),
-    Neuter("fence-ahead@raised", "lowered", raises(lower_fence)),
-    Neuter("db-failover", "replicated", nothing(Proxy, "black_hole")),
-    Neuter("db-failover", "not promoted", nothing(PostgresCopy, "promote")),
-    Neuter("db-failover@sync", "replicated", nothing(Proxy, "black_hole")),
-    Neuter("quorum", "nothing cut off", nothing(Proxy, "black_hole")),
-    Neuter("lost-reply", "request dropped", drop_request),
-    Neuter("lost-reply", "reply delivered", deliver_reply),
-    Neuter("lost-reply", "nothing dropped", nothing(Connection, "_match_rules")),
-    Neuter("unknown-commit", "COMMIT dropped", drop_request),
-    Neuter("unknown-commit", "reply delivered", deliver_reply),
-    Neuter("unknown-commit", "nothing dropped", nothing(Connection, "_match_rules")),
-    Neuter("busy", "ends early", text(busy, "ENDLESS", SHORT)),
-    Neuter("busy", "not busy", text(busy, "ENDLESS", "return 1")),
-    Neuter("redis-down", "no kill", fires(RedisDown, lambda *_: None)),
-    Neuter("stall", "no signal", fires(Stall, stop_nothing)),
-    Neuter("eviction", "nothing evicted", fires(Eviction, Eviction.note)),
-    Neuter("db-kill", "no kill", text(crash, "KILL", "SELECT 1, true WHERE false")),
-    Neuter("db-kill", "one only", text(crash, "KILL", f"{crash.KILL} LIMIT 1")),
-    Neuter("shutdown", "no signal", fires(Shutdown, end_nothing)),
-    Neuter("shutdown", "nobody was left", fires(Shutdown, too_late)),
-    Neuter("pause", "for a moment", fires(Pause, for_a_moment)),
-    Neuter("shutdown@short", "no signal", fires(ShutdownShort, end_nothing)),
-    Neuter("shutdown@short", "time to finish", time_to_finish),
+    Neuter("crash", "no signal", Crash, "fire", nothing),
+    Neuter("crash", "master only", Crash, "fire", kill_master),
+    Neuter("crash", "ttl 60 s", Testbed, "set_ttl", long_ttl, only_ttl=True),
+    Neuter("slow", "ttl 60 s", Testbed, "set_ttl", long_ttl, only_ttl=True),
+    Neuter("late-release", "ttl 60 s", Testbed, "set_ttl", long_ttl, only_ttl=True),
+    Neuter("pause", "no signal", Testbed, "signal", nothing),
+    Neuter("pause", "master only", Testbed, "signal", signal_master),
+    Neuter("pause", "master only, by the list", Testbed, "pids", master_only),
+    Neuter("pause", "for a moment", Pause, "fire", for_a_moment),
+    Neuter("pause", "ttl 60 s", Testbed, "set_ttl", long_ttl, only_ttl=True),
+    Neuter("pause@acquired", "no signal", Testbed, "signal", nothing),
+    Neuter("pause@acquired", "master only", Testbed, "signal", signal_master),
+    Neuter("pause@acquired", "master only, by the list", Testbed, "pids", master_only),
+    Neuter("pause@acquired", "ttl 60 s", Testbed, "set_ttl", long_ttl),
+    Neuter("clock", "not ahead", late_holder, "WRONG_CLOCK", ""),
+    Neuter("restart", "no kill", Testbed, "restart_empty", nothing),
+    Neuter("restart", "ttl 60 s", Testbed, "set_ttl", long_ttl, only_ttl=True),
+    Neuter("failover", "not promoted", Valkey, "promote", nothing),
+    Neuter("failover", "no switch", Proxy, "switch", no_switch()),
+    Neuter("failover", "replicated", Proxy, "black_hole", nothing),
+    Neuter("failover@sentinel", "replicated", Proxy, "black_hole_replication", nothing),
+    Neuter("split-brain", "not promoted", Valkey, "promote", nothing),
+    Neuter("split-brain", "no switch", Proxy, "switch", no_switch()),
+    Neuter("split-brain", "replicated", Proxy, "black_hole", nothing),
+    Neuter("partition", "no black hole", Proxy, "black_hole", nothing),
+    Neuter("partition", "both nodes", Partition, "fire", cut_off_both),
+    Neuter("partition", "the cut-off buyer asks node B", Trial, "send", ask_node_b),
+    Neuter("partition-db", "no black hole", Proxy, "black_hole", nothing),
+    Neuter("slow-write", "no delay", Proxy, "delay", nothing),
+    Neuter("misconf", "nothing refused", refusing_redis, "REFUSALS", {"OOM": ("PING", "PING")}),
+    Neuter("misconf", "snapshots succeed", refusing_redis, "LASTING", []),
+    Neuter("fence-ahead", "not ahead", FenceAhead, "fire", nothing),
+    Neuter("fence-ahead@raised", "not ahead", FenceAhead, "fire", nothing),
+    Neuter("fence-ahead@raised", "lowered", FenceAheadRaised, "raise_fence", lower_fence),
+    Neuter("db-failover", "replicated", Proxy, "black_hole", nothing),
+    Neuter("db-failover", "not promoted", PostgresCopy, "promote", nothing),
+    Neuter("db-failover@sync", "replicated", Proxy, "black_hole", nothing),
+    Neuter("quorum", "nothing cut off", Proxy, "black_hole", nothing),
+    Neuter("lost-reply", "request dropped", Connection, "_match_rules", drop_request),
+    Neuter("lost-reply", "reply delivered", Connection, "_lose", deliver_reply),
+    Neuter("lost-reply", "nothing dropped", Connection, "_match_rules", nothing),
+    Neuter("unknown-commit", "COMMIT dropped", Connection, "_match_rules", drop_request),
+    Neuter("unknown-commit", "reply delivered", Connection, "_lose", deliver_reply),
+    Neuter("unknown-commit", "nothing dropped", Connection, "_match_rules", nothing),
+    Neuter("busy", "ends early", refusing_redis, "ENDLESS", SHORT),
+    Neuter("busy", "not busy", refusing_redis, "ENDLESS", "return 1"),
+    Neuter("redis-down", "no kill", RedisDown, "fire", nothing),
+    Neuter("stall", "no signal", Stall, "fire", stop_nothing),
+    Neuter("eviction", "nothing evicted", Eviction, "fire", Eviction.note),
+    Neuter("db-kill", "no kill", database, "KILL", "SELECT 1, true WHERE false"),
+    Neuter("db-kill", "one only", database, "KILL", f"{database.KILL} LIMIT 1"),
+    Neuter("shutdown", "no signal", Shutdown, "fire", end_nothing),
+    Neuter("shutdown", "nobody was left", Shutdown, "fire", too_late),
+    Neuter("shutdown@short", "no signal", ShutdownShort, "fire", end_nothing),
+    Neuter("shutdown@short", "time to finish", ShutdownShort, "arm", nothing),
 ]

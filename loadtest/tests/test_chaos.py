@@ -17,7 +17,7 @@ from loadtest.commands.chaos import CANARIES, Found
 from loadtest.faults import chaos_rush
 from loadtest.faults.chaos_rush import Rush
 from loadtest.faults.disturbances import DISTURBANCES, Disturbance
-from loadtest.faults.testbed import Testbed
+from loadtest.faults.testbed import Testbed, each
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 
@@ -28,20 +28,14 @@ def cell(
     lock: str, verdict: str = "exact", *, missing: str = "", wrong: Sequence[str] = ()
 ) -> Cell:
     sold_too_many = 3 if verdict == "oversold" else 0
-    return cast(
-        Cell,
-        {
-            "lock": lock,
-            "verdict": verdict,
-            "oversold": sold_too_many,
-            "lost_updates": sold_too_many,
-            "missing": missing,
-            "wrong": list(wrong),
-            "as_expected": verdict == "exact" and not wrong,
-            "orders": 12,
-            "round": 1,
-        },
-    )
+    found: dict[str, object] = {
+        "lock": lock,
+        "verdict": verdict,
+        "missing": missing,
+        "wrong": [*wrong],
+    }
+    found |= {"oversold": sold_too_many, "lost_updates": sold_too_many, "round": 1}
+    return cast(Cell, {**found, "as_expected": verdict == "exact" and not wrong})
 
 
 def rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()) -> Rush:
@@ -119,22 +113,18 @@ class Nothing:
         self.recorded.append((phase, kind))
 
 
+@pytest.fixture(autouse=True)
+def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
+
+
 def disturb(rush: Rush, testbed: Nothing) -> None:
     on = {one.on: threading.Lock() for one in rush.chosen if one.on}
-    threads = [
-        threading.Thread(
-            target=chaos_rush.disturb, args=(cast(Testbed, testbed), rush, one, on, Random(1))
-        )
-        for one in rush.chosen
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    shared = cast(Testbed, testbed)
+    each(rush.chosen, lambda one: chaos_rush.disturb(shared, rush, one, on, Random(1)))
 
 
-def test_disturbances_of_different_servers_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
+def test_disturbances_of_different_servers_overlap() -> None:
     together = threading.Barrier(3)
 
     def meets(testbed: Testbed, chance: Random) -> str:
@@ -147,10 +137,7 @@ def test_disturbances_of_different_servers_overlap(monkeypatch: pytest.MonkeyPat
     assert list(one.seen.values()) == ["met"] * 3
 
 
-def test_disturbances_of_the_same_servers_wait_for_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
+def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
     inside: list[int] = []
 
     def alone(testbed: Testbed, chance: Random) -> str:
@@ -165,9 +152,7 @@ def test_disturbances_of_the_same_servers_wait_for_each_other(
     assert list(one.seen.values()) == ["alone"] * 3
 
 
-def test_a_disturbance_that_fails_is_not_seen_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chaos_rush, "DISTURB_WITHIN", 0.0)
-
+def test_a_disturbance_that_fails_is_not_seen_and_says_why() -> None:
     def fails(testbed: Testbed, chance: Random) -> str:
         raise ZeroDivisionError("an error of ours")
 

@@ -6,8 +6,8 @@ import errno
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,7 +35,7 @@ def strategy(name: str) -> Strategy:
     return cast(Strategy, {"name": name, "backend": "redis", "available": True})
 
 
-class FakeStack:
+class FakeStack(nullcontext[Any]):
     """A testbed that starts nothing. /readyz answers once."""
 
     workers, threads = 1, 1
@@ -43,12 +43,8 @@ class FakeStack:
     server = "gthread"
 
     def __init__(self, **_: object) -> None:
-        self.asked = 0
-
-    def __enter__(self) -> FakeStack:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
+        super().__init__(self)
+        self.parts = [{"PostgreSQL": "version 18", "Redis (locks)": "Valkey 9"}]
 
     def shop(self, node: int = 0) -> FakeStack:
         return self
@@ -57,10 +53,7 @@ class FakeStack:
         return [strategy(name) for name in LOCKS]
 
     def ready(self) -> dict[str, Any]:
-        self.asked += 1
-        if self.asked > 1:
-            raise StackError("/readyz timed out")
-        parts = {"PostgreSQL": "version 18", "Redis (locks)": "Valkey 9"}
+        parts = self.parts.pop()
         return {"parts": [{"name": name, "detail": detail} for name, detail in parts.items()]}
 
     def events(self) -> list[Any]:
@@ -193,28 +186,21 @@ def test_a_choice_that_makes_no_fault_is_refused(chosen: list[str], says: str) -
         command.run(Console(quiet=True), faults=chosen, locks=["token"])
 
 
-# --- a full disk ----------------------------------------------------------------------------------
-
-
-@contextmanager
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Half of each text is written."""
-    write = Path.write_text
-
-    def half(path: Path, text: str, *rest: Any, **more: Any) -> int:
-        write(path, text[: len(text) // 2])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", half)
-        yield
+# --- results --------------------------------------------------------------------------------------
 
 
 def test_a_full_disk_leaves_the_summary_of_before(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    write = Path.write_text
+
+    def half(path: Path, text: str) -> int:
+        write(path, text[: len(text) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
     tables.write_summary(tmp_path, cast(Any, {"runs": [1]}))
-    with full_disk(monkeypatch), pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space left"):
         tables.write_summary(tmp_path, cast(Any, {"runs": [1, 2]}))
     assert json.loads((tmp_path / "summary.json").read_text()) == {"runs": [1]}
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
@@ -222,13 +208,9 @@ def test_a_full_disk_leaves_the_summary_of_before(
 
 def test_the_results_of_a_killed_run_are_kept_by_the_next_one(tmp_path: Path) -> None:
     no_pid = 2**22 + 1
-    for name in (
-        f".partial-2026-01-01T00-00-00-{no_pid}",
-        f".partial-2026-01-02T00-00-00-{no_pid}",
-    ):
-        (tmp_path / name).mkdir()
-    with_results = tmp_path / f".partial-2026-01-01T00-00-00-{no_pid}"
-    (with_results / "summary.json").write_text("{}")
+    for day in ("01", "02"):
+        (tmp_path / f".partial-2026-01-{day}T00-00-00-{no_pid}").mkdir()
+    (tmp_path / f".partial-2026-01-01T00-00-00-{no_pid}" / "summary.json").write_text("{}")
     folder = ResultFolder(tmp_path, now())
     folder.log.close()
     Path(folder.log.name).unlink()

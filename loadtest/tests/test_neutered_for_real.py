@@ -44,7 +44,7 @@ def test_a_neutered_fault_shows_nothing_and_the_next_one_is_made(
 ) -> None:
     strategies = [one for one in testbed.shop().strategies() if ALL or one["name"] in LOCKS]
     with pytest.MonkeyPatch.context() as patch:
-        neuter.apply(patch, testbed)
+        patch.setattr(neuter.owner, neuter.name, neuter.instead)
         cells = play(FAULTS[neuter.fault](testbed), strategies, secrets.token_hex(4))
     if "ttl" in neuter.how:
         testbed.repair()

@@ -1,4 +1,4 @@
-"""db-failover: PostgreSQL fails over to a replica."""
+"""db-kill, db-failover: PostgreSQL ends the holder's connection, or fails over to a replica."""
 
 from __future__ import annotations
 
@@ -16,6 +16,42 @@ from servers.proxy.proxy import Proxy
 REPLICA = "replica"
 #: Connections of node B: the last buyer of every strategy may wait in one.
 POOL = "30"
+KILL = """
+    SELECT pid, pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'oversold-{}'
+    AND state = 'idle in transaction'
+"""
+LEFT = "SELECT pid FROM pg_stat_activity WHERE pid IN ({})"
+
+
+class DbKill(Fault):
+    """pg_terminate_backend for every victim, which is stopped inside its transaction."""
+
+    name = "db-kill"
+    title = "pg_terminate_backend of the holder"
+    grace = 0.5
+
+    def fire(self) -> None:
+        name = self.testbed.nodes[self.node].name
+        self.killed = [pid for pid, gone in self.testbed.sql(KILL.format(name)) if gone]
+
+    def prove(self) -> str:
+        killed, victims = len(self.killed), len(self.trials)
+        ended = f"{killed} backends were ended for {victims} victims"
+        self.require(killed >= max(1, victims), ended)
+        left = self.testbed.sql(LEFT.format(",".join(map(str, self.killed))))
+        self.require(not left, f"{len(left)} of these backends are still there")
+        return f"{killed} backends of node A were ended in their transactions"
+
+    def resume(self, trial: Trial) -> None:
+        super().resume(trial)
+        # A victim stopped before its COMMIT cannot know whether the COMMIT went through.
+        allowed = "unknown" if trial.stop == "before_commit" else "unavailable"
+        first = trial.first_answer(10)
+        if first == "sold":
+            trial.miss("the victim sold: its backend was not ended")
+        elif first != allowed:
+            trial.wrong.append(f"the victim's first answer was {first}")
 
 
 class DbFailover(Fault):
@@ -27,12 +63,9 @@ class DbFailover(Fault):
 
     name = "db-failover"
     title = "PostgreSQL is killed, its asynchronous replica lags and is promoted"
-    #: What the server waits for before it acknowledges a commit.
-    synchronous = False
 
     def arm(self) -> None:
-        database = urlsplit(self.testbed.database_url).path
-        self.database = database.removeprefix("/")
+        self.database = urlsplit(self.testbed.database_url).path.removeprefix("/")
         here = make_conninfo(host=str(self.testbed.postgres_socket.parent))
         self.first = self._copy("first", of=here)
         self.replication = self._proxy(self.first)
@@ -40,13 +73,8 @@ class DbFailover(Fault):
         of = make_conninfo(host=host, port=port, application_name=REPLICA)
         self.second = self._copy("second", of=of, follows=True)
         self.second.catch_up_with(self.first)
-        if self.synchronous:
-            self.first.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
-            self.first.sql("SELECT pg_reload_conf()")
-            state = "SELECT sync_state FROM pg_stat_replication"
-            self.require_soon(lambda: self.first.sql(state) == [("sync",)], "it is asynchronous")
         self.way = self._proxy(self.first)
-        url = f"postgresql://postgres@{self.way.address}{database}"
+        url = f"postgresql://postgres@{self.way.address}/{self.database}"
         self.testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=POOL)
         self.testbed.nodes[VICTIMS].stop_settling()  # it would settle into the old database
 
@@ -120,7 +148,13 @@ class DbFailoverSync(DbFailover):
 
     name = "db-failover@sync"
     title = "the same, and the replica is synchronous"
-    synchronous = True
+
+    def arm(self) -> None:
+        super().arm()
+        self.first.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{REPLICA}'")
+        self.first.sql("SELECT pg_reload_conf()")
+        state = "SELECT sync_state FROM pg_stat_replication"
+        self.require_soon(lambda: self.first.sql(state) == [("sync",)], "it is asynchronous")
 
     def _buys_last(self, trial: Trial) -> None:
         trial.send(trial.buyer("late"))

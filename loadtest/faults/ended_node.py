@@ -1,19 +1,83 @@
-"""shutdown: the holder's node gets SIGTERM."""
+"""crash, shutdown: the holder's node ends, by SIGKILL or by SIGTERM."""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 
+from loadtest.faults import measure
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import TTL, VICTIMS, until
 from loadtest.faults.trial import Trial
 from loadtest.stack.client import Shop
 
+#: The point where a contender has read an expired time, and has not taken the lock over yet.
+TAKEOVER = "setnx-timestamp:before_takeover"
 #: Seconds for the node to end after it has answered everybody.
 ENDS = 10.0
 
 
-class Shutdown(Fault):
+class EndedNode(Fault):
+    """Node A ends. It is started again when the buyers have acted."""
+
+    def require_nothing_left(self, seconds: float = ENDS) -> None:
+        """Raise NotFired if a process of the node does not end in time: measured by the pids that
+        it has now, a worker that was spared among them."""
+        left = "a process of node A is left"
+        self.require_soon(lambda: not self.testbed.pids(self.node), left, seconds)
+
+    def heal(self) -> None:
+        self.testbed.restart(self.node)
+
+
+class Crash(EndedNode):
+    """SIGKILL of every process of node A. If gunicorn's master were the only one killed, the worker
+    would finish its request and release its lock."""
+
+    name = "crash"
+    title = "SIGKILL of the holder's node"
+    asks_again = False
+    recovery = True
+    ran = 0
+
+    def enter(self, trial: Trial) -> None:
+        super().enter(trial)
+        trial.start_rivals(stop=f"{TAKEOVER},after_read" if trial.strategy["takes_over"] else "")
+
+    def fire(self) -> None:
+        self.ran = len(self.testbed.pids(self.node))
+        self.testbed.nodes[self.node].kill()
+
+    def prove(self) -> str:
+        """Measured also by the pids that the victims recorded, not by those that were killed."""
+        self.require_nothing_left(3.0)
+        for trial in self.trials:
+            pid = trial.victim_pid
+            if pid is None or measure.states_of([pid])[pid] not in measure.ENDED:
+                trial.miss("the process that the victim was in still runs")
+            trial.victim_was_cut_off()
+        return f"the {self.ran} processes of node A are gone, its victims' connections were cut"
+
+    def observed(self) -> str:
+        return f"of the victims' locks, those that end had {self.measured_ttl()}"
+
+    def act(self, trial: Trial) -> None:
+        """Let the rivals buy. Where a rival takes an expired lock over, let two do so at once."""
+        rivals, is_stopped_at = trial.rivals, self.testbed.is_stopped_at
+        if not trial.strategy["takes_over"]:
+            until(lambda: any(rival.sold_at for rival in rivals), self.grace)
+            return
+        nobody = f"{trial.lock}: the rivals do not find the lock expired"
+        self.require_soon(
+            lambda: all(is_stopped_at(r, TAKEOVER) for r in rivals), nobody, self.grace
+        )
+        for rival in rivals:
+            self.testbed.resume(rival, TAKEOVER)
+            until(partial(is_stopped_at, rival, "after_read"), 0.3)
+        trial.resume_rivals()
+
+
+class Shutdown(EndedNode):
     """SIGTERM with a graceful timeout longer than the purchases: node A answers everybody."""
 
     name = "shutdown"
@@ -55,14 +119,6 @@ class Shutdown(Fault):
         until(lambda: self.process.poll() is not None, ENDS + self.grace)
         self.require(self.process.poll() == 0, f"node A ended with {self.process.poll()}, not 0")
         self.require_nothing_left()
-
-    def require_nothing_left(self) -> None:
-        """Raise NotFired if a process of node A does not end in time."""
-        left = "a process of node A is left"
-        self.require_soon(lambda: not self.testbed.pids(self.node), left, ENDS)
-
-    def heal(self) -> None:
-        self.testbed.restart(self.node)
 
 
 class ShutdownShort(Shutdown):

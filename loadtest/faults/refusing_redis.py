@@ -1,0 +1,204 @@
+"""stall, busy, misconf: Redis lives, and answers nobody, or refuses every write."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from loadtest.faults import measure
+from loadtest.faults.fault import Fault
+from loadtest.faults.testbed import VICTIMS, each, until
+from loadtest.faults.trial import Trial
+from servers.loopback import free_port
+
+ENDLESS = "while true do end"
+KILL_SCRIPT = ("SCRIPT", "KILL")
+WRITES = "redis.call('set', KEYS[1], 1) while true do end"
+#: Milliseconds after which Redis answers BUSY, and seconds that it stays busy: less than a ttl.
+THRESHOLD = "50"
+BUSY = 0.4
+#: Error -> the command after which Redis answers writes with it, and that which ends it.
+REFUSALS = {
+    "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+    "NOREPLICAS": ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+    "READONLY": (f"REPLICAOF 127.0.0.1 {free_port()}", "REPLICAOF NO ONE"),
+}
+#: The error while victims hold their locks: a background save failed.
+LASTS = "MISCONF"
+LASTING = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
+
+
+class Stall(Fault):
+    """SIGSTOP of Valkey. A command whose client has given up stays in the socket's buffer and is
+    carried out after SIGCONT: a lock that nobody knows of."""
+
+    name = "stall"
+    title = "Redis is stopped past its clients' timeout"
+    pid = 0
+
+    def enter(self, trial: Trial) -> None:
+        self.require_a_sale(trial, VICTIMS)
+
+    def fire(self) -> None:
+        self.pid = int(self.ask("INFO", "server")["process_id"])
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def prove(self) -> str:
+        self.require_soon(self.lasts, "Redis still runs", 2.0)
+        return "Redis is in state T until every victim has given up"
+
+    def lasts(self) -> bool:
+        return measure.states_of([self.pid])[self.pid] == psutil.STATUS_STOPPED
+
+    def act(self, trial: Trial) -> None:
+        trial.must_be_answered("victim", *trial.without_reply, node=VICTIMS)
+        if not self.lasts():
+            trial.miss("Redis ran again before the victim had given up")
+
+    def heal(self) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGCONT)
+
+
+class Busy(Fault):
+    """First an endless script that has written: SCRIPT KILL answers UNKILLABLE, and only SHUTDOWN
+    NOSAVE helps. Then, while victims hold their locks, one that SCRIPT KILL ends."""
+
+    name = "busy"
+    title = "an endless script; SCRIPT KILL, SHUTDOWN NOSAVE"
+
+    def arm(self) -> None:
+        self.refused: list[Trial] = []
+        self._begin(WRITES)
+        for trial in self.trials:
+            self._refused(trial, "unkillable")
+        self.unkillable = self.error(*KILL_SCRIPT)
+        self.require("UNKILLABLE" in self.unkillable, f"SCRIPT KILL answered {self.unkillable}")
+        self.error("SHUTDOWN", "NOSAVE")  # it ends without an answer
+        self.script.join(5)
+        self.require(not self.script.is_alive(), "SHUTDOWN NOSAVE ended no script")
+        self.testbed.restart_empty()
+
+    def fire(self) -> None:
+        self._begin(ENDLESS)
+
+    def prove(self) -> str:
+        self.require(self.is_busy(), "Redis is not busy any more")
+        return "Redis answers BUSY, before the buyers ask and after"
+
+    def observed(self) -> str:
+        return f"to SCRIPT KILL of the first script: {self.unkillable}"
+
+    def act(self, trial: Trial) -> None:
+        """Resume the victim while Redis is busy, so that its release is refused."""
+        trial.resume_victim()
+        self._refused(trial, "rival-1")
+        self.refused.append(trial)
+
+    def meanwhile(self) -> None:
+        time.sleep(BUSY)
+        until(lambda: len(self.refused) == len(self.trials), 10)  # all have asked a busy Redis
+        error = self.error(*KILL_SCRIPT)
+        self.require(not error, f"the script ended early: SCRIPT KILL answered {error}")
+        self.script.join(5)
+
+    def lasts(self) -> bool:
+        """It ends here, by SCRIPT KILL, if it has not ended before."""
+        return not self.error(*KILL_SCRIPT)
+
+    def heal(self) -> None:
+        self.error(*KILL_SCRIPT)
+        self.ask("CONFIG", "SET", "busy-reply-threshold", "5000")
+
+    def is_busy(self) -> bool:
+        """Whether Redis answers BUSY."""
+        return "BUSY" in self.error("GET", "x", timeout=1)
+
+    def _begin(self, script: str) -> None:
+        """Run an endless script in a thread, which ends with it: SCRIPT KILL is its error."""
+        self.ask("CONFIG", "SET", "busy-reply-threshold", THRESHOLD)
+        run = partial(self.error, "EVAL", script, 1, "endless", timeout=30)
+        self.script = threading.Thread(target=run, daemon=True)
+        self.script.start()
+        self.require_soon(self.is_busy, "Redis is not busy", 5.0)
+
+    def _refused(self, trial: Trial, name: str) -> None:
+        trial.must_be_answered(name, "unavailable")
+        if not self.is_busy():
+            trial.miss(f"Redis was busy no longer when {name} was answered")
+
+
+class Misconf(Fault):
+    """Out of memory, too few replicas, a replica in the master's place: a buyer asks during each of
+    them, before the victims do. Then a snapshot fails while victims hold their locks, and Redis
+    refuses their releases (stop-writes-on-bgsave-error).
+
+    RedisLock can be acquired without free memory: its script begins with an LPOP, and Redis lets a
+    script that has written go on. So its buyers may buy meanwhile, under the lock.
+    """
+
+    name = "misconf"
+    title = f"Redis refuses writes: {', '.join(REFUSALS)}, {LASTS}"
+    before = 0
+
+    def arm(self) -> None:
+        self.counted: dict[str, int] = {}
+        for error, (begin, end) in REFUSALS.items():
+            before = self._count(error)
+            self.ask(*begin.split())
+            try:
+                each(self.trials, partial(self._is_refused, error=error))
+            finally:
+                self.ask(*end.split())
+            self.counted[error] = self._count(error) - before
+            self.require(self.counted[error], f"no command was answered {error}")
+
+    def fire(self) -> None:
+        self.before = self._count(LASTS)
+        self._snapshot.unlink(missing_ok=True)  # a replica that has synced leaves one
+        self._snapshot.mkdir()
+        self.ask("CONFIG", "SET", "save", "3600 1")
+        for command in LASTING:
+            self.ask(*command.split())
+
+    def prove(self) -> str:
+        write = partial(self.error, "SET", "probe", 1, "PX", 1000)
+        self.require_soon(lambda: LASTS in write(), f"no write is answered {LASTS}")
+        counted = ", ".join(f"{number} {error}" for error, number in self.counted.items())
+        return f"answers by Redis before the victims came: {counted}; then to a SET: {LASTS}"
+
+    def act(self, trial: Trial) -> None:
+        """Resume the victim, so that its release is refused."""
+        trial.resume_victim()
+        self._is_refused(trial, LASTS)
+
+    def heal(self) -> None:
+        self.counted[LASTS] = self._count(LASTS) - self.before
+        self.ask("CONFIG", "SET", "save", "")
+        for _, end in REFUSALS.values():
+            self.ask(*end.split())
+        if self._snapshot.is_dir():
+            self._snapshot.rmdir()
+
+    def observed(self) -> str:
+        return f"while the victims held their locks: {self.counted.get(LASTS, 0)} {LASTS}"
+
+    @property
+    def _snapshot(self) -> Path:
+        """Where Redis would write its snapshot: a folder is in its way."""
+        return self.testbed.main.folder / "dump.rdb"
+
+    def _is_refused(self, trial: Trial, error: str) -> None:
+        may_buy = error == "OOM" and trial.strategy["fenced"]
+        wanted = ["unavailable", *(["sold"] if may_buy else [])]
+        trial.must_be_answered(f"buyer-{error}".lower(), *wanted)
+
+    def _count(self, error: str) -> int:
+        """How many commands Redis has answered with this error."""
+        return int(self.ask("INFO", "errorstats").get(f"errorstat_{error}", {}).get("count", 0))
