@@ -16,8 +16,7 @@ from typing import IO, Any
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.history import by_product
-from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.verdict import Judgement, judge
+from loadtest.judge.verdict import Asked, Judgement
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT
 from workshop.refusal import Refusal, Undecided
@@ -120,11 +119,12 @@ class Bench(Testbed):
             events = by_product(self.new_events()).get(product, [])
             answers = [str(each.get("error", "")) for each in events if each["by"] == "buyer"]
             broken = [said for said in answers if said.startswith((self.file.name, CRASHED))]
-            judgement = judge(
-                initial_stock=stock,
+            judgement = Judgement(
+                events=events,
+                asked=Asked(stock=stock),
+                opened=stock,
                 stock_left=int(report["stock_left"]),
                 orders=self.shop(1).orders(sale),
-                history=ProductHistory(events),
             )
             return judgement, next(iter(broken), "")
         except ShopUnreachable as error:

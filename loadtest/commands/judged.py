@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loadtest.judge.evidence import STAYS
-from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.sale_record import Finding
-from loadtest.judge.verdict import Asked, Judgement, judge
+from loadtest.judge.verdict import Asked, Judgement
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
 
@@ -24,14 +22,14 @@ def judged_with_history(stack: Stack, asked: Asked, keys_before: set[str]) -> Ju
 
     Raises ShopUnreachable, OSError.
     """
-    history = ProductHistory(stack.new_events())
+    events = stack.new_events()
     shop = stack.shop()
     report = shop.settled_sale(asked.sale)
-    return judge(
-        initial_stock=int(report["initial_stock"]),
+    return Judgement(
+        events=events,
+        opened=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
         orders=shop.orders(asked.sale),
-        history=history,
         leaked=leaked_keys(stack, keys_before),
         unsettled=report["unsettled"],
         asked=asked,
@@ -66,9 +64,8 @@ def judge_closed(shop: Shop, runs: Sequence[Any]) -> None:
             if report["open"] or report["stock_left"] == left:
                 continue
             what = f"sale {sale} had {left} units left, and was closed with {report['stock_left']}"
-            lost = Finding("lost_at_close", what)
-            run["findings"] = [*run.get("findings", ()), lost.what]
-            run["violations"] = [*run["violations"], lost.rule]
+            run["findings"] = [*run.get("findings", ()), what]
+            run["violations"] = [*run["violations"], "lost_at_close"]
             run["as_expected"] = False
             if run["verdict"] == "exact":
                 run |= {"verdict": "unknown", "why": what}

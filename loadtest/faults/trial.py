@@ -11,8 +11,7 @@ from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
 from loadtest.judge.evidence import STAYS
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.sale_record import Asked
-from loadtest.judge.verdict import Judgement, judge
+from loadtest.judge.verdict import Asked, Judgement
 from loadtest.stack.client import Strategy
 
 STOCK = 10
@@ -142,9 +141,9 @@ class Trial:
     @property
     def victim_pid(self) -> int | None:
         """The process that the stopped victim is in, by that process's own record."""
-        victim, new = self.victim, self.testbed.reader.peek()
+        victim = self.victim
         assert victim is not None
-        mine = [event for event in new if event.get("attempt") == victim.attempt]
+        mine = [event for event in self.testbed.events() if event.get("attempt") == victim.attempt]
         pids = [event["pid"] for event in mine if event["f"] == f"stops at {victim.stop}"]
         return pids[-1] if pids else None
 
@@ -225,11 +224,11 @@ class Trial:
         shop = self.testbed.shop(RIVALS)
         report = shop.settled_sale(self.sale)
         robbed = frozenset([] if victim is None else [victim.attempt])
-        return judge(
-            initial_stock=int(report["initial_stock"]),
+        return Judgement(
+            events=history.events,
+            opened=int(report["initial_stock"]),
             stock_left=int(report["stock_left"]),
             orders=shop.orders(self.sale),
-            history=history,
             ttl=self.ttl,
             fired=not self.missing,
             orphan_lock=", ".join(orphans),

@@ -111,31 +111,26 @@ class Reader:
 
     def new_events(self) -> list[Event]:
         """The events since the last call, oldest first; see `read`. Raises OSError."""
-        new = self.peek()
-        self._returned += len(new)
-        return sorted(new, key=lambda event: event["t"])
-
-    def peek(self) -> list[Event]:
-        """What new_events would return, file by file, without taking it. Raises OSError."""
         with self._reading:
-            self._found += self._read()
-            return self._found[self._returned :]
+            new = self._read()[self._returned :]
+            self._returned += len(new)
+        return sorted(new, key=lambda event: event["t"])
 
     def events(self) -> list[Event]:
         """All events so far, oldest first. Raises OSError."""
-        self.peek()
-        return sorted(self._found, key=lambda event: event["t"])
+        with self._reading:
+            return sorted(self._read(), key=lambda event: event["t"])
 
     def _read(self) -> list[Event]:
-        found: list[Event] = []
+        """All events so far, as they were found."""
         for path in self.folder.glob("*.jsonl"):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
                 whole = file.read()
             whole = whole[: whole.rfind(b"\n") + 1]
             self._offsets[path] = self._offsets.get(path, 0) + len(whole)
-            found += _parse(path, whole)
-        return found
+            self._found += _parse(path, whole)
+        return self._found
 
 
 def write(path: Path, events: Iterable[Event]) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from loadtest.judge.finding import Case, rule
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, Request
-from loadtest.judge.sale_record import Case, Record, rule
+from loadtest.judge.sale_record import Record
 
 #: Outcomes that only a node gives that has begun the purchase.
 LOOKED_AT = frozenset({"sold", "sold_out", "busy", "lost", "closed"})
@@ -36,18 +37,15 @@ def wrong_stock(record: Record) -> Iterator[Case]:
         yield Case(f"the sale opened with {opened} units, and {asked} were asked for")
 
 
-@rule("unrecorded", voids=True)
+@rule("unrecorded", voids=True, recorded=True)
 def unrecorded(record: Record) -> Iterator[Case]:
     """A node recorded how it came to each order and to each answer."""
-    if not record.asked.recorded:
-        return
     for order in record.orders:
         if order["order"] not in record.commit_of:
             what = f"order {order['order']} was committed by no node that recorded it"
             yield Case(what, str(order["key"]))
-    nodes = _events_of_nodes(record)
     for request in record.requests:
-        missing = _missing(request, nodes.get(request.attempt, []))
+        missing = _missing(request, record.of_nodes.get(request.attempt, []))
         if missing:
             key = request.attempt
             yield Case(f"{key} was answered {request.outcome}, and no node {missing}", key)
@@ -67,12 +65,10 @@ def _missing(request: Request, events: list[Event]) -> str:
     return ""
 
 
-@rule("outside_request", voids=True)
+@rule("outside_request", voids=True, recorded=True)
 def outside_request(record: Record) -> Iterator[Case]:
     """What a node records of a purchase happens between a request of it and its answer, and an
     answer comes after its request."""
-    if not record.asked.recorded:
-        return
     asking: set[str] = set()
     for event in record.events:
         if event["by"] == "buyer" and event["type"] == "invoke":
@@ -80,7 +76,7 @@ def outside_request(record: Record) -> Iterator[Case]:
         elif event["by"] == "buyer" and event["attempt"] not in asking:
             key = event["attempt"]
             yield Case(f"{key} was answered {event.get('outcome')} before it had asked", key)
-    for key, events in _events_of_nodes(record).items():
+    for key, events in record.of_nodes.items():
         asked = record.requests_of.get(key, ())
         if not asked:
             yield Case(f"a node recorded {events[0]['f']} of {key}, and nobody sent that key", key)
@@ -104,15 +100,6 @@ def foreign_key(record: Record) -> Iterator[Case]:
     for key in record.last:
         if sent and key not in sent:
             yield Case(f"{key} asked, and is none of the buyers who were sent", key)
-
-
-def _events_of_nodes(record: Record) -> dict[str, list[Event]]:
-    """By attempt, in the order of their times."""
-    found: dict[str, list[Event]] = {}
-    for event in record.events:
-        if event["by"] == "node":
-            found.setdefault(event["attempt"], []).append(event)
-    return found
 
 
 @rule("wrong_lock", voids=True)
@@ -196,7 +183,7 @@ def _unlike(record: Record, order: Mapping[str, Any], answers: Sequence[Request]
     return ""
 
 
-@rule("commit_order", voids=True)
+@rule("commit_order", voids=True, needs="numbered")
 def commit_order(record: Record) -> Iterator[Case]:
     """Orders are committed in the order of their numbers: each buyer of a product writes its row
     first, and nobody else may write that before the commit. A node's clock that is wrong shows.
@@ -205,8 +192,6 @@ def commit_order(record: Record) -> Iterator[Case]:
     commits. Then an order that was answered before the stock was read for another one has the
     smaller number.
     """
-    if not record.evidence.numbered:
-        return
     if not record.evidence.one_row:
         yield from _read_after_a_later_one(record)
         return

@@ -69,6 +69,7 @@ class Request:
 class Hold:
     """One grant of a lock, for as long as its holder certainly believed that it held it.
 
+    by     whose it was: node, pid, thread, attempt
     asked  when it asked for the lock; 0 where that was not recorded
     start  when it got the lock
     end    when it began to release it; without a release, its last recorded event
@@ -76,8 +77,7 @@ class Hold:
     given_back  the token that the release named; empty if it was not recorded
     """
 
-    attempt: str
-    node: str
+    by: _Handler
     token: str
     fence: int | None
     asked: int
@@ -86,8 +86,14 @@ class Hold:
     released: bool = False
     outcome: str = ""
     given_back: str = ""
-    pid: int = 0
-    thread: int = 0
+
+    @property
+    def attempt(self) -> str:
+        return self.by[-1]
+
+    @property
+    def node(self) -> str:
+        return self.by[0]
 
 
 @dataclass(slots=True)
@@ -112,115 +118,89 @@ class Commit:
     sale: int | None = None
 
 
+@dataclass(eq=False, repr=False)
 class ProductHistory:
     """The events of one product, oldest first, and what they amount to, each computed once."""
 
-    def __init__(self, events: Sequence[Event] = ()) -> None:
-        self.events = events
+    events: Sequence[Event] = ()
 
     @cached_property
     def requests(self) -> list[Request]:
         """What its buyers asked, in the order in which they asked."""
-        return _requests(self.events)
+        found: list[Request] = []
+        open_: dict[str, Request] = {}
+        for event in self.events:
+            if event["by"] != "buyer":
+                continue
+            attempt = event["attempt"]
+            if event["type"] == "invoke":
+                open_[attempt] = Request(attempt, event["t"])
+                found.append(open_[attempt])
+            elif attempt in open_:
+                asked = open_.pop(attempt)
+                asked.answered, asked.type = event["t"], event["type"]
+                for name in ("outcome", *SAID):
+                    setattr(asked, name, event.get(name, getattr(asked, name)))
+        return found
 
     @cached_property
     def holds(self) -> list[Hold]:
         """Every grant of its lock, in the order of their starts."""
-        return _holds(self.events)
+        found: list[Hold] = []
+        asked: dict[_Handler, int] = {}
+        open_: dict[_Handler, Hold] = {}
+        released: dict[_Handler, Hold] = {}
+        for by, event in self._handled():
+            if event["f"] == "acquire":
+                asked[by] = event["t"]
+                open_.pop(by, None)
+            elif event["f"] == "acquired" and event["type"] == "ok":
+                token, fence = event.get("token", ""), event.get("fence")
+                open_[by] = Hold(by, token, fence, asked.pop(by, 0), event["t"], event["t"])
+                found.append(open_[by])
+            elif by in open_:
+                open_[by].end = event["t"]
+                if event["f"] in {"release", "released"}:
+                    released[by] = open_.pop(by)
+                    released[by].released = True
+                    released[by].given_back = event.get("token") or ""
+            if event["f"] == "released" and by in released:
+                released.pop(by).outcome = event.get("outcome") or ""
+        return found
 
     @cached_property
     def commits(self) -> list[Commit]:
         """Every commit that a node recorded, in the order in which they began."""
-        return _commits(self.events, self.holds)
+        found: list[Commit] = []
+        held: dict[_Handler, list[Hold]] = {}
+        for hold in self.holds:
+            held.setdefault(hold.by, []).append(hold)
+        reads: dict[_Handler, Event] = {}
+        promised: set[int | None] = {None}
+        open_: dict[_Handler, Commit] = {}
+        for by, event in self._handled():
+            # A node that promises an order commits it thereby. One that is named again was promised
+            # before, unless no reply had said so.
+            promises = event["f"] == "reserved" and event.get("order") not in promised
+            if event["f"] == "after_read":
+                reads[by] = event
+            elif promises or event["f"] == "before_commit":
+                promised.add(event.get("order"))
+                commit = Commit(event["attempt"], event["t"], order=event.get("order"))
+                commit.sale = event.get("sale")
+                for hold in held.get(by, ()):
+                    if hold.start <= commit.begun <= hold.end:
+                        commit.hold = hold
+                if seen := event if promises else reads.get(by):
+                    commit.read_at, commit.amount = seen["t"], seen.get("amount")
+                open_[by] = commit
+                found.append(commit)
+            elif event["f"] == "after_commit" and by in open_:
+                open_.pop(by).done = event["t"]
+        return found
 
-
-def _requests(events: Sequence[Event]) -> list[Request]:
-    found: list[Request] = []
-    open_: dict[str, Request] = {}
-    for event in events:
-        if event["by"] != "buyer":
-            continue
-        attempt = event["attempt"]
-        if event["type"] == "invoke":
-            open_[attempt] = Request(attempt, event["t"])
-            found.append(open_[attempt])
-        elif attempt in open_:
-            asked = open_.pop(attempt)
-            asked.answered, asked.type = event["t"], event["type"]
-            for name in ("outcome", *SAID):
-                setattr(asked, name, event.get(name, getattr(asked, name)))
-    return found
-
-
-def _handled(events: Sequence[Event]) -> Iterator[tuple[_Handler, Event]]:
-    for event in events:
-        if event["by"] == "node":
-            who = (event.get("node", ""), event.get("pid", 0), event.get("thread", 0))
-            yield (*who, event["attempt"]), event
-
-
-def _holds(events: Sequence[Event]) -> list[Hold]:
-    found: list[Hold] = []
-    asked: dict[_Handler, int] = {}
-    open_: dict[_Handler, Hold] = {}
-    released: dict[_Handler, Hold] = {}
-    for handler, event in _handled(events):
-        hold = open_.get(handler)
-        if event["f"] == "acquire":
-            asked[handler] = event["t"]
-            open_.pop(handler, None)
-        elif event["f"] == "acquired" and event["type"] == "ok":
-            node, pid, thread, attempt = handler
-            hold = Hold(
-                attempt=attempt,
-                node=node,
-                token=event.get("token", ""),
-                fence=event.get("fence"),
-                asked=asked.pop(handler, 0),
-                start=event["t"],
-                end=event["t"],
-                pid=pid,
-                thread=thread,
-            )
-            open_[handler] = hold
-            found.append(hold)
-        elif hold is not None:
-            hold.end = event["t"]
-            if event["f"] in {"release", "released"}:
-                hold.released = True
-                hold.given_back = event.get("token") or ""
-                released[handler] = open_.pop(handler)
-        if event["f"] == "released" and handler in released:
-            released.pop(handler).outcome = event.get("outcome") or ""
-    return found
-
-
-def _commits(events: Sequence[Event], holds: Sequence[Hold]) -> list[Commit]:
-    found: list[Commit] = []
-    held: dict[_Handler, list[Hold]] = {}
-    for hold in holds:
-        held.setdefault((hold.node, hold.pid, hold.thread, hold.attempt), []).append(hold)
-    reads: dict[_Handler, Event] = {}
-    promised: set[int | None] = {None}
-    open_: dict[_Handler, Commit] = {}
-    for handler, event in _handled(events):
-        # A node that promises an order commits it thereby. One that is named again was promised
-        # before, unless no reply had said so.
-        promises = event["f"] == "reserved" and event.get("order") not in promised
-        if event["f"] == "after_read":
-            reads[handler] = event
-        elif event["f"] == "before_commit" or promises:
-            promised.add(event.get("order"))
-            seen = event if promises else reads.get(handler)
-            commit = Commit(event["attempt"], event["t"], order=event.get("order"))
-            commit.sale = event.get("sale")
-            for hold in held.get(handler, ()):
-                if hold.start <= commit.begun <= hold.end:
-                    commit.hold = hold
-            if seen is not None:
-                commit.read_at, commit.amount = seen["t"], seen.get("amount")
-            open_[handler] = commit
-            found.append(commit)
-        elif event["f"] == "after_commit" and handler in open_:
-            open_.pop(handler).done = event["t"]
-    return found
+    def _handled(self) -> Iterator[tuple[_Handler, Event]]:
+        for event in self.events:
+            if event["by"] == "node":
+                thread = event.get("node", ""), event.get("pid", 0), event.get("thread", 0)
+                yield (*thread, event["attempt"]), event

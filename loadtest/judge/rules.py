@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from math import inf
 
-from loadtest.judge.sale_record import Case, Record, rule
+from loadtest.judge.finding import Case, rule
+from loadtest.judge.sale_record import Record
 
 
 @rule("lost_update")

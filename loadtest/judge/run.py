@@ -49,13 +49,10 @@ class Judged(TypedDict, total=False):
     why: str
 
 
-#: The buyers of a run who got no final answer, by how far they came.
-NO_ANSWER = ("never_arrived", "never_asked", "never_answered")
-
-
 def no_answer(run: Mapping[str, Any]) -> int:
     """How many buyers of a run were neither sold a unit nor answered that none is left."""
-    return sum(int(run.get(name, 0)) for name in NO_ANSWER)
+    names = ("never_arrived", "never_asked", "never_answered")
+    return sum(int(run.get(name, 0)) for name in names)
 
 
 class Rushed(TypedDict):

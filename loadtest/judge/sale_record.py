@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from loadtest.judge.evidence import EVIDENCE, NO_EVIDENCE, Evidence
+from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, ProductHistory, Request
 
 #: Every outcome that POST /buy answers with, or a buyer concludes from having no answer.
@@ -48,83 +49,31 @@ class Asked:
     excused: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A violation: what no correct sale shows.
-
-    rule      its name, one of those that `summary.json` lists as violations
-    what      the evidence, one sentence
-    attempts  the keys of the first case; of all, where each concerns one buyer
-    spoils    whether a sale with it is not exact, whatever its totals
-    voids     whether the record itself is not to be believed: only an oversell is concluded from it
-    """
-
-    rule: str
-    what: str
-    attempts: tuple[str, ...] = ()
-    spoils: bool = True
-    voids: bool = False
-
-
-class Case:
-    """One case of a violation: the evidence, and the keys of those whom it concerns."""
-
-    def __init__(self, what: str, *keys: str, spoils: bool = True) -> None:
-        self.what = what
-        self.keys = keys
-        self.spoils = spoils
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule of the judge: its name, whether it `voids` as in Finding, its cases in a record."""
-
-    name: str
-    voids: bool
-    cases: Callable[[Record], Iterator[Case]]
-
-    def find(self, record: Record) -> Finding | None:
-        """The finding names the first case, and counts the others."""
-        cases = list(self.cases(record))
-        if not cases:
-            return None
-        first, keys = cases[0], cases[0].keys
-        if len(keys) == 1:
-            keys = tuple(key for case in cases for key in case.keys)
-        return Finding(self.name, first.what + more(cases), keys, first.spoils, self.voids)
-
-
-def rule(name: str, *, voids: bool = False) -> Callable[[Callable[[Record], Iterator[Case]]], Rule]:
-    """Makes a function that yields cases a rule."""
-    return partial(Rule, name, voids)
-
-
-def more(cases: Sequence[object]) -> str:
-    """How many cases there are besides the first."""
-    return f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class Record(ProductHistory):
-    """One sale that is over, with its product's history: at least the requests of its buyers.
+    """One sale after its drain, or after its deadline.
 
-    asked   what was asked of the shop
-    opened  units that the sale opened with, as the shop has it
-    orders  as GET /sales/<id>/orders has them
+    events       those of its product: at least the requests of its buyers
+    asked        what was asked of the shop
+    opened       units that the sale opened with, as the shop has it
+    stock_left   units that the shop still shows
+    orders       as GET /sales/<id>/orders has them
+    ttl          seconds that a lock survives its holder; None: nothing is a deadlock
+    fired        whether the fault happened; a failed `prove` event also says no
+    orphan_lock  the key of a lock that is left after everybody has gone, if any
+    leaked       keys that the sale left on the lock servers and that no lock leaves there
+    unsettled    promises whose order is not written yet; None: nobody knows how many
     """
 
-    def __init__(
-        self,
-        history: ProductHistory,
-        asked: Asked,
-        opened: int,
-        stock_left: int,
-        orders: Sequence[Mapping[str, Any]],
-    ) -> None:
-        super().__init__(history.events)
-        self.asked = asked
-        self.opened = opened
-        self.stock_left = stock_left
-        self.orders = orders
+    asked: Asked
+    opened: int
+    stock_left: int
+    orders: Sequence[Mapping[str, Any]]
+    ttl: float | None = None
+    fired: bool = True
+    orphan_lock: str = ""
+    leaked: Sequence[str] = ()
+    unsettled: int | None = 0
 
     @property
     def initial_stock(self) -> int:
@@ -198,6 +147,15 @@ class Record(ProductHistory):
         count = Counter(dict.fromkeys(OUTCOMES, 0))
         count.update(request.outcome for request in self.last.values())
         return dict(count)
+
+    @cached_property
+    def of_nodes(self) -> dict[str, list[Event]]:
+        """What the nodes recorded of each attempt, oldest first."""
+        found: dict[str, list[Event]] = {}
+        for event in self.events:
+            if event["by"] == "node":
+                found.setdefault(event["attempt"], []).append(event)
+        return found
 
     @cached_property
     def requests_of(self) -> dict[str, list[Request]]:

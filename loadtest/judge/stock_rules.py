@@ -1,10 +1,12 @@
-"""The rules over the stock that each purchase saw: no write is stale, no unit is sold twice."""
+"""The rules over the stock that each purchase saw, and over what a sale leaves behind: no write is
+stale, no unit is sold twice, no key stays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from loadtest.judge.sale_record import Case, Record, rule
+from loadtest.judge.finding import Case, rule
+from loadtest.judge.sale_record import Record
 
 
 @rule("stale_write")
@@ -68,14 +70,14 @@ def stock_that_was_not_there(record: Record) -> Iterator[Case]:
             yield Case(f"{what}, and the sale opened with {record.opened}", str(order["key"]))
 
 
-@rule("stale_write")
+@rule("stale_write", needs="own_unit")
 def unit_sold_twice(record: Record) -> Iterator[Case]:
     """Where what an order saw is the number of its unit, no two have the same one. With as many
     orders too many as units that went without one, the totals are right.
 
     A server of promises that lost some begins to count anew, and may promise a number again.
     """
-    if not record.evidence.own_unit or not (record.asked.undisturbed or record.evidence.numbered):
+    if not (record.asked.undisturbed or record.evidence.numbered):
         return
     owner: dict[int, object] = {}
     for order in record.orders:
@@ -85,20 +87,38 @@ def unit_sold_twice(record: Record) -> Iterator[Case]:
             yield Case(what, str(order["key"]))
 
 
-@rule("false_sold_out")
+@rule("false_sold_out", recorded=True)
 def sold_out_with_units_left(record: Record) -> Iterator[Case]:
     """Where a purchase that finds units left takes one or tries anew, nobody is answered `sold_out`
     by a node that found some at each look."""
-    evidence = record.evidence
-    if not record.asked.recorded or not (evidence.absolute or not evidence.one_row):
+    if record.evidence.one_row and not record.evidence.absolute:
         return
-    looks: dict[str, list[tuple[int, int]]] = {}
-    for event in record.events:
-        if event["by"] == "node" and event["f"] == "after_read" and "amount" in event:
-            looks.setdefault(event["attempt"], []).append((event["t"], event["amount"]))
     for request in record.requests:
         key = request.attempt
-        seen = [left for t, left in looks.get(key, ()) if request.covers(t)]
+        looks = [event for event in record.of_nodes.get(key, ()) if event["f"] == "after_read"]
+        seen = [e["amount"] for e in looks if "amount" in e and request.covers(e["t"])]
         if request.outcome == "sold_out" and seen and min(seen) > 0:
             left = f"a node that had found {min(seen)} left"
             yield Case(f"{key} was answered sold_out by {left}", key)
+
+
+@rule("orphan_lock")
+def orphan_lock(record: Record) -> Iterator[Case]:
+    """No lock is left that nobody holds."""
+    if record.orphan_lock:
+        yield Case(f"{record.orphan_lock} is still there, and nobody holds it", spoils=False)
+
+
+@rule("leaked_key")
+def leaked_key(record: Record) -> Iterator[Case]:
+    """No key is left on a lock server that no lock leaves there."""
+    for key in record.leaked:
+        yield Case(f"{key} was left on the lock server")
+
+
+@rule("unsettled", voids=True)
+def unsettled(record: Record) -> Iterator[Case]:
+    """Every promise has its order."""
+    if record.unsettled != 0:
+        many = "nobody knows how many" if record.unsettled is None else record.unsettled
+        yield Case(f"{many} promised orders are not written: is manage.py settle running?")

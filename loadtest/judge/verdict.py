@@ -7,17 +7,16 @@ by the orders after the drain: the purchase happened if the buyer's key has one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
 from loadtest.judge import integrity, lock_rules, rules, stock_rules
+from loadtest.judge.finding import Finding, Rule
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Judged
-from loadtest.judge.sale_record import OUTCOMES, Asked, Finding, Record, Rule, more
+from loadtest.judge.sale_record import OUTCOMES, Asked, Record
 
-__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Asked", "Finding", "Judgement", "judge"]
+__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Asked", "Judgement"]
 
 #: Every rule, in the order in which their findings are named.
 RULES = [
@@ -49,16 +48,17 @@ REMEDY = {
 
 class Judgement(Record):
     """A sale with the violations that were found in it, and the verdict on it. What `Judged` has
-    of `summary.json` is said there.
+    of `summary.json` is said there."""
 
-    findings  the violations with their evidence
-    fired     whether the fault happened, and proved it
-    ttl       seconds that a lock survives its holder; None: nothing is a deadlock
-    """
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """The violations with their evidence."""
+        return tuple(found for one in RULES if (found := one.find(self)) is not None)
 
-    findings: Sequence[Finding] = ()
-    fired = True
-    ttl: float | None = None
+    @property
+    def is_proved(self) -> bool:
+        """Whether the fault happened."""
+        return self.fired and not self._phases("prove", "fail")
 
     @property
     def violations(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class Judgement(Record):
     def verdict(self) -> str:
         if self.oversold:
             return "oversold"
-        if not self.fired or any(finding.voids for finding in self.findings):
+        if not self.is_proved or any(finding.voids for finding in self.findings):
             return "unknown"
         if self._is_deadlocked():
             return "deadlock"
@@ -91,7 +91,7 @@ class Judgement(Record):
         """Why nothing can be concluded, in one sentence that says what to do; else empty."""
         if self.verdict != "unknown":
             return ""
-        if not self.fired:
+        if not self.is_proved:
             return "it is not proved that the fault happened"
         if voids := [finding.what for finding in self.findings if finding.voids]:
             return voids[0]
@@ -115,7 +115,7 @@ class Judgement(Record):
         A holder may finish its purchase after the heal, and leave a lock that stays forever when it
         releases. So the time counts from the last purchase.
         """
-        healed = phases(self.events, "heal", "ok")
+        healed = self._phases("heal", "ok")
         units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
         if self.ttl is None or not healed or not units_left:
             return False
@@ -155,53 +155,7 @@ class Judgement(Record):
         said = [request.error for request in self.requests if request.outcome == "error"]
         return f"the shop says: {said[-1]}" if said and said[-1] else ""
 
-
-def judge(
-    *,
-    initial_stock: int,
-    stock_left: int,
-    orders: Sequence[Mapping[str, Any]],
-    history: ProductHistory,
-    ttl: float | None = None,
-    fired: bool = True,
-    orphan_lock: str = "",
-    leaked: Sequence[str] = (),
-    unsettled: int | None = 0,
-    asked: Asked | None = None,
-) -> Judgement:
-    """Judge one sale after its drain, or after its deadline.
-
-    initial_stock  units that the sale opened with, as the shop has it
-    stock_left     units that the shop still shows
-    orders         the sale's orders as GET /sales/<id>/orders has them
-    history        the events of the sale's product: at least the requests of its buyers
-    ttl            seconds that a lock survives its holder; None: nothing is a deadlock
-    fired          whether the fault happened; a failed `prove` event in the history also says no
-    orphan_lock    the key of a lock that is left after everybody has gone, if any
-    leaked         keys that the sale left on the lock servers and that no lock leaves there
-    unsettled      promises whose order is not written yet; None: nobody knows how many
-    asked          what the run asked of the shop; None: a sale of `initial_stock` units, no more
-    """
-    asked = asked or Asked(stock=initial_stock)
-    found = Judgement(history, asked, initial_stock, stock_left, orders)
-    findings = [finding for one in RULES if (finding := one.find(found)) is not None]
-    if orphan_lock:
-        what = f"{orphan_lock} is still there, and nobody holds it"
-        findings.append(Finding("orphan_lock", what, spoils=False))
-    if leaked:
-        what = f"{leaked[0]} was left on the lock server{more(leaked)}"
-        findings.append(Finding("leaked_key", what))
-    if unsettled != 0:
-        many = "nobody knows how many" if unsettled is None else unsettled
-        what = f"{many} promised orders are not written: is manage.py settle running?"
-        findings.append(Finding("unsettled", what, voids=True))
-    found.findings = tuple(findings)
-    found.fired = fired and not phases(history.events, "prove", "fail")
-    found.ttl = ttl
-    return found
-
-
-def phases(events: Sequence[Event], phase: str, kind: str) -> list[Event]:
-    """The events of faults of this phase and type."""
-    faults = [event for event in events if event["by"] == "fault"]
-    return [event for event in faults if (event.get("phase"), event["type"]) == (phase, kind)]
+    def _phases(self, phase: str, kind: str) -> list[Event]:
+        """The events of faults of this phase and type."""
+        faults = [event for event in self.events if event["by"] == "fault"]
+        return [event for event in faults if (event.get("phase"), event["type"]) == (phase, kind)]

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.verdict import Asked, judge
+from loadtest.judge.verdict import Asked, Judgement
 from loadtest.load.figures import Measured
 from loadtest.load.plan import Plan
 from loadtest.stack.client import Shop
@@ -39,11 +39,11 @@ def judged(plan: Plan, found: Measured, shop: Shop) -> dict[str, Any]:
         products.append({"product": product, "sale": sale, **sums})
         events = [one for one in found.events.get(product, ()) if one["attempt"] not in refused]
         history = ProductHistory(events)
-        judgement = judge(
-            initial_stock=int(report["initial_stock"]),
+        judgement = Judgement(
+            events=events,
+            opened=int(report["initial_stock"]),
             stock_left=left,
             orders=shop.orders(sale) if history.requests or orders else (),
-            history=history,
             unsettled=report.get("unsettled", 0),
             asked=Asked(stock=plan.stock, lock=plan.lock, product=product, sale=sale),
         )

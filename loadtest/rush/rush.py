@@ -10,8 +10,8 @@ from typing import Any
 
 from loadtest.judge.history import Event as Recorded
 from loadtest.judge.history import History
-from loadtest.judge.intervals import SAID, ProductHistory, Request
-from loadtest.judge.verdict import Asked, judge
+from loadtest.judge.intervals import SAID, Request
+from loadtest.judge.verdict import Asked, Judgement
 from loadtest.rush import measure
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import Count, match, scope
@@ -105,11 +105,11 @@ class Rush:
         keys = {f"buyer-{number}": self.key(number) for number in range(self.buyers)}
         found = self.count.orders(keys)
         orders = match(found, self.requests)
-        judgement = judge(
-            initial_stock=self.stock if opened is None else opened,
+        judgement = Judgement(
+            events=self.events(),
+            opened=self.stock if opened is None else opened,
             stock_left=self.stock - len(orders) if left is None else left,
             orders=orders,
-            history=ProductHistory(self.events()),
             unsettled=self.target.unsettled(),
             asked=Asked(
                 stock=self.stock,

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import ProductHistory, Request
-from loadtest.judge.sale_record import Asked, Finding
-from loadtest.judge.verdict import Judgement, judge
+from loadtest.judge.verdict import Asked, Judgement
 
 SOLD_BY = {"sold": "ok", "unknown": "info"}
 PRODUCT = "pause-token"
@@ -102,11 +102,11 @@ class Happenings:
     ) -> Judgement:
         """The judgement; `asked` has fields of Asked, `more` arguments of judge."""
         what = {"stock": self.stock, "excused": frozenset(excused), **(asked or {})}
-        return judge(
-            initial_stock=more.pop("opened", self.stock),
+        return Judgement(
+            events=self.history().events,
+            opened=more.pop("opened", self.stock),
             stock_left=self.left() if left is None else left,
             orders=self.orders,
-            history=self.history(),
             asked=Asked(**what),
             **{"ttl": 1.0, **more},
         )

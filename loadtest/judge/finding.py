@@ -1,0 +1,76 @@
+"""A rule of the judge, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from loadtest.judge.sale_record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A violation: what no correct sale shows.
+
+    rule      its name, one of those that `summary.json` lists as violations
+    what      the evidence, one sentence
+    attempts  the keys of the first case; of all, where each concerns one buyer
+    spoils    whether a sale with it is not exact, whatever its totals
+    voids     whether the record itself is not to be believed: only an oversell is concluded from it
+    """
+
+    rule: str
+    what: str
+    attempts: tuple[str, ...] = ()
+    spoils: bool = True
+    voids: bool = False
+
+
+class Case:
+    """One case of a violation: the evidence, and the keys of those whom it concerns."""
+
+    def __init__(self, what: str, *keys: str, spoils: bool = True) -> None:
+        self.what = what
+        self.keys = keys
+        self.spoils = spoils
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the judge.
+
+    name      what its findings are called
+    voids     as in Finding
+    recorded  whether it concerns only a run whose nodes recorded
+    needs     the field of Evidence without which it does not concern a strategy; empty: all do
+    cases     its cases in a record
+    """
+
+    name: str
+    voids: bool
+    recorded: bool
+    needs: str
+    cases: Callable[[Record], Iterator[Case]]
+
+    def find(self, record: Record) -> Finding | None:
+        """The finding names the first case, and counts the others."""
+        if self.recorded and not record.asked.recorded:
+            return None
+        if self.needs and not getattr(record.evidence, self.needs):
+            return None
+        cases = list(self.cases(record))
+        if not cases:
+            return None
+        first, keys = cases[0], cases[0].keys
+        if len(keys) == 1:
+            keys = tuple(key for case in cases for key in case.keys)
+        more = f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
+        return Finding(self.name, first.what + more, keys, first.spoils, self.voids)
+
+
+def rule(
+    name: str, *, voids: bool = False, recorded: bool = False, needs: str = ""
+) -> Callable[[Callable[[Record], Iterator[Case]]], Rule]:
+    """Makes a function that yields cases a rule."""
+    return partial(Rule, name, voids, recorded, needs)
