@@ -35,8 +35,6 @@ from servers.loopback import free_port
 SPAWN_RATE = 400
 #: Seconds between two looks at how far a rush is, and at what the page wants.
 EVERY = 0.2
-#: The fields of the last run that a page asks for four times a second.
-SHORT = ("sale", "lock", "verdict", "stopped", "error")
 
 Heard = Callable[[dict[str, Any]], bool]
 
@@ -104,7 +102,7 @@ class Child:
             new.replace(folder / name)
 
         def heard(progress: dict[str, Any]) -> bool:
-            write("state", {"number": number, "rush": progress, "last": None})
+            write("state", {"number": number, "rush": progress})
             return stop.exists()
 
         while True:
@@ -116,8 +114,7 @@ class Child:
                 runs[run["sale"]] = run
             number += 1
             write("runs", runs)
-            last = {name: run[name] for name in SHORT if name in run}
-            write("state", {"number": number, "rush": None, "last": last})
+            write("state", {"number": number, "rush": None})
             stop.unlink(missing_ok=True)
             wanted.unlink()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,25 +13,38 @@ from django.shortcuts import render
 from django.views.decorators.csrf import ensure_csrf_cookie
 
 from shop.api.answers import endpoint
+from shop.api.parameters import integer_of
 from shop.api.parse import DEMO_PRODUCT, parse_product
-from shop.demo import rush, steps, verdict
+from shop.demo import rush, steps
 from shop.demo.code import blocks_of
-from shop.demo.forms import BOUNDS, choices, parse_form
 from shop.demo.lesson import lesson
 from shop.errors import BadInput, Unavailable
 from shop.ops.connections import beside_the_pool
 from shop.sale import reports
-from shop.strategies import STRATEGIES
+from shop.strategies import STRATEGIES, Strategy
 
 #: How many sales the page shows side by side.
 SHOWN = 12
+#: Field of the form -> its least and its largest value, which a browser keeps by itself.
+BOUNDS = {
+    "buyers": (1, 20_000),
+    "stock": (0, 10_000),
+    "hold_ms": (0, settings.SHOP_LONGEST_HOLD_MS),
+}
+#: A strategy's `needs` -> what to set if its servers are missing.
+MISSING = {
+    "REDLOCK_URLS": "needs five more Redis servers: REDLOCK_URLS",
+    "ZOOKEEPER_HOSTS": "needs ZooKeeper: ZOOKEEPER_HOSTS",
+}
+#: Verdicts of the judge that a later order of the same sale refutes.
+NOT_OVERSOLD = {"exact", "undersold"}
 
 
 @ensure_csrf_cookie
 @endpoint("GET", shown=True)
 def index(request: HttpRequest) -> HttpResponse:
     shown = {
-        "choices": choices(),
+        "choices": [(one, _missing(one)) for one in STRATEGIES.values()],
         "bounds": BOUNDS,
         "runs_rushes": bool(settings.SHOP_RUSH_FOLDER),
         "product": DEMO_PRODUCT,
@@ -50,27 +63,19 @@ def state(request: HttpRequest) -> HttpResponse:
     with beside_the_pool():
         newest = reports.recent_reports(product, steps.PRODUCT)
     sales = {sale["product"]: sale for sale in newest}
-    body: dict[str, Any] = {"sale": None, "rush": None, "steps": None}
+    rush_now = rush.state()
+    body: dict[str, Any] = {"sale": None, "rush": rush_now, "steps": None}
     try:
-        body["rush"] = rush.state()
         round_now = steps.state()
     except redis.RedisError:
         round_now = None  # the shelf is worth showing without it
     if round_now is not None:
         body["steps"] = {**round_now, "sale": sales.get(steps.PRODUCT)}
     if product in sales:
-        body["sale"] = _named_now(sales[product], body["rush"])
+        sale, on = sales[product], rush_now["rush"]
+        is_its = on is not None and on["sale"] == sale["sale"]
+        body["sale"] = named(sale, rush.runs().get(sale["sale"]), on if is_its else None)
     return JsonResponse(body)
-
-
-def _named_now(sale: dict[str, Any], now: dict[str, Any] | None) -> dict[str, Any]:
-    """The newest sale with its verdict and lock, by what Locust said last."""
-    of_sale = {
-        which: it
-        for which in ("last", "rush")
-        if (it := (now or {}).get(which)) is not None and it.get("sale") == sale["sale"]
-    }
-    return verdict.named(sale, of_sale.get("last"), of_sale.get("rush"))
 
 
 @endpoint("GET", shown=True)
@@ -86,8 +91,37 @@ def history(request: HttpRequest) -> HttpResponse:
         if run is None and not sale["open"] and not sale["orders"]:
             continue  # nobody came
         figures = {name: (run or {}).get(name) for name in ("buyers", "hold_ms", "duration_s")}
-        shown.append({**verdict.named(sale, run, None), "run": figures})
+        shown.append({**named(sale, run, None), "run": figures})
     return JsonResponse({"sales": shown})
+
+
+def named(
+    sale: Mapping[str, Any], run: Mapping[str, Any] | None, on: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The sale with its `verdict` and its `lock`.
+
+    run  what Locust says of the rush of this sale, as in `summary.json`; None before its end
+    on   the rush that is on for this sale, None if none is
+
+    While it runs, and for a sale without a rush, only the orders decide: `oversold`, else
+    `running`, `exact`, `open` or `closed`. A rush that somebody stopped is `stopped`, unless it had
+    oversold by then.
+    """
+    lock = (run or on or {}).get("lock") or ", ".join(sale["locks"])
+    return {**sale, "verdict": _verdict(sale, run, is_on=on is not None), "lock": lock}
+
+
+def _verdict(sale: Mapping[str, Any], run: Mapping[str, Any] | None, *, is_on: bool) -> str:
+    stopped = run is not None and run.get("stopped")
+    if sale["oversold"] and (run is None or stopped or run["verdict"] in NOT_OVERSOLD):
+        return "oversold"
+    if run is not None:
+        return "stopped" if stopped else str(run["verdict"])
+    if is_on:
+        return "running"
+    if sale["orders"] == sale["initial_stock"] and not sale["lost_updates"]:
+        return "exact"
+    return "open" if sale["open"] else "closed"
 
 
 @endpoint("GET", shown=True)
@@ -100,7 +134,7 @@ def code(request: HttpRequest, lock: str) -> HttpResponse:
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
     with _demo():
-        wanted = parse_form(request, *BOUNDS)
+        wanted = _form_of(request, *BOUNDS)
         rush.start(**wanted, product=DEMO_PRODUCT)
     return JsonResponse({"started": wanted}, status=202)
 
@@ -115,7 +149,7 @@ def stop_rush(request: HttpRequest) -> HttpResponse:
 @endpoint("POST")
 def begin_steps(request: HttpRequest) -> HttpResponse:
     with _demo():
-        round_id = steps.begin(parse_form(request)["lock"])
+        round_id = steps.begin(_form_of(request)["lock"])
     return JsonResponse({"round": round_id}, status=201)
 
 
@@ -135,3 +169,24 @@ def _demo() -> Iterator[None]:
         yield
     except redis.RedisError as error:
         raise Unavailable("Redis does not answer; nothing was started") from error
+
+
+def _form_of(request: HttpRequest, *fields: str) -> dict[str, Any]:
+    """The strategy, and these fields. Raises BadInput."""
+    given = request.POST.dict()
+    choosable = [one.name for one in STRATEGIES.values() if not _missing(one)]
+    if given.get("lock") not in choosable:
+        raise BadInput("unknown lock", allowed=choosable)
+    numbers = {
+        name: integer_of(given, name, default=None, least=least, most=most)
+        for name, (least, most) in BOUNDS.items()
+        if name in fields
+    }
+    return {"lock": given["lock"], **numbers}
+
+
+def _missing(strategy: Strategy) -> str:
+    """Why a strategy cannot be chosen here, or an empty text."""
+    if not strategy.needs or getattr(settings, strategy.needs):
+        return ""
+    return MISSING[strategy.needs]

@@ -5,7 +5,7 @@ opens the sale too. It and the nodes meet in a folder of this machine, SHOP_RUSH
 
 wanted  written by a node: the rush that the page asks for, until it is over; so there is one
 stop    written by a node: that rush is to end
-state   written by make serve: how far the rush is, and how the last one ended
+state   written by make serve: how far the rush is
 runs    written by make serve: how each of them ended
 """
 
@@ -79,10 +79,9 @@ def state() -> dict[str, Any]:
     started  the rush that the page asked for; None if none is on
     number   how many rushes there were
     rush     the present one: sale, lock, buyers, arrived, answered, left_s; None if none is on
-    last     how the last one ended: sale, lock, verdict, stopped; None before the first
     """
     started = _read("wanted")
-    now = _read("state") or {"number": 0, "rush": None, "last": None}
+    now = _read("state") or {"number": 0, "rush": None}
     return {**now, "on": started is not None, "started": started}
 
 

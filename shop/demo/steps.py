@@ -41,6 +41,8 @@ BUYERS = ("A", "B")
 #: Point -> the stops there, in order. While a buyer pays nothing happens, so that stop is at the
 #: point of the check.
 STOPS = {"after_read": ("checked", "paid"), "before_commit": ("written",)}
+#: Point -> what a buyer waits for from there on.
+WAITS_FOR = {"acquire": "lock", "acquired": "database"}
 #: The key of the round that is on. Seconds after which Redis forgets one that nobody continues.
 ROUND, KEPT = "page:steps", 3_600
 #: Seconds before a buyer asks again a Redis that does not answer, and how often it does.
@@ -53,6 +55,7 @@ HAS_COME = 3.0
 #: busy the shop's own few would end the round.
 CONNECT_TIMEOUT = 30
 T = TypeVar("T")
+_buyer: ContextVar[SteppedBuyer | None] = ContextVar("buyer", default=None)
 
 
 class NotNow(ShopError):
@@ -62,14 +65,6 @@ class NotNow(ShopError):
 
 class LeftAlone(Exception):
     """The next step did not come in time, or another round began: rolled back, nothing sold."""
-
-
-def timeout() -> float:
-    """Seconds that a buyer waits at a stop before it leaves: rolled back, nothing sold."""
-    return float(settings.SHOP_DEMO_STEP_TIMEOUT)
-
-
-# --- the page's side ----------------------------------------------------------------------------
 
 
 def begin(lock: str) -> str:
@@ -105,8 +100,9 @@ def step(round_id: str, buyer: str) -> None:
 def permit(round_id: str, buyer: str, stop: str) -> None:
     """Let a buyer leave this stop. One for an earlier stop is a double click, and does nothing."""
     client = locks_client()
-    client.rpush(permits(round_id, buyer), stop)
-    client.expire(permits(round_id, buyer), KEPT)
+    key = f"{board(round_id)}:{buyer}"
+    client.rpush(key, stop)
+    client.expire(key, KEPT)
 
 
 def current() -> dict[str, Any] | None:
@@ -123,16 +119,15 @@ def state() -> dict[str, Any] | None:
     now = current()
     if now is None:
         return None
-    states = dict(zip(BUYERS, locks_client().hmget(board(now["round"]), BUYERS), strict=True))
-    return {**now, "buyers": {buyer: _seen(_parsed(text)) for buyer, text in states.items()}}
+    found = map(_parsed, locks_client().hmget(board(now["round"]), BUYERS))
+    seen = [_seen(state) if state else {"status": "ready"} for state in found]
+    return {**now, "buyers": dict(zip(BUYERS, seen, strict=True))}
 
 
-def _seen(state: dict[str, Any] | None) -> dict[str, Any]:
-    if state is None:
-        return {"status": "ready"}
+def _seen(state: dict[str, Any]) -> dict[str, Any]:
     if state["status"] == "done":
         return state
-    limit = timeout()
+    limit = settings.SHOP_DEMO_STEP_TIMEOUT
     if state["status"] == "moving":
         if time.time() - state["since"] <= BLOCKED_AFTER:
             return state
@@ -146,16 +141,8 @@ def _parsed(text: bytes | str | None) -> dict[str, Any] | None:
 
 
 def board(round_id: str) -> str:
-    """The key of the states of a round's buyers."""
+    """The key of the states of a round's buyers. A buyer's permits are below it."""
     return f"{ROUND}:{round_id}"
-
-
-def permits(round_id: str, buyer: str) -> str:
-    """The key of a buyer's permits."""
-    return f"{ROUND}:{round_id}:{buyer}"
-
-
-# --- a buyer's side -----------------------------------------------------------------------------
 
 
 def until_answered(command: Callable[[], T]) -> T:
@@ -170,103 +157,90 @@ class SteppedBuyer:
     def __init__(self, round_id: str, name: str, lock: str) -> None:
         self.round_id = round_id
         self.name = name
-        self.lock = lock
-        self.saw: int | None = None  # the stock, once it has read it
+        self.attempt = Attempt(product=PRODUCT, buyer=name, lock=lock)
+        self.saw: object = None  # the stock, once it has read it
         self.has_come = threading.Event()
         self._client = locks_client()
+        self._board = board(round_id)
 
     def run(self) -> None:
         """Buy. Of two threads, for a double click, one does."""
-        try:
-            if not self._come():
-                return
-        finally:
-            self.has_come.set()
+        if not self._come():
+            return
         _buyer.set(self)
-        limits = " ".join(f"-c {name}={value}" for name, value in timeouts_ms().items())
         called = f"oversold buyer {self.name}"
+        end: dict[str, Any] = {"outcome": "error", "said": "the shop failed; its log says why"}
         try:
             with own_connection(
-                options=limits, application_name=called, connect_timeout=CONNECT_TIMEOUT
+                options=timeouts(), application_name=called, connect_timeout=CONNECT_TIMEOUT
             ):
-                end = _outcome(Attempt(product=PRODUCT, buyer=self.name, lock=self.lock))
+                receipt = check_out(self.attempt, address=f"page:{self.name}")
+            released = receipt.lock.get("released")
+            end = {"outcome": "sold", "order": receipt.order_id, "released": released}
+        except LeftAlone as error:
+            end = {"outcome": "rolled_back", "said": str(error)}
+        except ShopError as error:
+            end = {"outcome": error.outcome, "said": str(error)}
         except Exception:
-            logger.exception("buyer %s under %s", self.name, self.lock)
-            end = {"outcome": "error", "said": "the shop failed; its log says why"}
-        self._publish("done", **end)
-
-    def at_point(self, name: str, facts: Mapping[str, object]) -> None:
-        """Publish what this buyer found here, and wait at the stops that are here."""
-        if name == "acquire":
-            self._publish("moving", waits_for="lock")
-        if name == "acquired":  # what it waits for from now on is the database
-            self._publish("moving", waits_for="database")
-        if name == "after_read":
-            amount = facts["amount"]
-            assert isinstance(amount, int)
-            self.saw = amount
-            if amount == 0:
-                return  # sold out: there is nothing to pay or to write
-        for stop in STOPS.get(name, ()):
-            self._wait_at(stop)
+            logger.exception("buyer %s under %s", self.name, self.attempt.lock)
+        self.publish("done", **end)
 
     def _come(self) -> bool:
         """Publish that this buyer moves, unless a thread of its name does already; whether it was
         this one. If the reply to that is lost, it is known by its own value."""
         state = json.dumps({"status": "moving", "since": time.time(), "come": uuid.uuid4().hex})
-        key = board(self.round_id)
 
         def claim() -> bool:
-            self._client.hsetnx(key, self.name, state)
-            return bool(self._client.hget(key, self.name) == state.encode())
+            self._client.hsetnx(self._board, self.name, state)
+            return bool(self._client.hget(self._board, self.name) == state.encode())
 
-        return until_answered(claim)
+        try:
+            return until_answered(claim)
+        finally:
+            self.has_come.set()
 
-    def _publish(self, status: str, **facts: Any) -> None:
+    def publish(self, status: str, **facts: Any) -> None:
         """Publish the state of this buyer: moving, stopped or done."""
         state = {"status": status, "since": time.time(), "saw": self.saw, **facts}
-        key = board(self.round_id)
-        until_answered(partial(self._client.hset, key, self.name, json.dumps(state)))
-        until_answered(partial(self._client.expire, key, KEPT))
+        until_answered(partial(self._client.hset, self._board, self.name, json.dumps(state)))
+        until_answered(partial(self._client.expire, self._board, KEPT))
 
-    def _wait_at(self, stop: str) -> None:
+    def wait_at(self, stop: str) -> None:
         """Wait there until its permit comes. Raises LeftAlone."""
-        self._publish("stopped", at=stop)
-        deadline = time.monotonic() + timeout()
+        self.publish("stopped", at=stop)
+        patience = settings.SHOP_DEMO_STEP_TIMEOUT
+        deadline = time.monotonic() + patience
         # Shorter than the client's own timeout.
-        ask = partial(self._client.blpop, [permits(self.round_id, self.name)], timeout=0.5)
+        ask = partial(self._client.blpop, [f"{self._board}:{self.name}"], timeout=0.5)
         while time.monotonic() < deadline:
             popped: Any = until_answered(ask)
             if popped is not None and popped[1].decode() == stop:
-                self._publish("moving", after=stop)
+                self.publish("moving", after=stop)
                 return
             if (until_answered(current) or {}).get("round") != self.round_id:
                 raise LeftAlone("another round began: rolled back, nothing sold")
-        raise LeftAlone(f"left alone for {timeout():.0f} s: rolled back, nothing sold")
-
-
-_buyer: ContextVar[SteppedBuyer | None] = ContextVar("buyer", default=None)
+        raise LeftAlone(f"left alone for {patience:.0f} s: rolled back, nothing sold")
 
 
 def at_point(name: str, facts: Mapping[str, object]) -> None:
-    """Stop the purchase of this thread if a person steps through it."""
-    if (buyer := _buyer.get()) is not None:
-        buyer.at_point(name, facts)
+    """If a person steps through the purchase of this thread, publish what its buyer found here, and
+    wait at the stops that are here."""
+    buyer = _buyer.get()
+    if buyer is None:
+        return
+    if name in WAITS_FOR:
+        buyer.publish("moving", waits_for=WAITS_FOR[name])
+    if name == "after_read":
+        buyer.saw = facts["amount"]
+        if buyer.saw == 0:
+            return  # sold out: there is nothing to pay or to write
+    for stop in STOPS.get(name, ()):
+        buyer.wait_at(stop)
 
 
-def _outcome(attempt: Attempt) -> dict[str, Any]:
-    try:
-        receipt = check_out(attempt, address=f"page:{attempt.buyer}")
-    except LeftAlone as error:
-        return {"outcome": "rolled_back", "said": str(error)}
-    except ShopError as error:
-        return {"outcome": error.outcome, "said": str(error)}
-    released = receipt.lock.get("released")
-    return {"outcome": "sold", "order": receipt.order_id, "released": released}
-
-
-def timeouts_ms() -> dict[str, int]:
-    """Milliseconds. A person thinks longer than the shop's own timeouts allow."""
-    waits = round(timeout() * 1000)
-    names = ("idle_in_transaction_session_timeout", "statement_timeout")
-    return {"lock_timeout": waits, **dict.fromkeys(names, waits + 5_000)}
+def timeouts() -> str:
+    """As options of PostgreSQL. A person thinks longer than the shop's own timeouts allow."""
+    waits = round(settings.SHOP_DEMO_STEP_TIMEOUT * 1000)
+    ends = waits + 5_000
+    idle = f"-c idle_in_transaction_session_timeout={ends}"
+    return f"-c lock_timeout={waits} -c statement_timeout={ends} {idle}"

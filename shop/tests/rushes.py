@@ -29,10 +29,13 @@ class Rushes:
     def end(self) -> None:
         (self.folder / "wanted").unlink()
 
-    def say(self, *, rush: object = None, last: object = None) -> None:
-        self._write("state", {"number": 1, "rush": rush, "last": last})
+    def say(self, rush: object) -> None:
+        """How far it is."""
+        self._write("state", {"number": 1, "rush": rush})
 
     def ran(self, run: dict[str, Any]) -> None:
+        """It is over, and ended so."""
+        self._write("state", {"number": 1, "rush": None})
         self._write("runs", {run["sale"]: run})
 
     def _write(self, name: str, value: object) -> None:

@@ -1,7 +1,7 @@
 """The static site: what a visitor sees without installing anything.
 
-`make site` builds it from the documents and from `recorded/`; `make site ARGS=--record` records
-again. README.md of `recorded/` says what each file there has.
+`make site` builds it from the documents and from `recorded/`; README.md here says what each file
+there has, and how it is recorded again.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from servers.embedded import ROOT
 from tools.site import documents, pages
-from tools.site.sources import ROOT
 
 SITE, STAGED = ROOT / "var" / "site", ROOT / "var" / "site-staged"
 MKDOCS = ROOT / ".venv-tools" / "bin" / "mkdocs"

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
 
-from tools.site.sources import ROOT
+from servers.embedded import ROOT
 
+#: What is the same for every build.
+MKDOCS = Path(__file__).parent / "mkdocs.yml"
 #: The sections, in the order of the navigation. A pattern stands for its files in their order.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("README.md", "docs/your-shop.md", "docs/running.md"),
@@ -79,40 +81,14 @@ def contents() -> str:
 
 
 def config(folder: Path, site: Path) -> str:
-    """mkdocs.yml, as JSON, which is YAML."""
+    """The configuration of MkDocs, as JSON, which is YAML: mkdocs.yml, folders and navigation."""
     own = OWN | {"Contents": "contents.md"}
     nav: list[object] = [{"See it": [{name: page} for name, page in own.items()]}]
     for section, paths in documents().items():
         pages = [{title(path): staged(path).as_posix()} for path in paths]
         nav.append({section: pages})
-    return json.dumps(
-        {
-            "site_name": "Oversold",
-            "docs_dir": str(folder),
-            "site_dir": str(site),
-            "use_directory_urls": False,
-            "nav": nav,
-            "plugins": [],
-            "extra": {"generator": False, "homepage": "index.html"},
-            "extra_css": ["assets/documents.css"],
-            "markdown_extensions": ["tables", "sane_lists", {"toc": {"permalink": False}}],
-            "validation": {"anchors": "warn", "omitted_files": "ignore"},
-            "theme": {
-                "name": "material",
-                "font": False,
-                "features": ["navigation.tabs", "navigation.sections", "navigation.prune"],
-                "palette": [
-                    {
-                        "media": f"(prefers-color-scheme: {look})",
-                        "scheme": scheme,
-                        "primary": "custom",
-                        "toggle": {"icon": "material/theme-light-dark", "name": f"Leave {look}"},
-                    }
-                    for look, scheme in (("light", "default"), ("dark", "slate"))
-                ],
-            },
-        }
-    )
+    said = {"INHERIT": str(MKDOCS), "docs_dir": str(folder), "site_dir": str(site), "nav": nav}
+    return json.dumps(said)
 
 
 def _mended(page: Path, known: set[Path], wanted: set[Path]) -> str:

@@ -25,7 +25,7 @@ from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from shop.sale.reports import sale_report
 from testing import interleave, step
-from tools.site.orders import MOVES
+from tools.site.recording import MOVES
 
 PRODUCT = "apple"
 #: Seconds for a buyer who is let go on to come to its next stop.
@@ -71,25 +71,22 @@ class Recorder:
         self._of_thread: dict[threading.Thread, str] = {}
         self._looker = ThreadPoolExecutor(1)
 
-    def traces(self) -> Iterator[list[list[Any]]]:
-        """The events of each order that testing's driver finds worth a run."""
+    def traces(self) -> list[Trace]:
+        """Each order that testing's driver finds worth a run."""
         found: list[Trace] = []
 
         def before() -> None:
             self.sale = restock(product=PRODUCT, amount=1, lock=self.lock).pk
             self.trace = Trace()
-
-        def check(_: object) -> None:
             found.append(self.trace)
 
-        before()
+        restock(product=PRODUCT, amount=1, lock=self.lock)
         check_out(Attempt(PRODUCT, "first", self.lock))  # what a process asks once, it has asked
         with installed(self._at_point):
-            interleave(self._buyer("A"), self._buyer("B"), before=before, check=check, at=())
+            interleave(self._buyer("A"), self._buyer("B"), before=before, at=())
         self._looker.submit(connections.close_all).result()
         self._looker.shutdown()
-        for trace in found:
-            yield trace.events
+        return found
 
     def _buyer(self, name: str) -> Callable[[], None]:
         def buy() -> None:
@@ -223,8 +220,8 @@ def record(lock: str) -> dict[str, dict[str, Any]]:
     Raises AssertionError where two orders that begin alike differ in what they share.
     """
     found: dict[str, dict[str, Any]] = {}
-    for events in Recorder(lock).traces():
-        for so_far, did in turns(events).items():
+    for trace in Recorder(lock).traces():
+        for so_far, did in turns(trace.events).items():
             assert found.setdefault(so_far, did) == did, (lock, so_far, found[so_far], did)
     return dict(sorted(found.items(), key=lambda one: (len(one[0]), one[0])))
 

@@ -12,12 +12,13 @@ from string import Template
 from typing import Any
 
 from loadtest.report import html as report
+from testing.orders import orders as orders_of
 from tools.site import documents
-from tools.site.recording import FAULTS, SCHEDULES, kept
-from tools.site.sources import strategies
+from tools.site.recording import FAULTS, MOVES, SCHEDULES, kept, strategies
 
 HERE = Path(__file__).parent / "pages"
-ASSETS = report.ASSETS
+#: Every order in which two buyers can make their moves.
+ORDERS = sorted(orders_of([MOVES, MOVES], limit=20))
 
 
 def frame(name: str, main: str, *, depth: int = 0, data: Any = None, script: str = "") -> str:
@@ -26,7 +27,7 @@ def frame(name: str, main: str, *, depth: int = 0, data: Any = None, script: str
     if script:
         scripts = (
             f'<script type="application/json" id="data">{report.as_json(data)}</script>\n'
-            f'<script>\n(() => {{\n"use strict";\n{_dom()}\n{script}\n}})();\n</script>'
+            f'<script>\n(() => {{\n"use strict";\n{report.shared()}\n{script}\n}})();\n</script>'
         )
     return Template(_read("frame.html")).substitute(
         title=escape(f"Oversold: {name}"),
@@ -61,8 +62,6 @@ def step_through() -> str:
 
 def orders() -> str:
     """Strategies by the 20 orders of two buyers' moves."""
-    from tools.site.orders import ORDERS, outcome
-
     rows = []
     for name, known in kept().items():
         cells = []
@@ -76,6 +75,31 @@ def orders() -> str:
     heads = "".join(f'<th scope="col">{order}</th>' for order in ORDERS)
     main = Template(_read("schedules.html")).substitute(heads=heads, rows="\n".join(rows))
     return frame("All 20 orders", main)
+
+
+def reached(moves: dict[str, dict[str, Any]], order: str) -> str:
+    """The moves made in an order, with every buyer led to the end; those of a buyer who waits or
+    has ended are passed over."""
+    so_far = ""
+    for buyer in [*order, *"AB" * 4 * MOVES]:
+        so_far += buyer if so_far + buyer in moves else ""
+    return so_far
+
+
+def outcome(moves: dict[str, dict[str, Any]], order: str) -> tuple[str, list[str], str]:
+    """`good` or `bad`; who has an order; who waits, or reads again, or is told sold out."""
+    key = reached(moves, order)
+    events = [event for n in range(len(key)) for event in moves[key[: n + 1]]["did"]]
+    sold = sorted(event[0] for event in events if event[1:3] == ["ends", "sold"])
+    waits = [event[0] for event in events if event[1] == "waits"]
+    reads = [event[0] for event in events if event[1] == "after_read"]
+    again = [buyer for buyer in "AB" if reads.count(buyer) > 1]
+    remark = f"{waits[0]} waits" if waits else ""
+    if again:
+        remark = f"{again[0]} rereads"
+    if not remark and len(sold) == 1:
+        remark = f"{'AB'.replace(sold[0], '')} too late"
+    return "bad" if len(sold) > 1 else "good", sold, remark
 
 
 def faults() -> str:
@@ -107,14 +131,10 @@ def tidied(page: str) -> str:
     return "".join(p if n % 2 else re.sub(r"\s*\n\s*", "\n", p) for n, p in enumerate(parts))
 
 
-def _dom() -> str:
-    return re.sub(r"^export ", "", (ASSETS / "dom.js").read_text(), flags=re.MULTILINE)
-
-
 def assets(folder: Path) -> None:
     """The stylesheets of the site: of the pages of our own, and of the documents."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "site.css").write_text((ASSETS / "look.css").read_text() + _read("site.css"))
+    (folder / "site.css").write_text((report.ASSETS / "look.css").read_text() + _read("site.css"))
     (folder / "documents.css").write_text(_read("documents.css"))
 
 

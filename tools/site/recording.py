@@ -7,9 +7,11 @@ python -m tools.site.recording faults FOLDER ...     of these folders of results
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,12 +20,41 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadtest.stack.stack import Stack
-from tools.site.sources import strategies
+import django
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from loadtest.stack.stack import Stack
+from servers.embedded import ROOT
+
+#: Moves of a purchase: it reads; it writes, and records its order; it commits.
+MOVES = 3
 RECORDED = Path(__file__).parent / "recorded"
 SCHEDULES, FAULTS = RECORDED / "schedules.json", RECORDED / "faults.json.gz"
+
+
+def strategies() -> dict[str, dict[str, Any]]:
+    """Every strategy by name, in the order in which they are shown: title, summary, file, code, and
+    texts of the lines that decide."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+    django.setup()
+    from shop.strategies import STRATEGIES
+
+    return {
+        one.name: {
+            **{"title": one.title, "summary": one.summary, "marks": one.marks},
+            **{"file": one.file, "code": essence((ROOT / one.file).read_text())},
+        }
+        for one in STRATEGIES.values()
+    }
+
+
+def essence(text: str) -> str:
+    """A strategy's file without its imports and its entry in the registry: docstring and code."""
+    code = text.partition("\nSTRATEGY = ")[0]
+    lines = code.splitlines()
+    for node in reversed(ast.parse(code).body):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            del lines[node.lineno - 1 : node.end_lineno]
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip()
 
 
 @contextmanager
@@ -40,8 +71,6 @@ def servers() -> Iterator[None]:
         Stack(nodes=1, workers=1, threads=1, log=log, extras=True) as stack,
     ):
         os.environ.update(stack.nodes[0].environment | own)
-        import django
-
         django.setup()
         yield
 

@@ -70,7 +70,7 @@ def render(data: Mapping[str, Any], *more: Path) -> str:
         style=_read(ASSETS / "look.css") + _read(HERE / "report.css"),
         data=as_json(data),
         echarts=_script(_read(ECHARTS / "echarts.min.js")),
-        script=_script("\n".join([_shared(), *map(_read, scripts)])),
+        script=_script("\n".join([shared(), *map(_read, scripts)])),
         licences=html.escape("\n\n".join(_read(ECHARTS / name) for name in LICENCES)),
     )
 
@@ -85,7 +85,7 @@ def _script(text: str) -> str:
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def _shared() -> str:
+def shared() -> str:
     """dom.js as a part of one script: a file that is opened from disk cannot import a module."""
     return re.sub(r"^export ", "", _read(ASSETS / "dom.js"), flags=re.MULTILINE)
 

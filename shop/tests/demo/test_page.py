@@ -14,8 +14,8 @@ from django.db import connections
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from shop.demo.forms import MISSING
 from shop.demo.lesson import lesson
+from shop.demo.page import MISSING
 from shop.errors import BadInput
 from shop.strategies import STRATEGIES
 from shop.tests.outage import Outage
@@ -57,15 +57,14 @@ def test_the_state_is_of_this_sale_and_of_the_rush_that_is_on_or_was(rushes: Rus
     rushes.begin()
     now = state()
     assert (now["sale"]["sale"], now["sale"]["stock_left"], now["steps"]) == (first.pk, 3, None)
-    nothing = {"number": 0, "rush": None, "last": None}
-    assert now["rush"] == {"on": True, "started": {"lock": "none"}, **nothing}
+    assert now["rush"] == {"on": True, "started": {"lock": "none"}, "number": 0, "rush": None}
     far = {"sale": first.pk, "lock": "token", "buyers": 20, "arrived": 20, "answered": 4}
-    rushes.say(rush={**far, "left_s": 60.0})
+    rushes.say({**far, "left_s": 60.0})
     now = state()
     assert (now["sale"]["verdict"], now["sale"]["lock"]) == ("running", "token")
     assert now["rush"]["rush"] == {**far, "left_s": 60.0}
     rushes.end()
-    rushes.say(last={"sale": first.pk, "lock": "none", "verdict": "unknown"})
+    rushes.ran({"sale": first.pk, "lock": "none", "verdict": "unknown"})
     assert (state()["sale"]["verdict"], state()["sale"]["lock"]) == ("unknown", "none")
     open_sale(3)
     assert (state()["sale"]["verdict"], state()["sale"]["lock"]) == ("open", "")

@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from shop.demo.verdict import named
+from shop.demo.page import named
 from shop.sale import opening
 from shop.tests.rushes import Rushes
 from shop.tests.till import buy, open_sale, rolled_back
@@ -88,7 +88,7 @@ def test_stop_ends_the_sale_and_the_rush(rushes: Rushes) -> None:
     assert sale.closed_at is not None
     assert sale.final_stock == 9
     assert buy(lock="none").status == 404, "nothing is sold any more"
-    rushes.say(last={"sale": sale.pk, "lock": "none", "verdict": "unknown", "stopped": True})
+    rushes.ran({"sale": sale.pk, "lock": "none", "verdict": "unknown", "stopped": True})
     shown = Client().get("/state").json()["sale"]
     assert (shown["verdict"], shown["orders"], shown["stock_left"]) == ("stopped", 1, 9)
 

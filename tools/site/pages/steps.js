@@ -9,23 +9,18 @@ let so_far = "A";
 
 const moves = () => data.moves[lock];
 const turn = (key) => moves()[key] || { did: [], state: [1, 0, ""] };
+const before = (key) => turn(key.slice(0, -1)).state;
+const turns = () => [...so_far].map((_, n) => so_far.slice(0, n + 1)); // up to here
 const other = (buyer) => (buyer === "A" ? "B" : "A");
-
-// Every event up to here, oldest first.
-function events(key = so_far) {
-  const all = [];
-  for (let n = 1; n <= key.length; n++) all.push(...turn(key.slice(0, n)).did);
-  return all;
-}
 
 // Where a buyer is: "new", "read" (and what it read), "written", "waits" or "ended".
 function place(buyer) {
-  const its = events().filter(([who, what]) => who === buyer);
+  const its = turns().flatMap((key) => turn(key).did).filter(([who]) => who === buyer);
   const found = { status: "new", read: null, outcome: null };
   for (const [, what, fact] of its) {
     if (what === "after_read") Object.assign(found, { status: "read", read: fact });
     if (what === "sends" && /^(UPDATE|INSERT|DELETE)/.test(fact) && found.read !== null) found.status = "written";
-    if (what === "waits") found.before = found.status === "waits" ? found.before : found.status, (found.status = "waits");
+    if (what === "waits" && found.status !== "waits") Object.assign(found, { before: found.status, status: "waits" });
     if (what === "stops" && found.status === "waits") found.status = found.before;
     if (what === "ends") Object.assign(found, { status: "ended", outcome: fact });
   }
@@ -41,26 +36,26 @@ function label(buyer) {
   return `${buyer}: commit`;
 }
 
-function sentence([buyer, what, fact], before) {
+function sentence([buyer, what, fact], holder) {
   if (what === "acquired") return "has the lock";
   if (what === "after_read") return fact === 0 ? "reads 0: nothing left" : `reads ${fact}: there is one`;
   if (what === "released") return "gives the lock back";
   if (what === "unlocked_before_commit") return "gives the lock back before it has committed";
   if (what === "reserved") return "has reserved a unit in Redis";
   if (what === "ends") return OUTCOMES[fact] || `is told: ${words(fact)}`;
-  if (what === "waits") return before[2] === other(buyer) ? `waits: the lock is ${other(buyer)}'s` : `waits: PostgreSQL keeps what ${other(buyer)} has not committed`;
+  if (what === "waits") return holder === other(buyer) ? `waits: the lock is ${other(buyer)}'s` : `waits: PostgreSQL keeps what ${other(buyer)} has not committed`;
   return null;
 }
 
-function line(event, before) {
+function line(event, holder) {
   const [, what, fact] = event;
   if (what === "sends") return element("li", { class: "sql" }, element("code", {}, fact));
-  const text = sentence(event, before);
+  const text = sentence(event, holder);
   return text && element("li", { class: what === "ends" ? `end ${fact}` : "" }, text);
 }
 
-function show(saying = true) {
-  const [stock, orders, holder] = so_far ? turn(so_far).state : [1, 0, ""];
+function show() {
+  const [stock, orders, holder] = turn(so_far).state;
   $("stock").textContent = stock;
   $("orders").textContent = orders;
   $("holder").textContent = holder ? `${[...holder].join(" and ")}'s` : "free";
@@ -70,25 +65,20 @@ function show(saying = true) {
   $("back").disabled = $("again").disabled = !so_far;
   $("finish").disabled = isOver();
   showVerdict(orders);
-  if (saying) say(orders, stock);
+  say(orders, stock);
   history.replaceState(null, "", `#${lock}/${so_far}`);
 }
 
 function fillTrack(track, buyer) {
-  const { status } = place(buyer);
   const button = track.querySelector(".move");
   button.textContent = label(buyer);
-  const can = Boolean(moves()[so_far + buyer]);
-  button.setAttribute("aria-disabled", String(!can));
-  track.dataset.status = status;
-  const lines = [];
-  for (let n = 1; n <= so_far.length; n++) {
-    const before = n > 1 ? turn(so_far.slice(0, n - 1)).state : [1, 0, ""];
-    const its = turn(so_far.slice(0, n)).did.filter(([who]) => who === buyer);
-    const made = its.map((event) => line(event, before)).filter(Boolean);
-    if (n === so_far.length) made.forEach((one) => one.classList.add("new"));
-    lines.push(...made);
-  }
+  button.setAttribute("aria-disabled", String(!moves()[so_far + buyer]));
+  const lines = turns().flatMap((key) => {
+    const its = turn(key).did.filter(([who]) => who === buyer);
+    const made = its.map((event) => line(event, before(key)[2])).filter(Boolean);
+    if (key === so_far) made.forEach((one) => one.classList.add("new"));
+    return made;
+  });
   track.querySelector(".did").replaceChildren(...lines);
 }
 
@@ -107,17 +97,15 @@ function showVerdict(orders) {
 // One sentence for who hears the page: the last move, and what is left.
 function say(orders, stock) {
   if (!so_far) return ($("said").textContent = "Nobody has moved.");
-  const before = so_far.length > 1 ? turn(so_far.slice(0, -1)).state : [1, 0, ""];
-  const told = turn(so_far).did.map((event) => (event[1] === "sends" ? `${event[0]} sends ${event[2]}` : sentence(event, before) && `${event[0]} ${sentence(event, before)}`));
+  const told = turn(so_far).did.map((event) => {
+    const text = event[1] === "sends" ? `sends ${event[2]}` : sentence(event, before(so_far)[2]);
+    return text && `${event[0]} ${text}`;
+  });
   const sum = orders > 1 ? "Oversold: two orders, one unit." : isOver() ? "Exact: one order, one unit." : `Stock ${stock}, ${count(orders, "order")}.`;
   $("said").textContent = `${told.filter(Boolean).join(", ")}. ${sum}`;
 }
 
-function move(buyer) {
-  if (!moves()[so_far + buyer]) return;
-  so_far += buyer;
-  show();
-}
+const move = (buyer) => moves()[so_far + buyer] && play(so_far + buyer);
 
 function finish() {
   while (!isOver()) {
@@ -130,8 +118,7 @@ function finish() {
 
 // An order of the table, with its moves of buyers who wait or have ended passed over.
 function play(order) {
-  so_far = "";
-  for (const buyer of order) if (moves()[so_far + buyer]) so_far += buyer;
+  so_far = [...order].reduce((made, buyer) => (moves()[made + buyer] ? made + buyer : made), "");
   show();
 }
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from loadtest.expected import EXPECTED
+from servers.embedded import ROOT
 from shop.models import Product
 from testing import Run, interleave
-from tools.site import recording, sources
-from tools.site.orders import ORDERS, outcome, reached
+from tools.site import recording
+from tools.site.pages import ORDERS, outcome, reached
 
-README = (sources.ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 #: Without a lock, and with one: the others are in test_live.py.
 SOME = ("none", "redis")
 
@@ -30,7 +31,7 @@ def test_without_a_lock_18_of_20_orders_sell_the_unit_twice() -> None:
 
 def test_every_order_of_every_strategy_comes_to_an_end() -> None:
     recorded = recording.kept()
-    assert set(sources.strategies()) - set(recorded) == {"reserve"}, "it has no order of its own"
+    assert set(recording.strategies()) - set(recorded) == {"reserve"}, "it has no order of its own"
     for lock, moves in recorded.items():
         for order in ORDERS:
             key = reached(moves, order)
@@ -59,7 +60,7 @@ def test_every_cell_that_is_expected_is_recorded_and_was_as_expected() -> None:
 
 
 def test_the_code_of_a_strategy_is_its_file_without_its_frame() -> None:
-    code = sources.strategies()["none"]["code"]
+    code = recording.strategies()["none"]["code"]
     assert code.startswith('"""FLAW: two buyers read the same stock')
     assert "def buy(attempt: Attempt) -> Receipt:" in code
     assert "import" not in code
@@ -69,7 +70,7 @@ def test_the_code_of_a_strategy_is_its_file_without_its_frame() -> None:
 @pytest.mark.parametrize("locks", [SOME])
 def test_what_is_recorded_is_what_the_shop_does(locks: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tools.site.recording", "compare", *locks]
-    done = subprocess.run(command, cwd=sources.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "otherwise than recorded: none\n", done.stderr[-2000:]
 
 

@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tools.site.orders import ORDERS
+from tools.site.pages import ORDERS
 from tools.site.recording import kept
 
 SIZES = (390, 1280, 1920)

@@ -1,10 +1,12 @@
 // How the page asks the shop, and how it says what came of it.
 
-// Changed only if it says something else: a live region is read aloud on every change.
+// Changed only if it says something else: a live region is read aloud on every change. What is said
+// is the key itself, or these children.
 export function say(where, key, ...children) {
   if (where.dataset.said === key) return;
   where.dataset.said = key;
-  where.replaceChildren(...children);
+  if (children.length) where.replaceChildren(...children);
+  else where.textContent = key;
 }
 
 // A button that cannot be used now keeps the keyboard's focus; `disabled` would drop it.

@@ -38,7 +38,7 @@ async function look() {
 }
 
 function away(body) {
-  say($("offline"), "away", `${body.error}: is make serve still running?`);
+  say($("offline"), `${body.error}: is make serve still running?`);
   if (rushes) {
     $("start").textContent = "The shop does not answer";
     allow($("start"), false);
@@ -72,8 +72,7 @@ function showSale(sale) {
   $("oversold").textContent = sale ? sale.oversold : "–";
   $("oversold-box").classList.toggle("alarm", Boolean(sale && sale.oversold));
   if (sale) say($("verdict"), `${sale.sale} ${sale.verdict} ${lock}`, badge(sale.verdict), lock ? ` under ${lock}` : "");
-  const words = explained(sale);
-  say($("explained"), words, words);
+  say($("explained"), explained(sale));
 }
 
 // What the digits do not say.
@@ -105,8 +104,7 @@ function showButtons() {
   if (focused && !rush.on) $("start").focus();
   $("stop").textContent = stopping ? "Stopping" : "Stop";
   allow($("stop"), !stopping);
-  const words = rush.on && rush.rush ? progress(rush.rush) : "";
-  say($("progress"), words, words);
+  say($("progress"), rush.on && rush.rush ? progress(rush.rush) : "");
 }
 
 // --- the form ---
@@ -131,11 +129,8 @@ function warn() {
   const [units, ms] = [$("stock-wanted"), $("hold_ms")].map((field) => Number(field.value));
   const sales = Math.min(units, Number($("buyers").value));
   const seconds = Math.round((sales * ms) / 1000);
-  const words =
-    seconds > Number(deadline)
-      ? `${count(sales, "sale")} of ${ms} ms, one after the other under a lock, take ${seconds} s; the buyers give up after ${deadline} s.`
-      : "";
-  say($("hold-warning"), words, words);
+  const take = `${count(sales, "sale")} of ${ms} ms, one after the other under a lock, take ${seconds} s`;
+  say($("hold-warning"), seconds > Number(deadline) ? `${take}; the buyers give up after ${deadline} s.` : "");
 }
 
 async function start(event) {

@@ -24,8 +24,7 @@ export function install(refresh) {
     for (const button of document.querySelectorAll(".buyer .step")) allow(button, false);
     const { status, body } = await ask("/steps", { lock: $("step-lock").value });
     beginning = false; // refresh() shows the new one, and only then can its buttons be pressed
-    const why = status === 201 ? "" : refusal(body);
-    say($("round-refusal"), why, why);
+    say($("round-refusal"), status === 201 ? "" : refusal(body));
     for (const place of document.querySelectorAll(".buyer .refusal")) say(place, "");
     refresh();
   });
@@ -37,8 +36,7 @@ export function install(refresh) {
       allow(currentTarget, false);
       const { status, body } = await ask("/steps/step", { round, buyer });
       pressed.delete(buyer);
-      const refusal = status === 202 ? "" : `Not done: ${body.error}`;
-      say(column.querySelector(".refusal"), refusal, refusal);
+      say(column.querySelector(".refusal"), status === 202 ? "" : `Not done: ${body.error}`);
       refresh();
     });
   }
@@ -112,7 +110,7 @@ function place(buyer, steps) {
 
 function showVerdict(steps, sale) {
   const over = steps && Object.values(steps.buyers).every((buyer) => buyer.status === "done");
-  let shown = [];
+  let shown = [""];
   if (sale?.oversold) shown = [badge("oversold"), ` ${sale.orders} orders for the last unit, under ${steps.lock}.`];
   else if (over && sale?.orders === 1) shown = [badge("exact"), ` One order for one unit, under ${steps.lock}.`];
   else if (over) shown = ["Nobody bought it. Begin a new round."];
