@@ -60,9 +60,8 @@ def install() -> None:
     if not settings.SHOP_DEMO:
         return
     pauses = {name: float(ms) / 1000 for name, ms in settings.SHOP_DEMO_PAUSES.items()}
-    recorder = None
-    if settings.SHOP_DEMO_HISTORY:
-        recorder = Recorder(Path(settings.SHOP_DEMO_HISTORY), node=settings.SHOP_DEMO_NODE)
+    folder = settings.SHOP_DEMO_HISTORY
+    recorder = Recorder(Path(folder), node=settings.SHOP_DEMO_NODE) if folder else None
     _recorder = recorder
 
     def at_point(name: str, facts: Mapping[str, object]) -> None:

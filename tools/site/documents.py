@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
@@ -36,8 +36,8 @@ LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 LONG = 4_000
 FENCE = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
 
-#: Renders a page of our own: title, body, and how deep below the site's root it is.
-Render = Callable[[str, str, int], str]
+#: Renders a page of our own: title, body, and as `depth` how deep below the site's root it is.
+Render = Callable[..., str]
 
 
 def documents() -> dict[str, list[Path]]:
@@ -118,15 +118,16 @@ def _mended(page: Path, known: set[Path], wanted: set[Path]) -> str:
 
 def _stage_linked(path: Path, folder: Path, render: Render) -> None:
     name = path.relative_to(ROOT).as_posix()
-    if path.suffix == ".webp":
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, folder / name)
-        return
-    place = folder / _copy_of(path)
+    is_picture = path.suffix == ".webp"
+    place = folder / (name if is_picture else _copy_of(path))
     place.parent.mkdir(parents=True, exist_ok=True)
-    body = "".join(_listing(path)) if path.is_dir() else _code(path.read_text())
+    if is_picture:
+        shutil.copy(path, place)
+        return
+    body = _listing(path) if path.is_dir() else _code(path.read_text())
     depth = len(place.relative_to(folder).parts) - 1
-    place.write_text(render(name, f'<section class="card"><h1>{name}</h1>{body}</section>', depth))
+    main = f'<section class="card"><h1>{name}</h1>{body}</section>'
+    place.write_text(render(name, main, depth=depth))
 
 
 def _copy_of(path: Path) -> str:
@@ -143,10 +144,8 @@ def _code(text: str) -> str:
     )
 
 
-def _listing(folder: Path) -> Iterator[str]:
+def _listing(folder: Path) -> str:
     """The names of a folder's files."""
-    yield "<ul>"
-    for path in sorted(folder.iterdir()):
-        if not path.name.startswith((".", "__")) and path.suffix != ".pyc":
-            yield f"<li><code>{escape(path.name)}</code></li>"
-    yield "</ul>"
+    names = sorted(path.name for path in folder.iterdir())
+    shown = (escape(name) for name in names if not name.startswith((".", "__")))
+    return f"<ul>{''.join(f'<li><code>{name}</code></li>' for name in shown)}</ul>"

@@ -116,11 +116,6 @@ def faults() -> str:
     return Template(_read("packed.html")).substitute(nav=nav, packed=packed)
 
 
-def linked(name: str, body: str, depth: int) -> str:
-    """A file or a folder of the repository to which a document links."""
-    return frame(name, body, depth=depth)
-
-
 def tidied(page: str) -> str:
     """A page of the theme without its indents and empty lines, those of code apart, and its tables
     in boxes that a key can scroll."""
