@@ -7,10 +7,10 @@ that `make readme` puts into docs/scale.md.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from statistics import median
 from typing import Any
@@ -18,15 +18,14 @@ from typing import Any
 from rich.console import Console
 
 from loadtest.commands.load import parts
-from loadtest.commands.output import Output, console_on_stdout, output
+from loadtest.commands.main import exit_code_of
+from loadtest.commands.output import Output, output
 from loadtest.commands.rushes import Setting, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import LocustProcess
-from loadtest.stack.stack import SERVERS, Stack, StackError
-from servers import embedded
-from servers.signals import end_on, end_on_hangup_and_sigterm
+from loadtest.stack.stack import SERVERS, Stack
 from tools.usage import MACHINE, MB, Usage, look
 
 #: Hand-over in Redis, and the database's own queue.
@@ -67,7 +66,7 @@ COLUMNS: Mapping[str, Callable[[Run], str]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run them all, print a table, write summary.json and growth.md.
 
-    Returns 0 if every verdict was the expected one, 1 if not, 2 when nothing started.
+    Returns 0 if every verdict was the expected one, 1 if not, else as every command does.
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument("--buyers", type=int, nargs="+", default=SIZES, metavar="N")
@@ -77,18 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--locust-workers", type=int, default=1, metavar="N")
     parser.add_argument("--repeat", type=int, default=1, metavar="N")
     given = parser.parse_args(arguments)
-    end_on(signal.SIGINT)
-    end_on_hangup_and_sigterm()
-    console = console_on_stdout()
-    try:
-        return _run(given, console)
-    except (StackError, embedded.EmbeddedError) as error:
-        console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        embedded.detach()
+    return exit_code_of(partial(_run, given))
 
 
 def _run(given: argparse.Namespace, console: Console) -> int:

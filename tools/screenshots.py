@@ -16,11 +16,11 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
 
 from loadtest.commands import faults as command
+from loadtest.commands.main import exit_code_of
 from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
 from loadtest.stack.results import RESULTS
 from loadtest.stack.stack import StackError
-from servers.embedded import EmbeddedError
 
 PICTURES = RESULTS.parent / "docs" / "pictures"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -39,22 +39,17 @@ def chromium() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
-def main() -> int:
-    console = Console()
+def main(console: Console) -> int:
     path = chromium()
     if path is None:
         console.print("Chromium is not installed: apt-get install chromium")
         return 2
     PICTURES.mkdir(parents=True, exist_ok=True)
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
-            _page(browser, console)
-            _report(browser, console)
-            browser.close()
-    except (StackError, EmbeddedError) as error:
-        console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
-        return 2
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        _page(browser, console)
+        _report(browser, console)
+        browser.close()
     return 0
 
 
@@ -110,4 +105,4 @@ def _take(page: Page, name: str, console: Console, at: str = "") -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code_of(main))

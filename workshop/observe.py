@@ -86,11 +86,7 @@ def violations_here(locks: Sequence[str]) -> dict[str, int]:
     from shop.sale.opening import restock
 
     restock(product="apple", amount=1)
-    found = {}
-    for lock in locks:
-        with Scheduler(lock) as scheduler:
-            found[lock] = sum(run.violates for run in scheduler.every_run(1))
-    return found
+    return {lock: sum(run.violates for run in Scheduler(lock).every_run(1)) for lock in locks}
 
 
 def _summary(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, Any]:

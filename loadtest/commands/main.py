@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+
+from rich.console import Console
 
 from loadtest.commands.arguments import parse
 from loadtest.commands.output import console_on_stdout
@@ -17,15 +19,20 @@ from servers.signals import end_on, end_on_hangup_and_sigterm
 
 
 def main(arguments: Sequence[str], description: str | None = None) -> int:
-    """Run one command. Returns its exit code: 0, 1 for verdicts off, 2 for what did not start, 130
-    after Ctrl-C. Whatever happens, what was started is stopped before anything is printed of it."""
+    """Run one command. Returns its exit code, as exit_code_of() does."""
     options = vars(parse(arguments, description))
     command = import_module(f"loadtest.commands.{options.pop('command')}")
+    return exit_code_of(lambda console: int(command.run(console, **options)))
+
+
+def exit_code_of(run: Callable[[Console], int]) -> int:
+    """What `run` returns: 0, or 1 for verdicts off; 2 for what did not start, 130 after Ctrl-C.
+    Whatever happens, what was started is stopped before anything is printed of it."""
     end_on(signal.SIGINT)
     end_on_hangup_and_sigterm()
     console = console_on_stdout()
     try:
-        return int(command.run(console, **options))
+        return run(console)
     except (StackError, EmbeddedError, ShopUnreachable) as error:
         failed = str(error)
     except OSError as error:

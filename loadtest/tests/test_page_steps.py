@@ -59,14 +59,22 @@ def test_two_buyers_are_led_into_buying_the_last_unit(stack: Stack, page: Page) 
     assert orders_in_the_database(stack, "last-unit") == 2
 
 
-@pytest.mark.parametrize("lock", ["redis", "row-lock"])
-def test_under_a_lock_the_second_buyer_is_seen_to_be_blocked(
-    stack: Stack, page: Page, lock: str
+@pytest.mark.parametrize(
+    ("lock", "waits"),
+    [
+        ("redis", "until the other gives the lock back"),
+        ("row-lock", "for the product's row in the database"),
+    ],
+)
+def test_under_a_lock_the_second_buyer_is_seen_to_be_blocked_and_their_time_to_run_out(
+    stack: Stack, page: Page, lock: str, waits: str
 ) -> None:
     begin(page, lock)
     takes(page, "A", "read")
+    expect(column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
     press(page, "B", "read")
-    expect(column(page, "B")).to_contain_text("BLOCKED")
+    expect(column(page, "B")).to_contain_text(f"BLOCKED waits {waits}")
+    expect(column(page, "B").locator(".left")).to_contain_text("s left")
     for step in PLACES[1:]:
         takes(page, "A", step)
     expect(column(page, "B")).to_contain_text("SOLD OUT")
@@ -213,13 +221,3 @@ def test_no_text_of_the_chart_is_printed_over_another(
     texts = words_of(page, "chart")
     assert {text["text"] for text in texts} >= {f"orders {orders}", f"stock {stock_left}"}
     assert printed_over_each_other(texts) == []
-
-
-def test_how_long_a_buyer_may_stand_is_counted_down(page: Page) -> None:
-    begin(page, "row-lock")
-    takes(page, "A", "read")
-    expect(column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
-    press(page, "B", "read")
-    blocked = column(page, "B")
-    expect(blocked).to_contain_text("BLOCKED waits for the product's row in the database")
-    expect(blocked.locator(".left")).to_contain_text("s left")

@@ -33,22 +33,18 @@ def lesson(asked: Mapping[str, str]) -> dict[str, Any] | None:
         raise BadInput("unknown lesson", allowed=listed)
     one = listed[number]
     answered = "answer" in asked
+    why = ""
+    if answered:
+        text = (file.parent / "lessons" / f"{one['slug']}.md").read_text("utf-8")
+        why = text.partition("\n## Explain\n")[2].partition("\n## ")[0].strip()
     return {
         **{name: one[name] for name in ("number", "title")},
         "question": _with_code(one["question"]),
         "command": "" if answered or "lock" in asked else one["command"],
         "options": list(zip(LETTERS, map(_with_code, one["options"]), strict=False)),
         "answer": one["answer"] if answered else "",
-        "why": _with_code(
-            _section(file.parent / "lessons" / f"{one['slug']}.md") if answered else ""
-        ),
+        "why": _with_code(why),
     }
-
-
-def _section(text: Path, title: str = "Explain") -> str:
-    """One section of a lesson's text."""
-    after = text.read_text("utf-8").partition(f"\n## {title}\n")[2]
-    return after.partition("\n## ")[0].strip()
 
 
 def _with_code(text: str) -> SafeString:

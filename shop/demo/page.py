@@ -135,7 +135,7 @@ def code(request: HttpRequest, lock: str) -> HttpResponse:
 def start_rush(request: HttpRequest) -> HttpResponse:
     with _demo():
         wanted = _form_of(request, *BOUNDS)
-        rush.start(**wanted, product=DEMO_PRODUCT)
+        rush.start({**wanted, "product": DEMO_PRODUCT})
     return JsonResponse({"started": wanted}, status=202)
 
 

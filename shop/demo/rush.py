@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,13 @@ class DemoOnly(Forbidden):
     text = "This works in a demo only: start the shop with make serve, or with SHOP_DEMO=1."
 
 
-def start(*, lock: str, buyers: int, stock: int, hold_ms: int, product: str) -> None:
-    """Ask for a rush. Raises RushIsOn, or Unavailable where nobody runs it."""
+def start(wanted: Mapping[str, Any]) -> None:
+    """Ask for a rush: lock, buyers, stock, hold_ms, product. Raises RushIsOn, or Unavailable where
+    nobody runs it."""
     if not settings.SHOP_RUSH_FOLDER:
         raise Unavailable("there is nobody to run it: start the shop with make serve")
-    rush = {"lock": lock, "buyers": buyers, "stock": stock, "hold_ms": hold_ms, "product": product}
     with tempfile.NamedTemporaryFile("w", dir=settings.SHOP_RUSH_FOLDER) as file:
-        json.dump({**rush, "deadline": DEADLINE}, file)
+        json.dump({**wanted, "deadline": DEADLINE}, file)
         file.flush()
         try:
             os.link(file.name, _path("wanted"))  # whole, and only the first one

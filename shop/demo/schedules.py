@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from functools import partial
-from itertools import combinations
 from typing import NamedTuple, Self
 
 from django.db import connection, connections
@@ -31,6 +29,7 @@ from shop.sale.purchase import Attempt
 from shop.sale.reports import SaleReport, sale_report
 from testing.actor import Actor
 from testing.driver import Driver
+from testing.orders import orders
 
 #: What the buyers of a schedule buy.
 PRODUCT = "apple"
@@ -55,10 +54,7 @@ class Run(NamedTuple):
 
 
 #: Every order in which two buyers can make their moves.
-SCHEDULES = [
-    "".join("A" if turn in hers else "B" for turn in range(2 * MOVES))
-    for hers in combinations(range(2 * MOVES), MOVES)
-]
+SCHEDULES = sorted(orders([MOVES, MOVES], limit=20))
 
 
 class Buyers(Driver):
@@ -119,15 +115,7 @@ class Scheduler:
 
     def __init__(self, lock: str) -> None:
         self.lock = lock
-        self._undo = ExitStack()
-
-    def __enter__(self) -> Self:
-        if self._has_a_lock():
-            self._undo.enter_context(override_settings(SHOP_LOCK_WAIT=0.0))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._undo.close()
+        self._settings = {"SHOP_LOCK_WAIT": 0.0} if self._has_a_lock() else {}
 
     def every_run(self, units: int) -> Iterator[Run]:
         """The outcome of every schedule, each in a new sale of this many units."""
@@ -137,7 +125,7 @@ class Scheduler:
     def run(self, schedule: str, units: int) -> Run:
         """The outcome of one schedule, in a new sale of this many units."""
         sale = restock(product=PRODUCT, amount=units, lock=self.lock)
-        with Buyers(self.lock) as buyers:
+        with override_settings(**self._settings), Buyers(self.lock) as buyers:
             done = buyers.run(schedule)
         for name, error in zip("AB", done.errors, strict=True):
             if error is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tools import growth, readme
+from tools.tests.conftest import summary
 from tools.usage import MACHINE, NODES, Sample, Usage
 
 
@@ -56,17 +57,6 @@ def grown(buyers: int, server: str = "gthread") -> dict[str, Any]:
             "threads": 440,
             "cpu": cpu,
         },
-    }
-
-
-def summary(*runs: dict[str, Any]) -> Any:
-    return {
-        "started": "2026-01-02T03:04:05",
-        "machine": {"cpus": 2, "python": "3.13.1", "postgres": "18.1", "redis": "Valkey 9"},
-        "nodes": 2,
-        "workers": 2,
-        "threads": 100,
-        "runs": list(runs),
     }
 
 

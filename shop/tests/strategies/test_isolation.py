@@ -35,8 +35,8 @@ def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: 
         pytest.skip("its purchases are one script in Redis: there is nothing to interleave")
     differ = lock in WAIT_AT_THE_WRITE | SIDE_BY_SIDE | {*VIOLATES}
     schedules = SCHEDULES if differ else WHEN_THE_SECOND_COMES
-    with Scheduler(lock) as scheduler:
-        runs = [scheduler.run(each, units=2 if each[0] == "A" else 1) for each in schedules]
+    scheduler = Scheduler(lock)
+    runs = [scheduler.run(each, units=2 if each[0] == "A" else 1) for each in schedules]
     contended = "BAABBA" if lock in SIDE_BY_SIDE else "ABBAAB" if differ else "ABBBAA"
     assert_the_second_one_waits(lock, next(run for run in runs if run.schedule == contended))
     violations = [run for run in runs if run.violates]

@@ -1,21 +1,18 @@
 // The page to project: shows the sale's state, starts rushes and stops them.
 
-import { $, badge, count } from "../assets/dom.js";
+import { $, badge, count, element } from "../assets/dom.js";
 import { allow, allowed, ask, left, refusal, say } from "./ask.js";
 import { follow } from "./chart.js";
-import { showCode } from "./code.js";
-import { showSales } from "./sales.js";
 import * as steps from "./steps.js";
 
 const OFTEN = 250; // milliseconds between two looks while something happens
 const SELDOM = 1000;
-const NOTHING = { on: false, number: 0, rush: null, started: null };
 
 const { product, rushes, deadline } = document.body.dataset;
 let timer = 0;
 let looking = false;
 let wanted = 0; // looks that were asked for
-let rush = NOTHING;
+let rush = { on: false, number: 0, rush: null, started: null };
 let starting = false;
 let stopping = false;
 let shown = ""; // of which the sales were read last
@@ -50,7 +47,7 @@ function away(body) {
 
 function show({ sale, rush: now, steps: round }) {
   say($("offline"), "");
-  rush = now || NOTHING;
+  rush = now;
   if (!rush.on) stopping = false;
   showSale(sale);
   showButtons();
@@ -59,7 +56,7 @@ function show({ sale, rush: now, steps: round }) {
   const key = JSON.stringify([rush.number, rush.on, sale && [sale.sale, sale.verdict, rush.on || sale.orders]]);
   if (key !== shown) {
     shown = key;
-    showSales(product, rush.rush);
+    showSales(rush.rush);
   }
   return busy || rush.on;
 }
@@ -105,6 +102,63 @@ function showButtons() {
   $("stop").textContent = stopping ? "Stopping" : "Stop";
   allow($("stop"), !stopping);
   say($("progress"), rush.on && rush.rush ? progress(rush.rush) : "");
+}
+
+// --- the sales so far, one below the other: the contrast ---
+
+async function showSales(now) {
+  const { status, body } = await ask(`/history?product=${product}`);
+  if (status !== 200) return;
+  const rows = body.sales.map((sale) => rowOf(sale, now));
+  if (!rows.length) rows.push(element("tr", {}, element("td", { colspan: "8" }, "None yet.")));
+  $("history").replaceChildren(...rows);
+}
+
+function rowOf(sale, now) {
+  const running = now && now.sale === sale.sale;
+  const { buyers, hold_ms: payment, duration_s: seconds } = sale.run;
+  const verdict = running && !sale.oversold ? "running" : sale.verdict;
+  const settled = (figure) => (running ? "…" : figure); // what changes is above, in large digits
+  const figures = [
+    [settled(`${sale.orders} of ${sale.initial_stock}`), ""],
+    [settled(sale.stock_left), ""],
+    [settled(sale.lost_updates), ""],
+    [seconds === null ? "–" : seconds.toFixed(2), "wide"],
+    [running ? now.buyers : (buyers ?? "–"), "wider"],
+    [payment === null ? "–" : `${payment} ms`, "wider"],
+  ];
+  return element(
+    "tr",
+    { title: `sale ${sale.sale}` },
+    element("th", { scope: "row" }, (running && now.lock) || sale.lock || "no orders"),
+    element("td", {}, badge(verdict)),
+    ...figures.map(([value, look]) => element("td", { class: `number ${look}` }, String(value))),
+  );
+}
+
+// --- the code of the chosen lock: the decisive lines, marked, and the rest of it on demand ---
+
+async function showCode(lock) {
+  $("code-name").textContent = lock;
+  const { status, body } = await ask(`/strategies/${lock}/code`);
+  if (status !== 200 || $("code-name").textContent !== lock) return;
+  const marked = body.blocks.filter((block) => block.marked.length);
+  const shown = marked.length ? marked : body.blocks; // your own file has no marks
+  $("code-marked").replaceChildren(...shown.map(blockOf));
+  $("code-rest").replaceChildren(...body.blocks.filter((block) => !shown.includes(block)).map(blockOf));
+}
+
+function blockOf({ file, lines, marked }) {
+  const shown = element("pre", { tabindex: "0", role: "region", "aria-label": file });
+  let inDocstring = false;
+  lines.forEach((text, number) => {
+    const quotes = text.split('"""').length - 1;
+    const quiet = inDocstring || text.trim().startsWith('"""');
+    if (quiet && quotes === 1) inDocstring = !inDocstring;
+    const look = quiet ? element("span", { class: "docstring" }, text) : text;
+    shown.append(marked.includes(number) ? element("mark", {}, text) : look, "\n");
+  });
+  return element("div", { class: "block" }, element("p", { class: "file" }, file), shown);
 }
 
 // --- the form ---

@@ -5,6 +5,10 @@ import { allow, allowed, ask, left, refusal, say } from "./ask.js";
 
 const ORDER = ["checked", "paid", "written", "done"];
 const NEXT = { checked: "pay", paid: "write", written: "commit" };
+const STANDS = {
+  paid: "Has paid. Nothing is written yet.",
+  written: "Has written the new stock and an order; nobody else sees them before the commit.",
+};
 // what a blocked buyer waits for -> its icon, and in words
 const WAITS = {
   lock: ["lock", " waits until the other gives the lock back."],
@@ -81,31 +85,22 @@ function showBuyer(column, buyer, steps) {
 
 function place(buyer, steps) {
   if (!buyer) return ["Press New round."];
-  switch (buyer.status) {
-    case "ready":
-      return ["Has not come yet."];
-    case "moving":
-      return ["…"];
-    case "blocked": {
-      const [sign, words] = WAITS[steps.lock === "advisory" ? "advisory" : buyer.waits_for];
-      return [badge("blocked", sign), words];
-    }
-    case "stopped":
-      return [
-        {
-          checked: `Has read ${buyer.saw}: there is one.`,
-          paid: "Has paid. Nothing is written yet.",
-          written: "Has written the new stock and an order; nobody else sees them before the commit.",
-        }[buyer.at],
-      ];
-    default:
-      if (buyer.outcome === "sold") {
-        const late = buyer.released === "expired" ? " The lock had expired meanwhile." : "";
-        return [badge("sold"), ` has order ${buyer.order}.${late}`];
-      }
-      if (buyer.outcome === "sold_out") return [badge("sold_out"), " found nothing left."];
-      return [badge(buyer.outcome), ` ${buyer.said}`];
+  const { status, outcome } = buyer;
+  if (status === "ready") return ["Has not come yet."];
+  if (status === "moving") return ["…"];
+  if (status === "blocked") {
+    const [sign, words] = WAITS[steps.lock === "advisory" ? "advisory" : buyer.waits_for];
+    return [badge("blocked", sign), words];
   }
+  if (status === "stopped") {
+    return [buyer.at === "checked" ? `Has read ${buyer.saw}: there is one.` : STANDS[buyer.at]];
+  }
+  if (outcome === "sold") {
+    const late = buyer.released === "expired" ? " The lock had expired meanwhile." : "";
+    return [badge("sold"), ` has order ${buyer.order}.${late}`];
+  }
+  if (outcome === "sold_out") return [badge("sold_out"), " found nothing left."];
+  return [badge(outcome), ` ${buyer.said}`];
 }
 
 function showVerdict(steps, sale) {
