@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+from urllib.request import urlopen
 
-import psycopg
 from playwright.sync_api import BrowserContext, Locator, Page, Response, expect
 
 from loadtest.stack.stack import Stack
@@ -64,16 +66,9 @@ def opened(
         assert "unsafe" not in policy, url
 
 
-def orders_in_the_database(stack: Stack, product: str) -> int:
-    """How many orders its newest sale has, by PostgreSQL's own count."""
-    with psycopg.connect(stack.database_url) as connection:
-        row = connection.execute(
-            "SELECT count(*) FROM purchase_history WHERE sale_id = (SELECT max(sale.id) "
-            "FROM shop_sale sale JOIN product ON product.id = product_id WHERE name = %s)",
-            [product],
-        ).fetchone()
-    assert row is not None
-    return int(row[0])
+def newest_sale(stack: Stack, product: str = "apple") -> dict[str, Any]:
+    with urlopen(f"{stack.nodes[0].url}/sales/latest?product={product}", timeout=10) as answer:
+        return dict(json.load(answer))
 
 
 def start(page: Page, lock: str, buyers: int = BUYERS, stock: int = STOCK) -> None:

@@ -37,7 +37,7 @@ def blocks_of(strategy: Strategy) -> list[dict[str, Any]]:
     """
     text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
     own = [_block(strategy.file, part) for part in _parts(text)]
-    shared = [_block(_file_of(one), inspect.getsource(inspect.unwrap(one))) for one in SHARED]
+    shared = [_block_of(one) for one in SHARED]
     for mark in strategy.marks:
         lines = ((block, n) for block in own + shared for n in range(len(block["lines"])))
         found = next(((block, n) for block, n in lines if mark in block["lines"][n]), None)
@@ -60,9 +60,9 @@ def _parts(text: str) -> Iterator[str]:
             yield part
 
 
-def _file_of(function: Callable[..., Any]) -> str:
+def _block_of(function: Callable[..., Any]) -> dict[str, Any]:
     file = Path(inspect.getfile(inspect.unwrap(function)))
-    return str(file.relative_to(settings.BASE_DIR))
+    return _block(str(file.relative_to(settings.BASE_DIR)), inspect.getsource(function))
 
 
 def _block(file: str, code: str) -> dict[str, Any]:

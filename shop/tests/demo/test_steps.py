@@ -67,18 +67,6 @@ class Round:
 
 
 @committed
-def test_without_a_lock_two_buyers_can_be_led_into_buying_the_last_unit() -> None:
-    buyers = Round("none")
-    assert buyers.step("A", "checked")["saw"] == 1
-    assert buyers.step("B", "checked")["saw"] == 1
-    for buyer in "AB":
-        buyers.step(buyer, "paid")
-        buyers.step(buyer, "written")
-        buyers.step(buyer, "sold")
-    assert books(steps.PRODUCT) == (2, 0)
-
-
-@committed
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
 def test_the_same_steps_are_blocked_under_a_lock(lock: str) -> None:
     """Without it B would reach `checked` too, having read 1."""
