@@ -15,31 +15,20 @@ import signal
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
+from urllib.parse import quote
 
 import environ
 import psycopg
+from psycopg import sql
 
-from servers.databases import Databases
-from servers.errors import EmbeddedError
+from servers.errors import EmbeddedError as EmbeddedError
 from servers.initdb import forget_libpq_variables
-from servers.loopback import ask_loopback_directly
+from servers.loopback import ask_loopback_directly, runtime_folder
 from servers.postgres import Postgres
 from servers.registry import end, identity, is_alive, registry
-from servers.runtime import runtime_folder
 from servers.signals import end_on_hangup_and_sigterm, uninterrupted
-from servers.valkey import Valkey
-
-__all__ = [
-    "EmbeddedError",
-    "Valkey",
-    "adopt",
-    "attach",
-    "create_database",
-    "detach",
-    "provide_urls",
-    "read_env",
-]
+from servers.valkey import Valkey as Valkey
 
 ROOT = Path(__file__).resolve().parent.parent
 VAR = ROOT / "var"
@@ -152,7 +141,7 @@ def _leave(users: dict[str, Any]) -> None:
         end(child, signal.SIGKILL)
     try:
         for name in me["databases"]:
-            _databases().drop(name)
+            _drop(name)
         _clean_up_after_the_dead(users)
         users["users"].remove(me)
     except (EmbeddedError, psycopg.Error) as error:
@@ -180,34 +169,56 @@ def create_database(name: str, *, keep: bool = False, template: str = "template1
     Without `keep` it is dropped at the end.
     """
     with registry(VAR) as users:
-        _databases().create(name, template=template)
+        if name not in _databases():
+            _sql("CREATE DATABASE {} TEMPLATE {}", name, template)
         if not keep:
             _me(users)["databases"].append(name)
-    return _databases().url(name)
+    folder = quote(str(_postgres().socket_folder()), safe="")
+    return f"postgresql://postgres@/{name}?host={folder}"
 
 
 def has_database(name: str) -> bool:
     """Whether there is a database of this name."""
     with registry(VAR):
-        return name in _databases().names()
+        return name in _databases()
 
 
 def keep_as(database: str, name: str, *, instead_of: str) -> None:
     """Rename a database, unless another process was first. It is not dropped at the end; those with
     names that begin with `instead_of` are dropped now."""
     with registry(VAR):
-        databases = _databases()
-        names = databases.names()
+        names = _databases()
         if name in names:
             return
         for old in names:
             if old.startswith(instead_of):
-                databases.drop(old)
-        databases.rename(database, name)
+                _drop(old)
+        _sql("ALTER DATABASE {} RENAME TO {}", database, name)
 
 
-def _databases() -> Databases:
-    return Databases(_postgres())
+def _databases() -> set[str]:
+    return {str(row[0]) for row in _sql("SELECT datname FROM pg_database")}
+
+
+def _drop(name: str) -> None:
+    """Drop a database if it is there, with the connections to it."""
+    _sql("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+
+def _sql(statement: LiteralString, *names: str) -> list[tuple[Any, ...]]:
+    """The rows of a statement with these names, by PostgreSQL's superuser; none if it has none.
+    Raises EmbeddedError where PostgreSQL does not answer."""
+    postgres = _postgres()
+    try:
+        connection = postgres.connect()
+    except (OSError, psycopg.OperationalError) as error:
+        raise EmbeddedError(
+            f"PostgreSQL does not answer ({error}); see {postgres.data / 'log'}, and "
+            "unset PGSERVICE, PGOPTIONS and the like"
+        ) from error
+    with connection:
+        cursor = connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+        return cursor.fetchall() if cursor.description else []
 
 
 def _postgres() -> Postgres:
@@ -223,7 +234,7 @@ def _clean_up_after_the_dead(users: dict[str, Any]) -> None:
     if abandoned:
         _postgres().start()
         for name in abandoned:
-            _databases().drop(name)
+            _drop(name)
     users["users"] = [user for user in users["users"] if user not in dead]
 
 

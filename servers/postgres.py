@@ -8,6 +8,7 @@ import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -80,6 +81,11 @@ class Postgres:
     def socket_folder(self) -> Path:
         """The folder of the running server's socket."""
         return Path(self._said()[4])
+
+    def connect(self, database: str = "postgres") -> psycopg.Connection[Any]:
+        """A connection of its superuser. Raises OSError, psycopg.OperationalError."""
+        folder = str(self.socket_folder())
+        return psycopg.connect(host=folder, user="postgres", dbname=database, autocommit=True)
 
     @property
     def pid(self) -> int:

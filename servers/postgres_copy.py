@@ -7,7 +7,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from psycopg.conninfo import make_conninfo
 
 from servers.errors import EmbeddedError
@@ -46,9 +45,7 @@ class PostgresCopy(Postgres):
 
     def sql(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """The rows of one statement; none if it has none."""
-        with psycopg.connect(
-            host=str(self.socket_folder()), user="postgres", dbname=database, autocommit=True
-        ) as connection:
+        with self.connect(database) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 

@@ -23,9 +23,8 @@ from loadtest.stack.stack import ROOT, Stack, StackError, inherited
 from servers import embedded
 from servers.embedded import VAR
 from servers.errors import NotReady
-from servers.loopback import free_port
+from servers.loopback import free_port, runtime_folder
 from servers.process import ServerProcess
-from servers.runtime import runtime_folder
 
 SHOP_PORT = 8000
 LOCUST_PORT = 8089

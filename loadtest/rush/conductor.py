@@ -7,33 +7,81 @@ at the barrier, and takes one report of each process. A rush that lost a process
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gevent
+import psutil
 from gevent.event import Event
 from gevent.lock import RLock
+from locust.dispatch import UsersDispatcher
 from locust.env import Environment
-from locust.runners import STATE_MISSING, MasterRunner
+from locust.runners import STATE_MISSING, MasterRunner, WorkerNode
 
 from loadtest.judge.intervals import Request
 from loadtest.rush import messages
-from loadtest.rush.members import LOCAL, Fixed, Member
 from loadtest.rush.messages import logger
 from loadtest.rush.options import permissions, target_of
 from loadtest.rush.rush import Rush, sentence
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.target import Target
 
+#: The only process, where Locust has no workers.
+LOCAL = "local"
 #: Seconds from the message to the moment of the release: the message has to be there by then.
 LEAD = 0.05
 #: Seconds between two looks at whether every process is there.
 LOOK_EVERY = 0.2
 #: Seconds for all processes to report the requests that were never answered.
 COLLECT_TIMEOUT = 5.0
+
+
+class Fixed(UsersDispatcher):
+    """Locust's own dispatcher, without rebalancing: it would stop buyers in their purchase. A
+    worker that joins has buyers from the next rush on; those of one that is lost may have bought.
+    """
+
+    def add_worker(self, worker_node: WorkerNode) -> None:
+        """Nothing changes in this rush."""
+
+    remove_worker = add_worker
+
+
+@dataclass
+class Member:
+    """One process with buyers.
+
+    id     Locust's name of it: the machine's name, and a random part
+    first  its first buyer's number; it has every n-th from there on
+    pid    its process; 0 before it says that it is here
+    """
+
+    id: str
+    first: int
+    count: int
+    pid: int = 0
+    arrived: bool = False
+    reported: bool = False
+
+    @property
+    def machine(self) -> str:
+        return self.id.rpartition("_")[0] or self.id
+
+    @property
+    def name(self) -> str:
+        return f"worker {self.first} on {self.machine}"
+
+    def has_ended(self) -> bool:
+        """Whether a process of this machine is gone. Of another machine it is not known."""
+        try:
+            is_known = self.pid and self.machine == socket.gethostname()
+            return bool(is_known) and psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
 
 
 class Conductor:
@@ -59,13 +107,8 @@ class Conductor:
         #: Ends a run that would go on forever.
         self.end_the_run: Callable[[], object] = self._end_the_run
         environment.dispatcher_class = Fixed
-        for kind, hear in (
-            (messages.HERE, self._here),
-            (messages.ARRIVED, self._arrived),
-            (messages.REPORT, self._report),
-            (messages.BROKEN, self._broken),
-        ):
-            self.runner.register_message(kind, partial(self._listen, hear))
+        for kind in (messages.HERE, messages.ARRIVED, messages.REPORT, messages.BROKEN):
+            self.runner.register_message(kind, self._listen)
 
     def begin(self) -> None:
         """Open a sale, announce it to the processes with buyers, and watch the rush."""
@@ -152,26 +195,23 @@ class Conductor:
         assert self.rush is not None
         self.runner.send_message(kind, {"rush": self.rush.id, **data}, member.id)
 
-    def _listen(self, hear: Callable[[Rush, Member, Any], object], msg: Any, **_: Any) -> None:
+    def _listen(self, msg: Any, **_: Any) -> None:
         """Messages of an earlier rush, or of a worker without a part in this one, are ignored."""
-        member = self.members.get(msg.node_id)
-        if member is not None and self.rush is not None and msg.data["rush"] == self.rush.id:
-            hear(self.rush, member, msg.data)
-            self._heard.set()
-
-    def _here(self, _: Rush, member: Member, told: dict[str, Any]) -> None:
-        member.pid = told["pid"]
-
-    def _arrived(self, _: Rush, member: Member, told: dict[str, Any]) -> None:
-        member.arrived = True
-
-    def _report(self, rush: Rush, member: Member, told: dict[str, Any]) -> None:
-        member.reported = True
-        rush.take(told["arrived"], [Request(*one) for one in told["requests"]])
-        logger.info("worker %d has reported", member.first)
-
-    def _broken(self, rush: Rush, _: Member, told: dict[str, Any]) -> None:
-        rush.break_off(ShopUnreachable(told["error"]))
+        rush, member, told = self.rush, self.members.get(msg.node_id), msg.data
+        if rush is None or member is None or told["rush"] != rush.id:
+            return
+        match msg.type:
+            case messages.HERE:
+                member.pid = told["pid"]
+            case messages.ARRIVED:
+                member.arrived = True
+            case messages.REPORT:
+                member.reported = True
+                rush.take(told["arrived"], [Request(*one) for one in told["requests"]])
+                logger.info("worker %d has reported", member.first)
+            case messages.BROKEN:
+                rush.break_off(ShopUnreachable(told["error"]))
+        self._heard.set()
 
     # --- the end --------------------------------------------------------------------------------
 

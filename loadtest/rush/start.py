@@ -6,9 +6,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import gevent
@@ -21,9 +19,8 @@ from locust.runners import WorkerRunner
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush import messages
 from loadtest.rush.bounds import allow
-from loadtest.rush.conductor import Conductor
+from loadtest.rush.conductor import LOCAL, Conductor
 from loadtest.rush.crowd import Crowd, stay
-from loadtest.rush.members import LOCAL
 from loadtest.rush.messages import logger
 from loadtest.rush.options import add_arguments, hosts, permissions, target_of
 from loadtest.rush.rush import sentence
@@ -61,11 +58,8 @@ class Rushes:
         options = self.environment.parsed_options
         token, options.restock_token = options.restock_token, ""  # Locust sends options to workers
         vars(options).setdefault("rush", None)
-        for kind, hear in (
-            (messages.GO, lambda crowd, told: gevent.spawn(crowd.release, told["at"])),
-            (messages.END, lambda crowd, _: crowd.close()),
-        ):
-            self.runner.register_message(kind, partial(self._listen, hear))
+        for kind in (messages.GO, messages.END):
+            self.runner.register_message(kind, self._listen)
         if isinstance(self.runner, WorkerRunner):
             environment.process_exit_code = 0  # the verdict is the master's
         else:
@@ -115,10 +109,14 @@ class Rushes:
         with suppress(RPCError):  # the master is gone: Locust ends this process after a minute
             self.runner.send_message(kind, {**of, **data})
 
-    def _listen(self, hear: Callable[[Crowd, dict[str, Any]], object], msg: Any, **_: Any) -> None:
+    def _listen(self, msg: Any, **_: Any) -> None:
         """Messages of another rush are ignored."""
-        if self.crowd is not None and self.crowd.id == msg.data["rush"]:
-            hear(self.crowd, msg.data)
+        if self.crowd is None or self.crowd.id != msg.data["rush"]:
+            return
+        if msg.type == messages.GO:
+            gevent.spawn(self.crowd.release, msg.data["at"])
+        else:
+            self.crowd.close()
 
     def begin(self) -> None:
         """Open the sale of a rush."""

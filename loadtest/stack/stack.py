@@ -19,8 +19,8 @@ from loadtest.stack.client import Shop
 from loadtest.stack.node import PLAIN, Node, StackError, inherited
 from servers import embedded, zookeeper
 from servers.embedded import ROOT
+from servers.loopback import runtime_folder
 from servers.process import STOP_TIMEOUT
-from servers.runtime import runtime_folder
 from servers.signals import uninterrupted
 
 __all__ = ["ROOT", "Node", "Stack", "StackError", "inherited"]
@@ -54,8 +54,6 @@ class Stack:
     environment              variables of the nodes, added to the usual ones, which they override
     """
 
-    node_class: type[Node] = Node
-
     def __init__(
         self,
         *,
@@ -81,7 +79,6 @@ class Stack:
         self.database_url = ""
         self.valkeys: list[embedded.Valkey] = []
         self.zookeeper: zookeeper.ZooKeeper | None = None
-        self._is_migrated = False
         self.nodes: list[Node] = []
         self._count = nodes
         self._port = port
@@ -145,10 +142,10 @@ class Stack:
         for number in range(self._count):
             name, port = NAMES[number], self._port if number == 0 else 0
             own = self._environment_of(number, environment)
-            node = self.node_class(name, environment=own, log=self.log, port=port)
+            node = Node(name, environment=own, log=self.log, port=port)
             self.nodes.append(node)
             node.start()
-        if not self._is_migrated:
+        if os.environ.get("DATABASE_URL"):
             self.progress("migrating")
             database.migrate(environment, log=self.log)
         self.progress("waiting for the nodes")
@@ -160,7 +157,8 @@ class Stack:
     def _environment(self) -> dict[str, str]:
         own = {
             **PLAIN,
-            "DATABASE_URL": os.environ.get("DATABASE_URL") or self._own_database(),
+            "DATABASE_URL": os.environ.get("DATABASE_URL")
+            or database.create(self.progress, log=self.log),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
             **(self._own_extras() if self._extras else {}),
             "DJANGO_SETTINGS_MODULE": database.SETTINGS,
@@ -206,10 +204,6 @@ class Stack:
                 with redis.Redis(port=valkey.port, db=db) as client:
                     found |= {f"{number}/{db}/{key.decode()}" for key in client.scan_iter()}
         return found
-
-    def _own_database(self) -> str:
-        self._is_migrated = True
-        return database.create(self.progress, log=self.log)
 
     def _own_valkey(self) -> str:
         valkey = embedded.Valkey(Path(self._folder.name))

@@ -15,7 +15,7 @@ COMMAND = """
 import sys
 from pathlib import Path
 from loadtest.commands import demo, main as program
-from loadtest.stack import stack
+from loadtest.stack import database, stack
 from servers import process
 
 process.STOP_TIMEOUT = stack.STOP_TIMEOUT = float(sys.argv[1])
@@ -32,19 +32,15 @@ class StubbornNode(stack.Node):
         up = f"up {self.process.pid}"  # all nodes have one log
         self._server.wait_until(lambda: up in self._server.tail(), timeout=20)
 
-class StubbornStack(stack.Stack):
-    node_class = StubbornNode
-
-    def _own_database(self):
-        self._is_migrated = True
-        return "postgresql://nobody-asks"
+stack.Node = StubbornNode
+database.create = lambda progress, log: "postgresql://nobody-asks"
 
 def run(console):
     from loadtest.commands.output import Progress
     with (
         open(stack.ROOT / "run.log", "wb") as log,
         Progress(console) as progress,
-        StubbornStack(nodes=2, workers=1, threads=1, log=log, progress=progress) as running,
+        stack.Stack(nodes=2, workers=1, threads=1, log=log, progress=progress) as running,
     ):
         console.print("ready")
         for line in sys.stdin:

@@ -23,8 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from servers.proxy.connection import Address, Conditions, Connection
-from servers.proxy.lost_reply import LostReply
+from servers.proxy.connection import Address, Conditions, Connection, LostReply
 
 __all__ = ["Address", "LostReply", "Proxy"]
 

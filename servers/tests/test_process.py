@@ -13,10 +13,9 @@ import psutil
 import pytest
 
 from servers.errors import EmbeddedError, NotReady
-from servers.loopback import ask_loopback_directly
+from servers.loopback import ask_loopback_directly, runtime_folder
 from servers.postgres import Postgres
 from servers.process import ServerProcess
-from servers.runtime import runtime_folder
 from servers.signals import uninterrupted
 from servers.tests.proxied import eventually
 
