@@ -88,22 +88,17 @@ class ServerProcess:
                 raise NotReady(self._complaint(last, ended, timeout, otherwise)) from last
             time.sleep(0.02)
 
-    def terminate(self, how: signal.Signals = signal.SIGTERM) -> None:
+    def terminate(self) -> None:
         """Ask it to end, and do not wait."""
         if self.process is not None:
-            self.process.send_signal(how)
+            self.process.terminate()
 
-    def stop(
-        self, timeout: float = STOP_TIMEOUT, how: signal.Signals | None = signal.SIGTERM
-    ) -> None:
+    def stop(self, timeout: float = STOP_TIMEOUT, how: signal.Signals = signal.SIGTERM) -> None:
         """End it by the signal `how`, and after `timeout` seconds its whole session by SIGKILL.
-
-        None for `how`: it was asked already. Nothing happens if it does not run.
-        """
+        Nothing happens if it does not run."""
         if self.process is None:
             return
-        if how is not None:
-            self.terminate(how)
+        self.process.send_signal(how)
         try:
             self.process.wait(max(0.0, timeout))
         except subprocess.TimeoutExpired:

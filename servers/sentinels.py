@@ -100,9 +100,7 @@ class Sentinels:
     def stop(self) -> None:
         """Kill them. Nothing happens if they do not run."""
         for process in self._processes:
-            process.terminate(signal.SIGKILL)
-        for process in self._processes:
-            process.stop(how=None)
+            process.stop(how=signal.SIGKILL)
         self._processes.clear()
 
 

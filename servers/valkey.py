@@ -68,7 +68,12 @@ class Valkey:
             [self.binary or binary(), *listen, *OPTIONS, *follow, *self.options]
         )
         try:
-            self._wait_until_it_answers()
+            with client_at(self.port, timeout=1) as client:
+                self._process.wait_until(
+                    client.ping,
+                    timeout=START_TIMEOUT,
+                    otherwise="set REDIS_URL to use a server of your own",
+                )
         except BaseException:
             self.stop()
             raise
@@ -91,14 +96,6 @@ class Valkey:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End it by the signal `how`, and by SIGKILL after 5 s. Nothing happens if it has ended."""
         self._process.stop(how=how)
-
-    def _wait_until_it_answers(self) -> None:
-        with client_at(self.port, timeout=1) as client:
-            self._process.wait_until(
-                client.ping,
-                timeout=START_TIMEOUT,
-                otherwise="set REDIS_URL to use a server of your own",
-            )
 
 
 def client_at(port: int, *, timeout: float = 5.0) -> redis.Redis:

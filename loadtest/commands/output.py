@@ -18,7 +18,7 @@ from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
-from loadtest.stack.results import RESULTS, ResultFolder, now, result_folder
+from loadtest.stack.results import RESULTS, ResultFolder, now
 from loadtest.stack.stack import Stack, StackError
 
 #: Columns of output to a pipe or a file: enough for the matrix.
@@ -120,7 +120,7 @@ class Output:
 def output(console: Console) -> Iterator[Output]:
     """Where a command shows its progress and writes its results, for as long as the block lasts."""
     started = now()
-    with Progress(console) as progress, result_folder(started, RESULTS) as folder:
+    with Progress(console) as progress, ResultFolder(RESULTS, started) as folder:
         yield Output(console, progress, folder, started)
 
 

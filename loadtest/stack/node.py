@@ -145,4 +145,4 @@ class Node:
         """End it by SIGTERM, and after `timeout` seconds its whole group by SIGKILL."""
         self._settler.terminate()
         self._server.stop(timeout)
-        self._settler.stop(timeout, how=None)
+        self._settler.stop(timeout)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -18,6 +17,8 @@ RESULTS = ROOT / "results"
 
 class ResultFolder:
     """results/<time>/, under another name until it is complete, and the link results/latest.
+
+    A context manager: a run that fails leaves its log; one that is stopped leaves nothing.
 
     path  where the run writes
     log   its log, outside `path` so that a run that fails leaves it
@@ -32,6 +33,15 @@ class ResultFolder:
         self.path.mkdir(parents=True)
         VAR.mkdir(exist_ok=True)
         self.log = (VAR / f"run-{os.getpid()}.log").open("wb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not issubclass(kind, Exception):  # the others name the log
+            Path(self.log.name).unlink(missing_ok=True)
+        self.log.close()
+        shutil.rmtree(self.path, ignore_errors=True)  # finish() has moved it
 
     def finish(self) -> Path:
         """Give the folder its name and point `latest` at it. Returns its path."""
@@ -55,22 +65,6 @@ def _keep_or_remove(stale: Path) -> None:
         stale.rename(final)
     else:
         shutil.rmtree(stale, ignore_errors=True)
-
-
-@contextmanager
-def result_folder(started: datetime, base: Path = RESULTS) -> Iterator[ResultFolder]:
-    """A folder for one run. A run that fails leaves its log; one that is stopped leaves nothing."""
-    folder = ResultFolder(base, started)
-    try:
-        yield folder
-    except Exception:
-        raise  # the error names the log
-    except BaseException:
-        Path(folder.log.name).unlink(missing_ok=True)
-        raise
-    finally:
-        folder.log.close()
-        shutil.rmtree(folder.path, ignore_errors=True)  # finish() has moved it
 
 
 def now() -> datetime:

@@ -13,8 +13,11 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
+#: What git ignores, and git's own.
+MADE = (
+    *(".git", ".venv*", "var", "results", "__pycache__", ".env", "*_cache", "secrets"),
+    *("oversold-pack*", "workshop/mine*"),
+)
 #: Settings and proxies of a user's own, none of which may matter to a demo.
 OWN = {
     "http_proxy": "http://127.0.0.1:9",
@@ -41,23 +44,13 @@ def fresh_copy(folder: Path) -> Path:
 
 
 def files(root: Path) -> list[str]:
-    """Every file that git tracks or would add; in a ZIP without .git, all that nothing made."""
-    if not (root / ".git").exists():
-        return sorted(path.relative_to(root).as_posix() for path in _walk(root))
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=root,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return sorted(name for name in listed.stdout.split("\0") if (root / name).is_file())
+    """Every file of the project: all that nothing made (.gitignore)."""
+    return sorted(path.relative_to(root).as_posix() for path in _walk(root))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    made = {".venv", ".venv-tools", "var", "results", "__pycache__", ".env"}
     for path in folder.iterdir():
-        if path.name in made or path.name.endswith("_cache"):
+        if any(path.match(pattern) for pattern in MADE):
             continue
         if path.is_dir():
             yield from _walk(path)

@@ -15,7 +15,7 @@ import pytest
 from loadtest.judge.history import read
 from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.run import Judged
-from loadtest.tests.checkout import assert_nothing_is_left, processes_of, start
+from loadtest.tests.checkout import assert_nothing_is_left, start
 
 #: Fields of every rush beside those of the judge.
 FIGURES = ("lock", "fault", "hold_ms", "expected", "as_expected", "duration_s", "buy_ms")
@@ -92,18 +92,6 @@ def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:
     assert demo.returncode == 130
     assert_nothing_is_left(clone)
     assert not list((clone / "results").iterdir())
-
-
-def test_what_a_killed_demo_left_is_cleaned_up_by_the_next_one(clone: Path) -> None:
-    demo = start(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
-    wait_for_the_rush(demo)
-    demo.kill()
-    demo.communicate()
-    assert processes_of(clone) != []
-
-    again = start(clone, "-m", "loadtest", "--lock", "redis", "--buyers", "20", "--stock", "10")
-    assert (finish(again), again.returncode)[1] == 0
-    assert_nothing_is_left(clone)
 
 
 def test_an_unknown_lock_is_refused_with_the_names_that_there_are(clone: Path) -> None:

@@ -1,22 +1,22 @@
-"""A server's process, the signals that end a command, and what a refused file means."""
+"""A server's process, the way to this machine, and what a refused file means."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.request import getproxies, proxy_bypass
 
 import psutil
 import pytest
 
+from servers import embedded
 from servers.errors import EmbeddedError, NotReady
 from servers.loopback import ask_loopback_directly, runtime_folder
 from servers.postgres import Postgres
 from servers.process import ServerProcess
-from servers.signals import uninterrupted
 from servers.tests.proxied import eventually
 
 FULL = "no space is left for the disk: make room there and start again"
@@ -86,22 +86,6 @@ def test_a_full_disk_is_said_where_initdb_finds_no_space(tmp_path: Path) -> None
         subprocess.run(["umount", tmp_path], check=True)
 
 
-def test_signals_wait_until_the_block_is_over_and_one_takes_effect() -> None:
-    asked_again, done = [], []
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's & ignores it
-    try:
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-            with uninterrupted(lambda: asked_again.append("still stopping")):
-                os.kill(os.getpid(), signal.SIGINT)
-                os.kill(os.getpid(), signal.SIGINT)
-                done.append("stopped")
-            done.append("never reached")
-        assert (asked_again, done) == (["still stopping"] * 2, ["stopped"])
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("known", ["", "example.org", "*"])
 def test_this_machine_is_asked_without_a_proxy(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):
@@ -121,3 +105,37 @@ def test_the_folder_of_sockets_is_short_whatever_tmpdir_is(
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
     assert len(str(runtime_folder())) < 50
+
+
+class Attached(Exception):
+    """A server was to be started."""
+
+
+@pytest.mark.parametrize(
+    ("named", "starts"),
+    [
+        ({"DATABASE_URL_FILE", "REDIS_URL_FILE"}, False),
+        ({"DATABASE_URL_FILE", "REDIS_SENTINELS"}, False),
+        ({"DATABASE_URL_FILE"}, True),
+        ({"REDIS_URL_FILE"}, True),
+    ],
+)
+def test_a_server_is_started_only_where_one_of_the_two_is_not_named(
+    named: set[str], starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container has neither server in it: `manage.py migrate` failed there for want of one."""
+    for name in ("DATABASE_URL", "REDIS_URL", "REDIS_SENTINELS"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(f"{name}_FILE", raising=False)
+    for name in named:
+        monkeypatch.setenv(name, "/somewhere")
+
+    def attach() -> None:
+        raise Attached
+
+    monkeypatch.setattr(embedded, "attach", attach)
+    monkeypatch.setattr(embedded, "read_env", lambda: None)
+    before = dict(os.environ)
+    with pytest.raises(Attached) if starts else nullcontext():
+        embedded.provide_urls()
+    assert dict(os.environ) == before
