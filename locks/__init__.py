@@ -1,6 +1,6 @@
 """RedisLock: a fair, fenced, renewed lock on one Redis or Valkey. Start with README.md.
 
-The doors (asyncio, several locks) are loaded when they are asked for.
+The doors (asyncio, several locks, handing over, hooks) are loaded when they are asked for.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from .errors import (
     LockNotHeld,
     LockTimeout,
     LossReason,
-    Metrics,
     Release,
 )
 from .lease import Lease
 from .lock import Lock
-from .protocol import Inspection
 from .redis_lock import RedisLock
 
 if TYPE_CHECKING:
     from .aio import AsyncLease, AsyncRedisLock
+    from .handover import Inspection
+    from .hooks import Metrics
     from .several.tasks import AsyncMultiLease, AsyncMultiLock
     from .several.threads import MultiLease, MultiLock
 
@@ -54,6 +54,8 @@ DOORS = {
     "AsyncRedisLock": ".aio",
     "AsyncMultiLease": ".several.tasks",
     "AsyncMultiLock": ".several.tasks",
+    "Inspection": ".handover",
+    "Metrics": ".hooks",
     "MultiLease": ".several.threads",
     "MultiLock": ".several.threads",
 }

@@ -9,20 +9,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 from zlib import crc32
 
-from .protocol import LEAVE, STAY, Answer, Wake, milliseconds, queue_args
+from .protocol import LEAVE, STAY, Answer, Arg, Wake, WireError, milliseconds, queue_args
 from .renewals import Renewals
-from .scripts import Arg, WireError
 from .support import now
 
 if TYPE_CHECKING:
     from .lock import Options
 
 logger = logging.getLogger(__name__)
-
 
 #: Seconds by which the waiters behind a process's first one look later for an expired holder.
 STAGGER = 0.05
@@ -58,16 +57,11 @@ class Watch:
         Where thousands wait and the first one's answer is late, the others do not ask all at once:
         each has its own moment, so that some 400 ask in a second.
         """
-        if self._is_first(token):
-            return self.until + 0.001
+        with suppress(RuntimeError):  # one came or left, in another thread: not known who is first
+            if next(iter(self.waiters), token) == token:
+                return self.until + 0.001
         crowd = len(self.waiters) // CROWD
         return self.until + STAGGER * (1 + crowd * (crc32(token) / 2**32) if crowd else 1)
-
-    def _is_first(self, token: bytes) -> bool:
-        try:
-            return next(iter(self.waiters), token) == token
-        except RuntimeError:  # one came or left, in another thread
-            return False
 
 
 class Waiters:
@@ -255,8 +249,7 @@ class Acquisition:
         in_order  whether it was certainly executed after every command sent before it
         """
         if isinstance(reply, WireError):
-            name = self._lock.name
-            logger.warning("%s: gave up, the server does not know yet: %s", name, reply)
+            logger.warning("%s: gave up, the server does not know yet: %s", self._lock.name, reply)
         settled = reply == 1 or (in_order and isinstance(reply, int))
         if not settled:  # a command that got no answer may be executed later
             self._renewals.abandon(self.token.decode(), self._lock)

@@ -16,14 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .scripts import (
+from .protocol import (
     Arg,
     Call,
     Script,
     WireError,
     eval_,
     evalsha,
-    exceptions_of,
     is_a,
     is_of_the_client,
     is_refusal_of_replica,
@@ -57,7 +56,6 @@ class Address:
     def __init__(self, pool: Any, **instead: Any) -> None:
         given = {**pool.connection_kwargs, **instead}
         self._class = pool.connection_class
-        self.exceptions = exceptions_of(self._class)
         self._options: dict[str, Any] = {k: v for k, v in given.items() if k not in NOT_OURS} | OURS
         if self._options.get("lib_name") == "redis-py":  # its default, of which redis-py 7 warns
             del self._options["lib_name"]

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from .errors import LockBackendError, LockLost, emit
-from .lease import BaseLease, LossReason, Release
-from .protocol import ADD, LEAST, SET, Inspection, drift, renew_args
+from .errors import LockBackendError, LockLost, LossReason, Release, emit
+from .lease import BaseLease
+from .protocol import ADD, ANY_HOLDER, LEAST, SET, Arg, WireError, drift, renew_args
 from .renewals import Renewals
-from .scripts import Arg, WireError
 from .support import now
 
 if TYPE_CHECKING:
@@ -93,24 +93,54 @@ class Keeping:
         emit(self._lock.metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
-    def adopt(self, handed: Handed, token: str, *, unique: bool) -> Steps[float]:
-        """The deadline of the lease, which has this token now.
+    def adopt(self, text: str, token: str, *, unique: bool) -> Steps[tuple[int | None, float]]:
+        """Fence and deadline of the lease, which has this token now. See RedisLock.adopt().
 
         unique  whether nobody else uses the token: else it cannot be cleaned up after a lost reply
-
-        Passes a WireError on. Raises LockLost when the lease is over, or was adopted before.
         """
+        if token == ANY_HOLDER.decode():
+            raise ValueError(f"{token!r} cannot be a token: its release would be anybody's")
+        handed = Handed.parse(text, self._lock.name)
         sent, ttl = now(), self._lock.ttl
         try:
             args = renew_args(handed.token, ttl, self._lock.fence_ttl, heir=token)
             reply = yield "renew", args
-        except BaseException:  # it may be ours: do not leave it locked for a ttl
+        except BaseException as error:  # it may be ours: do not leave it locked for a ttl
             if unique:
                 self._renewals.abandon(token, self._lock)
+            if isinstance(error, WireError):
+                raise self._lock._unknown(error) from error.__cause__
             raise
         if reply != 1:
             raise LockLost("the lease was adopted before, or is over", name=handed.name)
-        return sent + ttl - drift(ttl)
+        return handed.fence, sent + ttl - drift(ttl)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """Who has a lock and who waits for it, at one moment on the server.
+
+    owner    token of the holder, which starts with its process id; None: the lock is free
+    left     seconds until the holder's lease ends unless it is renewed; 0.0: the lock is free
+    fence    the last fence given out, None if none is remembered
+    waiters  tokens of the waiters, next one first
+    """
+
+    owner: str | None
+    left: float
+    fence: int | None
+    waiters: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, reply: Any) -> Inspection:
+        """Reply of inspect.lua."""
+        owner, left, fence, waiters = reply
+        return cls(
+            owner=owner.decode(errors="backslashreplace") if owner else None,  # whoever wrote it
+            left=max(0, left) / 1000,
+            fence=int(fence) if fence else None,
+            waiters=tuple(token.decode() for token in waiters),
+        )
 
 
 class Handed(NamedTuple):

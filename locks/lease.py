@@ -10,10 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .errors import LockLost, LockNotHeld
-from .errors import LossReason as LossReason
-from .errors import Release as Release
-from .support import callbacks, lazily, now
+from .errors import LockLost, LockNotHeld, LossReason, Release
+from .support import lazily, now
 
 if TYPE_CHECKING:
     from .handover import Keeping
@@ -100,14 +98,14 @@ class BaseLease:
 
         Raises LockNotHeld when the lease was released before or belongs to another process.
         """
-        self._check_held()
+        self._check_usable(None, advice="; acquire a new one")
         if self.remaining() <= 0.0:
             self.mark_lost(LossReason.EXPIRED)
             raise LockLost(name=self.name)
 
     def _asked_of(self) -> Keeping:
         """Raises LockNotHeld, or LockLost, if it makes no sense to ask the server for more."""
-        self._check_held()
+        self._check_usable(None, advice="; acquire a new one")
         if self.loss is not None:
             raise LockLost(name=self.name)
         if self._keeping is None:
@@ -159,26 +157,18 @@ class BaseLease:
     def _announce(self, reason: LossReason) -> None:
         raise NotImplementedError
 
-    def _check_held(self) -> None:
-        self._check_ours()
-        if self.outcome is not None:
-            raise LockNotHeld(f"the lease was {self._end()}; acquire a new one", name=self.name)
-
-    def _end(self) -> str:
-        return "handed over" if self.outcome is Release.HANDED_OVER else "released"
-
-    def _check_ours(self) -> None:
-        if self.foreign:
-            raise LockNotHeld(
-                "the lease was acquired in another process; acquire one here", name=self.name
-            )
+    def _check_usable(self, *usable: Release | None, advice: str) -> None:
+        """Raise LockNotHeld for another process's lease, or an outcome that is none of these."""
+        found = "acquired in another process; acquire one here"
+        if not self.foreign:
+            if self.outcome in usable:
+                return
+            end = "handed over" if self.outcome is Release.HANDED_OVER else "released"
+            found = end + advice
+        raise LockNotHeld(f"the lease was {found}", name=self.name)
 
     def _begin_release(self) -> None:
-        self._check_ours()
-        if self.outcome not in (None, Release.UNKNOWN):
-            raise LockNotHeld(
-                f"the lease was {self._end()} before; release it once", name=self.name
-            )
+        self._check_usable(None, Release.UNKNOWN, advice=" before; release it once")
         if self._held is None:
             self._held = now() - self._acquired
 
@@ -205,6 +195,10 @@ class Lease(BaseLease):
         super().__init__(**known)
         self._release = release
         self._on_lost = on_lost
+        if on_lost is not None:
+            from .hooks import callbacks
+
+            self._call = callbacks.call
 
     @property
     def lost_event(self) -> threading.Event:
@@ -260,4 +254,4 @@ class Lease(BaseLease):
         """Set `lost_event`, and call on_lost in another thread."""
         self.lost_event.set()
         if self._on_lost is not None:
-            callbacks.call(self._on_lost, self, reason)
+            self._call(self._on_lost, self, reason)

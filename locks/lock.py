@@ -9,45 +9,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from .errors import LockBackendError, LockTimeout, LossReason, Metrics, Release, emit
+from .errors import LockBackendError, LockTimeout, LossReason, Release, emit
 from .lease import BaseLease, Lease
-from .protocol import FENCE_TTL, keys_of, milliseconds
-from .scripts import WireError
+from .protocol import FENCE_TTL, WireError, keys_of, milliseconds
 
 logger = logging.getLogger(__name__)
-
+if TYPE_CHECKING:
+    from .hooks import ClusterClient, Metrics, SingleClient
 
 F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Lease, covariant=True)
 B = TypeVar("B", bound=BaseLease)
-
-#: Functions whose body runs after their call has returned.
-RUN_LATER = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
-
-#: Shortest lease that makes sense: a server's expiry is counted in milliseconds.
-SHORTEST_TTL = 0.001
 
 
 def check_name_and_ttl(name: str, ttl: float) -> None:
     """Raises ValueError."""
     if not name:
         raise ValueError("a lock needs a name: say what it protects, for instance 'product:42'")
-    if not (math.isfinite(ttl) and ttl >= SHORTEST_TTL):
-        raise ValueError(f"ttl is {ttl!r}: give seconds, finite and at least {SHORTEST_TTL}")
-
-
-class SingleClient(Protocol):
-    """redis.Redis or redis.asyncio.Redis, or valkey-py's."""
-
-    connection_pool: Any
-
-
-class ClusterClient(Protocol):
-    """redis.RedisCluster or redis.asyncio.RedisCluster, or valkey-py's."""
-
-    nodes_manager: Any
+    if not (math.isfinite(ttl) and ttl >= 0.001):  # a server counts in milliseconds
+        raise ValueError(f"ttl is {ttl!r}: give seconds, finite and at least 0.001")
 
 
 class Lock(ABC):
@@ -102,8 +84,9 @@ class Hold(AbstractContextManager[L], ContextDecorator):
 
     def __call__(self, function: F) -> F:
         """Decorate a function. Raises TypeError for one that runs after its call has returned."""
+        later = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
         for each in (function, getattr(function, "__call__", None)):  # noqa: B004
-            if any(runs_later(each) for runs_later in RUN_LATER):
+            if any(runs_later(each) for runs_later in later):
                 raise TypeError(
                     f"{function!r} runs after its call has returned, when the lock would be free "
                     f"again; use `with lock.hold(...)` inside it"

@@ -1,4 +1,8 @@
-"""What is said to the server and what its answers mean. No I/O: every kind of client shares it."""
+"""What is said to the server and what its answers mean. No I/O: every kind of client shares it.
+
+Each script is a file of its own in lua/, with its KEYS, ARGV and returns. Errors are distinguished
+by the names of their classes: redis-py and valkey-py have the same names.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,11 @@ import math
 import os
 import re
 import secrets
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha1
+from pathlib import Path
 from typing import Any, NamedTuple
 
 #: Seconds for which the last fence outlives its lock: longer than any stale holder sleeps.
@@ -165,33 +173,6 @@ class Wake(NamedTuple):
         return min(given, now) + ttl - drift(ttl) - slack
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """Who has a lock and who waits for it, at one moment on the server.
-
-    owner    token of the holder, which starts with its process id; None: the lock is free
-    left     seconds until the holder's lease ends unless it is renewed; 0.0: the lock is free
-    fence    the last fence given out, None if none is remembered
-    waiters  tokens of the waiters, next one first
-    """
-
-    owner: str | None
-    left: float
-    fence: int | None
-    waiters: tuple[str, ...]
-
-    @classmethod
-    def parse(cls, reply: Any) -> Inspection:
-        """Reply of inspect.lua."""
-        owner, left, fence, waiters = reply
-        return cls(
-            owner=owner.decode(errors="backslashreplace") if owner else None,  # whoever wrote it
-            left=max(0, left) / 1000,
-            fence=int(fence) if fence else None,
-            waiters=tuple(token.decode() for token in waiters),
-        )
-
-
 # Whether a subscription is still where the commands go. Behind a name or a virtual address, and
 # after REPLICAOF or FAILOVER, the connections to a demoted master stay open, and its waiters would
 # wait for wake-ups from a server that grants nothing any more. A process that only waits sends no
@@ -227,3 +208,97 @@ def is_elsewhere(role: Any, subscribers: Any) -> bool:
     """
     known = isinstance(subscribers, list) and len(subscribers) == 2
     return known and not is_replica(role) and subscribers[1] == 0
+
+
+FOLDER = Path(__file__).parent / "lua"
+
+
+class Script(NamedTuple):
+    """A script's text and the SHA-1 by which a server knows it."""
+
+    text: str
+    sha: str
+
+    def __call__(self, client: Any, keys: list[str], args: list[str | int]) -> Any:
+        """Run it with one EVALSHA; a server that has not seen it yet gets the text (EVAL)."""
+        try:
+            return client.evalsha(self.sha, len(keys), *keys, *args)
+        except Exception as error:
+            if type(error).__name__ != "NoScriptError":  # redis-py's or valkey-py's
+                raise
+            return client.eval(self.text, len(keys), *keys, *args)
+
+
+def _read(name: str, folder: Path) -> str:
+    text = (folder / f"{name}.lua").read_text()
+    return re.sub(r"^-- include (\w+)\n", lambda line: _read(line[1], folder), text, flags=re.M)
+
+
+@cache
+def script(name: str, folder: Path = FOLDER) -> Script:
+    """The script in <folder>/<name>.lua, its `-- include` lines replaced by those files."""
+    text = _read(name, folder)
+    return Script(text, sha1(text.encode()).hexdigest())
+
+
+Arg = bytes | str | int
+Call = tuple[Script, Sequence[bytes], Sequence[Arg]]  # a script with its KEYS and ARGV
+
+
+class WireError(Exception):
+    """No answer from the server, or an error for one. The cause is redis-py's exception.
+
+    sent  whether the command was sent, and so may have been, or will be, executed
+    """
+
+    def __init__(self, cause: BaseException, *, sent: bool) -> None:
+        super().__init__(str(cause) or type(cause).__name__)
+        self.sent = sent
+        self.__cause__ = cause
+
+
+def is_a(error: BaseException, name: str) -> bool:
+    """Whether the error's class, or one of its bases, has this name."""
+    return any(kind.__name__ == name for kind in type(error).__mro__)
+
+
+def exceptions_of(client_or_connection: type) -> Any:
+    """The module with the exceptions of such clients or connections: redis-py's, or valkey-py's."""
+    packages = (kind.__module__.partition(".")[0] for kind in client_or_connection.__mro__)
+    modules = (sys.modules.get(f"{package}.exceptions") for package in packages)
+    return next(module for module in modules if hasattr(module, "NoScriptError"))
+
+
+def is_of_the_client(error: BaseException) -> bool:
+    """Whether redis-py or valkey-py raised it, or the socket below."""
+    return is_a(error, "RedisError") or is_a(error, "ValkeyError") or isinstance(error, OSError)
+
+
+def is_refusal_of_replica(error: BaseException) -> bool:
+    """Whether a server refused because it is a replica: it was demoted, and keeps its clients."""
+    return is_a(error, "ReadOnlyError") or (
+        is_a(error, "ResponseError") and "READONLY" in str(error)
+    )
+
+
+def evalsha(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
+    """The script as a command, by its SHA-1."""
+    return packed("EVALSHA", script.sha, len(keys), *keys, *args)
+
+
+def eval_(script: Script, keys: Sequence[bytes], args: Sequence[Arg]) -> bytes:
+    """The script as a command, by its text, for a server that has not got it."""
+    return packed("EVAL", script.text, len(keys), *keys, *args)
+
+
+def packed(*parts: Arg) -> bytes:
+    """A command as it is sent: an array of strings in RESP.
+
+    By hand, since redis-py takes longer for it, and hiredis crashes when a signal handler raises
+    while it packs an int.
+    """
+    strings = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
+    return b"*%d\r\n%b" % (
+        len(strings),
+        b"".join([b"$%d\r\n%b\r\n" % (len(each), each) for each in strings]),
+    )

@@ -24,13 +24,12 @@ from .acquisition import Acquisition
 from .errors import Release, emit
 from .lease import Lease, new_token
 from .lock import Lock, Options, is_cluster
-from .protocol import ANY_HOLDER, Inspection
+from .protocol import ANY_HOLDER, Arg, WireError, script
 from .renewals import Renewal
-from .scripts import Arg, WireError, script
 from .support import now, run
 
 if TYPE_CHECKING:
-    from .handover import Keeping, Steps
+    from .handover import Inspection, Keeping, Steps
 
 
 class RedisLock(Options[Lease], Lock):
@@ -60,11 +59,11 @@ class RedisLock(Options[Lease], Lock):
 
     def _connect(self, client: Any) -> None:
         if is_cluster(client, awaited=False):
-            from .cluster.threads import Slot, cluster_of
+            from .cluster.threads import Cluster, Slot
 
-            parts: shared.Parts = Slot(cluster_of(client), self.keys[0])
+            parts: shared.Parts = Slot(shared.shared_of(client, Cluster), self.keys[0])
         else:
-            parts = shared.shared_of(client.connection_pool)
+            parts = shared.shared_of(client.connection_pool, shared.Shared)
         self._shared = parts  # keeps them alive
         self._wakeups = parts.wakeups
         self._watchdog = parts.watchdog
@@ -87,11 +86,10 @@ class RedisLock(Options[Lease], Lock):
             granted = shared.run(self._shared, acquisition, acquisition.obtain())
             if granted is not None:
                 lease = self._lease(token, *granted, started)
-        except WireError as error:
+        except BaseException as error:
             shared.undo(self._shared, acquisition)
-            raise self._unknown(error) from error.__cause__
-        except BaseException:
-            shared.undo(self._shared, acquisition)
+            if isinstance(error, WireError):
+                raise self._unknown(error) from error.__cause__
             raise
         finally:
             emit(self.metrics, "waited", self.name, now() - started, lease is not None)
@@ -105,6 +103,8 @@ class RedisLock(Options[Lease], Lock):
 
     def inspect(self) -> Inspection:
         """Who holds the lock and who waits for it. Changes nothing. Raises LockBackendError."""
+        from .handover import Inspection
+
         return Inspection.parse(self._known("inspect"))
 
     def force_release(self) -> bool:
@@ -127,17 +127,10 @@ class RedisLock(Options[Lease], Lock):
         Raises ValueError for a text that is no lease of this lock, and for the token `*`; LockLost
         when the lease is over, or was adopted before; LockBackendError.
         """
-        from .handover import Handed
-
-        if token == ANY_HOLDER.decode():
-            raise ValueError(f"{token!r} cannot be a token: its release would be anybody's")
-        before, mine, started = Handed.parse(handed, self.name), token or new_token(), now()
+        mine, started, unique = token or new_token(), now(), token is None
         keeping = self._keeping()
-        try:
-            deadline = keeping.do(keeping.adopt(before, mine, unique=token is None))
-        except WireError as error:
-            raise self._unknown(error) from error.__cause__
-        return self._lease(mine, before.fence, deadline, started, unique=token is None)
+        fence, deadline = keeping.do(keeping.adopt(handed, mine, unique=unique))
+        return self._lease(mine, fence, deadline, started, unique=unique)
 
     def _lease(
         self,

@@ -12,13 +12,12 @@ import logging
 import math
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .errors import emit
-from .lease import BaseLease, LossReason
-from .protocol import drift, milliseconds, renew_args
-from .scripts import Call, script
+from .errors import LossReason, emit
+from .lease import BaseLease
+from .protocol import Call, drift, milliseconds, renew_args, script
 from .support import now
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ PAUSE = 0.1
 TRIED = 20.0
 #: Tokens that are released in one go, the earliest due first: others are not kept waiting.
 AT_ONCE = 100
-
 
 #: The key of the lock and the token that has it: tokens may be the user's, and not unique.
 Held: TypeAlias = tuple[bytes, str]
@@ -76,8 +74,6 @@ class Renewal:
 class Abandoned:
     """A token for which nobody waits any more, but which may have, or get, the lock."""
 
-    __slots__ = ("asked", "call", "due", "until")
-
     def __init__(self, token: str, lock: Options[Any]) -> None:
         self.call: Call = script("release"), lock.keys, (token, milliseconds(lock.fence_ttl))
         self.asked = 0
@@ -85,16 +81,10 @@ class Abandoned:
         self.until = now() + lock.ttl + TRIED
 
 
-class Batch(NamedTuple):
-    """Commands to send together, and where their replies go.
-
-    timeout  seconds that the server may take
-    settle   called with a reply, or the exception in its place, for each call
-    """
-
-    calls: Sequence[Call]
-    timeout: float
-    settle: Callable[[Sequence[Any]], None]
+#: Commands to send together, and the seconds that the server may take. Answer: for each its reply,
+#: or the exception in its place.
+Batch: TypeAlias = tuple[Sequence[Call], float]
+Batches: TypeAlias = Generator[Batch, Sequence[Any], None]
 
 
 class Renewals:
@@ -158,11 +148,8 @@ class Renewals:
         self._idle = True
         return due
 
-    def due(self) -> Iterator[Batch]:
-        """What is to be sent now. Marks the leases whose deadline has passed.
-
-        Each batch is to be sent, and its replies settled, before the next one is asked for.
-        """
+    def due(self) -> Batches:
+        """The steps that do what is due now. Marks the leases whose deadline has passed."""
         # Leases of similar ttl share a timeout: a short ttl does not shorten that of a long one.
         alike: defaultdict[int, list[tuple[Renewal, BaseLease]]] = defaultdict(list)
         deadline = math.inf
@@ -187,48 +174,43 @@ class Renewals:
             else:
                 alike[math.frexp(renewal.ttl)[1]].append((renewal, lease))
         for _, leases in sorted(alike.items()):
-            yield self._renewing(leases, deadline)
+            yield from self._renew(leases, deadline)
         abandoned = [item for item in list(self.abandoned.items()) if item[1].due <= now()]
         if abandoned:
             abandoned.sort(key=lambda item: item[1].due)
-            yield self._releasing(abandoned[:AT_ONCE])
+            yield from self._release(abandoned[:AT_ONCE])
 
-    def _renewing(self, leases: Sequence[tuple[Renewal, BaseLease]], deadline: float) -> Batch:
+    def _renew(self, leases: Sequence[tuple[Renewal, BaseLease]], deadline: float) -> Batches:
         sent = now()
         # A silent server leaves time for more tries, and no other lease's loss is noticed late.
         timeout = min(min(r.ttl for r, _ in leases) / 6, max(0.05, deadline - sent))
         renew = script("renew")
-
-        def settle(replies: Sequence[Any]) -> None:
-            took = now() - sent
-            for (renewal, lease), reply in zip(leases, replies, strict=True):
-                if reply == 1:
-                    lease.lasts_until(sent + renewal.ttl - drift(renewal.ttl), sent)
-                    renewal.is_good_until(lease.deadline)
-                    emit(renewal.lock.metrics, "renewed", renewal.lock.name, took)
-                elif isinstance(reply, Exception):
-                    logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
-                    renewal.due = min(lease.deadline, now() + renewal.ttl / 10)
-                elif self.remove(renewal.held):  # else it was released while we asked
-                    lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
-
         calls: list[Call] = [
             (renew, r.keys_at(sent), renew_args(r.held[1], r.ttl, r.lock.fence_ttl))
             for r, _ in leases
         ]
-        return Batch(calls, timeout, settle)
+        replies = yield calls, timeout
+        took = now() - sent
+        for (renewal, lease), reply in zip(leases, replies, strict=True):
+            if reply == 1:
+                lease.lasts_until(sent + renewal.ttl - drift(renewal.ttl), sent)
+                renewal.is_good_until(lease.deadline)
+                emit(renewal.lock.metrics, "renewed", renewal.lock.name, took)
+            elif isinstance(reply, Exception):
+                logger.warning("%s: not renewed, trying again: %s", renewal.lock.name, reply)
+                renewal.due = min(lease.deadline, now() + renewal.ttl / 10)
+            elif self.remove(renewal.held):  # else it was released while we asked
+                lease.mark_lost(LossReason.GONE if reply == -1 else LossReason.TAKEN)
 
-    def _releasing(self, abandoned: Sequence[tuple[Held, Abandoned]]) -> Batch:
-        def settle(replies: Sequence[Any]) -> None:
-            for (held, each), reply in zip(abandoned, replies, strict=True):
-                if not isinstance(reply, Exception):
-                    # Not ours: but the command that got no answer may still be on its way.
-                    each.asked = ASKED if reply == 1 else each.asked + 1
-                if each.asked >= ASKED or now() >= each.until:
-                    self.abandoned.pop(held, None)
-                each.due = now() + PAUSE * 2**each.asked
-            if all(isinstance(reply, Exception) for reply in replies):
-                for each in list(self.abandoned.values()):  # nor would the server hear the others
-                    each.due = max(each.due, now() + PAUSE)
-
-        return Batch([each.call for _, each in abandoned], 0.5, settle)
+    def _release(self, abandoned: Sequence[tuple[Held, Abandoned]]) -> Batches:
+        replies = yield [each.call for _, each in abandoned], 0.5
+        for (held, each), reply in zip(abandoned, replies, strict=True):
+            if not isinstance(reply, Exception):
+                # Not ours: but the command that got no answer may still be on its way.
+                each.asked = ASKED if reply == 1 else each.asked + 1
+            if each.asked >= ASKED or now() >= each.until:
+                self.abandoned.pop(held, None)
+            each.due = now() + PAUSE * 2**each.asked
+        if all(isinstance(reply, Exception) for reply in replies):
+            for each in list(self.abandoned.values()):  # nor would the server hear the others
+                each.due = max(each.due, now() + PAUSE)

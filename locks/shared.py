@@ -10,37 +10,25 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from .acquisition import Acquisition, Ask, Listen, Step
 from .connection import Address, Connections
-from .protocol import Wake
-from .renewals import Renewals
-from .scripts import WireError, script
+from .protocol import Wake, WireError, script
 from .support import lazily, now
 from .support import run as run_steps
 from .wakeups import WakeUps
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from .cluster.threads import Slot
     from .wakeups import Mailbox
 
+    Parts: TypeAlias = "Shared | Slot"  # what a lock needs of its server
 
 T = TypeVar("T")
-
-
-class Parts(Protocol):
-    """What a lock needs of its server: shared.Shared, or cluster.Slot."""
-
-    @property
-    def connections(self) -> Any: ...
-    @property
-    def wakeups(self) -> WakeUps: ...
-    @property
-    def watchdog(self) -> Renewals: ...
-
 
 #: So many waiters of a process may ask at one moment: each takes a connection.
 AT_ONCE = 50
@@ -119,8 +107,8 @@ class Shared:
         self.connections.on_demoted = self.wakeups.resubscribe
         self.watchdog.on_demoted = self.connections.demoted
         self.wakeups.on_demoted = self.connections.disconnect
-        parts = self.connections, self.watchdog, self.wakeups
-        weakref.finalize(self, _close, *parts).atexit = False
+        for close in (self.watchdog.close, self.wakeups.close, self.connections.disconnect):
+            weakref.finalize(self, close).atexit = False  # the last one first
 
     def after_fork(self) -> None:
         """In the child: what the parent has open is the parent's."""
@@ -129,19 +117,14 @@ class Shared:
         self.watchdog.after_fork()
 
 
-def _close(connections: Connections, watchdog: Watchdog, wakeups: WakeUps) -> None:
-    connections.disconnect()
-    wakeups.close()
-    watchdog.close()
+#: By what identifies the client: its pool, or a cluster's client itself.
+_shared: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-_shared: WeakKeyDictionary[Any, Shared] = WeakKeyDictionary()
-
-
-def shared_of(pool: Any) -> Shared:
-    """The one of this process for the client with this pool."""
-    found = _shared.get(pool)
-    return found if found is not None else _shared.setdefault(pool, Shared(pool))
+def shared_of(client: Any, make: Callable[[Any], T]) -> T:
+    """This process's Shared, or Cluster, for what identifies the client."""
+    found: T = _shared.get(client) or _shared.setdefault(client, make(client))
+    return found
 
 
 def _after_fork() -> None:

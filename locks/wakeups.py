@@ -16,13 +16,22 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from .acquisition import Waiters
 from .connection import Address, ask, ask_anew, hang_up, has_moved, open_connection, set_timeout
-from .protocol import ROLE, IsReplica, Wake, channel_for, is_elsewhere, is_replica, subscribers_of
+from .protocol import (
+    ROLE,
+    IsReplica,
+    Wake,
+    WireError,
+    channel_for,
+    is_a,
+    is_elsewhere,
+    is_replica,
+    subscribers_of,
+)
 from .renewals import Renewals
-from .scripts import WireError, is_a
 from .support import lazily, now
 
 logger = logging.getLogger(__name__)
@@ -32,8 +41,7 @@ PROBE = 5.0
 #: Seconds that each answer may take about where the subscription should be.
 VERIFY = 0.5
 
-if TYPE_CHECKING:
-    Mailbox = queue.SimpleQueue[Wake | None]  # None: ask again
+Mailbox: TypeAlias = "queue.SimpleQueue[Wake | None]"  # None: ask again
 
 
 class WakeUps:
@@ -56,11 +64,6 @@ class WakeUps:
         self._thread: threading.Thread | None = None
         self._connection: Any = None
         self._error: WireError | None = None
-
-    @property
-    def channel(self) -> bytes:
-        """On which wake-ups for this process are published."""
-        return self.waiters.channel
 
     def after_fork(self) -> None:
         """In the child: nobody waits, and the parent's subscription must die with the parent."""

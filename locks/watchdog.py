@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .connection import Address, exchange, open_connection
+from .protocol import Call, is_refusal_of_replica
 from .renewals import Renewals
-from .scripts import Call, is_refusal_of_replica
-from .support import lazily, now
+from .support import lazily, now, run
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +97,8 @@ class Watchdog(Renewals):
             return True
 
     def _look(self) -> None:
-        for batch in self.due():  # here, not in _run(): it sleeps with no lock in its frame
-            batch.settle(self._ask(batch.calls, batch.timeout))
+        # Here, not in _run(): it sleeps with no lock in its frame.
+        run(self.due(), lambda batch: self._ask(*batch))
 
     def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Replies, or the error that the server was not reached for each of them."""

@@ -10,8 +10,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from locks import Lease
-from locks.lease import Release
+from locks import Lease, Release
 from locks.lock import Lock
 from shop.errors import Busy, Lost, SoldOut
 from shop.models import Product

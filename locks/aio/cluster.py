@@ -12,40 +12,25 @@ from typing import Any, TypeVar
 
 from ..cluster.nodes import AtNode, AtSlot, Nodes, ToSlot
 from ..cluster.slots import LOOK_UP, Hop, Place, Send, is_passing, redirect, route, slot_of, tag_of
-from ..connection import Address
-from ..scripts import Arg, Call, Script, WireError, is_a
+from ..protocol import Arg, Call, Script, WireError, is_a
 from ..support import now
-from .connections import AsyncConnections, in_place
-from .line import Reply
+from .connections import AsyncConnections, Reply, in_place, run_async
 from .link import Link
-from .shared import AsyncParts, run_async, until_the_end
+from .shared import until_the_end
 from .wakeups import AsyncWakeUps
 from .watchdog import AsyncWatchdog
 
 T = TypeVar("T")
 
 
-class AsyncNode:
-    """The connection to one node, and the task that renews the leases there."""
-
-    def __init__(self, nodes: AsyncNodes, place: Place) -> None:
-        self.address = nodes.address.at(*place)
-        self.connections = AsyncConnections(self.address)
-        self.watchdog = AsyncNodeWatchdog(self.address)
-        self.watchdog.home, self.watchdog.place = nodes, place
-
-
-class AsyncNodes(Nodes[AsyncNode]):
+class AsyncNodes(Nodes):
     """The nodes of one cluster, and the subscriptions: one for each slot that was waited for."""
 
     def __init__(self, client: Any) -> None:
         manager = client.nodes_manager
-        found = manager.nodes_cache or manager.startup_nodes
-        known = list(found.values()) if isinstance(found, dict) else list(found)
-        # Not the client's own on_connect, which would keep the client alive.
-        hooks = [n for n in known[0].connection_kwargs if n.endswith("_connect_func")]
-        address = Address(known[0], **dict.fromkeys(hooks))
-        super().__init__(client, known, address, lambda place: AsyncNode(self, place))
+        known = list((manager.nodes_cache or manager.startup_nodes).values())
+        super().__init__(client, known, known[0], on_connect=None)
+        self.make_connections, self.make_watchdog = AsyncConnections, AsyncNodeWatchdog
         self.slots: dict[int, AsyncSlot] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self._refreshing: asyncio.Task[None] | None = None
@@ -72,14 +57,10 @@ class AsyncNodes(Nodes[AsyncNode]):
         await asyncio.wait({self._refreshing})  # one for all who want it; cancelling leaves it
 
     async def _refresh(self) -> None:
-        started = now()
-        for place in list(self.topology.known):
-            if self.is_enough(started):
-                break
-            asked = self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP)
-            if self.topology.learn(await in_place(asked), place):
-                break
-        self._refreshed = now()
+        def ask(place: Place) -> Awaitable[Any]:
+            return in_place(self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP))
+
+        await run_async(self.look_up(), ask)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that ends with the cluster."""
@@ -107,7 +88,7 @@ class AsyncNodeWatchdog(AtNode, AsyncWatchdog):
         elsewhere, refresh = self.redirected(calls, replies)
         for number, place in elsewhere.items():
             there = self.home.at(place).connections
-            asked = there.post(*calls[number], within=timeout, asking=True)
+            asked = there.call(*calls[number], within=timeout, asking=True)
             replies[number] = await in_place(asked)
         if refresh:
             await self.home.refresh()
@@ -130,7 +111,7 @@ class AsyncSlotWakeUps(AtSlot, AsyncWakeUps):
             link.close(ConnectionError("another node has the slot by now"))
 
 
-class AsyncSlot(ToSlot[AsyncNode]):
+class AsyncSlot(ToSlot):
     """What a lock needs of its cluster: the same parts as AsyncShared has."""
 
     def __init__(self, nodes: AsyncNodes, key: bytes) -> None:
@@ -215,7 +196,7 @@ class AsyncCluster:
         self._nodes = AsyncNodes(client)
         self.end = until_the_end(self._nodes)
 
-    def parts(self, key: bytes) -> AsyncParts:
+    def parts(self, key: bytes) -> AsyncSlot:
         """Those of the key's slot."""
         slots, slot = self._nodes.slots, slot_of(key)
         if slot not in slots:

@@ -1,14 +1,159 @@
-"""How the tasks of one loop talk to one server: each command sent once, on one connection."""
+"""How the tasks of one loop talk to one server: each command sent once, on one connection, on which
+replies come back in order.
+
+A reply belongs to a future, and futures are kept in the order of their commands. So a task that is
+cancelled in the middle leaves a future that nobody waits for, not a reply that the next one reads;
+and what it sends after that, to give a lock back, arrives after what it sent before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ..connection import Address
-from ..scripts import Arg, Call, Script, eval_, evalsha, packed
-from .line import Line, Reply
+from ..protocol import (
+    Arg,
+    Script,
+    WireError,
+    eval_,
+    evalsha,
+    is_a,
+    is_of_the_client,
+    is_refusal_of_replica,
+    packed,
+)
+from .link import Link
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+#: Seconds that the last replies are waited for when the loop ends.
+LINGER = 0.5
+
+Reply: TypeAlias = "asyncio.Future[Any]"
+
+
+class Command(NamedTuple):
+    """What is sent, and where its reply goes.
+
+    by_text  what is sent instead where the server does not know the script
+    asking   whether ASKING goes before it
+    """
+
+    reply: Reply
+    packed: bytes
+    by_text: Callable[[], bytes] | None
+    asking: bool
+
+
+class Line:
+    """A connection that opens itself, and is closed by close(), by an error, or with its loop.
+
+    refused  called when the server says that it is a replica
+    usable   False once it failed or is to be used no more: make another one
+    ended    whether it is closed
+    """
+
+    def __init__(self, address: Address, refused: Callable[[], None]) -> None:
+        self.usable = True
+        self.ended = False
+        self._refused = refused
+        self._timeout = address.timeout
+        self._loop = asyncio.get_running_loop()
+        self._outbox: dict[Reply, Command] = {}
+        self._sent: deque[Command] = deque()
+        self._link = Link(address, opened=self._flush, received=self._answer, lost=self._fail)
+
+    def submit(
+        self, packed: bytes, by_text: Callable[[], bytes] | None = None, *, asking: bool = False
+    ) -> Reply:
+        """Send it, as soon as the connection is open. Cancelling the future before that unsends it.
+
+        The future raises WireError for an error, and for anything but a reply: at once, if the
+        connection is closed.
+        """
+        command = Command(self._loop.create_future(), packed, by_text, asking)
+        if self._link.is_open:
+            self._send(command)
+        elif self.ended:
+            error = WireError(ConnectionError("the connection is closed"), sent=False)
+            command.reply.set_exception(error)
+        else:
+            self._outbox[command.reply] = command
+        return command.reply
+
+    def expire(self, reply: Reply) -> None:
+        """Nobody waits for this reply any longer: the server is silent, and this line with it."""
+        if reply.done():
+            return
+        cause = TimeoutError("the server did not answer in time")
+        reply.set_exception(WireError(cause, sent=reply not in self._outbox))
+        self.retire()
+
+    def retire(self) -> None:
+        """Send nothing new here. Others may still wait for their replies."""
+        if self.usable:
+            self.usable = False
+            self._loop.call_later(self._timeout, self._link.close)
+
+    def has_moved(self) -> bool:
+        """Whether the Sentinels have named another master since it was opened."""
+        return self._link.has_moved()
+
+    async def aclose(self) -> None:
+        """Send what is to be sent, wait a moment for the replies, and close it."""
+        self.usable = False
+        try:
+            if waiting := {*(command.reply for command in self._sent), *self._outbox}:
+                await asyncio.wait(waiting, timeout=LINGER)
+        finally:  # asyncio.run cancels the task that closes, too
+            await self._link.aclose()
+
+    def _send(self, command: Command) -> None:
+        if command.asking:
+            asking = Command(self._loop.create_future(), packed("ASKING"), None, False)
+            asking.reply.cancel()  # nobody waits: what follows it has the same fate
+            self._send(asking)
+        self._sent.append(command)
+        self._link.write(command.packed)
+
+    def _flush(self) -> None:
+        for command in self._outbox.values():
+            if not command.reply.done():
+                self._send(command)
+        self._outbox.clear()
+
+    def _answer(self, answer: Any) -> None:
+        command = self._sent.popleft()
+        reply = command.reply
+        if reply.done():
+            return
+        if not isinstance(answer, Exception):
+            reply.set_result(answer)
+        elif command.by_text is not None and is_a(answer, "NoScriptError") and self._link.is_open:
+            self._send(command._replace(packed=command.by_text(), by_text=None))
+        else:
+            reply.set_exception(WireError(answer, sent=True))
+            if is_refusal_of_replica(answer):
+                self._refused()
+
+    def _fail(self, error: BaseException) -> None:
+        """With WireError, or with the error itself if it is not the client's (a credential
+        provider's, say)."""
+        self.usable, self.ended = False, True
+        known = is_of_the_client(error) or isinstance(error, TimeoutError)
+        for reply, sent in [
+            *((command.reply, True) for command in self._sent),
+            *((reply, False) for reply in self._outbox),
+        ]:
+            if not reply.done():
+                reply.set_exception(WireError(error, sent=sent) if known else error)
+        self._sent.clear()
+        self._outbox.clear()
 
 
 class AsyncConnections:
@@ -32,38 +177,7 @@ class AsyncConnections:
             line = self._line = Line(self._address, self.demoted)
         return line
 
-    async def call(
-        self,
-        script: Script,
-        keys: Sequence[bytes],
-        args: Sequence[Arg],
-        *,
-        within: float | None,
-        asking: bool = False,
-    ) -> Any:
-        """Run the script, by its SHA-1, or its text where the server has not got it.
-
-        asking  whether a node of a cluster sent us here by ASK
-        within  seconds that it may take; the client's socket timeout if that is less or None is
-                given
-
-        Raises WireError. Cancelled, it leaves nothing behind: a command not sent yet is never sent.
-        """
-        return await self.post(script, keys, args, within=within, asking=asking)
-
-    async def call_all(self, calls: Sequence[Call], *, within: float | None) -> list[Any]:
-        """Run several, all sent before the first reply is read.
-
-        Returns replies, with the exception in the place of one that is an error.
-        """
-        replies = [self.post(*call, within=within) for call in calls]
-        try:
-            return [await in_place(reply) for reply in replies]
-        finally:
-            for reply in replies:
-                reply.cancel()
-
-    def post(
+    def call(
         self,
         script: Script,
         keys: Sequence[bytes],
@@ -74,10 +188,13 @@ class AsyncConnections:
     ) -> Reply:
         """Run the script, whether or not anybody awaits the returned future, which gets its reply.
 
-        Sent before this returns, if the connection is open.
+        See Connections.call(). Sent before this returns, if the connection is open. A future that
+        is cancelled leaves nothing behind: a command not sent yet is never sent.
         """
         by_text = partial(eval_, script, keys, args)
         return self._submit(evalsha(script, keys, args), within, by_text, asking=asking)
+
+    post = call  # in a cluster, call() follows its slot before it sends: see AsyncSlot
 
     def run(self, *command: str | bytes, within: float) -> Reply:
         """The reply to a command without a script. Raises WireError."""
@@ -121,3 +238,20 @@ async def in_place(reply: Reply) -> Any:
         return await reply
     except Exception as error:
         return error
+
+
+async def run_async(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]) -> T:
+    """As support.run, by awaiting `do`. A cancellation is thrown into the steps, too."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await do(step)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        steps.close()

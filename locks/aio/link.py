@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakSet
 
 from ..connection import Address, has_moved
+from ..protocol import exceptions_of
 
 #: The error replies with a class of their own; all others are ResponseErrors with their text.
 ERRORS = {
@@ -122,8 +123,8 @@ class Link:
         self._received = received
         self._lost = lost
         self._ended = False
-        self._exceptions = address.exceptions
         self._connection = address.connection(socket_timeout=None)
+        self._exceptions = exceptions_of(type(self._connection))
         _links.add(self)
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._connect(address.timeout), name="locks.connecting")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..acquisition import Acquisition, Ask, Listen, Step
 from ..errors import LockTimeout, emit
-from ..handover import Handed, Keeping
+from ..handover import Inspection, Keeping
 from ..lease import new_token
 from ..lock import Options, is_cluster
-from ..protocol import ANY_HOLDER, Inspection
+from ..protocol import ANY_HOLDER, Arg, WireError, script
 from ..renewals import Renewal
-from ..scripts import Arg, WireError, script
 from ..support import now
-from .hold import AsyncHold
-from .lease import AsyncLease
-from .line import Reply
-from .shared import AsyncParts, AsyncShared, run_async, shared_of
+from .connections import Reply, run_async
+from .lease import AsyncHold, AsyncLease
+from .shared import AsyncShared, shared_of
+
+if TYPE_CHECKING:
+    from .shared import AsyncParts
 
 
 class AsyncRedisLock(Options[AsyncLease]):
@@ -70,11 +71,10 @@ class AsyncRedisLock(Options[AsyncLease]):
             granted = await run_async(acquisition.obtain(), running.do)
             if granted is not None:
                 lease = self._lease(shared, token, *granted, started)
-        except WireError as error:
+        except BaseException as error:
             running.undo()
-            raise self._unknown(error) from error.__cause__
-        except BaseException:
-            running.undo()
+            if isinstance(error, WireError):
+                raise self._unknown(error) from error.__cause__
             raise
         finally:
             emit(self.metrics, "waited", self.name, now() - started, lease is not None)
@@ -120,17 +120,15 @@ class AsyncRedisLock(Options[AsyncLease]):
 
         See `RedisLock.adopt`. Cancelled, the lock is given back if it was adopted.
         """
-        before, token, started = Handed.parse(handed, self.name), new_token(), now()
+        token, started = new_token(), now()
         shared = await self._here()
         keeping = self._keeping(shared)
         try:
-            deadline = await keeping.do(keeping.adopt(before, token, unique=True))
-        except WireError as error:
-            raise self._unknown(error) from error.__cause__
+            fence, deadline = await keeping.do(keeping.adopt(handed, token, unique=True))
         except asyncio.CancelledError:  # at once: the loop may end before anything else is sent
             self._post_release(shared, token)
             raise
-        return self._lease(shared, token, before.fence, deadline, started)
+        return self._lease(shared, token, fence, deadline, started)
 
     def _keeping(self, shared: AsyncParts) -> Keeping:
         async def call(step: tuple[str, Sequence[Arg]]) -> Any:

@@ -7,47 +7,20 @@ They end with the client, or with the loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from ..connection import Address
-from ..renewals import Renewals
 from .connections import AsyncConnections
 from .wakeups import AsyncWakeUps
 from .watchdog import AsyncWatchdog
 
-S = TypeVar("S")
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from .cluster import AsyncSlot
 
-
-async def run_async(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]) -> T:
-    """As support.run, by awaiting `do`. A cancellation is thrown into the steps, too."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                answer = await do(step)
-            except BaseException as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(answer)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    finally:
-        steps.close()
-
-
-class AsyncParts(Protocol):
-    """What a lock needs of its server in a loop: AsyncShared, or cluster.AsyncSlot."""
-
-    @property
-    def connections(self) -> Any: ...
-    @property
-    def wakeups(self) -> AsyncWakeUps: ...
-    @property
-    def watchdog(self) -> Renewals: ...
+    AsyncParts: TypeAlias = "AsyncShared | AsyncSlot"  # what a lock needs of its server in a loop
 
 
 class AsyncShared:
@@ -63,7 +36,7 @@ class AsyncShared:
         self.wakeups.on_demoted = self.connections.leave
         self.end = until_the_end(self.wakeups, self.watchdog, self.connections)
 
-    def parts(self, key: bytes) -> AsyncParts:
+    def parts(self, key: bytes) -> AsyncShared:
         """For any key these, since there is one server."""
         return self
 

@@ -10,9 +10,18 @@ from typing import Any
 
 from ..acquisition import Waiters
 from ..connection import Address
-from ..protocol import ROLE, IsReplica, Wake, channel_for, is_elsewhere, is_replica, subscribers_of
+from ..protocol import (
+    ROLE,
+    IsReplica,
+    Wake,
+    WireError,
+    channel_for,
+    is_elsewhere,
+    is_replica,
+    packed,
+    subscribers_of,
+)
 from ..renewals import Renewals
-from ..scripts import WireError, packed
 from ..support import now
 from ..wakeups import PROBE, VERIFY
 from .connections import AsyncConnections, in_place

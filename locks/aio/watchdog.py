@@ -10,11 +10,11 @@ from typing import Any
 
 from ..connection import Address
 from ..lock import Options
+from ..protocol import Call
 from ..renewals import Renewals
-from ..scripts import Call
 from ..support import now
 from ..watchdog import IDLE
-from .connections import AsyncConnections
+from .connections import AsyncConnections, in_place, run_async
 
 logger = logging.getLogger(__name__)
 
@@ -76,12 +76,17 @@ class AsyncWatchdog(Renewals):
         await self.connections.aclose()
 
     async def _look(self) -> None:
-        for batch in self.due():  # here, not in _run(): it sleeps with no lock in its frame
-            batch.settle(await self._ask(batch.calls, batch.timeout))
+        # Here, not in _run(): it sleeps with no lock in its frame.
+        await run_async(self.due(), lambda batch: self._ask(*batch))
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
-        """Replies, or the exception in the place of one."""
-        return await self.connections.call_all(calls, within=timeout)
+        """Replies, or the exception in the place of one. All are sent before the first is read."""
+        replies = [self.connections.call(*call, within=timeout) for call in calls]
+        try:
+            return [await in_place(reply) for reply in replies]
+        finally:
+            for reply in replies:
+                reply.cancel()
 
     async def _sleep(self) -> bool:
         """Sleep until something is due. Returns False when there is nothing left to do."""

@@ -1,3 +1,1 @@
 """RedisLock and its peers, measured in one run: `python -m locks.bench`."""
-
-from __future__ import annotations

@@ -23,8 +23,8 @@ from .. import AsyncRedisLock, RedisLock
 WAIT, TTL = 60.0, 30
 PROCESSES = 4
 COMMANDS = "commands per acquisition"
-#: arrived, acquired, released: seconds of the monotonic clock, which all processes share
-Span = tuple[float, float, float]
+#: acquired, released: seconds of the monotonic clock, which all processes share
+Span = tuple[float, float]
 _numbers = itertools.count()
 
 
@@ -121,14 +121,14 @@ def _reads(client: redis.Redis) -> int:
 
 def judge(spans: Sequence[Span], opened: float) -> dict[str, float]:
     """What the holds show, if there was one at a time. Raises Violation if two overlap."""
-    spans = sorted(spans, key=lambda span: span[1])
-    for (_, _, released), (_, acquired, _) in itertools.pairwise(spans):
+    spans = sorted(spans)
+    for (_, released), (acquired, _) in itertools.pairwise(spans):
         if acquired < released:
             raise Violation(f"held from {acquired} although held until {released}")
-    took = spans[-1][2] - opened
+    took = spans[-1][1] - opened
     return {
         "seconds": took,
-        "hand-over, microseconds": (took - sum(r - a for _, a, r in spans)) / len(spans) * 1e6,
+        "hand-over, microseconds": (took - sum(r - a for a, r in spans)) / len(spans) * 1e6,
     }
 
 
@@ -140,12 +140,10 @@ def contend(port: int, lock: str, name: str, hold: float, arrivals: Sequence[flo
 
     def once(arrival: float) -> Span:
         time.sleep(max(0.0, arrival - time.monotonic()))
-        arrived = time.monotonic()
         with THREADS[lock](client, name):
             acquired = time.monotonic()
             time.sleep(hold)
-            released = time.monotonic()
-        return arrived, acquired, released
+            return acquired, time.monotonic()
 
     with ThreadPoolExecutor(len(arrivals)) as threads:
         return list(threads.map(once, arrivals))
@@ -156,12 +154,10 @@ async def _tasks(
 ) -> list[Span]:
     async def once(arrival: float) -> Span:
         await asyncio.sleep(max(0.0, arrival - time.monotonic()))
-        arrived = time.monotonic()
         async with TASKS[lock](client, name):
             acquired = time.monotonic()
             await asyncio.sleep(hold)
-            released = time.monotonic()
-        return arrived, acquired, released
+            return acquired, time.monotonic()
 
     async with redis.asyncio.Redis(port=port, max_connections=500) as client:
         return await asyncio.gather(*map(once, arrivals))

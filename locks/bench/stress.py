@@ -36,6 +36,8 @@ from ..testing.server import Server
 
 DOORS = ["threads", "asyncio", "cluster", "cluster-asyncio"]
 PROCESSES = 3
+#: Seconds.
+TTL = 3.0
 
 
 def holds(events: Iterable[dict[str, Any]]) -> list[tuple[int, float, float]]:
@@ -78,11 +80,11 @@ def judge(events: list[dict[str, Any]], ttl: float) -> dict[str, Any]:
     }
 
 
-def disturb(nodes: list[Server], cluster: Cluster | None, until: float, pause: float) -> int:
-    """Faults until that second. Returns how many."""
+def disturb(nodes: list[Server], cluster: Cluster | None, until: float) -> int:
+    """Faults until that second, about one each second. Returns how many."""
     chance, done, slot = random.Random(1), 0, slot_of(keys_of("stress")[0])
     while time.monotonic() < until:
-        time.sleep(chance.uniform(0.5, 1.5) * pause)
+        time.sleep(chance.uniform(0.5, 1.5))
         fault = chance.choice(["pubsub", "normal", "scripts", *(["move"] if cluster else [])])
         if fault == "move" and cluster is not None:
             here = cluster.owner(slot)
@@ -97,29 +99,29 @@ def disturb(nodes: list[Server], cluster: Cluster | None, until: float, pause: f
     return done
 
 
-def run(door: str, seconds: float, ttl: float, pause: float) -> dict[str, Any]:
+def run(door: str, seconds: float) -> dict[str, Any]:
     """One stress, from start to judgement."""
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster() if "cluster" in door else None
         nodes = cluster.nodes if cluster else [Server()]
         counter, history = Server(), Path(folder) / "history.jsonl"
         program = [sys.executable, "-m", f"{LOCKS}.bench.stress_worker", door]
-        arguments = [nodes[0].port, counter.port, ttl, seconds, history]
+        arguments = [nodes[0].port, counter.port, TTL, seconds, history]
         workers = [
             subprocess.Popen([*program, *map(str, arguments)], cwd=ROOT) for _ in range(PROCESSES)
         ]
         try:
-            faults = disturb(nodes, cluster, time.monotonic() + seconds, pause)
+            faults = disturb(nodes, cluster, time.monotonic() + seconds)
             for worker in workers:
-                worker.wait(2 * ttl + 90)
-            found = judge(list(map(json.loads, history.read_text().splitlines())), ttl)
+                worker.wait(2 * TTL + 90)
+            found = judge(list(map(json.loads, history.read_text().splitlines())), TTL)
             value = int(counter.client().hget("counter", "value") or 0)
             if value != found["counted"]:
                 found["wrong"].append(f"the counter is {value} after {found['counted']} writes")
             client: Any = nodes[0].client()
             if cluster:
                 client = redis.RedisCluster(host="127.0.0.1", port=nodes[0].port)
-            state = RedisLock(client, "stress", ttl=ttl).inspect()
+            state = RedisLock(client, "stress", ttl=TTL).inspect()
             if state.owner or state.waiters:
                 found["wrong"].append(f"the server still has {state}")
             client.close()
@@ -136,13 +138,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m locks.bench.stress", description=__doc__)
     parser.add_argument("--door", choices=DOORS, action="append", help="all unless given")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each door")
-    parser.add_argument("--ttl", type=float, default=3.0, help="seconds")
-    parser.add_argument("--pause", type=float, default=1.0, help="seconds between two faults")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and stop the servers on the way
     wrong = False
     for door in options.door or DOORS:
-        found = run(door, options.seconds, options.ttl, options.pause)
+        found = run(door, options.seconds)
         print(json.dumps(found), flush=True)
         wrong = wrong or bool(found["wrong"])
     return 1 if wrong else 0

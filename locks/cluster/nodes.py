@@ -4,53 +4,74 @@ asyncio."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from ..connection import Address
 from ..lock import Options
-from ..renewals import Abandoned, Batch, Held, Renewal, Renewals
-from ..scripts import Arg, Call, Script, WireError, script
+from ..protocol import Arg, Call, Script, WireError, script
+from ..renewals import Abandoned, Batches, Held, Renewal, Renewals
 from ..support import now
 from .slots import LOOK_UP, OUTAGE, Hop, Place, Topology, is_passing, redirect, route, slot_of
 
-N = TypeVar("N", bound=Any)  # a node: connections to it, and a watchdog for the leases there
+
+class Node:
+    """A node: the connections to it, and a watchdog for the leases there."""
+
+    def __init__(self, nodes: Nodes, place: Place) -> None:
+        self.address = nodes.address.at(*place)
+        self.connections = nodes.make_connections(self.address)
+        self.watchdog = nodes.make_watchdog(self.address)
+        self.watchdog.home, self.watchdog.place = nodes, place
 
 
-class Nodes(Renewals, Generic[N]):
-    """All nodes. As renewals: each lease at the node that has its slot."""
+class Nodes(Renewals):
+    """All nodes. As renewals: each lease at the node that has its slot.
 
-    def __init__(
-        self, client: Any, known: Sequence[Any], address: Address, make: Callable[[Place], N]
-    ) -> None:
+    pool        says how a node is connected to
+    on_connect  called with each connection, instead of the client's own, which would keep it alive
+    """
+
+    make_connections: Callable[[Address], Any]
+    make_watchdog: Callable[[Address], Any]
+
+    def __init__(self, client: Any, known: Sequence[Any], pool: Any, on_connect: Any) -> None:
         super().__init__()
-        self.address = address
+        hooks = [name for name in pool.connection_kwargs if name.endswith("_connect_func")]
+        self.address = Address(pool, **dict.fromkeys(hooks, on_connect))
         remap = getattr(client.nodes_manager, "address_remap", None)
         self.topology = Topology([(node.host, int(node.port)) for node in known], remap)
-        self._make = make
-        self._nodes: dict[Place, N] = {}
+        self._nodes: dict[Place, Node] = {}
         self._refreshed = -math.inf
 
-    def at(self, place: Place) -> N:
+    def at(self, place: Place) -> Node:
         """The node at this place."""
-        found = self._nodes.get(place)
-        return found if found is not None else self._nodes.setdefault(place, self._make(place))
+        return self._nodes.get(place) or self._nodes.setdefault(place, Node(self, place))
 
     def was_refreshed(self) -> bool:
         """Whether the nodes were asked just now who has which slot."""
         return now() - self._refreshed < LOOK_UP / 2
 
-    def is_enough(self, started: float) -> bool:
-        """Whether nodes have been asked for so long, from that second on, that the others are left
-        to the next time, when the silent ones come last: meanwhile renewals and waiters wait. Not
-        before anything is known."""
-        return self.topology.is_known and now() - started >= LOOK_UP
+    def look_up(self) -> Generator[Place, Any, None]:
+        """The steps that ask the nodes in turn who has which slot. Answer: this node's reply to
+        CLUSTER SLOTS, or the error in its place.
 
-    def home_of(self, key: bytes) -> N:
+        Where that takes long, the others are left to the next time, when the silent ones come last:
+        meanwhile renewals and waiters wait. Not before anything is known.
+        """
+        started = now()
+        for place in list(self.topology.known):
+            if self.topology.is_known and now() - started >= LOOK_UP:
+                break
+            if self.topology.learn((yield place), place):
+                break
+        self._refreshed = now()
+
+    def home_of(self, key: bytes) -> Node:
         """The node that has the key now; any node if unknown."""
         return self.at(self.topology.place_of(slot_of(key)) or self.topology.known[0])
 
-    def all(self) -> list[N]:
+    def all(self) -> list[Node]:
         """Those that were needed so far."""
         return list(self._nodes.values())
 
@@ -82,7 +103,7 @@ class AtNode(Renewals):
     home: Any
     place: Place
 
-    def due(self) -> Iterator[Batch]:
+    def due(self) -> Batches:
         for renewal in list(self.renewals.values()):
             there = self._new_home(renewal.held[0])
             if there is not None:
@@ -161,13 +182,13 @@ class AtSlot:
         return address
 
 
-class ToSlot(Generic[N]):
+class ToSlot:
     """Commands for one slot, wherever it is: what a lock needs of its cluster.
 
     watchdog  all nodes, as renewals
     """
 
-    def __init__(self, nodes: Nodes[N], slot: int) -> None:
+    def __init__(self, nodes: Nodes, slot: int) -> None:
         self.watchdog = nodes
         self._slot = slot
 

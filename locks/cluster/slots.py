@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
-from ..protocol import hashed_of
-from ..scripts import WireError, is_a, is_refusal_of_replica
+from ..protocol import WireError, hashed_of, is_a, is_refusal_of_replica
 from ..support import now
 
 Place: TypeAlias = tuple[str, int]  # host and port of a node

@@ -6,15 +6,14 @@ Where a command goes, and what an error for a reply means, is decided in slots.p
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
-from ..connection import Address, Connections, ask_anew
-from ..scripts import Arg, Call, Script, WireError
+from ..connection import Connections, ask_anew
+from ..protocol import Arg, Call, Script, WireError
 from ..support import lazily, now, run
 from ..wakeups import WakeUps
 from ..watchdog import Watchdog
@@ -23,30 +22,17 @@ from .slots import LOOK_UP, Hop, Place, Send, route, slot_of, tag_of
 
 T = TypeVar("T")
 
-HOOK = "redis_connect_func"
 
-
-class SyncNode:
-    """The connections to one node, and the thread that renews the leases there."""
-
-    def __init__(self, nodes: SyncNodes, place: Place, most: int) -> None:
-        self.address = nodes.address.at(*place)
-        self.connections = Connections(self.address, most=most)
-        self.watchdog = NodeWatchdog(self.address)
-        self.watchdog.home, self.watchdog.place = nodes, place
-
-
-class SyncNodes(Nodes[SyncNode]):
+class SyncNodes(Nodes):
     """The nodes of one cluster, and the subscriptions: one for each slot that was waited for."""
 
     def __init__(self, client: Any) -> None:
         known = client.get_nodes()
         valkey = getattr(client, "get_valkey_connection", None)
         pool = (valkey or client.get_redis_connection)(known[0]).connection_pool
-        # Not the client's own on_connect, which would keep the client alive.
-        address = Address(pool, **{_hook(pool): client.user_on_connect_func})
-        most = pool.max_connections
-        super().__init__(client, known, address, lambda place: SyncNode(self, place, most))
+        super().__init__(client, known, pool, client.user_on_connect_func)
+        self.make_connections = partial(Connections, most=pool.max_connections)
+        self.make_watchdog = NodeWatchdog
         self.wakeups: dict[int, SlotWakeUps] = {}
 
     def drive(self, steps: Generator[Hop, Any, T], send: Callable[[Send], Any]) -> T:
@@ -63,20 +49,14 @@ class SyncNodes(Nodes[SyncNode]):
     def refresh(self) -> None:
         """Ask the nodes in turn who has which slot, unless that was done just now."""
         with lazily(self, "_refreshing", threading.Lock):
-            if self.was_refreshed():
-                return
-            started = now()
-            for place in list(self.topology.known):
-                if self.is_enough(started):
-                    break
-                address, reply = self.at(place).address, None
-                try:
-                    (reply,) = ask_anew(address, ("CLUSTER", "SLOTS"), within=LOOK_UP)
-                except Exception as error:
-                    reply = error
-                if self.topology.learn(reply, place):
-                    break
-            self._refreshed = now()
+            if not self.was_refreshed():
+                run(self.look_up(), self._slots_as_seen_by)
+
+    def _slots_as_seen_by(self, place: Place) -> Any:
+        try:
+            return ask_anew(self.at(place).address, ("CLUSTER", "SLOTS"), within=LOOK_UP)[0]
+        except Exception as error:
+            return error
 
     def close(self) -> None:
         """Close all connections: the cluster is no longer used."""
@@ -129,7 +109,7 @@ class SlotWakeUps(AtSlot, WakeUps):
         return self.is_replaced()
 
 
-class Slot(ToSlot[SyncNode]):
+class Slot(ToSlot):
     """What a lock needs of its cluster: the same parts as shared.Shared has."""
 
     def __init__(self, cluster: Cluster, key: bytes) -> None:
@@ -172,25 +152,4 @@ class Cluster:
         self.nodes = SyncNodes(client)
         self.nodes.refresh()
         weakref.finalize(self, self.nodes.close).atexit = False
-
-
-def _hook(pool: Any) -> str:
-    """What redis-py calls redis_connect_func, and valkey-py valkey_connect_func."""
-    return next((n for n in pool.connection_kwargs if n.endswith("_connect_func")), HOOK)
-
-
-_clusters: WeakKeyDictionary[Any, Cluster] = WeakKeyDictionary()
-
-
-def cluster_of(client: Any) -> Cluster:
-    """This process's instance for this client."""
-    found = _clusters.get(client)
-    return found if found is not None else _clusters.setdefault(client, Cluster(client))
-
-
-def _after_fork() -> None:
-    for cluster in list(_clusters.values()):
-        cluster.nodes.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+        self.after_fork = self.nodes.after_fork

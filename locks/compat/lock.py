@@ -7,12 +7,11 @@ import threading
 from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
 
-from ..errors import LockBackendError, LockLost, LockTimeout
-from ..lease import Lease, Release
-from ..protocol import ADD, ANY_HOLDER, SET, milliseconds
+from ..errors import LockBackendError, LockLost, LockTimeout, Release
+from ..lease import Lease
+from ..protocol import ADD, ANY_HOLDER, SET, Arg, WireError, exceptions_of, milliseconds
 from ..redis_lock import RedisLock
 from ..renewals import Held
-from ..scripts import Arg, WireError, exceptions_of
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from ..aio.hold import AsyncHold
-from ..aio.lease import AsyncLease
+from ..aio.lease import AsyncHold, AsyncLease
 from ..aio.redis_lock import AsyncRedisLock
 from ..errors import LockTimeout, Release
 from ..support import now

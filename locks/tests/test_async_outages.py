@@ -12,7 +12,7 @@ import redis
 import redis.asyncio
 
 from .. import AsyncRedisLock, LockBackendError, RedisLock
-from ..scripts import WireError, packed
+from ..protocol import WireError, packed
 from ..support import now
 from ..testing.server import Proxy, Server
 from .looped import lock_on

@@ -28,7 +28,7 @@ def test_a_drain_serves_every_waiter_once_and_counts_what_it_took(
 
 def test_two_holders_at_once_are_found() -> None:
     with pytest.raises(drain.Violation, match=r"held from 1.9 although held until 2.0"):
-        drain.judge([(0.0, 1.0, 2.0), (0.3, 1.9, 3.0)], opened=0.5)
+        drain.judge([(1.0, 2.0), (1.9, 3.0)], opened=0.5)
 
 
 CLEAN = [{"left": {"waiters": 0}}] * PROCESSES

@@ -10,7 +10,7 @@ import pytest
 import redis
 from redis.credentials import UsernamePasswordCredentialProvider
 
-from .. import LockBackendError, RedisLock, Release, scripts, wakeups
+from .. import LockBackendError, RedisLock, Release, protocol, wakeups
 from ..testing.server import Server, eventually
 from .waiting import held, in_thread, queued, waiter
 
@@ -75,7 +75,7 @@ def acl_line() -> list[str]:
 def test_the_acl_line_of_the_readme_names_the_commands_of_the_scripts_and_of_the_wire() -> None:
     """No word too many; the next test shows that none is missing."""
     called = set()
-    for file in scripts.FOLDER.glob("*.lua"):
+    for file in protocol.FOLDER.glob("*.lua"):
         called |= set(re.findall(r"redis\.call\('(\w+)'", file.read_text()))
     called = called - {"pubsub", "spublish"} | {"pubsub|numsub"}  # the other one: in a cluster
     sent = {"evalsha", "eval", "subscribe", "ping", "role"}

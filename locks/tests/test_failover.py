@@ -175,14 +175,14 @@ def test_a_silent_subscription_at_a_master_stays_and_costs_no_place(
     lock = RedisLock(pair.client(), "undisturbed", ttl=60)
     with lock.hold(wait=1):
         other = waiter(lock)
-        channel = lock._wakeups.channel
+        channel = lock._wakeups.waiters.channel
         roles = _calls(pair.master, "role")
         eventually(lambda: _calls(pair.master, "role") > roles + 1)
-        assert lock._wakeups.channel == channel
+        assert lock._wakeups.waiters.channel == channel
         pair.name.lead_to(free_port())  # nobody there to ask: the probe itself must decide
         pings = _calls(pair.master, "ping")
         eventually(lambda: _calls(pair.master, "ping") > pings + 1)
-        assert lock._wakeups.channel == channel
+        assert lock._wakeups.waiters.channel == channel
     assert other.result(2).release() is Release.RELEASED
 
 

@@ -118,7 +118,7 @@ class broken_subscription:
 
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(type(self.wakeups), "listen", late)
-        channel = self.wakeups.channel.decode()
+        channel = self.wakeups.waiters.channel.decode()
         name = self.client.client_list(_type="pubsub")
         port = self.wakeups._connection._sock.getsockname()[1]
         address = next(each["addr"] for each in name if each["addr"].endswith(f":{port}"))

@@ -9,8 +9,7 @@ import pytest
 import redis
 
 from .. import LockTimeout, RedisLock, Release, acquisition, connection, renewals, shared
-from ..protocol import LEAVE
-from ..scripts import WireError
+from ..protocol import LEAVE, WireError
 from ..testing.process import Process as Worker
 from ..testing.server import eventually
 from .waiting import held, queued, waiter

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import redis
 
-from .. import Lease, LossReason, RedisLock, Release, support, watchdog
-from ..scripts import Call
+from .. import Lease, LossReason, RedisLock, Release, hooks, watchdog
+from ..protocol import Call
 from ..testing.server import Proxy, Server, eventually
 from .waiting import held, waiter
 
@@ -152,7 +152,7 @@ def test_on_lost_that_exits_ends_no_thread_that_the_next_one_needs(client: redis
         called.append(lease.name)
         sys.exit(1)
 
-    for number in range(support.MOST + 2):
+    for number in range(hooks.MOST + 2):
         lock = RedisLock(client, f"exits {number}", ttl=10, on_lost=on_lost)
         with held(lock) as lease:
             lease.mark_lost(LossReason.GONE)

@@ -100,13 +100,15 @@ def test_waiters_listen_to_the_new_master(
     lock = RedisLock(client, "followed", ttl=30)
     with held(lock):
         other = waiter(lock)
-        channel = lock._wakeups.channel
+        channel = lock._wakeups.waiters.channel
     other.result(5).release()
     sentinels.master = servers[1]
     look_up(client)
-    eventually(lambda: not lock._wakeups.waiters.listening or lock._wakeups.channel != channel)
+    eventually(
+        lambda: not lock._wakeups.waiters.listening or lock._wakeups.waiters.channel != channel
+    )
     with held(lock) as lease:
         other = waiter(lock)
         lease.release()
         other.result(5).release()
-    assert servers[1].client().pubsub_numsub(lock._wakeups.channel)[0][1] == 1
+    assert servers[1].client().pubsub_numsub(lock._wakeups.waiters.channel)[0][1] == 1

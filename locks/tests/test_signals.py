@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from .. import Lease, RedisLock, Release
-from ..scripts import Arg, packed
+from ..protocol import Arg, packed
 from ..testing.process import LOCKS
 from ..testing.server import Server
 from .waiting import held, run

@@ -10,8 +10,7 @@ from redis import exceptions
 from redis.crc import key_slot
 
 from ..cluster.slots import OUTAGE, Hop, Place, Refresh, Send, Topology, route, slot_of, tag_of
-from ..protocol import channel_for, keys_of
-from ..scripts import WireError
+from ..protocol import WireError, channel_for, keys_of
 from ..support import now
 from .test_protocol import NAMES
 

@@ -87,8 +87,8 @@ def test_a_wake_up_for_a_lease_that_is_held_already_does_not_release_it(
     with held(lock) as first:
         other = waiter(lock)
     lease = other.result(5)
-    client.publish(lock._wakeups.channel, "noise")
-    client.publish(lock._wakeups.channel, f"{lease.token} {lease.fence} {lease.fence}")
+    client.publish(lock._wakeups.waiters.channel, "noise")
+    client.publish(lock._wakeups.waiters.channel, f"{lease.token} {lease.fence} {lease.fence}")
     with held(RedisLock(client, "after it", ttl=10)):
         barrier = waiter(RedisLock(client, "after it", ttl=10))
     barrier.result(5).release()  # its wake-up was read after the one above

@@ -52,9 +52,11 @@ def test_a_subscription_that_went_silent_is_noticed_and_replaced(
     far = RedisLock(server.client(port=proxy.port), "half open", ttl=30)
     with held(near) as lease:
         other = waiter(far)
-        channel = far._wakeups.channel
+        channel = far._wakeups.waiters.channel
         proxy.freeze_subscriptions()
-        eventually(lambda: far._wakeups.waiters.listening and far._wakeups.channel != channel)
+        eventually(
+            lambda: far._wakeups.waiters.listening and far._wakeups.waiters.channel != channel
+        )
         eventually(partial(_has_channel, client, far))
         lease.release()
         assert other.result(2).release() is Release.RELEASED
@@ -144,7 +146,7 @@ def test_waiting_for_longer_than_the_ttl_costs_no_more_commands_while_the_queue_
 
 def _has_channel(client: redis.Redis, lock: RedisLock) -> bool:
     """Whether the waiter is queued with the channel on which its process listens now."""
-    return any(lock._wakeups.channel in waiter for waiter in client.hvals(lock.keys[2]))
+    return any(lock._wakeups.waiters.channel in waiter for waiter in client.hvals(lock.keys[2]))
 
 
 def _has_length(client: redis.Redis, key: str, length: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from locks.scripts import Script, script
+from locks.protocol import Script, script
 
 FOLDER = Path(__file__).parent
 

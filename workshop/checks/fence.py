@@ -8,7 +8,7 @@ from types import ModuleType
 
 from django.db import DatabaseError, connection
 
-from locks.lease import LossReason
+from locks import LossReason
 from shop.demo.interleaving import TIMEOUT, Actor, Interleaving
 from shop.demo.mine import BrokenFile
 from shop.demo.schedules import gate_the_commit

@@ -1,0 +1,91 @@
+"""What a user gives a lock: a client, metrics, on_lost with its threads. Loaded when asked for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .errors import LossReason, Release
+
+logger = logging.getLogger(__name__)
+
+
+class SingleClient(Protocol):
+    """redis.Redis or redis.asyncio.Redis, or valkey-py's."""
+
+    connection_pool: Any
+
+
+class ClusterClient(Protocol):
+    """redis.RedisCluster or redis.asyncio.RedisCluster, or valkey-py's."""
+
+    nodes_manager: Any
+
+
+class Metrics:
+    """Called by RedisLock(metrics=...), in whichever thread it happens. Seconds throughout.
+
+    An exception that one of these raises is logged and goes no further.
+    """
+
+    def waited(self, name: str, seconds: float, acquired: bool) -> None:
+        """An acquire is over; not acquired: the wait was over first, or it failed."""
+
+    def held(self, name: str, seconds: float, outcome: Release) -> None:
+        """A lease was released, with this outcome."""
+
+    def renewed(self, name: str, seconds: float) -> None:
+        """A lease was renewed; the round trip took so long."""
+
+    def lost(self, name: str, loss: LossReason) -> None:
+        """A lease was lost."""
+
+
+#: Threads that run at one time, however many leases are lost at once.
+MOST = 8
+
+
+class Callbacks:
+    """A queue of calls, and threads that end when it is empty."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: also what a forked child inherited."""
+        self._changing = threading.Lock()
+        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._threads = 0
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call it soon, in another thread; in this one if none can be started."""
+        with self._changing:
+            self._calls.append((function, args))
+            if self._threads >= MOST:
+                return
+            self._threads += 1
+        try:
+            threading.Thread(target=self._work, name="locks.on_lost", daemon=True).start()
+        except RuntimeError:  # the interpreter is ending, or there are too many threads
+            self._work()
+
+    def _work(self) -> None:
+        while True:
+            with self._changing:
+                if not self._calls:
+                    self._threads -= 1
+                    return
+                function, args = self._calls.popleft()
+            try:
+                function(*args)
+            except BaseException:  # SystemExit ends no thread that others need
+                logger.exception("on_lost failed")
+
+
+#: The one of this process.
+callbacks = Callbacks()
+os.register_at_fork(after_in_child=callbacks.reset)
