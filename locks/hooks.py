@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from .errors import LossReason, Release
+from .support import lazily
 
 logger = logging.getLogger(__name__)
 
@@ -57,13 +58,13 @@ class Callbacks:
 
     def reset(self) -> None:
         """Forget everything: also what a forked child inherited."""
-        self._changing = threading.Lock()
+        vars(self).pop("_changing", None)
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._threads = 0
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call it soon, in another thread; in this one if none can be started."""
-        with self._changing:
+        with lazily(self, "_changing", threading.Lock):
             self._calls.append((function, args))
             if self._threads >= MOST:
                 return
@@ -75,7 +76,7 @@ class Callbacks:
 
     def _work(self) -> None:
         while True:
-            with self._changing:
+            with lazily(self, "_changing", threading.Lock):
                 if not self._calls:
                     self._threads -= 1
                     return

@@ -81,10 +81,9 @@ class Abandoned:
         self.until = now() + lock.ttl + TRIED
 
 
-#: Commands to send together, and the seconds that the server may take. Answer: for each its reply,
-#: or the exception in its place.
-Batch: TypeAlias = tuple[Sequence[Call], float]
-Batches: TypeAlias = Generator[Batch, Sequence[Any], None]
+#: Steps: commands to send together, and the seconds that the server may take. Answer: for each its
+#: reply, or the exception in its place.
+Batches: TypeAlias = Generator[tuple[Sequence[Call], float], Sequence[Any], None]
 
 
 class Renewals:

@@ -62,11 +62,9 @@ def to_release(leases: Sequence[E]) -> list[E]:
 
 
 class Together(BaseLease, Generic[E]):
-    """The leases of several locks. If one is lost, all are; the others are held until the release.
+    """What `MultiLease` and `AsyncMultiLease` have in common.
 
-    leases  one of each lock, in the order of their names
-
-    Raises LockLost when one of them is lost already.
+    Raises LockLost when one of the leases is lost already.
     """
 
     def __init__(self, leases: Iterable[E], *, started: float, **more: Any) -> None:
