@@ -121,11 +121,6 @@ class AsyncSlot(ToSlot):
         self.wakeups.nodes, self.wakeups.slot = nodes, self._slot
 
     @property
-    def connections(self) -> AsyncSlot:
-        """These: see call() and post()."""
-        return self
-
-    @property
     def line(self) -> object:
         """Never the same: commands may go to one node after another, in any order."""
         return object()

@@ -10,7 +10,7 @@ from typing import Any
 from ..connection import Address
 from ..lock import Options
 from ..protocol import Arg, Call, Script, WireError, script
-from ..renewals import Abandoned, Batches, Held, Renewal, Renewals
+from ..renewals import Batches, Held, Renewal, Renewals
 from ..support import now
 from .slots import LOOK_UP, OUTAGE, Hop, Place, Topology, is_passing, redirect, route, slot_of
 
@@ -112,14 +112,10 @@ class AtNode(Renewals):
         for held, each in list(self.abandoned.items()):
             there = self._new_home(held[0])
             if there is not None:
-                there.take_over(held, each)
+                there.abandoned[held] = each
+                there.on_due(each.due)
                 self.abandoned.pop(held, None)
         yield from super().due()
-
-    def take_over(self, held: Held, abandoned: Abandoned) -> None:
-        """What another node's watchdog was to release."""
-        self.abandoned[held] = abandoned
-        self.on_due(abandoned.due)
 
     def redirected(
         self, calls: Sequence[Call], replies: Sequence[Any]
@@ -191,6 +187,11 @@ class ToSlot:
     def __init__(self, nodes: Nodes, slot: int) -> None:
         self.watchdog = nodes
         self._slot = slot
+
+    @property
+    def connections(self) -> Any:
+        """These: see call()."""
+        return self
 
     def until(self, within: float | None) -> float:
         """The second of our clock until which a slot may settle."""

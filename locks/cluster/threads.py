@@ -123,11 +123,6 @@ class Slot(ToSlot):
             found = nodes.wakeups.setdefault(self._slot, made)
         self.wakeups = found
 
-    @property
-    def connections(self) -> Slot:
-        """These: see call()."""
-        return self
-
     def call(
         self, which: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None
     ) -> Any:
