@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-
 from loadtest.faults import FAULTS
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import RIVALS
@@ -51,7 +49,7 @@ def cells(bench: Bench, fault: str, *controls: str) -> list[Cell]:
     known = {str(one["name"]): one for one in bench.shop(RIVALS).strategies()}
     mine: Strategy = {**known[MINE], "verdicts": {fault: "exact"}}
     chosen = [mine, *(known[name] for name in controls)]
-    return play(FAULTS[fault](bench), chosen, secrets.token_hex(4))
+    return play(FAULTS[fault](bench), chosen)
 
 
 def row(bench: Bench) -> tuple[Refusal | None, list[Cell]]:

@@ -22,8 +22,7 @@ from rich.console import Console
 from loadtest.commands.faults import THREADS, refuse_external_servers
 from loadtest.commands.output import Output, output
 from loadtest.expected import UNBROKEN
-from loadtest.faults.chaos_rush import NOTHING, Rush, play
-from loadtest.faults.disturbances import DISTURBANCES, Disturbance
+from loadtest.faults.chaos_rush import DISTURBANCES, NOTHING, Disturbance, Rush, play
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.history import write
 from loadtest.judge.run import Cell, Summary
@@ -146,7 +145,8 @@ def _rushes(
     testbed: Testbed, minutes: float, chance: Random, found: Found, summary: Summary, out: Output
 ) -> None:
     deck = _deck(chance)
-    strategies = {one["name"]: one for one in testbed.shop().strategies()}
+    locks = {*UNBROKEN, *CANARIES}
+    strategies = [one for one in testbed.shop().strategies() if one["name"] in locks]
     end = time.monotonic() + minutes * 60
     while time.monotonic() < end and not found.broken:
         number = len(found.rushes) + 1
@@ -154,8 +154,7 @@ def _rushes(
         out.progress(f"rush {number}, {left:.1f} minutes left")
         dealt = {one.name: one for one in islice(deck, chance.randint(1, MOST_AT_ONCE))}.values()
         holds = HOLDS[0 if any(one.takes_the_lock for one in dealt) else 1]
-        locks = (*UNBROKEN, *CANARIES)
-        rush = Rush(number, chance.getrandbits(32), locks, [*dealt], chance.choice(holds))
+        rush = Rush(number, chance.getrandbits(32), [*dealt], chance.choice(holds))
         found.rushes.append(rush)
         try:
             play(testbed, rush, strategies)

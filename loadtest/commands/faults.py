@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Sequence
 
 from rich.console import Console
 
 from loadtest.commands.output import Output, output, require_known
-from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
-from loadtest.faults.runner import play, unknown
+from loadtest.faults.runner import concerned, play, unknown
 from loadtest.faults.testbed import RIVALS, Testbed
 from loadtest.judge.run import Cell, Summary
 from loadtest.judge.verdict import EXIT_CODES
@@ -58,7 +56,7 @@ def run(
         known = {str(one["name"]): one for one in testbed.shop(RIVALS).strategies()}
         require_known(locks, list(known), "lock")
         strategies = [known[lock] for lock in locks or known]
-        names = [name for name in names if _concerned(name, strategies)]
+        names = [name for name in names if concerned(name, strategies)]
         if not names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
@@ -67,8 +65,7 @@ def run(
             _make_all(testbed, names, strategies, cells, summary, out)
         finally:
             if cells:
-                there = {cell["fault"] for cell in cells}
-                made = {name: one.title for name, one in FAULTS.items() if name in there}
+                made = {name: FAULTS[name].title for name in fault_report.made(cells)}
                 (out.folder.path / "faults.md").write_text(fault_report.markdown(summary, cells))
                 out.write(summary, testbed.events(), title="every fault", faults=made)
     console.print()
@@ -84,11 +81,6 @@ def run(
     console.print(f"\n{total}, {len(off)} off their expected verdict", style="bold")
     out.print_files("summary.json", "faults.md", html_report.NAME)
     return exit_code(cells)
-
-
-def _concerned(fault: str, strategies: Sequence[Strategy]) -> list[Strategy]:
-    """The strategies that a fault concerns."""
-    return [one for one in strategies if fault in EXPECTED[one["name"]]]
 
 
 def exit_code(cells: Sequence[Cell]) -> int:
@@ -118,12 +110,12 @@ def _make_all(
         try:
             if broken >= BROKEN_IN_A_ROW:
                 raise StackError("the servers did not come back after the faults before this one")
-            found = play(FAULTS[name](testbed), strategies, secrets.token_hex(4))
+            found = play(FAULTS[name](testbed), strategies)
             broken = 0
         except Exception as error:
             broken += 1
             why = f"{type(error).__name__}: {error}"
-            found = unknown(name, _concerned(name, strategies), why)
+            found = unknown(name, concerned(name, strategies), why)
         cells += found
         summary["runs"] = cells
         report.write_summary(out.folder.path, summary)

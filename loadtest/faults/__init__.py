@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from loadtest.faults.database import DbFailover, DbFailoverSync, DbKill
+from loadtest.faults.database import (
+    DbFailover,
+    DbFailoverSync,
+    DbKill,
+    FenceAhead,
+    FenceAheadRaised,
+)
 from loadtest.faults.ended_node import Crash, Shutdown, ShutdownShort
 from loadtest.faults.failover import Failover, FailoverSentinel, SplitBrain
 from loadtest.faults.fault import Fault
-from loadtest.faults.fence_ahead import FenceAhead, FenceAheadRaised
 from loadtest.faults.late_holder import Clock, LateRelease, Pause, PauseAcquired, Slow
 from loadtest.faults.lost_keys import Eviction, RedisDown, Restart
 from loadtest.faults.lost_reply import LostReplies, UnknownCommit

@@ -18,6 +18,7 @@ keeps each fault from happening, which `prove` has to notice.
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -54,6 +55,7 @@ class Fault(ABC):
     node            the node that it is made on, where it is made on one
     trials          of the strategies that it concerns
     opened          what was started or opened for it, until it is cleaned up
+    run             makes the names of products and the keys of attempts unique
     """
 
     name: str
@@ -72,17 +74,18 @@ class Fault(ABC):
         self.testbed = testbed
         self.trials: list[Trial] = []
         self.opened = ExitStack()
+        self.run = secrets.token_hex(4)
 
     @property
     def settles(self) -> bool:
         """Whether consumers have to write orders for one of its strategies."""
         return any(trial.strategy["deferred"] for trial in self.trials)
 
-    def tries(self, strategy: Strategy, run: str) -> None:
+    def tries(self, strategy: Strategy) -> None:
         """Concern this strategy too."""
         stop = STOPS.get(strategy["name"], {}).get(self.name, self.stop)
         self.trials.append(
-            Trial(self.testbed, strategy, run, fault=self.name, stop=stop, ttl=self.ttl)
+            Trial(self.testbed, strategy, self.run, fault=self.name, stop=stop, ttl=self.ttl)
         )
 
     def arm(self) -> None:  # noqa: B027 most need nothing

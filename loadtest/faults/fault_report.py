@@ -33,7 +33,7 @@ def line(name: str, cells: Sequence[Cell], seconds: float) -> str:
 def tables(cells: Sequence[Cell], width: int) -> list[Table]:
     """Strategies by faults, in as many tables below each other as `width` columns need; `numbers`
     says which fault each number is."""
-    faults, rows = _grid(cells, _sign)
+    faults, rows = made(cells), _grid(cells, _sign)
     most = max(1, (width - max(map(len, rows), default=0) - 1) // 3)  # of them in a table
     found = []
     for first in range(0, len(faults), most):
@@ -49,7 +49,7 @@ def tables(cells: Sequence[Cell], width: int) -> list[Table]:
 
 def numbers(cells: Sequence[Cell]) -> str:
     """The fault of each column of the table, and the meaning of its signs."""
-    named = [f"{number} {name}" for number, name in enumerate(_made(cells), 1)]
+    named = [f"{number} {name}" for number, name in enumerate(made(cells), 1)]
     return "  ".join(named) + "\n" + LEGEND
 
 
@@ -96,7 +96,7 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     )
     shows = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
-        for name in _made(cells)
+        for name in made(cells)
     }
     parts = [
         "# Faults",
@@ -160,26 +160,21 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _made(cells: Sequence[Cell]) -> list[str]:
+def made(cells: Sequence[Cell]) -> list[str]:
     """The faults of these cells, in the order in which they are made."""
     return [name for name in FAULTS if any(cell["fault"] == name for cell in cells)]
 
 
-def _grid(
-    cells: Sequence[Cell], say: Callable[[Cell], str]
-) -> tuple[list[str], dict[str, list[str]]]:
-    """The faults, and what is said of each of them for each lock; empty where it is no cell."""
+def _grid(cells: Sequence[Cell], say: Callable[[Cell], str]) -> dict[str, list[str]]:
+    """For each lock what is said of its cell under each fault; empty where it has none."""
     at = {(cell["lock"], cell["fault"]): say(cell) for cell in cells}
-    faults = _made(cells)
-    locks = dict.fromkeys(cell["lock"] for cell in cells)
-    return faults, {lock: [at.get((lock, name), "") for name in faults] for lock in locks}
+    return {lock: [at.get((lock, name), "") for name in made(cells)] for lock, _ in at}
 
 
 def _matrix(cells: Sequence[Cell], say: Callable[[Cell], str], below: str, *, left: int) -> str:
     """The same as Markdown, with a paragraph below it."""
-    faults, grid = _grid(cells, say)
-    rows = [[f"`{lock}`", *texts] for lock, texts in grid.items()]
-    return report.markdown_table(["lock", *faults], rows, below, left=left)
+    rows = [[f"`{lock}`", *texts] for lock, texts in _grid(cells, say).items()]
+    return report.markdown_table(["lock", *made(cells)], rows, below, left=left)
 
 
 def _sign(cell: Cell) -> str:

@@ -32,21 +32,19 @@ AT_ONCE = 3
 LONGEST_DRAIN = 40.0
 
 
-def play(fault: Fault, strategies: Sequence[Strategy], run: str) -> list[Cell]:
+def play(fault: Fault, strategies: Sequence[Strategy]) -> list[Cell]:
     """Make the fault, and judge every strategy that has an expected verdict under it.
-
-    run  makes the names of products and the keys of attempts unique
 
     A fault that did not fire, or an error on the way, makes every cell of it `unknown` with the
     reason, and the testbed is put back to how it began. Raises what keeps that from happening.
     """
-    concerned = [one for one in strategies if fault.name in expected_of(one)]
-    tried = [one for one in concerned if one["available"]]
-    missing = [_not_run(fault, one) for one in concerned if not one["available"]]
+    found = concerned(fault.name, strategies)
+    tried = [one for one in found if one["available"]]
+    missing = [_not_run(fault, one) for one in found if not one["available"]]
     if not tried:
         return missing
     for one in tried:
-        fault.tries(one, run)
+        fault.tries(one)
     try:
         return [*_play(fault), *missing]
     except Exception as error:
@@ -57,6 +55,11 @@ def play(fault: Fault, strategies: Sequence[Strategy], run: str) -> list[Cell]:
         _resume_everybody(fault)
         fault.testbed.repair()
         return [*unknown(fault.name, tried, reason(error)), *missing]
+
+
+def concerned(fault: str, strategies: Sequence[Strategy]) -> list[Strategy]:
+    """The strategies that a fault concerns."""
+    return [one for one in strategies if fault in expected_of(one)]
 
 
 def _play(fault: Fault) -> list[Cell]:

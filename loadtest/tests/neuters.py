@@ -12,8 +12,8 @@ from typing import Any
 
 from loadtest.faults import database, late_holder, refusing_redis
 from loadtest.faults.buyer import Buyer
+from loadtest.faults.database import FenceAhead, FenceAheadRaised
 from loadtest.faults.ended_node import Crash, Shutdown, ShutdownShort
-from loadtest.faults.fence_ahead import FenceAhead, FenceAheadRaised
 from loadtest.faults.late_holder import PAUSE, Pause
 from loadtest.faults.lost_keys import Eviction, RedisDown
 from loadtest.faults.network import Partition

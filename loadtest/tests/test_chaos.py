@@ -15,8 +15,7 @@ import pytest
 from loadtest.commands import chaos
 from loadtest.commands.chaos import CANARIES, Found
 from loadtest.faults import chaos_rush
-from loadtest.faults.chaos_rush import Rush
-from loadtest.faults.disturbances import DISTURBANCES, Disturbance
+from loadtest.faults.chaos_rush import DISTURBANCES, Disturbance, Rush
 from loadtest.faults.testbed import Testbed, each
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
@@ -40,7 +39,7 @@ def cell(
 
 def rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()) -> Rush:
     chosen = [Disturbance(name, lambda *_: "") for name in (*seen, *unseen)]
-    return Rush(1, 1, (), chosen, 60, dict.fromkeys(seen, "seen"), cells=list(cells))
+    return Rush(1, 1, chosen, 60, dict.fromkeys(seen, "seen"), cells=list(cells))
 
 
 ALL_BREAK = [cell(lock, "oversold") for lock in CANARIES]
@@ -132,7 +131,7 @@ def test_disturbances_of_different_servers_overlap() -> None:
         return "met"
 
     chosen = [Disturbance(f"on {on}", meets, on, False) for on in ("nodes", "redis", "proxies")]
-    one = Rush(1, 1, (), chosen, 0)
+    one = Rush(1, 1, chosen, 0)
     disturb(one, Nothing())
     assert list(one.seen.values()) == ["met"] * 3
 
@@ -147,7 +146,7 @@ def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
         inside.pop()
         return "alone"
 
-    one = Rush(1, 1, (), [Disturbance(f"d{n}", alone, "redis", False) for n in range(3)], 0)
+    one = Rush(1, 1, [Disturbance(f"d{n}", alone, "redis", False) for n in range(3)], 0)
     disturb(one, Nothing())
     assert list(one.seen.values()) == ["alone"] * 3
 
@@ -156,7 +155,7 @@ def test_a_disturbance_that_fails_is_not_seen_and_says_why() -> None:
     def fails(testbed: Testbed, chance: Random) -> str:
         raise ZeroDivisionError("an error of ours")
 
-    testbed, one = Nothing(), Rush(1, 1, (), [Disturbance("fails", fails, "", False)], 0)
+    testbed, one = Nothing(), Rush(1, 1, [Disturbance("fails", fails, "", False)], 0)
     disturb(one, testbed)
     assert (one.seen, one.errors) == ({}, ["ZeroDivisionError: an error of ours"])
     assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]  # `fail` would void them all

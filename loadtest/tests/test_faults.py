@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,44 +22,27 @@ from loadtest.faults.trial import Trial
 from loadtest.judge.run import Cell, Judged, Run
 from loadtest.stack.stack import ROOT
 
-#: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock.
-REPAIRED = """\
+#: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock, and a
+#: RedisLock without the thread that renews.
+CHANGED = """\
 import django
+from locks import watchdog
 
 setup = django.setup
+watchdog.Watchdog.add = lambda watchdog, renewal: None
 
-def repaired(**given):
+def changed(**given):
     setup(**given)
     from shop.strategies import setpx_del, token
     setpx_del.SetpxDelLock.unlock = token.TokenLock.unlock
 
-django.setup = repaired
-"""
-
-
-#: The same: RedisLock without the thread that renews.
-NEVER_RENEWED = """\
-from locks import watchdog
-watchdog.Watchdog.add = lambda watchdog, renewal: None
+django.setup = changed
 """
 
 
 def cells(testbed: Testbed, fault: type[Fault], *locks: str) -> dict[str, Cell]:
     known = [one for one in testbed.shop().strategies() if one["name"] in locks]
-    return {cell["lock"]: cell for cell in play(fault(testbed), known, secrets.token_hex(4))}
-
-
-@contextmanager
-def changed(testbed: Testbed, folder: Path, how: str) -> Iterator[None]:
-    """Run both nodes with this change to the locks for as long as the block lasts."""
-    (folder / "sitecustomize.py").write_text(how)
-    try:
-        for node in range(2):
-            testbed.restart(node, PYTHONPATH=f"{folder}:{ROOT}")
-        yield
-    finally:
-        for node in range(2):
-            testbed.restart(node)
+    return {cell["lock"]: cell for cell in play(fault(testbed), known)}
 
 
 def assert_timeline(cell: Cell, *wanted: str) -> None:
@@ -91,15 +71,24 @@ def test_a_paused_holder_of_token_oversells_and_one_of_redis_does_not(testbed: T
     assert "state T" in found["token"]["evidence"]
 
 
-def test_a_strategy_whose_flaw_is_removed_is_reported_as_no_longer_failing(
+def test_a_flaw_that_is_removed_is_reported_and_one_that_a_fence_repairs(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    with changed(testbed, tmp_path, REPAIRED):
-        cell = cells(testbed, LateRelease, "setpx-del")["setpx-del"]
-    assert (cell["verdict"], cell["expected"], cell["as_expected"]) == ("exact", "oversold", False)
-    assert fault_report.complaint(cell) == (
+    (tmp_path / "sitecustomize.py").write_text(CHANGED)
+    try:
+        for node in range(2):
+            testbed.restart(node, PYTHONPATH=f"{tmp_path}:{ROOT}")
+        repaired = cells(testbed, LateRelease, "setpx-del")["setpx-del"]
+        never_renewed = cells(testbed, Slow, "redis")["redis"]
+    finally:
+        for node in range(2):
+            testbed.restart(node)
+    assert (repaired["verdict"], repaired["as_expected"]) == ("exact", False)
+    assert fault_report.complaint(repaired) == (
         "setpx-del under late-release: exact, expected oversold"
     )
+    assert (never_renewed["verdict"], never_renewed["as_expected"]) == ("exact", False)
+    assert never_renewed["wrong"] == ["two holders at a time, and the fault took no lock away"]
 
 
 @pytest.mark.parametrize("steps", [["resume"], ["fire", "heal"], ["meanwhile"], ["clean_up"]])
@@ -118,16 +107,6 @@ def test_whatever_step_breaks_the_cells_are_unknown_for_that_reason_and_the_next
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["missing"] == f"OSError: {steps[0]} broke"
     assert cells(testbed, DbKill, "redis")["redis"]["as_expected"]
-
-
-def test_a_lock_that_lets_two_in_is_found_though_its_fence_repairs_it(
-    testbed: Testbed, tmp_path: Path
-) -> None:
-    """RedisLock without renewal: under `slow` a rival gets in, and the fence decides."""
-    with changed(testbed, tmp_path, NEVER_RENEWED):
-        cell = cells(testbed, Slow, "redis")["redis"]
-    assert (cell["verdict"], cell["as_expected"]) == ("exact", False)
-    assert cell["wrong"] == ["two holders at a time, and the fault took no lock away"]
 
 
 class LeavesAKey(Slow):
@@ -151,7 +130,7 @@ def test_a_strategy_whose_server_is_missing_is_not_run(
     (known,) = (one for one in testbed.shop().strategies() if one["name"] == "zookeeper")
     for ci in ("", "true"):
         monkeypatch.setenv("CI", ci)
-        (cell,) = play(Pause(testbed), [{**known, "available": False}], "run")
+        (cell,) = play(Pause(testbed), [{**known, "available": False}])
         assert (cell["verdict"], cell["as_expected"]) == ("not_run", not ci)
         assert cell["missing"] == "ZOOKEEPER_HOSTS is not set, and no such server is installed"
 

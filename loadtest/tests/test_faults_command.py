@@ -76,9 +76,7 @@ def _nothing_is_started(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
 
 def run(monkeypatch: pytest.MonkeyPatch, play: Play, *faults: str) -> tuple[int, str]:
     """The exit code of these faults, and what was printed."""
-    monkeypatch.setattr(
-        command, "play", lambda fault, strategies, run: play(fault.name, strategies)
-    )
+    monkeypatch.setattr(command, "play", lambda fault, strategies: play(fault.name, strategies))
     printed = io.StringIO()
     code = command.run(Console(file=printed, width=120), faults=faults)
     return code, printed.getvalue()

@@ -7,7 +7,6 @@ for some strategies.
 from __future__ import annotations
 
 import os
-import secrets
 
 import pytest
 
@@ -45,7 +44,7 @@ def test_a_neutered_fault_shows_nothing_and_the_next_one_is_made(
     strategies = [one for one in testbed.shop().strategies() if ALL or one["name"] in LOCKS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neuter.owner, neuter.name, neuter.instead)
-        cells = play(FAULTS[neuter.fault](testbed), strategies, secrets.token_hex(4))
+        cells = play(FAULTS[neuter.fault](testbed), strategies)
     if "ttl" in neuter.how:
         testbed.repair()
     noticing = [cell for cell in cells if not (neuter.only_ttl and cell["lock"] in ENDLESS)]
@@ -65,5 +64,5 @@ def test_a_neutered_fault_shows_nothing_and_the_next_one_is_made(
 def test_the_testbed_is_as_it_was_after_all_that(testbed: Testbed) -> None:
     strategies = [one for one in testbed.shop().strategies() if one["name"] in LOCKS]
     for name in ("redis-down", "db-kill", "db-failover", "fence-ahead@raised", "late-release"):
-        cells = play(FAULTS[name](testbed), strategies, secrets.token_hex(4))
+        cells = play(FAULTS[name](testbed), strategies)
         assert all(cell["as_expected"] for cell in cells), [cell["missing"] for cell in cells]
