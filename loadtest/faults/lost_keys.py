@@ -7,6 +7,7 @@ import signal
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
 from loadtest.faults.trial import Trial
+from servers import embedded
 
 FILLER = "filler"
 
@@ -32,10 +33,8 @@ class Restart(Fault):
     def fire(self) -> None:
         self.before = self._run_ids()
         self.held = self.count_held()
-        self.testbed.restart_empty()
-        for third in self.testbed.valkeys[3:4]:  # a small testbed has none
-            third.stop(signal.SIGKILL)
-            self.testbed.start_again(third)
+        for server in self._servers():
+            self.testbed.restart_empty(server)
         self.heal()
 
     def prove(self) -> str:
@@ -48,10 +47,12 @@ class Restart(Fault):
         for proxy in self.testbed.redlock:
             proxy.pass_on()
 
+    def _servers(self) -> list[embedded.Valkey]:
+        """The main Redis, and Redlock's third server: a small testbed has none."""
+        return [self.testbed.main, *self.testbed.valkeys[3:4]]
+
     def _run_ids(self) -> set[str]:
-        """Of the main Redis, and of Redlock's third server where there is one."""
-        servers = (self.testbed.main, *self.testbed.valkeys[3:4])
-        return {measure.run_id(one, 5.0) for one in servers}
+        return {measure.run_id(server, 5.0) for server in self._servers()}
 
 
 class RedisDown(Fault):
@@ -79,7 +80,8 @@ class RedisDown(Fault):
             trial.miss("Redis was back before the buyers had asked")
 
     def heal(self) -> None:
-        self.testbed.restart_empty()  # kills it first if it runs, or it would be left behind
+        """Kill it first if it runs, or it would be left behind."""
+        self.testbed.restart_empty(self.testbed.main)
 
 
 class Eviction(Fault):

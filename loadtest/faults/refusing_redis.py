@@ -83,7 +83,7 @@ class Busy(Fault):
         self.error("SHUTDOWN", "NOSAVE")  # it ends without an answer
         self.script.join(5)
         self.require(not self.script.is_alive(), "SHUTDOWN NOSAVE ended no script")
-        self.testbed.restart_empty()
+        self.testbed.restart_empty(self.testbed.main)
 
     def fire(self) -> None:
         self._begin(ENDLESS)

@@ -82,7 +82,8 @@ def _make(fault: Fault) -> str:
     """Arm, fire, prove, act, heal. Returns the evidence. Raises NotFired, or what a step raises."""
     testbed, trials = fault.testbed, fault.trials
     stops_settling = fault.loses_promises and fault.settles
-    acting = threading.Thread(target=each, args=(trials, _or_missing(fault.act)), daemon=True)
+    act, enter = partial(_or_missing, fault.act), partial(_or_missing, fault.enter)
+    acting = threading.Thread(target=each, args=(trials, act), daemon=True)
     record = partial(testbed.record_fault, fault.name)
 
     def end() -> None:
@@ -100,7 +101,7 @@ def _make(fault: Fault) -> str:
             record("ok", "arm", fault.title)
             if stops_settling:
                 testbed.stop_settling()
-            each(trials, _or_missing(fault.enter))
+            each(trials, enter)
             fired_at = time.monotonic()
             for trial in trials:
                 trial.fired_at = fired_at
@@ -129,17 +130,13 @@ def _afterwards(end: Callable[[], None]) -> Iterator[None]:
     end()
 
 
-def _or_missing(what: Callable[[Trial], None]) -> Callable[[Trial], None]:
+def _or_missing(what: Callable[[Trial], None], trial: Trial) -> None:
     """Do it for one trial. If it fails, that trial shows nothing, and says why: an error of ours
     must not look like a pass either."""
-
-    def one(trial: Trial) -> None:
-        try:
-            what(trial)
-        except Exception as error:
-            trial.miss(reason(error))
-
-    return one
+    try:
+        what(trial)
+    except Exception as error:
+        trial.miss(reason(error))
 
 
 def reason(error: Exception) -> str:

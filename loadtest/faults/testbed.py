@@ -175,14 +175,10 @@ class Testbed(Stack):
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             return connection.execute(statement).fetchall()
 
-    def restart_empty(self) -> None:
-        """Kill the main Valkey and start it again, empty, on its old port."""
-        self.main.stop(signal.SIGKILL)
-        self.start_again(self.main)
-
     @staticmethod
-    def start_again(server: embedded.Valkey) -> None:
-        """Start a Valkey on its old port, empty."""
+    def restart_empty(server: embedded.Valkey) -> None:
+        """Kill a Valkey and start it again, empty, on its old port."""
+        server.stop(signal.SIGKILL)
         embedded.adopt(server.start(server.port))
 
     def repair(self) -> None:
@@ -197,11 +193,10 @@ class Testbed(Stack):
         while len(self.valkeys) > 1 + REDLOCK_SERVERS:
             self.valkeys.pop().stop(signal.SIGKILL)
         self.main.replica_of = None
-        self.restart_empty()
+        self.restart_empty(self.main)
         for server in self.valkeys[1:]:
             if not measure.run_id(server, 1.0):
-                server.stop(signal.SIGKILL)
-                self.start_again(server)
+                self.restart_empty(server)
         for proxy in self.redis:
             proxy.switch(self.address(self.main))
         self.postgres.switch(self.postgres_socket)

@@ -26,7 +26,7 @@ from servers.proxy.proxy import Proxy
 from servers.valkey import Valkey
 
 #: A script that keeps Redis busy for a moment only.
-SHORT = "local n = 0 while n < 20000000 do n = n + 1 end"
+SHORT = "local n = 0 while n < 5000000 do n = n + 1 end"
 
 
 @dataclass(frozen=True, slots=True)
