@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import json
-import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -25,7 +25,8 @@ NAME = "report.html"
 HERE = Path(__file__).parent
 ASSETS = ROOT / "shop" / "demo" / "static" / "assets"
 ECHARTS = ASSETS / "vendor" / "echarts"
-#: In this order, after the shared dom.js: each may use those before it.
+#: In this order, after the shared dom.js, all as one module: a file that is opened from disk cannot
+#: import another one.
 SCRIPTS = ("marks.js", "timeline.js", "lanes.js", "verdicts.js", "detail.js", "main.js")
 #: The licence texts that the charting library asks to be kept.
 LICENCES = ("NOTICE", "LICENSE", "licenses/LICENSE-d3")
@@ -64,13 +65,13 @@ def write(
 def render(data: Mapping[str, Any], *more: Path) -> str:
     """The page with its data, and with `more` scripts after its own. Text in the data stays text,
     whatever it looks like."""
-    scripts = [*(HERE / name for name in SCRIPTS), *more]
+    scripts = [ASSETS / "dom.js", *(HERE / name for name in SCRIPTS), *more]
     return Template(_read(HERE / NAME)).substitute(
         title=html.escape(str(data["title"])),
         style=_read(ASSETS / "look.css") + _read(HERE / "report.css"),
         data=as_json(data),
         echarts=_script(_read(ECHARTS / "echarts.min.js")),
-        script=_script("\n".join([shared(), *map(_read, scripts)])),
+        script=_script("\n".join(map(_read, scripts))),
         licences=html.escape("\n\n".join(_read(ECHARTS / name) for name in LICENCES)),
     )
 
@@ -83,11 +84,6 @@ def as_json(data: Any) -> str:
 def _script(text: str) -> str:
     """A script for inside <script>. Our code has these two words in strings only."""
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def shared() -> str:
-    """dom.js as a part of one script: a file that is opened from disk cannot import a module."""
-    return re.sub(r"^export ", "", _read(ASSETS / "dom.js"), flags=re.MULTILINE)
 
 
 def _read(path: Path) -> str:
@@ -107,24 +103,16 @@ def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
 
 def _histories(runs: Sequence[Run], events: Sequence[Event]) -> Iterator[ProductHistory]:
     """The history of each run. The attempts of a rush begin with the run's `attempts`; those of a
-    cell name its fault and its strategy."""
-    found = _by_run(events)
-    cells = {tuple(name.split("/")[-2:]): name for name in found}
-    made: dict[str, list[Event]] = {}
+    cell name its fault and its strategy; the last part of an attempt's id is the buyer."""
+    found: dict[str, list[Event]] = defaultdict(list)
+    made: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event["by"] == "fault":
-            made.setdefault(event["f"], []).append(event)
+            made[event["f"]].append(event)
+        if "attempt" in event:
+            found[event["attempt"].rpartition("/")[0]].append(event)
+    cells = {tuple(name.split("/")[-2:]): name for name in found}
     for run in runs:
         name = run.get("attempts") or cells.get((run["fault"], run["lock"]), "")
-        there = [*found.get(name, ()), *made.get(run["fault"], ())]
+        there = [*found[name], *made[run["fault"]]]
         yield ProductHistory(sorted(there, key=lambda event: event["t"]))
-
-
-def _by_run(events: Sequence[Event]) -> dict[str, list[Event]]:
-    """The events of each run, in the order given, by the attempts' ids without their last part, the
-    buyer. Events of faults are left out."""
-    found: dict[str, list[Event]] = {}
-    for event in events:
-        if "attempt" in event:
-            found.setdefault(event["attempt"].rpartition("/")[0], []).append(event)
-    return found

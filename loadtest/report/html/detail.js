@@ -33,7 +33,6 @@ function storyLine(text) {
   return element("li", {}, element("span", { class: "when" }, when), element("span", {}, what));
 }
 
-
 function tableOfBuyers(timeline) {
   const rows = timeline.lanes.map(([buyer, node], lane) => {
     const list = element("ul", {}, ...saidOf(timeline, lane).map(([when, text]) => element("li", {}, `${seconds(when)}  ${text}`)));
@@ -54,16 +53,13 @@ function fillDetail(run, faults) {
   $("story").hidden = !story.length;
   $("story-lines").replaceChildren(...story.map(storyLine));
   const { timeline } = run;
-  for (const id of ["lanes", "legend"]) $(id).hidden = !timeline;
-  document.querySelector(".bar").hidden = !timeline;
-  $("no-lanes").hidden = Boolean(timeline);
   const details = $("as-table");
   const box = details.querySelector(".scroll");
+  $("drawn").hidden = details.hidden = !timeline;
+  $("no-lanes").hidden = Boolean(timeline);
   details.open = false;
-  details.hidden = !timeline;
   box.replaceChildren();
   if (!timeline) return;
-  fillLegend(timeline);
   const pairs = timeline.overlaps.length / 2;
   $("to-mark").hidden = !pairs;
   $("to-mark").textContent = pairs === 1 ? "To the overlap" : `To the overlaps (${pairs})`;

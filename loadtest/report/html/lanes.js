@@ -1,7 +1,7 @@
 // What each lane of the timeline says, and moving about in it by buttons.
 
 const MOST_SAID = 12;
-let lanesChart = null; // the one that is open, and what draws it
+let redraw = null; // draws the run that is open, in the present width
 
 // What a buyer did, as lines in the order of time.
 function saidOf(timeline, lane) {
@@ -40,13 +40,18 @@ function laneTip(timeline, lane) {
 }
 
 function openLanes(run) {
-  closeLanes();
   const { timeline } = run;
   const box = $("lanes");
   const height = lanesHeight(timeline.lanes.length);
   box.style.height = `${26 + height + 22 + SHELF + 24}px`;
-  const chart = echarts.init(box, null, { renderer: "canvas" });
-  const draw = () => chart.setOption(timelineOption(timeline, run, box.clientWidth, height), { notMerge: true });
+  echarts.getInstanceByDom(box)?.dispose();
+  const chart = echarts.init(box);
+  redraw = () => {
+    chart.resize();
+    const option = timelineOption(timeline, run, box.clientWidth, height);
+    chart.setOption(option, { notMerge: true });
+    fillLegend(option.series);
+  };
   let mark = -1;
   $("to-all").onclick = () => {
     mark = -1;
@@ -67,24 +72,14 @@ function openLanes(run) {
     $("to-mark").textContent = `Overlap ${mark + 1} of ${pairs.length}`;
   };
   box.setAttribute("aria-label", `Timeline of ${count(timeline.lanes.length, "buyer")} under ${run.lock}, ${run.fault}`);
-  draw();
-  lanesChart = { chart, draw };
-}
-
-function closeLanes() {
-  if (lanesChart) lanesChart.chart.dispose();
-  lanesChart = null;
+  redraw();
 }
 
 function watchLanes() {
   let wide = 0;
-  new ResizeObserver(([{ contentRect }]) => {
-    const { width } = contentRect;
+  new ResizeObserver(([{ contentRect: { width } }]) => {
     if (!width) return; // not laid out just now: there is nothing to draw on
-    if (lanesChart && wide && width !== wide) {
-      lanesChart.chart.resize();
-      lanesChart.draw();
-    }
+    if (redraw && wide && width !== wide) redraw();
     wide = width;
   }).observe($("lanes"));
 }

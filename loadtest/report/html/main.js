@@ -7,7 +7,6 @@ function open(number, byHand) {
   const run = data.runs[number];
   if (!run) return;
   opened = number;
-  closeLanes();
   $("detail").hidden = false;
   fillDetail(run, data.faults);
   markOpened(number);
@@ -36,14 +35,11 @@ function first() {
 function start() {
   const { runs } = data;
   const off = runs.filter((run) => !run.as_expected).length;
-  const verdicts = Object.entries(VERDICTS)
-    .map(([name]) => [runs.filter((run) => run.verdict === name).length, words(name)])
-    .filter(([number]) => number)
-    .map(([number, name]) => `${number} ${name}`);
+  const verdicts = verdictsIn(runs).map((name) => `${runs.filter((run) => run.verdict === name).length} ${words(name)}`);
   $("title").textContent = data.title;
   $("sum").textContent = `${count(runs.length, "run")}: ${verdicts.join(", ")}; ${off ? `${off} not as expected` : "all as expected"}.`;
   $("where").textContent = data.where;
-  fillVerdicts(data);
+  if (runs.length) fillVerdicts(data);
   watchLanes();
   $("verdicts-box").addEventListener("click", (event) => {
     const button = event.target.closest(".opens");

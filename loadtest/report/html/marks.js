@@ -39,46 +39,24 @@ function signPath(sign, x, y, size) {
 
 const isHollow = (sign) => sign === "cross" || sign === "ring" || sign === "square";
 
-// Which marks a timeline shows: the legend names these and no others.
-function marksIn(timeline) {
-  const there = new Set(["wait"]);
-  if (timeline.holds.length) there.add("hold");
-  for (const [, read, , , , state] of timeline.commits) {
-    if (read !== null) there.add("section");
-    there.add(COMMIT_STATES[state]);
-  }
-  for (const [, , answered, outcome] of timeline.requests) {
-    const mark = markOfOutcome(answered === null ? "unknown" : outcome);
-    if (mark) there.add(mark);
-  }
-  if (timeline.overlaps.length) there.add("overlap");
-  return Object.keys(MARKS).filter((name) => there.has(name));
-}
-
+// A bar, or a sign, as the legend has it.
 function swatch({ color, bar, sign, hatched }) {
-  const svg = document.createElementNS(SVG, "svg");
+  const svg = icon("dash");
   svg.setAttribute("viewBox", "0 0 28 16");
   svg.setAttribute("class", "swatch");
-  svg.setAttribute("aria-hidden", "true");
-  const path = document.createElementNS(SVG, "path");
-  const height = (bar || 0) * 16;
-  path.setAttribute("d", bar ? `M1 ${8 - height / 2}h26v${height}h-26Z` : signPath(sign, 14, 8, 11));
-  path.style.fill = hatched || isHollow(sign) ? "none" : `var(${color})`;
-  path.style.stroke = hatched || isHollow(sign) ? `var(${color})` : "none";
-  path.style.strokeWidth = "2.5";
-  svg.append(path);
-  if (hatched) {
-    const lines = document.createElementNS(SVG, "path");
-    lines.setAttribute("d", "M4 15L11 1M11 15L18 1M18 15L25 1");
-    lines.style.stroke = `var(${color})`;
-    lines.style.strokeWidth = "1.5";
-    svg.append(lines);
-  }
+  const isLine = Boolean(bar) || isHollow(sign);
+  svg.firstChild.setAttribute("d", bar ? "M1 8H27" : signPath(sign, 14, 8, 11));
+  Object.assign(svg.firstChild.style, {
+    fill: isLine ? "none" : `var(${color})`,
+    stroke: isLine ? `var(${color})` : "none",
+    strokeWidth: bar ? bar * 16 : 2.5,
+    strokeDasharray: hatched ? "3 2" : "none",
+  });
   return svg;
 }
 
-function fillLegend(timeline) {
-  $("legend").replaceChildren(
-    ...marksIn(timeline).map((name) => element("li", {}, swatch(MARKS[name]), MARKS[name].title)),
-  );
+// The legend names the marks that the chart has, and no others.
+function fillLegend(series) {
+  const there = Object.keys(MARKS).filter((name) => series.some(({ id, data }) => id === name && data.length));
+  $("legend").replaceChildren(...there.map((name) => element("li", {}, swatch(MARKS[name]), MARKS[name].title)));
 }

@@ -3,12 +3,14 @@
 const LOST_UPDATES =
   "Lost updates: decrements that another write erased. Two buyers read the same stock, and both write it back less one.";
 
-function opener(number, ...children) {
-  return element("button", { type: "button", class: "opens", "data-run": number }, ...children);
+const verdictsIn = (runs) => Object.keys(VERDICTS).filter((name) => runs.some((run) => run.verdict === name));
+
+function opener(number, look, more, ...children) {
+  return element("button", { type: "button", class: `opens ${look}`, "data-run": number, ...more }, ...children);
 }
 
 function nameOfRun(run) {
-  return run.fault === "rush" ? run.lock : run.fault === "rush-one-process" ? `${run.lock} (one process)` : run.lock;
+  return run.fault === "rush-one-process" ? `${run.lock} (one process)` : run.lock;
 }
 
 function surprise(run) {
@@ -35,27 +37,23 @@ function table(heads, rows, numbersFrom) {
 function tableOfRuns(runs, { headings, rows }) {
   const lines = runs.map((run, number) => {
     const verdict = element("span", {}, badge(run.verdict), surprise(run));
-    return [opener(number, nameOfRun(run)), verdict, ...rows[number]];
+    return [opener(number, "", {}, nameOfRun(run)), verdict, ...rows[number]];
   });
   return table([runs.some((run) => run.target) ? "target" : "lock", "verdict", ...headings], lines, 2);
 }
 
 function cellOf(run, number) {
   const mark = run.as_expected ? null : element("span", { "aria-hidden": "true" }, "!");
-  const button = opener(number, icon(signOf(run.verdict)), mark);
   const expected = run.as_expected ? "as expected" : `expected ${words(run.expected)}`;
-  button.classList.add("cell", lookOf(run.verdict));
-  if (!run.as_expected) button.classList.add("off");
-  button.title = `${run.lock} under ${run.fault}: ${words(run.verdict)}, ${expected}`;
-  button.setAttribute("aria-label", button.title);
-  button.tabIndex = -1;
-  return element("td", { role: "gridcell" }, button);
+  const title = `${run.lock} under ${run.fault}: ${words(run.verdict)}, ${expected}`;
+  const look = `cell ${lookOf(run.verdict)} ${run.as_expected ? "" : "off"}`;
+  const button = opener(number, look, { title, "aria-label": title, tabindex: -1 }, icon(signOf(run.verdict)), mark);
+  return element("td", {}, button);
 }
 
 // What the signs of the grid mean: those that are there.
 function fillKey(runs) {
-  const there = Object.keys(VERDICTS).filter((name) => runs.some((run) => run.verdict === name));
-  const items = there.map((name) => {
+  const items = verdictsIn(runs).map((name) => {
     const [sign, look, means] = VERDICTS[name];
     const cell = element("span", { class: `cell ${look}` }, icon(sign));
     return element("li", {}, cell, element("span", {}, element("strong", {}, words(name)), `: ${means}`));
@@ -71,18 +69,18 @@ function gridOfRuns(runs) {
   const locks = [...new Set(runs.map((run) => run.lock))];
   const faults = [...new Set(runs.map((run) => run.fault))];
   const at = new Map(runs.map((run, number) => [`${run.lock}\n${run.fault}`, number]));
-  const head = faults.map((fault) => element("th", { scope: "col", role: "columnheader" }, element("span", {}, fault)));
+  const head = faults.map((fault) => element("th", { scope: "col" }, element("span", {}, fault)));
   const row = (lock) => {
     const cells = faults.map((fault) => {
       const number = at.get(`${lock}\n${fault}`);
-      return number === undefined ? element("td", { role: "gridcell" }) : cellOf(runs[number], number);
+      return number === undefined ? element("td") : cellOf(runs[number], number);
     });
-    return element("tr", { role: "row" }, element("th", { scope: "row", role: "rowheader" }, lock), ...cells);
+    return element("tr", {}, element("th", { scope: "row" }, lock), ...cells);
   };
   const made = element(
     "table",
     { role: "grid", class: "grid", "aria-labelledby": "verdicts-title" },
-    element("thead", {}, element("tr", { role: "row" }, element("td", {}), ...head)),
+    element("thead", {}, element("tr", {}, element("td"), ...head)),
     element("tbody", {}, ...locks.map(row)),
   );
   made.querySelector("button").tabIndex = 0;
@@ -99,12 +97,9 @@ function moveInGrid(event) {
   if (!move || !from) return;
   event.preventDefault();
   const rows = from.closest("tbody").rows;
-  let row = from.parentElement.sectionRowIndex;
-  let column = from.cellIndex;
-  for (;;) {
-    row += move[0];
-    column += move[1];
-    const cell = rows[row] && rows[row].cells[column];
+  for (let far = 1; ; far++) {
+    const row = rows[from.parentElement.sectionRowIndex + far * move[0]];
+    const cell = row && row.cells[from.cellIndex + far * move[1]];
     if (!cell || cell.tagName !== "TD") return;
     const button = cell.querySelector("button");
     if (button) return takeFocus(button);
@@ -121,21 +116,18 @@ function takeFocus(button) {
 }
 
 function fillVerdicts(data) {
-  const { runs } = data;
-  if (!runs.length) return;
-  const rush = Boolean(data.table);
-  $("verdicts-box").classList.toggle("grid-box", !rush);
-  $("verdicts-box").replaceChildren(rush ? tableOfRuns(runs, data.table) : gridOfRuns(runs));
-  if (!rush) fillKey(runs);
-  if (rush) $("verdicts-words").textContent = LOST_UPDATES;
-  $("verdicts-hint").textContent = rush
+  const { runs, table: figures } = data;
+  $("verdicts-box").classList.toggle("grid-box", !figures);
+  $("verdicts-box").replaceChildren(figures ? tableOfRuns(runs, figures) : gridOfRuns(runs));
+  if (figures) $("verdicts-words").textContent = LOST_UPDATES;
+  else fillKey(runs);
+  $("verdicts-hint").textContent = figures
     ? "Each name opens its timeline."
     : "Each cell of a fault opens its timeline; the arrow keys go from cell to cell.";
 }
 
 function markOpened(number) {
   for (const button of document.querySelectorAll(".opens")) {
-    if (Number(button.dataset.run) === number) button.setAttribute("aria-current", "true");
-    else button.removeAttribute("aria-current");
+    button.ariaCurrent = Number(button.dataset.run) === number ? "true" : null;
   }
 }
