@@ -95,7 +95,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
                     summary = out.summary(stack, runs)
                 report.write_summary(out.folder.path, summary)  # a later rush may fail
                 (out.folder.path / "growth.md").write_text(markdown(summary))
-        out.finish()
+        out.folder.finish()
     reasons = [*repeated(runs), *report.reasons(runs)]
     return out.conclude(runs, _sheet(runs).table(), reasons, LEGEND, "growth.md")
 

@@ -122,7 +122,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
             if found.rushes:
                 if found.broken:
                     write(out.folder.path / "history.jsonl", testbed.events())
-                out.finish()
+                out.folder.finish()
     for cell in found.broken:
         console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
         console.print("\n".join(cell["story"]), highlight=False)

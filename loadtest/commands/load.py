@@ -75,7 +75,7 @@ def run(console: Console, **given: Any) -> int:
         }
         report.write_summary(out.folder.path, summary)
         (out.folder.path / load_table.NAME).write_text(load_table.markdown(summary))
-        out.finish()
+        out.folder.finish()
     reasons = [f"{one['lock']}, round {one['round']}: {one['why']}" for one in runs if one["why"]]
     table = load_table.sheet(summary).table()
     return out.conclude(runs, table, reasons, load_table.LEGEND, load_table.NAME)

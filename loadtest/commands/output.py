@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -66,7 +65,6 @@ class Output:
     progress: Progress
     folder: ResultFolder
     started: datetime
-    path: Path | None = None
 
     def summary(self, stack: Stack, runs: Sequence[Run]) -> Summary:
         """The summary of these runs, all of them on this stack."""
@@ -88,15 +86,12 @@ class Output:
         title: str,
         faults: Mapping[str, str] | None = None,
     ) -> None:
-        """Write summary.json, history.jsonl and report.html (see report.html.write), and finish."""
+        """Write summary.json, history.jsonl and report.html (see report.html.write), and finish the
+        folder."""
         report.write_summary(self.folder.path, summary)
         history.write(self.folder.path / "history.jsonl", events)
         html_report.write(self.folder.path, summary, events, title=title, faults=faults)
-        self.finish()
-
-    def finish(self) -> None:
-        """Give the folder its name, and point results/latest at it."""
-        self.path = self.folder.finish()
+        self.folder.finish()
 
     def conclude(
         self, runs: Sequence[Run], table: Table, reasons: Sequence[str], legend: str, *files: str
@@ -110,10 +105,10 @@ class Output:
         return 0 if all(run["as_expected"] for run in runs) else 1
 
     def print_files(self, *names: str) -> None:
-        """Print where these files are."""
-        assert self.path is not None
+        """Print where these files are, in a folder that is finished."""
+        folder = self.folder.final.relative_to(RESULTS.parent)
         for name in names:
-            self.console.print(f"{self.path.relative_to(RESULTS.parent)}/{name}", highlight=False)
+            self.console.print(f"{folder}/{name}", highlight=False)
 
 
 @contextmanager

@@ -13,9 +13,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from loadtest.judge.intervals import Hold, ProductHistory, Request
+from loadtest.judge.intervals import Commit, Hold, ProductHistory, Request
 from loadtest.judge.verdict import Judgement
 
 #: Lines of a timeline, with the last one, which sums up.
@@ -64,14 +64,24 @@ def name(attempt: str) -> str:
     return attempt.rpartition("/")[2]
 
 
+def last_commits(history: ProductHistory) -> dict[str, Commit]:
+    """The last commit of each attempt, for those before it failed. A buyer who bought has one that
+    happened: where none was recorded, the answer takes its place."""
+    last = {commit.attempt: replace(commit) for commit in history.commits}
+    for request in history.requests:
+        if request.type == "ok":
+            answered = request.answered or request.sent
+            commit = last.setdefault(request.attempt, Commit(request.attempt, answered))
+            commit.done = commit.done or commit.begun
+            commit.order = request.order or commit.order
+    return last
+
+
 def _cast(history: ProductHistory, judgement: Judgement) -> list[str]:
     """The attempts to follow: those of the findings and the victims, and if these are fewer than
     two, the first of the others."""
-
-    def rank(rule: str) -> int:
-        return EXPLAINING.index(rule) if rule in EXPLAINING else len(EXPLAINING)
-
-    found = sorted(judgement.findings, key=lambda finding: rank(finding.rule))
+    rank = {rule: place for place, rule in enumerate(EXPLAINING)}
+    found = sorted(judgement.findings, key=lambda finding: rank.get(finding.rule, len(rank)))
     everybody = [event["attempt"] for event in history.events if "attempt" in event]
     victims = [attempt for attempt in everybody if name(attempt).startswith("victim")]
     rivals = [attempt for attempt in everybody if name(attempt).startswith("rival")]
@@ -153,33 +163,26 @@ def _reads(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:
 
 
 def _sales(history: ProductHistory, judgement: Judgement, cast: Sequence[str]) -> list[Line]:
-    """What each of them sold, at its commit, or at its answer where no commit was recorded."""
-    asked = history.requests
+    """What each of them sold, at its commit."""
     numbers = dict(judgement.recovered)
-    numbers.update({r.attempt: r.order for r in asked if r.order is not None})
-    committed = {commit.attempt: commit for commit in history.commits}
-    answered = {request.attempt: request for request in asked if request.order is not None}
+    numbers.update({r.attempt: r.order for r in history.requests if r.order is not None})
+    committed = last_commits(history)
     stale = [finding.attempts for finding in judgement.findings if finding.rule == "stale_write"]
     erased = {by: lost for by, *lost in stale}  # by the attempt of a stale write
     lines = []
     for attempt in cast:
-        commit, answer = committed.get(attempt), answered.get(attempt)
-        if attempt not in numbers or (commit is None and answer is None):
+        commit = committed.get(attempt)
+        if attempt not in numbers or commit is None:
             continue
         text = f"{name(attempt)} sells order {numbers[attempt]}"
-        if commit is not None and commit.amount is not None:
+        if commit.amount is not None:
             text += f", writes back {commit.amount - 1}"
         if attempt in erased:
             lost = [str(numbers[key]) for key in erased[attempt] if key in numbers]
             text += f": the decrement of order {', '.join(lost)} is lost"
         if attempt in judgement.recovered:
             text += " (its buyer does not know)"
-        if commit is not None:
-            when = commit.done or commit.begun
-        else:
-            assert answer is not None
-            when = answer.answered or answer.sent
-        lines.append(Line(when, 3, text))
+        lines.append(Line(commit.done or commit.begun, 3, text))
     return lines
 
 

@@ -6,14 +6,13 @@ the first buyer of the run asked.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from loadtest.judge.intervals import Commit, ProductHistory
+from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.lock_rules import overlaps
 from loadtest.judge.run import Run
 from loadtest.judge.stock_rules import stale_writes
-from loadtest.report.story import name
+from loadtest.report.story import last_commits, name
 
 #: The state of a commit: nobody knows, it sold, it sold and erased other decrements.
 OPEN, SOLD, STALE = 0, 1, 2
@@ -42,7 +41,11 @@ class _Lanes:
         self.zero = asked[0].sent
         self.lane = {a: n for n, a in enumerate(dict.fromkeys(r.attempt for r in asked))}
         self.holds = [hold for hold in history.holds if hold.attempt in self.lane]
-        self.commits = self._commits()
+        #: Orders are numbered in the order of their commits: see Record.committed.
+        self.commits = sorted(
+            (one for one in last_commits(history).values() if one.attempt in self.lane),
+            key=lambda commit: (commit.order or 0, commit.begun),
+        )
         self.happened = [commit for commit in self.commits if commit.done is not None]
         self.end = self.ms(max(event["t"] for event in history.events if event["by"] != "fault"))
 
@@ -98,21 +101,6 @@ class _Lanes:
             lanes = self.lane[one.attempt], self.lane[other.attempt]
             marks += [[lanes[0], *together, lanes[1]], [lanes[1], *together, lanes[0]]]
         return marks
-
-    def _commits(self) -> list[Commit]:
-        """The last commit of each attempt, for those before it failed, in the order of their
-        numbers: see Record.committed. A buyer who bought has one that happened: where none was
-        recorded, the answer takes its place."""
-        last = {c.attempt: replace(c) for c in self.history.commits if c.attempt in self.lane}
-        for request in self.asked:
-            if request.type == "ok":
-                assert request.answered is not None
-                commit = last.setdefault(
-                    request.attempt, Commit(request.attempt, begun=request.answered)
-                )
-                commit.done = commit.done or commit.begun
-                commit.order = request.order or commit.order
-        return sorted(last.values(), key=lambda commit: (commit.order or 0, commit.begun))
 
     def _stale(self) -> set[str]:
         """The attempts whose commits erased decrements; none where no update was lost."""
