@@ -57,9 +57,12 @@ class Setting:
         return {name: getattr(self, name) for name in names}
 
 
-def allow_files(setting: Setting) -> None:
-    """Let the processes that are started after this open as many files as a rush needs. Raises
-    StackError where this machine allows fewer."""
+@contextmanager
+def stack_and_buyers(
+    setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **more: Any
+) -> Iterator[tuple[Stack, LocustProcess]]:
+    """The stack for a setting, with `more` as in Stack, and a Locust that starts meanwhile. Raises
+    StackError when a part does not start, or may not open as many files as a rush needs."""
     processes = setting.locust_workers
     allow(
         ceil(setting.buyers / processes),
@@ -71,17 +74,8 @@ def allow_files(setting: Setting) -> None:
         what=f"a node with {setting.threads} buyers",
         otherwise="take more nodes with --nodes",
     )
-
-
-@contextmanager
-def stack_and_buyers(
-    setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **more: Any
-) -> Iterator[tuple[Stack, LocustProcess]]:
-    """The stack for a setting, with `more` as in Stack, and a Locust that starts meanwhile. Raises
-    StackError when a part does not start."""
-    allow_files(setting)
     with ExitStack() as parts:
-        buyers = parts.enter_context(LocustProcess(log, workers=setting.locust_workers))
+        buyers = parts.enter_context(LocustProcess(log, workers=processes))
         stack = Stack(
             nodes=setting.nodes,
             workers=setting.workers,

@@ -33,9 +33,8 @@ def judged(plan: Plan, found: Measured, shop: Shop) -> dict[str, Any]:
     for product, sale in plan.sales.items():
         report = shop.settled_sale(sale, seconds=SETTLED_WITHIN)
         orders, left = int(report["orders"]), int(report["stock_left"])
-        lag = report.get("settlement_lag_ms")
-        lag = lag.get("p99", lag.get("max")) if isinstance(lag, dict) else lag
-        sums = {"asked": plan.stock, "orders": orders, "left": left, "lag": lag}
+        lag = report.get("settlement_lag_ms") or {"p99": None}
+        sums = {"asked": plan.stock, "orders": orders, "left": left, "lag": lag["p99"]}
         products.append({"product": product, "sale": sale, **sums})
         events = [one for one in found.events.get(product, ()) if one["attempt"] not in refused]
         history = ProductHistory(events)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from loadtest.judge.history import Event
 from loadtest.judge.intervals import Commit, Hold, ProductHistory, Request
 from loadtest.judge.verdict import Judgement
 
@@ -115,39 +116,30 @@ def _locks(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:
         if hold.attempt not in cast:
             continue
         inside = 1 + sum(other.start < hold.start < other.end for other in every)
+        where = f" ({hold.node})" if hold.node else ""
         fence = f", fence {hold.fence}" if hold.fence is not None else ""
         together = f": {COUNT.get(inside, inside)} holders" if inside > 1 else ""
-        text = f"{_where(hold)} has the lock{fence}{together}"
+        text = f"{name(hold.attempt)}{where} has the lock{fence}{together}"
         yield Line(hold.start, 3 if together or hold is every[0] else 2, text)
-    yield from _deletions(history, every, cast)
     for event in history.events:
         attempt, f = event.get("attempt", ""), event["f"]
         if attempt not in cast:
             continue
         if f.startswith("stops at ") and not f.endswith(("after_read", "after_commit")):
             yield Line(event["t"], 3, f"{name(attempt)} {f}")  # those two: _reads, _sales
-        elif f == "released" and event.get("outcome") in RELEASED:
-            found = RELEASED[str(event["outcome"])]
-            yield Line(event["t"], 1, f"{name(attempt)} releases, and {found}")
+        elif f == "released":
+            yield from _released(event, every)
 
 
-def _deletions(
-    history: ProductHistory, every: Sequence[Hold], cast: Sequence[str]
-) -> Iterator[Line]:
-    """Releases that were reported as done though another buyer held the lock by then."""
-    for event in history.events:
-        attempt = event.get("attempt", "")
-        if attempt not in cast or (event["f"], event.get("outcome")) != ("released", "released"):
-            continue
-        others = [o for o in every if o.start < event["t"] < o.end and o.attempt != attempt]
-        if others:
-            whose = name(others[-1].attempt)
-            text = f"{name(attempt)} releases, and so deletes the lock of {whose}"
-            yield Line(event["t"], 3, text)
-
-
-def _where(hold: Hold) -> str:
-    return f"{name(hold.attempt)} ({hold.node})" if hold.node else name(hold.attempt)
+def _released(event: Event, every: Sequence[Hold]) -> Iterator[Line]:
+    """What a release found, or that it was done though another buyer held the lock by then."""
+    attempt, outcome = event["attempt"], event.get("outcome")
+    others = [o for o in every if o.start < event["t"] < o.end and o.attempt != attempt]
+    if outcome in RELEASED:
+        yield Line(event["t"], 1, f"{name(attempt)} releases, and {RELEASED[str(outcome)]}")
+    elif outcome == "released" and others:
+        whose = name(others[-1].attempt)
+        yield Line(event["t"], 3, f"{name(attempt)} releases, and so deletes the lock of {whose}")
 
 
 def _reads(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:

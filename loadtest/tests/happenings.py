@@ -121,12 +121,11 @@ class Happenings:
         self.events = [event for event in self.events if event.get("attempt") != key]
 
 
-def one_after_the_other() -> Happenings:
-    """Two units: the victim and rival-1 buy, rival-2 is too late."""
+def one_after_the_other(run: str = "") -> Happenings:
+    """Two units: the victim and rival-1 buy, rival-2 is too late. `run` begins their keys."""
     shop = Happenings(stock=2)
-    shop.buys(0, "victim", 2, fence=1)
-    shop.buys(20, "rival-1", 1, fence=2)
-    shop.buys(40, "rival-2", 0, fence=3)
+    for number, name in enumerate(("victim", "rival-1", "rival-2")):
+        shop.buys(20 * number, f"{run}/{name}" if run else name, 2 - number, fence=number + 1)
     return shop
 
 

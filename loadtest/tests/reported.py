@@ -9,7 +9,7 @@ from loadtest.expected import EXPECTED
 from loadtest.judge.history import Event
 from loadtest.report import html as html_report
 from loadtest.report.story import timeline
-from loadtest.tests.happenings import Happenings
+from loadtest.tests.happenings import Happenings, one_after_the_other
 from loadtest.tests.test_story import paused
 
 HOSTILE = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
@@ -50,17 +50,9 @@ def crowd(run: str, buyers: int = 200, stock: int = 100) -> Happenings:
     return shop
 
 
-def calm(prefix: str) -> Happenings:
-    """Two units sold one after the other, and a third buyer who is too late."""
-    shop = Happenings(stock=2)
-    for number, name in enumerate(("victim", "rival-1", "rival-2")):
-        shop.buys(20 * number, f"{prefix}/{name}", 2 - number, fence=number + 1)
-    return shop
-
-
 def write_rush(folder: Path, buyers: int = 200) -> Path:
     """The report of a demo: so many buyers without a lock, and three with one."""
-    shops = {"none": crowd("a1", buyers), "redis": calm("b2")}
+    shops = {"none": crowd("a1", buyers), "redis": one_after_the_other("b2")}
     rush = {"buy_ms": {"p50": 310, "p95": 540, "max": 560}, "duration_s": 1.3}
     runs = [
         run_of(shop, lock, "rush", attempts=attempts, **rush)
@@ -73,7 +65,8 @@ def write_rush(folder: Path, buyers: int = 200) -> Path:
 
 def write_faults(folder: Path, **more: Any) -> Path:
     """The report of three cells: a pause breaks token but not redis, and a crash of redis."""
-    token, redis, crash = paused(), calm("9d1f/pause/redis"), calm("9d1f/crash/redis")
+    token = paused()
+    redis, crash = (one_after_the_other(f"9d1f/{fault}/redis") for fault in ("pause", "crash"))
     shown = {"story": timeline(token.history(), token.judged()), "evidence": "both in state T"}
     runs = [
         run_of(token, "token", "pause", **{**shown, **more}),

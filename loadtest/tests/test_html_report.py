@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from loadtest.report.html import report_data, write
 from loadtest.report.html.timeline import OPEN, SOLD, STALE, timeline
-from loadtest.tests.happenings import Happenings
-from loadtest.tests.reported import HOSTILE, calm, crowd, run_of, summary_of, write_faults
+from loadtest.tests.happenings import Happenings, one_after_the_other
+from loadtest.tests.reported import crowd, run_of, summary_of, write_faults
 from loadtest.tests.test_story import RUN, paused
 
 
@@ -20,15 +19,9 @@ def drawn(shop: Happenings, **more: Any) -> dict[str, Any]:
     return found
 
 
-def data_in(page: Path) -> Any:
-    found = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
-
-
 def test_two_holders_are_marked_in_both_their_lanes_and_no_others() -> None:
     assert drawn(paused())["overlaps"] == [[0, 1025.0, 2566.0, 1], [1, 1025.0, 2566.0, 0]]
-    assert drawn(calm(RUN))["overlaps"] == []
+    assert drawn(one_after_the_other(RUN))["overlaps"] == []
 
 
 def test_a_stale_write_is_marked_and_the_one_that_it_erased_is_not() -> None:
@@ -79,32 +72,24 @@ def test_the_shelf_shows_what_each_commit_left_and_ends_with_the_report() -> Non
     shelf = drawn(paused())["shelf"]
     assert shelf[:3] == [[0.0, 0, 10], [2556.5, 1, 9], [2565.5, 2, 9]]
     assert shelf[-1][1:] == [11, 0]
-    calm_shelf = [[orders, stock] for _, orders, stock in drawn(calm(RUN))["shelf"]]
+    calm_shelf = [[orders, stock] for _, orders, stock in drawn(one_after_the_other(RUN))["shelf"]]
     assert calm_shelf == [[0, 2], [1, 1], [2, 0], [2, 0]]
 
 
 def test_a_run_without_events_has_no_timeline_and_a_report_may_have_no_run(tmp_path: Path) -> None:
-    run = run_of(calm("x"), "zookeeper", "rush", attempts="nobody")
+    run = run_of(one_after_the_other("x"), "zookeeper", "rush", attempts="nobody")
     assert report_data(summary_of(run), [])["runs"][0]["timeline"] is None
-    page = write(tmp_path, summary_of(), [], title="every fault")
-    assert data_in(page)["runs"] == []
+    page = write(tmp_path, summary_of(), [], title="every fault").read_text()
+    assert '"runs":[]' in page
 
 
 def test_rushes_for_the_same_product_are_kept_apart() -> None:
-    shops = {"a1": crowd("a1", buyers=3, stock=2), "b2": calm("b2")}
+    shops = {"a1": crowd("a1", buyers=3, stock=2), "b2": one_after_the_other("b2")}
     runs = [run_of(shop, "none", "rush", attempts=name) for name, shop in shops.items()]
     events = [event for shop in shops.values() for event in shop.history().events]
     first, second = report_data(summary_of(*runs), events)["runs"]
     assert [lane[0] for lane in first["timeline"]["lanes"]] == ["buyer-0", "buyer-1", "buyer-2"]
     assert [lane[0] for lane in second["timeline"]["lanes"]] == ["victim", "rival-1", "rival-2"]
-
-
-def test_text_that_looks_like_markup_stays_in_the_data(tmp_path: Path) -> None:
-    plain = write_faults(tmp_path).read_text()
-    page = write_faults(tmp_path, wrong=[HOSTILE], missing=HOSTILE)
-    assert data_in(page)["runs"][0]["wrong"] == [HOSTILE]
-    for tag in ("<script", "</script", "<img", "<!--"):
-        assert page.read_text().count(tag) == plain.count(tag)
 
 
 def test_the_page_names_the_licence_of_its_charts_and_asks_nobody(tmp_path: Path) -> None:

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from loadtest.commands import load
-from loadtest.commands.arguments import parse
+from loadtest.commands.arguments import COMMANDS, parse
 from loadtest.judge.intervals import Request
-from loadtest.judge.run import Summary
 from loadtest.load.figures import Measured, figures, jain
 from loadtest.load.judging import judged
 from loadtest.load.plan import THREADS, Chosen, Plan
 from loadtest.report import load_table
 from loadtest.rush.rush import recorded
 from loadtest.stack.client import Shop
+from loadtest.tests import reported
 from tools import readme
 
 PLAN = Plan(
@@ -34,18 +34,11 @@ def chosen(*words: str) -> Chosen:
 
 
 def test_what_is_asked_for_is_what_is_loaded() -> None:
-    asked = chosen(
-        *("--lock", "redis,row-lock", "--clients", "8", "--seconds", "2.5", "--stock", "50"),
-        *("--products", "100", "--skew", "0.9", "--nodes", "4", "--workers", "1"),
-        *("--rounds", "3", "--locust-workers", "2"),
-        *("--arrivals-per-second", "120", "--arrivals", "constant", "--cap", "300"),
-        *("--warm-up", "0", "--hold-ms", "20"),
-    )
-    assert asked == Chosen(
-        locks=["redis", "row-lock"], clients=8, seconds=2.5, stock=50, products=100, skew=0.9,
-        nodes=4, workers=1, rounds=3, locust_workers=2,
-        arrivals_per_second=120.0, arrivals="constant", cap=300, warm_up=0.0, hold_ms=20,
-    )  # fmt: skip
+    options = [f"--{name}" for name in COMMANDS["load"][0].split()]
+    values = {"--lock": "redis,row-lock", "--arrivals": "constant"}
+    asked = chosen(*(word for name in options for word in (name, values.get(name, "4"))))
+    fours: dict[str, Any] = dict.fromkeys(Chosen.__dataclass_fields__, 4)
+    assert asked == Chosen(**{**fours, "locks": ["redis", "row-lock"], "arrivals": "constant"})
     assert chosen() == Chosen()
     assert chosen("--clients", "64", "--nodes", "2").threads == 32
     assert chosen("--arrivals-per-second", "10").threads == THREADS
@@ -150,14 +143,14 @@ def run_of(lock: str, verdict: str = "exact", *, number: int = 1, **more: Any) -
     return {**run, **load.conclusion(run, found, PLAN)}
 
 
-def summary_of(*runs: Any, **asked: Any) -> Summary:
+def summary_of(*runs: Any, **asked: Any) -> Any:
     chosen = Chosen(locks=list(dict.fromkeys(run["lock"] for run in runs)), **asked)
     return {
-        "started": "2026-01-02T03:04:05+00:00",
-        "machine": {"cpus": 2, "python": "3.12.1", "postgres": "18.0", "redis": "Valkey 9.1"},
-        "nodes": 2, "workers": 2, "threads": 32, "runs": list(runs), "rounds": chosen.rounds,
-        "load": {**asdict(chosen), "given": "--rounds 3"}, "medians": load_table.medians(runs),
-    }  # fmt: skip
+        **reported.summary_of(*runs),
+        "rounds": chosen.rounds,
+        "load": {**asdict(chosen), "given": "--rounds 3"},
+        "medians": load_table.medians(runs),
+    }
 
 
 @pytest.mark.parametrize(
@@ -210,7 +203,7 @@ def test_the_table_says_unknown_for_what_was_not_measured_and_what_repeats_it() 
     assert cells[-5:-1] == ["22.22", "unknown", "0.00", "5.56"]
     assert '`make load ARGS="--rounds 3"`' in text
     assert "Medians of 3 interleaved rounds of " in text
-    assert "2 CPUs, Python 3.12.1, PostgreSQL 18.0, Valkey 9.1" in text
+    assert "2 CPUs, Python 3.11.7, PostgreSQL 18.4, Valkey 9.1.2" in text
 
 
 def test_the_page_of_scale_has_the_newest_whole_run_of_each_kind(tmp_path: Path) -> None:
