@@ -216,7 +216,7 @@ def _cell(
         missing=trial.missing,
         wrong=list(trial.wrong),
         recovery_s=recovery,
-        story=timeline(history, judgement) if judgement.verdict != "exact" else [],
+        story=timeline(judgement) if judgement.verdict != "exact" else [],
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.verdict import Asked, Judgement
 from loadtest.load.figures import Measured
 from loadtest.load.plan import Plan
@@ -37,16 +36,15 @@ def judged(plan: Plan, found: Measured, shop: Shop) -> dict[str, Any]:
         sums = {"asked": plan.stock, "orders": orders, "left": left, "lag": lag["p99"]}
         products.append({"product": product, "sale": sale, **sums})
         events = [one for one in found.events.get(product, ()) if one["attempt"] not in refused]
-        history = ProductHistory(events)
         judgement = Judgement(
             events=events,
             opened=int(report["initial_stock"]),
             stock_left=left,
-            orders=shop.orders(sale) if history.requests or orders else (),
+            orders=shop.orders(sale) if events or orders else (),
             unsettled=report.get("unsettled", 0),
             asked=Asked(stock=plan.stock, lock=plan.lock, product=product, sale=sale),
         )
-        nobody_came = not history.requests and not orders and left == plan.stock
+        nobody_came = not events and not orders and left == plan.stock
         judgements.append(
             {**judgement.as_run(), **({"verdict": "exact", "why": ""} if nobody_came else {})}
         )

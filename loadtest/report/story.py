@@ -42,22 +42,19 @@ class Line:
     text: str
 
 
-def timeline(history: ProductHistory, judgement: Judgement) -> list[str]:
-    """At most LENGTH lines: seconds since the first of them, and what happened.
-
-    history    the events of one product
-    judgement  the judgement on it; its findings say whose steps matter
-    """
-    cast = _cast(history, judgement)
-    lines = [*_faults(history), *_locks(history, cast), *_reads(history, cast)]
-    sales = _sales(history, judgement, cast)
-    lines += [*sales, *_answers(history, judgement, cast)]
+def timeline(sale: Judgement) -> list[str]:
+    """At most LENGTH lines: seconds since the first of them, and what happened. The findings say
+    whose steps matter."""
+    cast = _cast(sale)
+    sales = _sales(sale, cast)
+    lines = [*_faults(sale), *_locks(sale, cast), *_reads(sale, cast), *sales]
+    lines += _answers(sale, cast)
     kept = sorted(lines, key=lambda line: (-line.weight, line.t))[: LENGTH - 1]
     kept.sort(key=lambda line: line.t)
     start = kept[0].t if kept else 0
     shown = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in kept]
-    others = len(judgement.orders) - sum(line in kept for line in sales)
-    return [*shown, f" ...      {_rest(history, judgement, start, others)}"]
+    others = len(sale.orders) - sum(line in kept for line in sales)
+    return [*shown, f" ...      {_rest(sale, start, others)}"]
 
 
 def name(attempt: str) -> str:
@@ -78,15 +75,15 @@ def last_commits(history: ProductHistory) -> dict[str, Commit]:
     return last
 
 
-def _cast(history: ProductHistory, judgement: Judgement) -> list[str]:
+def _cast(sale: Judgement) -> list[str]:
     """The attempts to follow: those of the findings and the victims, and if these are fewer than
     two, the first of the others."""
     rank = {rule: place for place, rule in enumerate(EXPLAINING)}
-    found = sorted(judgement.findings, key=lambda finding: rank.get(finding.rule, len(rank)))
-    everybody = [event["attempt"] for event in history.events if "attempt" in event]
+    found = sorted(sale.findings, key=lambda finding: rank.get(finding.rule, len(rank)))
+    everybody = [event["attempt"] for event in sale.events if "attempt" in event]
     victims = [attempt for attempt in everybody if name(attempt).startswith("victim")]
     rivals = [attempt for attempt in everybody if name(attempt).startswith("rival")]
-    inside = [hold.attempt for hold in history.holds]
+    inside = [hold.attempt for hold in sale.holds]
     cast = dict.fromkeys(attempt for finding in found for attempt in finding.attempts[:2])
     cast.update(dict.fromkeys(victims))
     if len(cast) < 2:
@@ -94,9 +91,9 @@ def _cast(history: ProductHistory, judgement: Judgement) -> list[str]:
     return list(cast)[:CAST]
 
 
-def _faults(history: ProductHistory) -> Iterator[Line]:
+def _faults(sale: Judgement) -> Iterator[Line]:
     """What was done to the servers, and by what it was seen. Preparations are left out."""
-    for event in history.events:
+    for event in sale.events:
         phase = event.get("phase")
         if event["by"] != "fault" or phase == "arm":
             continue
@@ -109,9 +106,9 @@ def _faults(history: ProductHistory) -> Iterator[Line]:
             yield Line(event["t"], 4, f"fault: {what}")
 
 
-def _locks(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:
+def _locks(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
     """Who got the lock, and who lost it."""
-    every = history.holds
+    every = sale.holds
     for hold in every:
         if hold.attempt not in cast:
             continue
@@ -121,7 +118,7 @@ def _locks(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:
         together = f": {COUNT.get(inside, inside)} holders" if inside > 1 else ""
         text = f"{name(hold.attempt)}{where} has the lock{fence}{together}"
         yield Line(hold.start, 3 if together or hold is every[0] else 2, text)
-    for event in history.events:
+    for event in sale.events:
         attempt, f = event.get("attempt", ""), event["f"]
         if attempt not in cast:
             continue
@@ -142,10 +139,10 @@ def _released(event: Event, every: Sequence[Hold]) -> Iterator[Line]:
         yield Line(event["t"], 3, f"{name(attempt)} releases, and so deletes the lock of {whose}")
 
 
-def _reads(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:
+def _reads(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
     """What each of them read; of equal reads in a row only the first."""
     last: dict[str, int | None] = {}
-    for event in history.events:
+    for event in sale.events:
         if event["f"] != "after_read" or event["attempt"] not in cast:
             continue
         attempt, amount = event["attempt"], event.get("amount")
@@ -154,12 +151,12 @@ def _reads(history: ProductHistory, cast: Sequence[str]) -> Iterator[Line]:
         last[attempt] = amount
 
 
-def _sales(history: ProductHistory, judgement: Judgement, cast: Sequence[str]) -> list[Line]:
+def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:
     """What each of them sold, at its commit."""
-    numbers = dict(judgement.recovered)
-    numbers.update({r.attempt: r.order for r in history.requests if r.order is not None})
-    committed = last_commits(history)
-    stale = [finding.attempts for finding in judgement.findings if finding.rule == "stale_write"]
+    numbers = dict(sale.recovered)
+    numbers.update({r.attempt: r.order for r in sale.requests if r.order is not None})
+    committed = last_commits(sale)
+    stale = [finding.attempts for finding in sale.findings if finding.rule == "stale_write"]
     erased = {by: lost for by, *lost in stale}  # by the attempt of a stale write
     lines = []
     for attempt in cast:
@@ -172,19 +169,19 @@ def _sales(history: ProductHistory, judgement: Judgement, cast: Sequence[str]) -
         if attempt in erased:
             lost = [str(numbers[key]) for key in erased[attempt] if key in numbers]
             text += f": the decrement of order {', '.join(lost)} is lost"
-        if attempt in judgement.recovered:
+        if attempt in sale.recovered:
             text += " (its buyer does not know)"
         lines.append(Line(commit.done or commit.begun, 3, text))
     return lines
 
 
-def _answers(history: ProductHistory, judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+def _answers(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
     """Every other answer they got: when first, and how often."""
     answers: dict[tuple[str, str], list[Request]] = {}
-    for request in history.requests:
+    for request in sale.requests:
         if request.attempt in cast and request.outcome != "sold" and request.answered:
             answers.setdefault((request.attempt, request.outcome), []).append(request)
-    explaining = {key for finding in judgement.findings for key in finding.attempts}
+    explaining = {key for finding in sale.findings for key in finding.attempts}
     for (attempt, outcome), times in answers.items():
         often = f", {len(times)} times" if len(times) > 1 else ""
         weight = 3 if attempt in explaining and outcome == "sold_out" else 1
@@ -192,17 +189,17 @@ def _answers(history: ProductHistory, judgement: Judgement, cast: Sequence[str])
         yield Line(times[0].answered or times[0].sent, weight, text)
 
 
-def _rest(history: ProductHistory, judgement: Judgement, start: int, others: int) -> str:
+def _rest(sale: Judgement, start: int, others: int) -> str:
     """The last line: what became of the rest of the sale."""
-    asked = history.requests
+    asked = sale.requests
     parts = [f"and {others} more sold"] if others > 0 else []
     refused = [r.answered for r in asked if r.outcome == "sold_out" and r.answered]
     if refused:
         parts.append(f"last sold out at {(max(refused) - start) / 1e9:.1f} s")
-    if judgement.verdict == "deadlock":
-        waiting = sum(judgement.outcomes[outcome] for outcome in TURNED_AWAY)
+    if sale.verdict == "deadlock":
+        waiting = sum(sale.outcomes[outcome] for outcome in TURNED_AWAY)
         until = max(request.answered or request.sent for request in asked)
         asked_for = f"{waiting} still refused at {(until - start) / 1e9:.1f} s"
-        parts.append(f"{asked_for}, {judgement.stock_left} units left")
-    units = f"{len(judgement.orders)} orders for {judgement.initial_stock} units"
+        parts.append(f"{asked_for}, {sale.stock_left} units left")
+    units = f"{len(sale.orders)} orders for {sale.initial_stock} units"
     return f"{', '.join(parts)}: {units}" if parts else units

@@ -67,7 +67,7 @@ def write_faults(folder: Path, **more: Any) -> Path:
     """The report of three cells: a pause breaks token but not redis, and a crash of redis."""
     token = paused()
     redis, crash = (one_after_the_other(f"9d1f/{fault}/redis") for fault in ("pause", "crash"))
-    shown = {"story": timeline(token.history(), token.judged()), "evidence": "both in state T"}
+    shown = {"story": timeline(token.judged()), "evidence": "both in state T"}
     runs = [
         run_of(token, "token", "pause", **{**shown, **more}),
         run_of(redis, "redis", "pause", story=[], evidence="both in state T"),

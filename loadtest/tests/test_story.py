@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadtest.judge.intervals import ProductHistory
 from loadtest.report.story import LENGTH, timeline
 from loadtest.tests.happenings import Happenings, one_after_the_other
 
@@ -47,7 +46,7 @@ def test_a_pause_is_shown_from_the_first_hold_to_the_lost_decrement() -> None:
     judged = shop.judged()
     assert judged.verdict == "oversold"
     assert judged.violations == ("lost_update", "overlap", "stale_write")
-    assert timeline(shop.history(), judged) == [
+    assert timeline(judged) == [
         " 0.000 s  victim (A) has the lock, fence 7",
         " 0.004 s  victim reads a stock of 10",
         " 0.010 s  fault: node A stopped with SIGSTOP (pids 12, 13)",
@@ -75,7 +74,7 @@ def test_a_deadlock_is_shown_from_the_crash_to_the_last_refusal() -> None:
             shop.answered(ms + 50, key, "busy")
     judged = shop.judged()
     assert judged.verdict == "deadlock"
-    assert timeline(shop.history(), judged) == [
+    assert timeline(judged) == [
         " 0.000 s  victim (A) has the lock",
         " 0.048 s  fault: process 12 killed",
         " 0.049 s  victim is answered unknown",
@@ -94,7 +93,7 @@ def test_an_undersold_sale_follows_who_was_refused_though_units_were_left() -> N
         shop.answered(21, key, "sold_out")
     judged = shop.judged()
     assert judged.verdict == "undersold"
-    lines = timeline(shop.history(), judged)
+    lines = timeline(judged)
     assert " 0.000 s  buyer-2 is answered sold_out" in lines
     assert lines[-1] == " ...      and 1 more sold, last sold out at 0.0 s: 1 orders for 2 units"
 
@@ -104,7 +103,7 @@ def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
     shop.asks(0, "victim")
     shop.commits(5, "victim", 1)
     shop.answered(9, "victim", "unknown")
-    assert timeline(shop.history(), shop.judged()) == [
+    assert timeline(shop.judged()) == [
         " 0.000 s  victim sells order 31 (its buyer does not know)",
         " 0.004 s  victim is answered unknown",
         " ...      1 orders for 1 units",
@@ -114,7 +113,7 @@ def test_an_order_that_its_buyer_does_not_know_of_is_shown() -> None:
 def test_a_fault_that_did_not_fire_says_so() -> None:
     shop = one_after_the_other()
     shop.fault(3, "prove", "process 12 is in state S", type="fail")
-    lines = timeline(shop.history(), shop.judged())
+    lines = timeline(shop.judged())
     assert " 0.001 s  fault: it did not fire: process 12 is in state S" in lines
 
 
@@ -124,7 +123,7 @@ def test_a_repeated_read_is_shown_once_until_it_finds_another_stock() -> None:
     for ms, amount in enumerate((2, 2, 2, 1, 1)):
         shop.reads(ms, "victim", amount)
     shop.answered(9, "victim", "busy")
-    reads = [line for line in timeline(shop.history(), shop.judged()) if "reads" in line]
+    reads = [line for line in timeline(shop.judged()) if "reads" in line]
     assert reads == [
         " 0.000 s  victim reads a stock of 2",
         " 0.003 s  victim reads a stock of 1",
@@ -135,7 +134,7 @@ def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:
     shop = paused()
     for number in range(40):
         shop.reads(40 + number, f"{RUN}/rival-1", number % 2, **B)
-    lines = timeline(shop.history(), shop.judged())
+    lines = timeline(shop.judged())
     assert len(lines) == LENGTH
     text = "\n".join(lines)
     for kept in ("SIGSTOP", "goes on", "two holders", "decrement of order 31 is lost", "11 orders"):
@@ -143,9 +142,7 @@ def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:
 
 
 def test_an_empty_history_has_a_timeline_of_one_line() -> None:
-    assert timeline(ProductHistory(), Happenings(stock=2).judged()) == [
-        " ...      0 orders for 2 units"
-    ]
+    assert timeline(Happenings(stock=2).judged()) == [" ...      0 orders for 2 units"]
 
 
 def test_a_release_that_deletes_the_next_holders_lock_is_shown_as_that() -> None:
@@ -156,7 +153,7 @@ def test_a_release_that_deletes_the_next_holders_lock_is_shown_as_that() -> None
             shop.acquires(1, 10 if key == "x/victim" else 30, key, **where)
         shop.releases(victim_releases_at, "x/victim", **A)
         shop.releases(60, "x/rival-1", **B)
-        return "\n".join(timeline(shop.history(), shop.judged()))
+        return "\n".join(timeline(shop.judged()))
 
     deletes = "victim releases, and so deletes the lock of rival-1"
     assert deletes in lines(40)

@@ -27,7 +27,7 @@ def frame(name: str, main: str, *, depth: int = 0, data: Any = None, script: str
     if script:
         scripts = (
             f'<script type="application/json" id="data">{report.as_json(data)}</script>\n'
-            f'<script type="module">\n{(ASSETS / "dom.js").read_text()}\n{script}\n</script>'
+            f'<script type="module">\n{(report.ASSETS / "dom.js").read_text()}\n{script}\n</script>'
         )
     return Template(_read("frame.html")).substitute(
         title=escape(f"Oversold: {name}"),
