@@ -54,14 +54,22 @@ def opened(page: Page, path: Path) -> Page:
     return page
 
 
-def test_the_timeline_of_200_buyers_is_drawn(page: Page, tmp_path: Path) -> None:
+def test_the_timeline_of_200_buyers_is_drawn_also_after_a_moment_without_layout(
+    page: Page, tmp_path: Path
+) -> None:
     opened(page, write_rush(tmp_path))
     page.get_by_role("button", name="redis").click()
     page.wait_for_selector("#lanes[data-drawn='1']")
     page.get_by_role("button", name="none").click()
     page.wait_for_selector("#lanes[data-drawn='0']")
-    assert page.evaluate(PAINTED)
     expect(page.locator("#detail-title")).to_have_text("none OVERSOLD")
+    for shown in ("none", ""):
+        page.evaluate(f"document.querySelector('main').style.display = '{shown}'")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    assert page.evaluate(PAINTED)
+    page.set_viewport_size({"width": 700, "height": 900})
+    page.wait_for_function("document.querySelector('#lanes canvas').width < 700")
+    assert page.evaluate(PAINTED)
 
 
 def test_a_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> None:
@@ -134,17 +142,6 @@ def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path
     page.get_by_text("The same as a table").first.click()
     assert page.evaluate("window.wasHacked") is None
     assert page.locator("img").count() == 0
-
-
-def test_a_page_that_was_not_laid_out_for_a_moment_draws_again(page: Page, tmp_path: Path) -> None:
-    opened(page, write_rush(tmp_path))
-    for shown in ("none", ""):
-        page.evaluate(f"document.querySelector('main').style.display = '{shown}'")
-        page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-    assert page.evaluate(PAINTED)
-    page.set_viewport_size({"width": 700, "height": 900})
-    page.wait_for_function("document.querySelector('#lanes canvas').width < 700")
-    assert page.evaluate(PAINTED)
 
 
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)

@@ -55,9 +55,8 @@ def finish(command: subprocess.Popen[str]) -> str:
     return printed
 
 
-def summary_of(clone: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((clone / "results/latest/summary.json").read_text())
-    return found
+def runs_of(clone: Path) -> list[dict[str, Any]]:
+    return list(json.loads((clone / "results/latest/summary.json").read_text())["runs"])
 
 
 def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> None:
@@ -66,7 +65,7 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> Non
     printed = finish(loading)
     assert loading.returncode == 0, printed
     assert_nothing_is_left(clone)
-    by_lock = {run["lock"]: run for run in summary_of(clone)["runs"]}
+    by_lock = {run["lock"]: run for run in runs_of(clone)}
     assert by_lock["row-lock"]["verdict"] == "exact"
     assert by_lock["none"]["lost_updates"] > 0
     for run in by_lock.values():
@@ -92,7 +91,7 @@ def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None
     loading = start(clone, *SMALL, *asked)
     printed = finish(loading)
     assert loading.returncode == 0, printed
-    (run,) = summary_of(clone)["runs"]
+    (run,) = runs_of(clone)
     assert (run["verdict"], run["orders"], run["stock_left"]) == ("exact", 60, 0)
     assert (run["ended_by"], run["jain"], run["turned_away"]) == ("stock", None, 0)
     assert run["measured_s"] < 30, "and not the 60 s that it might have lasted"
@@ -116,18 +115,13 @@ def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> Non
     loading = start(clone, *SMALL, *asked)
     assert loading.stdout is not None
     assert any("row-lock" in line for line in loading.stdout)
-    wait_for_locust(clone)
+    eventually(
+        lambda: sum("load/clients.py" in one for one in processes_of(clone)) == 3,
+        what="Locust and its two workers",
+        timeout=30,
+    )
     os.killpg(loading.pid, signal.SIGINT)  # what a terminal does
     assert "stopped; everything that was started is stopped too" in finish(loading)
     assert loading.returncode == 130
     assert_nothing_is_left(clone)
     assert sorted(path.name for path in (clone / "results").iterdir()) == before
-
-
-def wait_for_locust(clone: Path) -> None:
-    """Until its master and two workers run."""
-    eventually(
-        lambda: sum("load/clients.py" in one for one in processes_of(clone)) == 3,
-        what="Locust and its workers",
-        timeout=30,
-    )

@@ -141,13 +141,7 @@ def test_the_web_ui_has_every_lock_in_a_drop_down_no_path_and_no_token(
             names = json.dumps([one["name"] for one in stack.shop().strategies()])
             assert f'"choices": {names}' in html
             (options,) = re.findall(r'"extra_options": (\{.*?\}\})', html)
-            assert sorted(json.loads(options)) == [
-                "deadline",
-                "hold_ms",
-                "lock",
-                "product",
-                "stock",
-            ]
+            assert set(json.loads(options)) == {"deadline", "hold_ms", "lock", "product", "stock"}
 
 
 def test_a_rush_is_started_with_locusts_own_form(web_ui: str, browser: Browser) -> None:
