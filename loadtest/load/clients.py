@@ -15,7 +15,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -149,8 +148,9 @@ class Arrivals(PlannedBuyer):
 @events.init.add_listener
 def set_up(environment: Environment, **_: Any) -> None:
     if not isinstance(environment.runner, WorkerRunner):
-        start = partial(gevent.spawn, measure, environment.runner)
-        environment.events.spawning_complete.add_listener(lambda **_: start())
+        environment.events.spawning_complete.add_listener(
+            lambda **_: gevent.spawn(measure, environment.runner)
+        )
 
 
 def measure(runner: Any) -> None:

@@ -14,7 +14,7 @@ from loadtest.judge.history import Event
 from loadtest.judge.intervals import ProductHistory, Request
 from loadtest.judge.sale_record import FINAL
 from loadtest.load.plan import Plan
-from loadtest.rush.measure import percentile
+from loadtest.rush.measure import percentiles
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,11 @@ class Measured:
     shares: int = 1
 
     @cached_property
-    def histories(self) -> dict[str, ProductHistory]:
-        """That of each product."""
-        return {product: ProductHistory(found) for product, found in self.events.items()}
-
-    @cached_property
     def purchases(self) -> list[list[Request]]:
         """The requests of each purchase; the first was sent when it was to be sent."""
         found: dict[str, list[Request]] = {}
-        for history in self.histories.values():
-            for request in history.requests:
+        for events in self.events.values():
+            for request in ProductHistory(events).requests:
                 found.setdefault(request.attempt, []).append(request)
         return list(found.values())
 
@@ -104,22 +99,22 @@ def figures(found: Measured, plan: Plan) -> dict[str, Any]:
     end = bought[-1][0] if ran_out else end
     seconds = max((end - begin) / 1e9, 1e-9)
     arrived = [one for one in found.purchases if begin <= one[0].sent < end]
-    waited = sorted(
+    waited = [
         (one[-1].answered - one[0].sent) / 1e6
         for one in arrived
         if one[-1].outcome in FINAL and one[-1].answered
-    )
+    ]
     sold = [attempt for answered, attempt in bought if begin <= answered <= end]
     units = Counter(attempt.rpartition("-")[0] for attempt in sold)  # by client
     answers = Counter(request.outcome for one in arrived for request in one)
-    p50, p99 = percentile(waited, 50), percentile(waited, 99)
+    answer_ms = percentiles(waited, 50, 99)
     return {
         "measured_s": round(seconds, 3),
         "ended_by": "stock" if ran_out else "time",
         "sold": len(sold),
         "sold_per_s": round(len(sold) / seconds, 1),
-        "answer_ms": {"p50": p50, "p99": p99, "max": percentile(waited, 100)},
-        "p99_to_p50": round(p99 / p50, 2) if p50 else None,
+        "answer_ms": answer_ms,
+        "p99_to_p50": round(answer_ms["p99"] / answer_ms["p50"], 2) if answer_ms["p50"] else None,
         "jain": None
         if plan.arrivals_per_second
         else jain(units[f"{plan.id}/c{number}"] for number in range(plan.clients)),

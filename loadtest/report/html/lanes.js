@@ -75,11 +75,10 @@ function openLanes(run) {
   redraw();
 }
 
-function watchLanes() {
-  let wide = 0;
-  new ResizeObserver(([{ contentRect: { width } }]) => {
-    if (!width) return; // not laid out just now: there is nothing to draw on
-    if (redraw && wide && width !== wide) redraw();
-    wide = width;
-  }).observe($("lanes"));
-}
+// Drawn again in another width.
+let wide = 0;
+new ResizeObserver(([{ contentRect: { width } }]) => {
+  if (!width) return; // not laid out just now: there is nothing to draw on
+  if (redraw && wide && width !== wide) redraw();
+  wide = width;
+}).observe($("lanes"));

@@ -32,30 +32,25 @@ function first() {
   return best ? scores.indexOf(best) : -1;
 }
 
-function start() {
-  const { runs } = data;
-  const off = runs.filter((run) => !run.as_expected).length;
-  const verdicts = verdictsIn(runs).map((name) => `${runs.filter((run) => run.verdict === name).length} ${words(name)}`);
-  $("title").textContent = data.title;
-  $("sum").textContent = `${count(runs.length, "run")}: ${verdicts.join(", ")}; ${off ? `${off} not as expected` : "all as expected"}.`;
-  $("where").textContent = data.where;
-  if (runs.length) fillVerdicts(data);
-  watchLanes();
-  $("verdicts-box").addEventListener("click", (event) => {
-    const button = event.target.closest(".opens");
-    if (!button) return;
-    takeFocus(button);
-    open(Number(button.dataset.run), true);
-  });
-  $("detail").addEventListener("keydown", (event) => {
-    if (event.key !== "Escape") return;
-    const button = document.querySelector(`.opens[data-run="${opened}"]`);
-    if (button) takeFocus(button);
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    if (opened >= 0) open(opened, false);
-  });
-  open(first(), false);
-}
-
-start();
+const { runs } = data;
+const off = runs.filter((run) => !run.as_expected).length;
+const verdicts = verdictsIn(runs).map((name) => `${runs.filter((run) => run.verdict === name).length} ${words(name)}`);
+$("title").textContent = data.title;
+$("sum").textContent = `${count(runs.length, "run")}: ${verdicts.join(", ")}; ${off ? `${off} not as expected` : "all as expected"}.`;
+$("where").textContent = data.where;
+if (runs.length) fillVerdicts(data);
+$("verdicts-box").addEventListener("click", (event) => {
+  const button = event.target.closest(".opens");
+  if (!button) return;
+  takeFocus(button);
+  open(Number(button.dataset.run), true);
+});
+$("detail").addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  const button = document.querySelector(`.opens[data-run="${opened}"]`);
+  if (button) takeFocus(button);
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  if (opened >= 0) open(opened, false);
+});
+open(first(), false);

@@ -27,18 +27,9 @@ function barSeries(name, data, more = {}) {
       const band = api.size([0, 1])[1];
       const height = Math.max(1.5, band * (band < THIN ? Math.min(1, bar * 1.6) : bar));
       const shape = { x, y: y - height / 2, width: Math.max(1, end - x), height };
-      const line = height > 8 ? 2 : 1;
-      if (!hatched) return { type: "rect", shape, style: { fill } };
-      return {
-        type: "rect",
-        shape,
-        style: {
-          fill: css("--hatch"),
-          stroke: fill,
-          lineWidth: line,
-          decal: { symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: -0.7, color: fill },
-        },
-      };
+      const decal = { symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: -0.7, color: fill };
+      const hatch = { fill: css("--hatch"), stroke: fill, lineWidth: height > 8 ? 2 : 1, decal };
+      return { type: "rect", shape, style: hatched ? hatch : { fill } };
     },
     ...more,
   };
