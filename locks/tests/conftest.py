@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from .. import compat
+from .. import RedisLock, compat, wakeups
+from ..aio import wakeups as aio_wakeups
 from ..testing.process import LOCKS
 from ..testing.process import Process as Worker
 from ..testing.server import Proxy, Server
+from .waiting import Start
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +47,18 @@ def client(server: Server) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
+def lock(client: redis.Redis) -> RedisLock:
+    return RedisLock(client, "tested", ttl=30)
+
+
+@pytest.fixture
+def _probed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription is looked after when it was silent for a moment."""
+    for module in (wakeups, aio_wakeups):
+        monkeypatch.setattr(module, "PROBE", 0.1)
+
+
+@pytest.fixture
 def proxy(server: Server) -> Iterator[Proxy]:
     proxy = Proxy(server.port)
     yield proxy
@@ -52,7 +66,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def worker(server: Server) -> Iterator[Callable[[], Worker]]:
+def worker(server: Server) -> Iterator[Start]:
     """Starts a process on the server; call it for each one."""
     workers: list[Worker] = []
 

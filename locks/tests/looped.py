@@ -1,11 +1,14 @@
-"""Locks of one client, on a loop that ends with the test."""
+"""Locks of one client on a loop that ends with the test, and tasks that are cancelled on it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import inspect
+import types
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec
 
 import redis.asyncio
 
@@ -13,6 +16,17 @@ from .. import AsyncRedisLock
 from ..aio import shared
 
 Make = Callable[..., AsyncRedisLock]
+P = ParamSpec("P")
+
+
+def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Runs a test that is a coroutine, in a loop of its own."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
 
 
 @asynccontextmanager
@@ -26,28 +40,68 @@ async def locks_on(port: int) -> AsyncIterator[Make]:
 
 
 @asynccontextmanager
-async def lock_on(port: int, name: str = "fuzzed", **options: Any) -> AsyncIterator[AsyncRedisLock]:
+async def lock_on(port: int, name: str = "tested", **options: Any) -> AsyncIterator[AsyncRedisLock]:
     """One lock of such a client."""
     async with locks_on(port) as make:
         yield make(name, **options)
 
 
-async def is_free(lock: AsyncRedisLock) -> bool:
-    state = await lock.inspect()
-    return (state.owner, state.waiters) == (None, ())
+async def until(condition: Callable[[], Any], within: float = 3.0) -> None:
+    """Return when the condition (or a coroutine of it) holds. Fails after `within` seconds."""
+    async with asyncio.timeout(within):
+        while not (await found if inspect.iscoroutine(found := condition()) else found):
+            await asyncio.sleep(0.002)
 
 
-def run(port: int, work: Callable[[Make], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with locks_on(port) as make:
-            await work(make)
-
-    asyncio.run(main())
+async def is_free(*locks: AsyncRedisLock) -> bool:
+    """Whether nobody holds any of the locks, and nobody waits for one."""
+    seen = [await lock.inspect() for lock in locks]
+    return all((state.owner, state.waiters) == (None, ()) for state in seen)
 
 
-async def owners(*locks: AsyncRedisLock) -> list[bool]:
-    return [await lock.locked() for lock in locks]
+async def waits(lock: AsyncRedisLock, waiters: int = 1) -> bool:
+    return len((await lock.inspect()).waiters) == waiters
 
 
-async def are(state: list[bool], *locks: AsyncRedisLock) -> bool:
-    return await owners(*locks) == state
+class Stepped:
+    """Runs a coroutine and cancels it at its n-th await.
+
+    late   False: before what it awaits is done. True: after, but before the task goes on, so that
+           what it was given (a reply, a lock) has reached nobody
+    fired  whether it came to the n-th await at all
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], at: int, *, late: bool) -> None:
+        self.fired = False
+        self._coroutine = coroutine
+        self._at = at
+        self._late = late
+
+    async def run(self) -> Any:
+        return await self._steps()
+
+    @types.coroutine
+    def _steps(self) -> Generator[Any, Any, Any]:
+        task = asyncio.current_task()
+        assert task is not None
+        awaits, sent, thrown = 0, None, None
+        while True:
+            try:
+                if thrown is None:
+                    awaited = self._coroutine.send(sent)
+                else:
+                    awaited = self._coroutine.throw(thrown)
+            except StopIteration as end:
+                return end.value
+            awaits += 1
+            if awaits == self._at and not self.fired:
+                self.fired = True
+                if self._late and awaited is not None and not awaited.done():
+                    awaited.add_done_callback(lambda _: task.cancel())
+                else:
+                    task.cancel()
+            thrown = None
+            try:
+                sent = yield awaited
+            except BaseException as error:
+                thrown = error

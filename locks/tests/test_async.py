@@ -1,66 +1,65 @@
-"""What is particular to asyncio: loops, clients, tasks. See also contract/."""
+"""What asyncio adds: loops, clients, tasks, a server that is silent. See also contract/."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import sys
+import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncLease, AsyncRedisLock, LockNotHeld, RedisLock
+from .. import AsyncLease, AsyncRedisLock, LockBackendError, LockNotHeld, RedisLock
 from ..aio import wakeups
 from ..aio.connections import AsyncConnections
 from ..connection import Address
+from ..protocol import WireError, packed
+from ..support import now
 from ..testing.process import LOCKS
-from ..testing.server import Server, eventually
-from .looped import is_free, lock_on
-from .stepping import is_so, until, waits
+from ..testing.server import Proxy, Server, eventually
+from .looped import is_free, lock_on, looped, until, waits
 from .waiting import run
 
 
-def test_a_decorated_coroutine_holds_the_lock_while_it_runs_and_nothing_else_is_decorated(
+@looped
+async def test_a_decorated_coroutine_holds_the_lock_while_it_runs_and_nothing_else_is_decorated(
     server: Server,
 ) -> None:
-    async def main() -> None:
-        async with lock_on(server.port) as lock:
+    async with lock_on(server.port) as lock:
 
-            @lock.hold(wait=5)
-            async def twice(number: int) -> int:
-                assert await lock.locked()
-                return 2 * number
+        @lock.hold(wait=5)
+        async def twice(number: int) -> int:
+            assert await lock.locked()
+            return 2 * number
 
-            assert await asyncio.gather(*(twice(n) for n in range(5))) == [0, 2, 4, 6, 8]
-            assert await is_free(lock)
+        assert await asyncio.gather(*(twice(n) for n in range(5))) == [0, 2, 4, 6, 8]
+        assert await is_free(lock)
 
-            def plain() -> None: ...
-            def generator() -> Any:
-                yield
+        def plain() -> None: ...
+        def generator() -> Any:
+            yield
 
-            async def asynchronous_generator() -> Any:
-                yield
+        async def asynchronous_generator() -> Any:
+            yield
 
-            for function in (plain, generator, asynchronous_generator):
-                with pytest.raises(TypeError, match=r"async with lock\.hold"):
-                    lock.hold(wait=5)(function)
-
-    asyncio.run(main())
+        for function in (plain, generator, asynchronous_generator):
+            with pytest.raises(TypeError, match=r"async with lock\.hold"):
+                lock.hold(wait=5)(function)
 
 
-def test_a_thousand_tasks_share_three_connections(own_server: Server) -> None:
-    async def main() -> None:
-        async with lock_on(own_server.port, ttl=30) as lock:
-            async with lock.hold(wait=5):
-                tasks = [asyncio.create_task(_once(lock)) for _ in range(1000)]
-                await until(lambda: waits(lock, 1000), within=20)
-                own = own_server.client().client_list()
-                assert len([each for each in own if each["addr"]]) <= 4  # one is the admin's
-            await asyncio.gather(*tasks)
-
-    asyncio.run(main())
+@looped
+async def test_a_thousand_tasks_share_three_connections(own_server: Server) -> None:
+    async with lock_on(own_server.port, ttl=30) as lock:
+        async with lock.hold(wait=5):
+            tasks = [asyncio.create_task(_once(lock)) for _ in range(1000)]
+            await until(lambda: waits(lock, 1000), within=20)
+            own = own_server.client().client_list()
+            assert len([each for each in own if each["addr"]]) <= 4  # one is the admin's
+        await asyncio.gather(*tasks)
 
 
 @pytest.mark.parametrize("use", ["release", "owned", "extend", "hand_over"])
@@ -76,21 +75,18 @@ def test_a_lease_belongs_to_its_loop(server: Server, use: str) -> None:
         asyncio.run(getattr(lease, use)(*arguments))
 
 
-def test_connections_end_with_the_client(own_server: Server) -> None:
+@looped
+async def test_connections_end_with_the_client(own_server: Server) -> None:
     admin = own_server.client()
-
-    async def main() -> None:
-        before = len(admin.client_list())
-        client = redis.asyncio.Redis(port=own_server.port)
-        async with AsyncRedisLock(client, "ends", ttl=1).hold(wait=1):
-            pass
-        assert len(admin.client_list()) > before
-        await client.aclose()
-        del client
-        gc.collect()
-        await until(lambda: is_so(len(admin.client_list()) == before))
-
-    asyncio.run(main())
+    before = len(admin.client_list())
+    client = redis.asyncio.Redis(port=own_server.port)
+    async with AsyncRedisLock(client, "ends", ttl=1).hold(wait=1):
+        pass
+    assert len(admin.client_list()) > before
+    await client.aclose()
+    del client
+    gc.collect()
+    await until(lambda: len(admin.client_list()) == before)
 
 
 async def verified_slowly(*_: object) -> None:
@@ -116,7 +112,7 @@ def test_no_connection_stays_open_when_client_and_loop_end_at_once(
             async with lock.hold(wait=1):
                 other = asyncio.create_task(lock.acquire(5))
                 wakes: Any = (await lock._here()).wakeups
-                await until(lambda: is_so(wakes._verifying))
+                await until(lambda: wakes._verifying)
                 if not still_verifying:
                     await wakes._verifying
             await (await other).release()
@@ -129,23 +125,23 @@ def test_no_connection_stays_open_when_client_and_loop_end_at_once(
     gc.collect()  # warns of each connection that was left open
 
 
-def test_connections_that_were_left_are_forgotten_once_they_are_closed(server: Server) -> None:
-    async def main() -> None:
-        async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:
-            connections = AsyncConnections(Address(client.connection_pool))
+@looped
+async def test_connections_that_were_left_are_forgotten_once_they_are_closed(
+    server: Server,
+) -> None:
+    async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:
+        connections = AsyncConnections(Address(client.connection_pool))
 
-            async def left() -> None:
-                assert await connections.run("PING", within=1) == b"PONG"
-                connections.leave()
+        async def left() -> None:
+            assert await connections.run("PING", within=1) == b"PONG"
+            connections.leave()
 
-            for _ in range(10):
-                await left()
-            await until(lambda: is_so(all(each.ended for each in connections._retired)), within=10)
+        for _ in range(10):
             await left()
-            assert len(connections._retired) <= 2
-            await connections.aclose()
-
-    asyncio.run(main())
+        await until(lambda: all(each.ended for each in connections._retired), within=10)
+        await left()
+        assert len(connections._retired) <= 2
+        await connections.aclose()
 
 
 PROGRAM = """
@@ -182,3 +178,116 @@ def test_a_program_ends_without_a_warning_and_without_a_task_left_over(server: S
 async def _once(lock: AsyncRedisLock) -> None:
     async with lock.hold(wait=60):
         pass
+
+
+@looped
+async def test_what_is_sent_on_a_line_that_has_ended_fails_at_once(
+    server: Server, proxy: Proxy
+) -> None:
+    async with lock_on(proxy.port) as lock:
+        assert not await lock.locked()
+        line: Any = (await lock._here()).connections.line
+        proxy.cut()
+        await until(lambda: line.ended)
+        with pytest.raises(WireError) as failed:
+            await asyncio.wait_for(line.submit(packed("PING")), 3)
+        assert not failed.value.sent
+
+
+@looped
+async def test_thousands_of_tasks_on_a_silent_server_do_not_stop_their_loop(proxy: Proxy) -> None:
+    """Each gives up in a moment of its own: no look at all the others."""
+    proxy.black_hole()
+    client = redis.asyncio.Redis(port=proxy.port)
+    lock = AsyncRedisLock(client, "silent", ttl=30)
+    waiting = [asyncio.create_task(lock.acquire(0.5)) for _ in range(10_000)]
+    longest, before = 0.0, time.thread_time()
+    while not all(task.done() for task in waiting):
+        await asyncio.sleep(0.001)
+        longest = max(longest, time.thread_time() - before)
+        before = time.thread_time()
+    assert {type(task.exception()) for task in waiting} == {LockBackendError}
+    print(f"the loop stood still for {longest:.2f} s")
+    assert longest < 1.7  # processor seconds: 2.6 where each looks at all, else 0.8
+    await client.aclose()
+
+
+def test_an_adoption_that_is_cancelled_as_its_loop_ends_is_given_back(
+    client: redis.Redis, server: Server
+) -> None:
+    near = RedisLock(client, "adopted late", ttl=30)
+    handed = near.acquire(1).hand_over()
+
+    async def main() -> None:
+        lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "adopted late", ttl=30)
+        assert await lock.locked()
+        adopting = asyncio.create_task(lock.adopt(handed))
+        await asyncio.sleep(0)
+        adopting.cancel()
+        with suppress(asyncio.CancelledError):
+            await adopting
+
+    asyncio.run(main())
+    assert not near.locked()
+
+
+def test_a_task_that_cleans_up_after_main_has_ended_keeps_its_lease(server: Server) -> None:
+    """asyncio.run cancels all tasks then, that which renews included."""
+    ended: list[bool] = []
+
+    async def works(lock: AsyncRedisLock) -> None:
+        async with lock.hold(wait=1) as lease:
+            try:
+                await asyncio.sleep(30)
+            finally:
+                await asyncio.sleep(1.0)
+                ended.append(lease.lost)
+
+    async def main() -> None:
+        client = redis.asyncio.Redis(port=server.port)
+        task = asyncio.create_task(works(AsyncRedisLock(client, "cleans up", ttl=0.4)))
+        await asyncio.sleep(0.5)
+        assert not task.done()
+
+    loop = asyncio.new_event_loop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(main())
+    assert ended == [False]
+    assert asyncio.all_tasks(loop) == set()
+
+
+def test_no_task_is_left_where_a_release_gets_no_answer_before_its_loop_ends(proxy: Proxy) -> None:
+    """What would repeat it is closed by then."""
+
+    async def main() -> None:
+        lock = AsyncRedisLock(redis.asyncio.Redis(port=proxy.port), "ends unheard", ttl=1)
+        lease = await lock.acquire(1)
+        proxy.black_hole()
+        lease.start_release()
+
+    loop = asyncio.new_event_loop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(main())
+    assert asyncio.all_tasks(loop) == set()
+
+
+@looped
+async def test_everything_is_closed_where_the_task_that_closes_is_cancelled_too(
+    proxy: Proxy,
+) -> None:
+    """asyncio.run cancels it with all others, if the client was forgotten as its main ended."""
+    client = redis.asyncio.Redis(port=proxy.port)
+    lock = AsyncRedisLock(client, "ends cancelled", ttl=1)
+    lease = await lock.acquire(1)
+    here: Any = await lock._here()
+    await here.wakeups.listen(now() + 1)
+    proxy.black_hole()
+    lease.start_release()  # its reply is waited for
+    line, link = here.connections.line, here.wakeups._link
+    closing = asyncio.ensure_future(here.end.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with suppress(asyncio.CancelledError):
+        await closing
+    assert line.ended
+    assert not link.is_open

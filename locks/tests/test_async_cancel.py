@@ -1,34 +1,46 @@
-"""A task that is cancelled at any of its awaits leaves nothing behind."""
+"""A task cancelled at any of its awaits leaves nothing behind; and a loss ends its block."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 import pytest
+import redis
 
-from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, Release
-from ..testing.server import Server
-from .looped import is_free, lock_on
-from .stepping import Stepped, until
+from .. import (
+    AsyncLease,
+    AsyncMultiLock,
+    AsyncRedisLock,
+    LockLost,
+    LockTimeout,
+    LossReason,
+    Release,
+)
+from ..testing.server import Proxy, Server
+from .looped import Make, Stepped, is_free, lock_on, locks_on, looped, until, waits
 
 #: More awaits than any of the scenarios has.
 MOST = 60
+#: The lock that somebody else may hold, and those that are taken before it and after it.
+TESTED, OTHERS = "tested", ("a first one", "the last one")
 
 
 def tasks() -> set[asyncio.Task[Any]]:
     return {task for task in asyncio.all_tasks() if not task.get_name().startswith("locks.")}
 
 
-async def uncontended(lock: AsyncRedisLock) -> None:
-    async with lock.hold(wait=5):
+async def uncontended(make: Make) -> None:
+    async with make(TESTED).hold(wait=5):
         await asyncio.sleep(0)
 
 
-async def released_twice_if_cancelled(lock: AsyncRedisLock) -> None:
-    lease = await lock.acquire(5)
+async def released_twice_if_cancelled(make: Make) -> None:
+    lease = await make(TESTED).acquire(5)
     try:
         await lease.release()
     except asyncio.CancelledError:
@@ -39,24 +51,24 @@ async def released_twice_if_cancelled(lock: AsyncRedisLock) -> None:
         raise
 
 
-Scenario = Callable[[AsyncRedisLock], Coroutine[Any, Any, None]]
+async def several(make: Make) -> None:
+    async with AsyncMultiLock(map(make, (TESTED, *OTHERS))).hold(wait=5) as lease:
+        await asyncio.sleep(0)
+        lease.check()
 
 
-async def fuzz(
-    lock: AsyncRedisLock, scenario: Scenario, at: int, *, late: bool, held: bool
-) -> bool:
+Scenario = Callable[[Make], Coroutine[Any, Any, None]]
+
+
+async def fuzz(make: Make, scenario: Scenario, at: int, *, late: bool, held: bool) -> bool:
     """Whether the scenario has so many awaits. `held`: somebody holds the lock at first."""
     asyncio.get_running_loop().set_exception_handler(_fail)
-    before = tasks()
+    before, lock = tasks(), make(TESTED)
     holder = await lock.acquire(5) if held else None
-    stepped = Stepped(scenario(lock), at, late=late)
+    stepped = Stepped(scenario(make), at, late=late)
     task = asyncio.create_task(stepped.run())
     if holder is not None:
-
-        async def settled() -> bool:
-            return task.done() or len((await lock.inspect()).waiters) == 1
-
-        await until(settled)
+        await until(lambda: _queued(lock, task))
         assert await holder.release() is Release.RELEASED
     with suppress(asyncio.CancelledError):
         async with asyncio.timeout(3):
@@ -64,9 +76,9 @@ async def fuzz(
     if stepped.fired:
         assert task.cancelled() or not late
     # What undoes it was sent before the exception was raised: one round trip, and it is undone.
-    await until(lambda: is_free(lock), within=0.5)
+    await until(lambda: is_free(lock, *map(make, OTHERS)), within=0.5)
     assert tasks() == before
-    assert not (await _waiters(lock))
+    assert not (await lock._here()).wakeups.waiters.mailboxes
     async with lock.hold(wait=1) as lease:  # no reply of before is read by the next one
         state = await lock.inspect()
         assert state.owner == lease.token
@@ -78,27 +90,26 @@ def _fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     raise AssertionError(context) from context.get("exception")
 
 
-async def _waiters(lock: AsyncRedisLock) -> dict[bytes, Any]:
-    return (await lock._here()).wakeups.waiters.mailboxes
+async def _queued(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> bool:
+    return task.done() or await waits(lock)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
-@pytest.mark.parametrize("scenario", [uncontended, released_twice_if_cancelled])
-def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing_behind(
+@pytest.mark.parametrize("scenario", [uncontended, released_twice_if_cancelled, several])
+@looped
+async def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing_behind(
     server: Server, scenario: Scenario, held: bool, late: bool
 ) -> None:
-    async def warm() -> int:
-        async with lock_on(server.port) as lock:
-            async with lock.hold(wait=5):
-                with suppress(LockTimeout):
-                    await lock.acquire(0.01)  # subscribed
-            for at in range(1, MOST):
-                if not await fuzz(lock, scenario, at, late=late, held=held):
-                    return at
-        raise AssertionError("more awaits than expected")
-
-    assert asyncio.run(warm()) > 2
+    async with locks_on(server.port) as make:
+        async with make(TESTED).hold(wait=5):
+            with suppress(LockTimeout):
+                await make(TESTED).acquire(0.01)  # subscribed
+        for at in range(1, MOST):
+            if not await fuzz(make, scenario, at, late=late, held=held):
+                assert at > 2
+                return
+    raise AssertionError("more awaits than expected")
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
@@ -106,10 +117,10 @@ def test_a_task_cancelled_while_it_connects_and_subscribes_leaves_nothing_behind
     server: Server, late: bool
 ) -> None:
     async def cold(at: int) -> bool:
-        async with lock_on(server.port) as lock, lock_on(server.port) as other:
+        async with locks_on(server.port) as make, lock_on(server.port) as other:
             await other.locked()
             async with other.hold(wait=5):
-                stepped = Stepped(uncontended(lock), at, late=late)
+                stepped = Stepped(uncontended(make), at, late=late)
                 task = asyncio.create_task(stepped.run())
                 await until(lambda: _queued(other, task))
             await asyncio.wait({task})
@@ -123,99 +134,163 @@ def test_a_task_cancelled_while_it_connects_and_subscribes_leaves_nothing_behind
     raise AssertionError("more awaits than expected")
 
 
-async def _queued(lock: AsyncRedisLock, task: asyncio.Task[Any]) -> bool:
-    return task.done() or len((await lock.inspect()).waiters) == 1
+@looped
+async def test_a_hold_that_is_used_again_after_a_loss_can_still_be_cancelled(
+    server: Server,
+) -> None:
+    async with lock_on(server.port, ttl=30) as lock:
+        hold = lock.hold(wait=5, cancel_on_loss=True)
+        with pytest.raises(LockLost):  # noqa: PT012
+            async with hold as lease:
+                asyncio.get_running_loop().call_soon(lease.mark_lost, LossReason.TAKEN)
+                await asyncio.sleep(5)
+        entered = asyncio.Event()
+
+        async def again() -> None:
+            async with hold:
+                entered.set()
+                await asyncio.sleep(5)
+
+        task = asyncio.create_task(again())
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
-def test_a_hold_that_is_used_again_after_a_loss_can_still_be_cancelled(server: Server) -> None:
-    async def case() -> None:
-        async with lock_on(server.port, ttl=30) as lock:
-            hold = lock.hold(wait=5, cancel_on_loss=True)
-            with pytest.raises(LockLost):  # noqa: PT012
-                async with hold as lease:
-                    asyncio.get_running_loop().call_soon(lease.mark_lost, LossReason.TAKEN)
+@looped
+async def test_an_outer_cancel_a_timeout_and_a_loss_are_distinguished(server: Server) -> None:
+    async with lock_on(server.port, ttl=0.6) as lock:
+        # asyncio.timeout
+        with pytest.raises(TimeoutError) as timed:
+            async with asyncio.timeout(0.02), lock.hold(wait=5, cancel_on_loss=True):
+                await asyncio.sleep(5)
+        assert not isinstance(timed.value, LockTimeout)
+        assert await is_free(lock)
+
+        # cancelled from outside
+        entered = asyncio.Event()
+
+        async def body(*, lost: bool) -> None:
+            async with lock.hold(wait=5, cancel_on_loss=True) as lease:
+                entered.set()
+                try:
                     await asyncio.sleep(5)
-            entered = asyncio.Event()
+                finally:
+                    assert lease.lost is lost
 
-            async def again() -> None:
-                async with hold:
-                    entered.set()
-                    await asyncio.sleep(5)
+        task = asyncio.create_task(body(lost=False))
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
 
-            task = asyncio.create_task(again())
-            await entered.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+        # lost
+        entered.clear()
+        task = asyncio.create_task(body(lost=True))
+        await entered.wait()
+        await lock.force_release()
+        with pytest.raises(LockLost):
+            await task
 
-    asyncio.run(case())
+        # lost, and cancelled from outside before it could say so
+        entered.clear()
+        task = asyncio.create_task(body(lost=True))
+        await entered.wait()
+        lease = next(iter(_leases(await lock._here())))
+        await lock.force_release()
+        lease._on_lost = lambda *_: None
+        lease.mark_lost(LossReason.TAKEN)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelling() == 1
 
+        # in a task group: the loss ends the group, not the program
+        async def group() -> None:
+            async with asyncio.TaskGroup() as members:
+                entered.clear()
+                members.create_task(body(lost=True))
+                members.create_task(asyncio.sleep(5))
+                await entered.wait()
+                await lock.force_release()
 
-def test_an_outer_cancel_a_timeout_and_a_loss_are_distinguished(server: Server) -> None:
-    async def cases() -> None:
-        async with lock_on(server.port, ttl=0.6) as lock:
-            # asyncio.timeout
-            with pytest.raises(TimeoutError) as timed:
-                async with asyncio.timeout(0.02), lock.hold(wait=5, cancel_on_loss=True):
-                    await asyncio.sleep(5)
-            assert not isinstance(timed.value, LockTimeout)
-            assert await is_free(lock)
-
-            # cancelled from outside
-            entered = asyncio.Event()
-
-            async def body(*, lost: bool) -> None:
-                async with lock.hold(wait=5, cancel_on_loss=True) as lease:
-                    entered.set()
-                    try:
-                        await asyncio.sleep(5)
-                    finally:
-                        assert lease.lost is lost
-
-            task = asyncio.create_task(body(lost=False))
-            await entered.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert task.cancelled()
-
-            # lost
-            entered.clear()
-            task = asyncio.create_task(body(lost=True))
-            await entered.wait()
-            await lock.force_release()
-            with pytest.raises(LockLost):
-                await task
-
-            # lost, and cancelled from outside before it could say so
-            entered.clear()
-            task = asyncio.create_task(body(lost=True))
-            await entered.wait()
-            lease = next(iter(_leases(await lock._here())))
-            await lock.force_release()
-            lease._on_lost = lambda *_: None
-            lease.mark_lost(LossReason.TAKEN)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert task.cancelling() == 1
-
-            # in a task group: the loss ends the group, not the program
-            async def group() -> None:
-                async with asyncio.TaskGroup() as members:
-                    entered.clear()
-                    members.create_task(body(lost=True))
-                    members.create_task(asyncio.sleep(5))
-                    await entered.wait()
-                    await lock.force_release()
-
-            with pytest.raises(ExceptionGroup) as grouped:
-                await group()
-            assert [type(each) for each in grouped.value.exceptions] == [LockLost]
-
-    asyncio.run(cases())
+        with pytest.raises(ExceptionGroup) as grouped:
+            await group()
+        assert [type(each) for each in grouped.value.exceptions] == [LockLost]
 
 
 def _leases(here: Any) -> list[AsyncLease]:
     found = [renewal.lease() for renewal in here.watchdog.renewals.values()]
     return [lease for lease in found if isinstance(lease, AsyncLease)]
+
+
+@looped
+async def test_a_release_that_did_not_arrive_is_sent_when_it_is_asked_for_again(
+    proxy: Proxy,
+) -> None:
+    async with locks_on(proxy.port) as make:
+        lease = await AsyncMultiLock([make("first"), make("second")]).acquire(1)
+        shared: Any = await make("first")._here()
+        shared.watchdog.abandon = lambda *_: None  # else it would release them as well
+        proxy.black_hole()
+        line = shared.connections.line
+        releasing = asyncio.create_task(lease.release())
+        await asyncio.sleep(0.05)
+        line._link.close()
+        assert await releasing is Release.UNKNOWN
+        proxy.pass_on()
+        assert await lease.release() is Release.RELEASED
+
+
+@looped
+async def test_a_cancellation_does_not_wait_for_a_silent_server(
+    server: Server, own_server: Server
+) -> None:
+    """The first lock's server is silent by then: its release is sent, and tried again."""
+    async with locks_on(server.port) as make, locks_on(own_server.port) as there:
+        a, b = there("a"), make("b")
+        async with b.hold(wait=5):
+            task = asyncio.create_task(AsyncMultiLock([a, b]).acquire(20))
+            await until(lambda: waits(b))
+            own_server.signal(signal.SIGSTOP)
+            started = time.monotonic()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert time.monotonic() - started < 2  # the socket timeout is 5 s
+            own_server.signal(signal.SIGCONT)
+            await until(lambda: is_free(a))
+
+
+@looped
+async def test_losing_one_ends_the_block(server: Server, client: redis.Redis) -> None:
+    async with locks_on(server.port) as make:
+        kept, lost = make("kept", ttl=0.6), make("lost", ttl=0.6)
+        hold = AsyncMultiLock([kept, lost]).hold(wait=1, cancel_on_loss=True)
+        with pytest.raises(LockLost):  # noqa: PT012
+            async with asyncio.timeout(5), hold as lease:
+                client.delete("lock:{lost}")
+                try:
+                    await asyncio.sleep(10)
+                finally:
+                    assert lease.loss is LossReason.GONE
+                    assert await kept.locked()  # nobody works on it before we have left the block
+        assert await is_free(kept)
+
+
+@looped
+async def test_a_release_that_was_cancelled_was_sent_for_each_and_may_be_called_again(
+    server: Server,
+) -> None:
+    async with locks_on(server.port) as make:
+        a, b = make("a"), make("b")
+        lease = await AsyncMultiLock([a, b]).acquire(1)
+        task = asyncio.create_task(lease.release())
+        await asyncio.sleep(0)  # it waits for its replies
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await is_free(a, b)
+        assert await lease.release() is Release.RELEASED

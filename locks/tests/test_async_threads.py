@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -15,10 +14,9 @@ import redis
 import redis.asyncio
 
 from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, RedisLock
-from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
-from .looped import Make, lock_on, run
-from .waiting import held, in_thread, queued
+from .looped import lock_on
+from .waiting import Start, held, in_thread, queued
 
 
 def test_loops_that_begin_at_once_may_all_find_that_another_one_is_closed(server: Server) -> None:
@@ -86,33 +84,31 @@ def expect_lost(lease: AsyncLease) -> None:
 
 
 def test_a_lease_that_is_checked_after_the_end_of_its_loop_is_lost(server: Server) -> None:
-    leases: list[AsyncLease] = []
+    async def take() -> AsyncLease:
+        async with lock_on(server.port, on_lost=lambda *_: None) as lock:
+            return await lock.acquire(1)
 
-    async def work(make: Make) -> None:
-        leases.append(await make("outlived", ttl=30, on_lost=lambda *_: None).acquire(1))
-
-    run(server.port, work)
-    leases[0].deadline = 0.0
-    expect_lost(leases[0])
+    lease = asyncio.run(take())
+    lease.deadline = 0.0
+    expect_lost(lease)
 
 
 @pytest.mark.parametrize(
     "waits", [{"do": "async_waiter"}, {"do": "crowd", "wait": 30, "waiters": 1}]
 )
 def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
-    client: redis.Redis, worker: Callable[[], Worker], waits: dict[str, Any]
+    client: redis.Redis, lock: RedisLock, worker: Start, waits: dict[str, Any]
 ) -> None:
     """Its copy of the subscription's socket would: the next waiter would wait for a ttl."""
-    lock = RedisLock(client, "orphaned", ttl=30)
     process = worker()
     with held(lock) as lease:
-        process.ask(**waits, name="orphaned", ttl=30)
+        process.ask(**waits, name="tested", ttl=30)
         queued(lock, 1)
         child = process.ask("leave_a_child_now")
         other = None
         try:
             process.kill()
-            eventually(lambda: subscribers(client, "lock:{orphaned}:waiting") == 0)
+            eventually(lambda: subscribers(client, "lock:{tested}:waiting") == 0)
             assert lease.release()
             other = lock.acquire(1)
         finally:

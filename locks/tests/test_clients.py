@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import redis
 from redis.credentials import UsernamePasswordCredentialProvider
 
-from .. import LockBackendError, RedisLock, Release, protocol, wakeups
+from .. import LockBackendError, RedisLock, Release, connection, protocol
 from ..testing.server import Server, eventually
 from .waiting import held, in_thread, queued, waiter
 
@@ -50,11 +52,6 @@ def test_the_locks_of_one_client_share_one_subscription(client: redis.Redis) -> 
 def test_a_client_without_a_timeout_gets_one_for_the_locks_own_connections(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import signal
-    import time
-
-    from .. import connection
-
     monkeypatch.setattr(connection, "TIMEOUT", 0.3)
     lock = RedisLock(own_server.client(socket_timeout=None), "x", ttl=1)
     lock.acquire(1).release()
@@ -82,11 +79,9 @@ def test_the_acl_line_of_the_readme_names_the_commands_of_the_scripts_and_of_the
     assert {rule[1:] for rule in acl_line() if rule[0] == "+"} == called | sent
 
 
-def test_the_acl_line_of_the_readme_is_enough(
-    own_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("_probed_at_once")
+def test_the_acl_line_of_the_readme_is_enough(own_server: Server) -> None:
     """For acquire, wait, probe, hand-over, renewal, a broken subscription and lost scripts."""
-    monkeypatch.setattr(wakeups, "PROBE", 0.1)
     admin: Any = own_server.client()
     admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">pw", *acl_line())
     client = own_server.client(username="locks", password="pw")

@@ -10,9 +10,8 @@ import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import RedisLock, compat
-from ..testing.process import Process as Worker
 from ..testing.server import Proxy, Server, eventually, free_port
-from .waiting import in_thread
+from .waiting import Start, in_thread
 
 Make = Callable[..., compat.Lock]
 
@@ -70,7 +69,7 @@ def test_a_thread_that_waits_with_the_same_lock_keeps_its_token_when_another_rel
 
 
 def test_a_token_goes_to_another_process_which_releases_the_lock(
-    client: redis.Redis, lock_of: Make, worker: Callable[[], Worker]
+    client: redis.Redis, lock_of: Make, worker: Start
 ) -> None:
     """As from a web request to a Celery task."""
     lock = lock_of(timeout=10)

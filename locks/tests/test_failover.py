@@ -21,8 +21,7 @@ import redis.sentinel
 
 from servers.sentinels import MASTER, Sentinels
 
-from .. import LockBackendError, RedisLock, Release, wakeups
-from ..aio import wakeups as aio_wakeups
+from .. import LockBackendError, RedisLock, Release
 from ..bench.stress import holds, overlaps
 from ..testing.process import LOCKS, ROOT
 from ..testing.server import Proxy, Server, eventually, free_port
@@ -133,12 +132,11 @@ def test_who_waits_moves_to_the_new_master_once_the_demoted_one_refused(
     assert other.result(2).release() is Release.RELEASED
 
 
+@pytest.mark.usefixtures("_probed_at_once")
 def test_who_only_waits_follows_a_failover_that_kept_its_connections_without_an_error(
-    pair: Pair, door: Door, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, door: Door
 ) -> None:
     """No command of this process meets the refusal: the subscription itself is looked after."""
-    for module in (wakeups, aio_wakeups):
-        monkeypatch.setattr(module, "PROBE", 0.2)
     holder = RedisLock(pair.master.client(), "looked after", ttl=60).acquire(5)
     other = waiter(door.lock("looked after", ttl=60))
     channel = _channel_of_the_waiter(pair.master)
@@ -168,10 +166,8 @@ def test_nobody_waits_at_a_replica_that_the_name_still_leads_to(pair: Pair, door
     assert other.result(2).release() is Release.RELEASED
 
 
-def test_a_silent_subscription_at_a_master_stays_and_costs_no_place(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wakeups, "PROBE", 0.1)
+@pytest.mark.usefixtures("_probed_at_once")
+def test_a_silent_subscription_at_a_master_stays_and_costs_no_place(pair: Pair) -> None:
     lock = RedisLock(pair.client(), "undisturbed", ttl=60)
     with lock.hold(wait=1):
         other = waiter(lock)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +9,8 @@ import redis
 
 from .. import LockTimeout, RedisLock, Release, acquisition, connection, renewals, shared
 from ..protocol import LEAVE, WireError
-from ..testing.process import Process as Worker
 from ..testing.server import eventually
-from .waiting import held, queued, waiter
+from .waiting import Start, held, queued, waiter
 
 
 class Interrupted(BaseException):
@@ -21,9 +19,8 @@ class Interrupted(BaseException):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, Interrupted])
 def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    lock = RedisLock(client, "interrupted", ttl=10)
     seen = []
 
     def interrupt(*_: object) -> None:
@@ -39,9 +36,8 @@ def test_any_exception_while_waiting_leaves_nothing_in_the_queue(
 
 
 def test_an_exception_after_the_hand_over_gives_the_lock_back(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = RedisLock(client, "given up", ttl=10)
     with held(lock) as lease:
 
         def interrupt(*_: object) -> None:
@@ -60,10 +56,13 @@ def test_an_exception_after_the_hand_over_gives_the_lock_back(
     [("while it is queued", True), ("before its last question", True), ("after it", False)],
 )
 def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, released: str, gets_it: bool
+    client: redis.Redis,
+    lock: RedisLock,
+    monkeypatch: pytest.MonkeyPatch,
+    released: str,
+    gets_it: bool,
 ) -> None:
     """A waiter that is not woken any more asks once more, and leaves the queue in the same step."""
-    lock = RedisLock(client, "race", ttl=10)
     ask = acquisition.Acquisition.ask
 
     def last_sleep(waiter: acquisition.Acquisition, *_: object) -> None:
@@ -74,7 +73,9 @@ def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
 
     def last_question(waiter: acquisition.Acquisition, *what: Any) -> Any:
         if what == (LEAVE,) and released == "before its last question":
-            client.delete("lock:{race}:places", "lock:{race}:waiting")  # its wait is over there too
+            client.delete(
+                "lock:{tested}:places", "lock:{tested}:waiting"
+            )  # its wait is over there too
             assert lease.release() is Release.RELEASED
         answer = yield from ask(waiter, *what)
         if what == (LEAVE,) and released == "after it":
@@ -96,12 +97,11 @@ def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
 
 
 def test_a_waiter_whose_wait_is_over_is_not_handed_the_lock(
-    client: redis.Redis, worker: Callable[[], Worker]
+    client: redis.Redis, lock: RedisLock, worker: Start
 ) -> None:
-    lock = RedisLock(client, "over", ttl=10)
     asleep = worker()
     with held(lock) as lease:
-        asleep.send("acquire", name="over", ttl=10, wait=0.5)
+        asleep.send("acquire", name="tested", ttl=10, wait=0.5)
         queued(lock, 1)
         asleep.pause()
         second = waiter(lock)
@@ -118,10 +118,8 @@ def _clock(client: redis.Redis) -> float:
 
 
 def test_a_waiter_that_could_not_say_that_it_gave_up_gives_back_what_it_is_handed(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = RedisLock(client, "mute", ttl=30)
-
     def interrupt(*_: object) -> None:
         monkeypatch.undo()
         monkeypatch.setattr(connection.Connections, "call", unreachable)

@@ -10,34 +10,11 @@ from typing import Any
 import pytest
 import redis
 
-from .. import Lease, LockBackendError, LockLost, LockNotHeld, Metrics, RedisLock, Release
+from .. import Lease, LockBackendError, LockLost, RedisLock, Release
 from ..errors import LossReason
 from ..protocol import LEAST
-from ..testing.process import Process as Worker
 from ..testing.server import Proxy, Server, eventually
-from .waiting import held, waiter
-
-
-def test_an_extended_lease_lasts_longer_and_is_not_shortened_by_a_renewal(
-    client: redis.Redis,
-) -> None:
-    lock = RedisLock(client, "extended", ttl=0.6)
-    renewed = threading.Event()
-
-    class Renewed(Metrics):
-        def renewed(self, name: str, seconds: float) -> None:
-            renewed.set()
-
-    with held(RedisLock(client, "extended", ttl=0.6, metrics=Renewed())) as lease:
-        renewal = lock._watchdog.renewals[lock.keys[0], lease.token]
-        renewal.due = 0.0  # one is on its way while we extend
-        lease.extend(30)
-        lock._watchdog.on_due(0.0)
-        assert renewed.wait(5)
-        assert 29 < lease.remaining() < 30
-        assert client.pttl("lock:{extended}") > 29_000
-        lease.extend(1)
-        assert lease.remaining() > 29
+from .waiting import held
 
 
 def test_a_lease_that_is_not_renewed_can_be_extended(client: redis.Redis) -> None:
@@ -50,42 +27,16 @@ def test_a_lease_that_is_not_renewed_can_be_extended(client: redis.Redis) -> Non
         assert lease.loss is LossReason.EXPIRED
 
 
-def test_a_lease_goes_to_another_process_which_alone_renews_it_from_then_on(
-    client: redis.Redis, worker: Callable[[], Worker]
-) -> None:
-    lock = RedisLock(client, "handed", ttl=0.6)
-    other = worker()
-    with lock.hold(wait=1) as lease:
-        handed = lease.hand_over(within=30)
-        assert client.pttl("lock:{handed}") > 29_000
-        with pytest.raises(LockNotHeld, match="handed over"):
-            lease.check()
-    assert lease.outcome is Release.HANDED_OVER
-    assert lock.inspect().owner == lease.token  # leaving the block released nothing
-    adopted = other.ask("adopt", name="handed", ttl=0.6, handed=handed)
-    assert adopted["fence"] == lease.fence
-    assert lock.inspect().owner == adopted["token"] != lease.token
-    waiting = waiter(lock)
-    assert not lease.lost_event.wait(1.0)  # more than a ttl: the other one renews
-    assert not lease.lost
-    assert not waiting.done()
-    assert other.ask("check") == "held"
-    assert other.ask("release") == "released"
-    assert (waiting.result(5).fence or 0) > (lease.fence or 0)
-    waiting.result().release()
-
-
 def test_a_renewal_that_is_still_on_its_way_touches_nothing_of_the_adopter(
-    client: redis.Redis,
+    client: redis.Redis, lock: RedisLock
 ) -> None:
-    lock = RedisLock(client, "crossed", ttl=10)
     lease = lock.acquire(1)
     late = json.loads(lease.hand_over())["token"]
-    adopted = lock.adopt(json.dumps({"name": "crossed", "token": late, "fence": lease.fence}))
-    client.pexpire("lock:{crossed}", 5000)
+    adopted = lock.adopt(json.dumps({"name": "tested", "token": late, "fence": lease.fence}))
+    client.pexpire("lock:{tested}", 5000)
     keeping = lock._keeping()
     assert keeping.do(keeping.prolong(None, late, 30, LEAST)) == 0
-    assert client.pttl("lock:{crossed}") <= 5000
+    assert client.pttl("lock:{tested}") <= 5000
     assert lock._release(lease) is Release.EXPIRED
     assert adopted.owned()
     assert adopted.release() is Release.RELEASED
@@ -189,10 +140,11 @@ def test_no_lease_has_the_token_that_stands_for_any_holder(client: redis.Redis) 
         assert lease.owned()
 
 
-def test_a_lease_that_nobody_adopts_ends_within_the_time_given(client: redis.Redis) -> None:
-    lock = RedisLock(client, "not adopted", ttl=10)
+def test_a_lease_that_nobody_adopts_ends_within_the_time_given(
+    client: redis.Redis, lock: RedisLock
+) -> None:
     handed = lock.acquire(1).hand_over(within=0.3)
-    assert client.pttl("lock:{not adopted}") <= 300
+    assert client.pttl("lock:{tested}") <= 300
     with held(lock), pytest.raises(LockLost, match="over"):
         lock.adopt(handed)
 

@@ -1,4 +1,4 @@
-"""A lease: who may use it, what it knows, and arguments that cannot work."""
+"""A lease: who may use it, what it knows, its fence, and arguments that cannot work."""
 
 from __future__ import annotations
 
@@ -11,46 +11,27 @@ import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncRedisLock, LockLost, RedisLock, Release
+from .. import AsyncRedisLock, LockLost, RedisLock
 from ..errors import LossReason
 from ..support import now
 from ..testing.server import Server, eventually
-from .waiting import held, in_thread, waiter
-
-
-def test_a_lease_may_be_released_by_another_thread(client: redis.Redis) -> None:
-    lock = RedisLock(client, "passed on", ttl=10)
-    lease = lock.acquire(1)
-    assert in_thread(lease.release).result(5) is Release.RELEASED
-    assert not lock.locked()
-
-
-def test_a_lock_decorates_a_function(client: redis.Redis) -> None:
-    lock = RedisLock(client, "decorated", ttl=10)
-
-    @lock.hold(wait=1)
-    def owner() -> str | None:
-        return lock.inspect().owner
-
-    assert owner() != owner()
-    assert not lock.locked()
+from .waiting import Start, held, waiter
 
 
 def test_inspect_shows_the_owner_the_time_left_and_the_waiters_in_order(
-    client: redis.Redis,
+    client: redis.Redis, lock: RedisLock
 ) -> None:
-    lock = RedisLock(client, "seen", ttl=10)
     assert lock.inspect().owner is None
     with held(lock) as lease:
         first, second = waiter(lock), waiter(lock)
         seen = lock.inspect()
         assert (seen.owner, seen.fence) == (lease.token, lease.fence)
-        assert 9 < seen.left <= 10
+        assert 29 < seen.left <= 30
     assert first.result(5).token == seen.waiters[0]
     first.result().release()
     assert second.result(5).token == seen.waiters[1]
     second.result().release()
-    assert client.ttl("lock:{seen}:places") == -2
+    assert client.ttl("lock:{tested}:places") == -2
 
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, 0.0004])
@@ -81,17 +62,14 @@ def test_bad_arguments_say_what_to_do(server: Server, client: redis.Redis) -> No
         AsyncRedisLock(redis.asyncio.Redis(), "x", ttl=0)
 
 
-def test_the_client_s_wall_clock_may_jump(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock = RedisLock(client, "wall clock", ttl=10)
+def test_the_client_s_wall_clock_may_jump(lock: RedisLock, monkeypatch: pytest.MonkeyPatch) -> None:
     with held(lock) as lease:
         other = waiter(lock)
         monkeypatch.setattr(time, "time", lambda: 0.0)
         lease.check()
-        assert 9 < lease.remaining() < 10
+        assert 29 < lease.remaining() < 30
     monkeypatch.setattr(time, "time", lambda: 4e9)
-    assert 9 < other.result(5).remaining() < 10
+    assert 29 < other.result(5).remaining() < 30
     other.result().release()
 
 
@@ -115,3 +93,63 @@ def test_on_lost_may_fail_and_is_called_once(
     eventually(lambda: "ZeroDivisionError" in caplog.text)
     assert called == [LossReason.EXPIRED]
     lease.release()
+
+
+def test_a_fence_has_all_its_digits(client: redis.Redis, lock: RedisLock) -> None:
+    client.set("lock:{tested}:fence", 2**52 + 1, px=60_000)
+    with held(lock) as lease:
+        assert lease.fence == 2**52 + 2
+        other = waiter(lock)
+        assert client.get("lock:{tested}:fence") == b"%d" % (2**52 + 2)
+    assert other.result(5).fence == 2**52 + 3
+    other.result().release()
+
+
+def test_a_paused_holder_knows_when_it_wakes_that_its_lease_is_over(
+    lock: RedisLock, worker: Start
+) -> None:
+    holder = worker()
+    stale = holder.ask("acquire", name="tested", ttl=0.3, wait=1)
+    holder.pause()
+    with held(lock) as lease:
+        assert lease.fence is not None
+        assert lease.fence > stale["fence"]
+        holder.resume()
+        assert holder.ask("check") == "LockLost"
+        assert holder.ask("release") == "expired"
+        assert lock.inspect().owner == lease.token
+
+
+def test_a_waiter_that_was_paused_past_its_lease_does_not_believe_in_it(
+    lock: RedisLock, worker: Start
+) -> None:
+    sleeper = worker()
+    with held(lock):
+        sleeper.send("acquire", name="tested", ttl=0.3, wait=30)
+        eventually(lambda: len(lock.inspect().waiters) == 1)
+        sleeper.pause()
+    handed = lock.inspect()
+    assert handed.owner is not None
+    with held(lock) as lease:  # once the sleeper's lease has ended
+        sleeper.resume()
+        eventually(lambda: lock.inspect().waiters == (handed.owner,))  # it asked, and queues again
+        assert lock.inspect().owner == lease.token
+    got = sleeper.answer()
+    assert got["fence"] > (lease.fence or 0)
+    assert sleeper.ask("release") == "released"
+
+
+def test_a_fence_is_remembered_for_its_time_after_the_last_use_and_not_after_the_grant(
+    client: redis.Redis,
+) -> None:
+    """The last fence may be ahead of the server's clock, after a failover say: it must not fall."""
+    lock = RedisLock(client, "long held", ttl=0.3, fence_ttl=0.3)
+    ahead = int(time.time() * 1e6) + 3_600_000_000
+    client.set("lock:{long held}:fence", ahead)
+    with lock.hold(wait=1) as lease:
+        assert lease.fence == ahead + 1
+        assert not lease.lost_event.wait(1.0)
+        lease.extend(1.0)
+        assert client.pttl("lock:{long held}:fence") > 1000
+    with lock.hold(wait=1) as lease:
+        assert lease.fence == ahead + 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import sys
 import threading
@@ -14,7 +13,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncRedisLock, LockBackendError, LockLost, RedisLock, Release
+from .. import LockBackendError, LockLost, RedisLock
 from ..testing.process import LOCKS
 from ..testing.server import Server, eventually, free_port
 from .waiting import held, run, waiter
@@ -52,8 +51,13 @@ def test_short_lived_clients_leave_no_thread_and_no_connection(server: Server) -
     eventually(lambda: len(watching.client_list()) <= connections + 2)
 
 
-def test_a_function_that_would_run_after_the_block_cannot_be_decorated(client: redis.Redis) -> None:
-    lock = RedisLock(client, "decorated", ttl=10)
+def test_a_lock_decorates_a_function_unless_it_would_run_after_the_block(lock: RedisLock) -> None:
+    @lock.hold(wait=1)
+    def owner() -> str | None:
+        return lock.inspect().owner
+
+    assert owner() != owner()
+    assert not lock.locked()
 
     async def coroutine() -> None: ...
     def generator() -> Iterator[int]:
@@ -69,58 +73,6 @@ def test_a_function_that_would_run_after_the_block_cannot_be_decorated(client: r
         with pytest.raises(TypeError, match="inside"):
             lock.hold(wait=1)(function)
     assert not lock.locked()
-
-
-class Moody(redis.CredentialProvider):
-    """Fails when asked again."""
-
-    broken = False
-
-    def get_credentials(self) -> tuple[str, str]:
-        if self.broken:
-            raise RuntimeError("the vault is sealed")
-        return "default", ""
-
-
-def test_the_body_s_exception_survives_whatever_the_release_meets(own_server: Server) -> None:
-    own_server.client().acl_setuser("default", enabled=True, nopass=True, categories=["+@all"],
-                                    keys=["*"], channels=["*"])  # fmt: skip
-    moody = Moody()
-    lock = RedisLock(own_server.client(credential_provider=moody), "masked", ttl=10)
-    with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
-        moody.broken = True
-        own_server.client().client_kill_filter(_type="normal", skipme=True)
-        raise ZeroDivisionError
-    assert lease.outcome is Release.UNKNOWN
-    with pytest.raises(RuntimeError, match="vault"):
-        lock.acquire(1)
-    moody.broken = False
-    eventually(lambda: not lock.locked())  # long before its ttl
-
-
-def test_a_release_that_met_what_is_no_error_of_the_client_is_repeated_by_the_loop(
-    own_server: Server,
-) -> None:
-    moody = Moody()
-    near = own_server.client()
-    near.acl_setuser("default", enabled=True, nopass=True, categories=["+@all"],
-                     keys=["*"], channels=["*"])  # fmt: skip
-
-    async def main() -> None:
-        client = redis.asyncio.Redis(port=own_server.port, credential_provider=moody)
-        lock = AsyncRedisLock(client, "masked", ttl=10)
-        lease = await lock.acquire(1)
-        moody.broken = True
-        near.client_kill_filter(_type="normal", skipme=True)
-        await asyncio.sleep(0.05)
-        with pytest.raises(RuntimeError, match="vault"):
-            await lease.release()
-        moody.broken = False
-        async with asyncio.timeout(5):
-            while await lock.locked():
-                await asyncio.sleep(0.01)
-
-    asyncio.run(main())
 
 
 def test_the_life_of_a_fence_key_can_be_chosen(client: redis.Redis) -> None:
@@ -155,32 +107,3 @@ def test_a_machine_that_was_suspended_trusts_no_lease_of_before(
         lease.check()
     monkeypatch.undo()
     lease.release()
-
-
-def test_a_step_of_the_server_s_clock_is_noticed_by_the_next_renewal(client: redis.Redis) -> None:
-    """A step forward ends the key early. Until then two leases are good, with rising fences."""
-    lock = RedisLock(client, "stepped", ttl=0.9)
-    first = lock.acquire(1)
-    client.pexpire("lock:{stepped}", 1)
-    second = lock.acquire(1)
-    assert (second.fence or 0) > (first.fence or 0)
-    assert first.lost_event.wait(0.9)
-    second.check()
-    second.release()
-
-
-def test_a_cancelled_to_thread_keeps_the_lock_for_no_longer_than_its_ttl(
-    client: redis.Redis,
-) -> None:
-    """A thread cannot be cancelled: it gets the lock, and nobody is there to take the lease."""
-    import asyncio
-
-    lock = RedisLock(client, "thread", ttl=0.5)
-
-    async def main() -> None:
-        with held(lock), pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(lock.acquire, 5), 0.1)
-
-    asyncio.run(main())
-    with lock.hold(wait=2):
-        pass

@@ -1,34 +1,39 @@
-"""The decisions that need no server: keys, how long a wake-up lets a waiter trust its lease, and
-when the waiters of one process ask whether the holder's lease has ended."""
+"""The decisions that need no server.
+
+Keys, how long a wake-up lets a waiter trust its lease, and when the waiters of one process ask
+whether the holder's lease has ended; where a command goes in a cluster, and what errors mean there.
+"""
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import product
+from typing import Any
 
 import pytest
-import redis
+from redis import exceptions
 from redis.crc import key_slot
 
-from .. import RedisLock
 from ..acquisition import STAGGER, Watch
+from ..cluster.slots import OUTAGE, Hop, Place, Refresh, Send, Topology, route, slot_of, tag_of
 from ..lease import new_token
-from ..protocol import Answer, Wake, drift, keys_of, milliseconds, queue_args
-from .waiting import held, waiter
+from ..protocol import (
+    Answer,
+    Wake,
+    WireError,
+    channel_for,
+    drift,
+    keys_of,
+    milliseconds,
+    queue_args,
+)
+from ..support import now
 
 TTL = 10.0
 QUEUED = Answer(asked=1000.0, clock=5_000_000, fence=None, left=9.0)
 
 NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_all_keys_of_a_lock_share_a_slot_whatever_its_name(client: redis.Redis, name: str) -> None:
-    assert len({key_slot(key) for key in keys_of(name)}) == 1
-    with held(RedisLock(client, name, ttl=10)):
-        other = waiter(RedisLock(client, name, ttl=10))
-        assert set(client.keys()) == set(keys_of(name))
-    other.result(5).release()
 
 
 def test_different_names_have_different_keys() -> None:
@@ -105,3 +110,147 @@ def test_a_waiter_keeps_its_moment_and_it_moves_with_the_lease() -> None:
     assert watch.ask_at(last) == asks[-1]
     watch.until = 7.0
     assert abs(watch.ask_at(last) - asks[-1] - 7.0) < 1e-6
+
+
+A, B = ("a", 1), ("b", 2)
+SLOT = 7
+
+
+def known(*places: Place) -> Topology:
+    topology = Topology(list(places))
+    topology.learn([[0, 16383, *[[host.encode(), port] for host, port in places]]], places[0])
+    return topology
+
+
+def error(cause: Exception, *, sent: bool = True) -> WireError:
+    return WireError(cause, sent=sent)
+
+
+def drive(topology: Topology, *answers: Any, until: float = math.inf, **options: Any) -> list[Any]:
+    """The steps, and at the end what came out of them."""
+    steps = route(topology, SLOT, until, **options)
+    seen: list[Any] = []
+    rest = list(answers)
+    step: Hop = next(steps)
+    try:
+        while True:
+            seen.append(step)
+            answer = rest.pop(0) if isinstance(step, Send) else None
+            step = steps.throw(answer) if isinstance(answer, WireError) else steps.send(answer)
+    except StopIteration as end:
+        return [*seen, end.value]
+    except WireError as failed:
+        return [*seen, failed]
+
+
+def sends(steps: list[Any]) -> list[tuple[str, bool]]:
+    return [(step.place[0], step.asking) for step in steps if isinstance(step, Send)]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [*(keys_of(name)[0] for name in NAMES), b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
+)
+def test_a_slot_is_that_of_the_specification_and_a_channel_of_the_same_slot_has_no_blanks(
+    key: bytes,
+) -> None:
+    assert slot_of(key) == key_slot(key)
+    channel = channel_for(tag_of(key))
+    assert key_slot(channel) == key_slot(key)
+    assert len(channel.split()) == 1
+    assert channel.startswith(b"lock:wake:{")
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["redis-py", "a parser that knows no cluster"])
+def test_a_moved_slot_is_remembered_and_an_ask_is_followed_once(raw: bool) -> None:
+    topology = known(A, B)
+    moved: Exception = exceptions.MovedError("7 b:2")
+    ask: Exception = exceptions.AskError("7 b:2")
+    if raw:
+        moved = exceptions.ResponseError("MOVED 7 b:2")
+        ask = exceptions.ResponseError("ASK 7 b:2")
+    asked = drive(topology, error(ask), "reply")
+    assert sends(asked) == [("a", False), ("b", True)]
+    assert topology.place_of(SLOT) == A
+    assert sends(drive(topology, error(moved), "reply")) == [("a", False), ("b", False)]
+    assert topology.place_of(SLOT) == B
+    assert topology.place_of(SLOT + 1) == A
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        exceptions.TryAgainError("Multiple keys request during rehashing of slot"),
+        exceptions.ClusterDownError("Hash slot not served"),
+        exceptions.MasterDownError("Link with MASTER is down"),
+        exceptions.ReadOnlyError("You can't write against a read only replica."),
+        exceptions.ResponseError("TRYAGAIN Multiple keys request during rehashing of slot"),
+        exceptions.ConnectionError("refused"),
+        exceptions.TimeoutError("silent"),
+        exceptions.BusyLoadingError("LOADING"),
+    ],
+    ids=lambda passing: type(passing).__name__,
+)
+def test_what_may_pass_is_tried_again_until_the_end_of_the_wait(passing: Exception) -> None:
+    steps = drive(known(A), error(passing), error(passing), "reply")
+    assert [type(step) for step in steps[:-1]] == [Send, Refresh, Send, Refresh, Send]
+    assert steps[-1] == "reply"
+    pauses = [step.pause for step in steps if isinstance(step, Refresh)]
+    assert pauses == sorted(pauses)
+    late = drive(known(A), error(passing), until=now() + 0.001)
+    assert isinstance(late[-1], WireError)
+    assert late[-1].__cause__ is passing
+
+
+def test_an_error_of_the_command_itself_is_not_tried_again() -> None:
+    wrong = exceptions.ResponseError("WRONGTYPE Operation against a key")
+    steps = drive(known(A), error(wrong))
+    assert sends(steps) == [("a", False)]
+    assert steps[-1].__cause__ is wrong
+
+
+def test_nodes_that_send_one_another_the_slot_forever_are_given_pauses() -> None:
+    ring = [error(exceptions.MovedError("7 b:2")), error(exceptions.MovedError("7 a:1"))] * 4
+    steps = drive(known(A, B), *ring, "reply")
+    assert Refresh in [type(step) for step in steps]
+    assert steps[-1] == "reply"
+
+
+def test_a_release_that_was_repeated_does_not_say_that_the_lease_had_expired() -> None:
+    lost = error(exceptions.ConnectionError("cut"))
+    unsure = drive(known(A), lost, -1, repeatable=False)
+    assert isinstance(unsure[-1], WireError)
+    assert unsure[-1].sent
+    assert drive(known(A), lost, 1, repeatable=False)[-1] == 1
+    refused = error(exceptions.ConnectionError("refused"), sent=False)
+    assert drive(known(A), refused, -1, repeatable=False)[-1] == -1
+    again = error(exceptions.TryAgainError(""))  # not executed
+    assert drive(known(A), again, -1, repeatable=False)[-1] == -1
+
+
+def test_a_cluster_of_which_nothing_is_known_is_asked_first() -> None:
+    topology = Topology([A])
+    steps = route(topology, SLOT, now() + OUTAGE)
+    assert next(steps) == Refresh(0.0)
+    topology.learn([[0, 16383, [None, 5]]], A)  # a node that does not know its own host
+    assert next(steps) == Send(("a", 5), asking=False)
+
+
+def test_addresses_are_translated_as_the_client_does() -> None:
+    topology = Topology([A], lambda place: ("outside", place[1]))
+    topology.learn([[0, 16383, [b"inside", 5]]], A)
+    assert topology.place_of(SLOT) == ("outside", 5)
+    topology.moved(SLOT, ("inside", 6))
+    assert topology.place_of(SLOT) == ("outside", 6)
+
+
+def test_the_node_that_refused_is_asked_last_who_has_the_slots() -> None:
+    """A primary that is cut off from its peers, and not from us, still names itself."""
+    topology = known(A, B)
+    down = exceptions.ClusterDownError("CLUSTERDOWN The cluster is down")
+    steps = route(topology, SLOT, math.inf)
+    next(steps)
+    steps.throw(error(down))
+    assert topology.known == [B, A]
+    topology.learn([[0, 16383, [b"a", 1], [b"b", 2]]], B)
+    assert topology.known == [B, A]

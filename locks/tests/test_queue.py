@@ -1,23 +1,20 @@
-"""The queue: first in, first out, and exact waits."""
+"""The queue: first in, first out, exact waits, and wake-ups."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 
-from .. import LockTimeout, RedisLock
-from ..testing.process import Process as Worker
+from .. import LockTimeout, RedisLock, Release, shared
 from ..testing.server import Server
-from .waiting import held, in_thread, queued, waiter
+from .waiting import Start, held, in_thread, queued, waiter
 
 
-def test_a_releaser_that_asks_again_at_once_goes_to_the_end(client: redis.Redis) -> None:
-    lock = RedisLock(client, "again", ttl=10)
+def test_a_releaser_that_asks_again_at_once_goes_to_the_end(lock: RedisLock) -> None:
     with held(lock) as first:
         others = [waiter(lock) for _ in range(3)]
         first.release()
@@ -30,19 +27,17 @@ def test_a_releaser_that_asks_again_at_once_goes_to_the_end(client: redis.Redis)
 
 
 def test_a_newcomer_cannot_barge_in_where_the_lock_expired_under_a_queue(
-    client: redis.Redis,
+    client: redis.Redis, lock: RedisLock
 ) -> None:
-    lock = RedisLock(client, "barge", ttl=10)
     with held(lock) as holder:
         first = waiter(lock)
-        client.delete("lock:{barge}")  # as if the holder's lease had ended
+        client.delete("lock:{tested}")  # as if the holder's lease had ended
         assert lock.try_acquire() is None
         assert first.result(1).fence > (holder.fence or 0)  # type: ignore[operator]
     first.result().release()
 
 
-def test_the_wait_ends_on_time_while_others_keep_acquiring(client: redis.Redis) -> None:
-    lock = RedisLock(client, "busy", ttl=10)
+def test_the_wait_ends_on_time_while_others_keep_acquiring(lock: RedisLock) -> None:
     stop = threading.Event()
 
     def churn() -> None:
@@ -65,25 +60,23 @@ def test_the_wait_ends_on_time_while_others_keep_acquiring(client: redis.Redis) 
 
 
 def test_every_key_outlives_the_next_question_of_those_who_wait_and_no_longer(
-    client: redis.Redis,
+    client: redis.Redis, lock: RedisLock
 ) -> None:
-    lock = RedisLock(client, "mortal", ttl=10)
     with held(lock):
         other = waiter(lock)
         second = waiter(lock)
-        for key in ("lock:{mortal}:places", "lock:{mortal}:waiting"):
+        for key in ("lock:{tested}:places", "lock:{tested}:waiting"):
             assert 10_000 < client.pttl(key) <= 100_000
     other.result(5).release()
     second.result(5).release()
 
 
 def test_a_waiter_that_receives_nothing_finds_at_its_end_that_the_lock_is_free(
-    client: redis.Redis,
+    client: redis.Redis, lock: RedisLock
 ) -> None:
-    lock = RedisLock(client, "deaf", ttl=10)
     with held(lock):
         other = waiter(lock, wait=0.2)
-        client.delete("lock:{deaf}", "lock:{deaf}:places", "lock:{deaf}:waiting")
+        client.delete("lock:{tested}", "lock:{tested}:places", "lock:{tested}:waiting")
         assert other.result(5).waited_seconds >= 0.2
     other.result().release()
 
@@ -117,7 +110,7 @@ def test_more_waiters_than_connections_in_the_pool_wait_without_one(server: Serv
 
 @pytest.mark.parametrize("both", [False, True])
 def test_the_next_waiter_follows_a_killed_holder_within_its_ttl(
-    client: redis.Redis, worker: Callable[[], Worker], both: bool
+    client: redis.Redis, worker: Start, both: bool
 ) -> None:
     lock = RedisLock(client, "killed", ttl=0.5)
     holder, head = worker(), worker()
@@ -132,4 +125,42 @@ def test_the_next_waiter_follows_a_killed_holder_within_its_ttl(
         head.kill()
     lease = other.result(5)
     assert time.monotonic() - killed < 0.5 + 0.15
+    lease.release()
+
+
+def test_a_release_between_the_try_and_the_sleep_is_not_missed(
+    lock: RedisLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+    sleep = shared._sleep
+
+    def slow(*args: object) -> object:
+        reached.set()
+        go_on.wait(5)
+        return sleep(*args)  # type: ignore[arg-type]
+
+    with held(lock) as lease:
+        monkeypatch.setattr(shared, "_sleep", slow)
+        other = in_thread(lambda: lock.acquire(20))
+        reached.wait(5)
+        lease.release()
+        go_on.set()
+        woken = time.monotonic()
+        other.result(5).release()
+    assert time.monotonic() - woken < 0.5
+
+
+def test_a_wake_up_for_a_lease_that_is_held_already_does_not_release_it(
+    client: redis.Redis, lock: RedisLock
+) -> None:
+    with held(lock) as first:
+        other = waiter(lock)
+    lease = other.result(5)
+    client.publish(lock._wakeups.waiters.channel, "noise")
+    client.publish(lock._wakeups.waiters.channel, f"{lease.token} {lease.fence} {lease.fence}")
+    with held(RedisLock(client, "after it", ttl=10)):
+        barrier = waiter(RedisLock(client, "after it", ttl=10))
+    barrier.result(5).release()  # its wake-up was read after the one above
+    assert lock.inspect().owner == lease.token
+    assert first.outcome is Release.RELEASED
     lease.release()

@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from .. import RedisLock, wakeups
+from .. import RedisLock
 from ..testing.server import Server, eventually
 from .waiting import held, waiter
 
@@ -89,14 +89,11 @@ def test_a_lease_of_a_master_that_was_replaced_is_lost_at_its_next_renewal(
     lease.release()
 
 
+@pytest.mark.usefixtures("_probed_at_once")
 def test_waiters_listen_to_the_new_master(
-    client: redis.Redis,
-    servers: tuple[Server, Server],
-    sentinels: Sentinels,
-    monkeypatch: pytest.MonkeyPatch,
+    client: redis.Redis, servers: tuple[Server, Server], sentinels: Sentinels
 ) -> None:
     """Their subscription to the old one stays open, and would stay silent forever."""
-    monkeypatch.setattr(wakeups, "PROBE", 0.2)
     lock = RedisLock(client, "followed", ttl=30)
     with held(lock):
         other = waiter(lock)

@@ -87,9 +87,8 @@ def test_a_storm_of_interrupts_crashes_nothing_and_leaves_nothing_behind(server:
 
 
 def test_an_interrupt_right_after_the_mailbox_was_made_leaves_none(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = RedisLock(client, "mailbox", ttl=10)
     kind = type(lock._wakeups.waiters)
     join = kind.join
 
@@ -156,7 +155,7 @@ def test_what_a_signal_handler_raises_before_a_release_is_sent_leaves_no_lock(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SoftLimit])
 def test_an_interrupt_on_the_way_to_a_release_leaves_no_lease_that_is_renewed(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     begin = Lease._begin_release
     interrupts = iter([error])
@@ -167,7 +166,6 @@ def test_an_interrupt_on_the_way_to_a_release_leaves_no_lease_that_is_renewed(
         begin(lease)
 
     monkeypatch.setattr(Lease, "_begin_release", interrupt)
-    lock = RedisLock(client, "on the way", ttl=30)
     with pytest.raises(error), lock.hold(1) as lease:
         pass
     assert lease.outcome is Release.RELEASED

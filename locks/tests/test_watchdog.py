@@ -4,41 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 import redis
 
-from .. import Lease, Metrics, RedisLock, Release, connection, redis_lock, watchdog
-from ..renewals import Renewal
-from ..testing.process import Process as Worker
+from .. import Metrics, RedisLock, Release, connection, watchdog
 from ..testing.server import eventually
 from ..watchdog import Watchdog
-from .waiting import held
-
-
-def test_nothing_is_renewed_after_its_release(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Eager(Renewal):
-        """Due at once, so that the watchdog renews while we release."""
-
-        def __init__(self, lease: Lease, lock: RedisLock) -> None:
-            super().__init__(lease, lock)
-            self.due = 0.0
-
-    monkeypatch.setattr(redis_lock, "Renewal", Eager)
-    lock = RedisLock(client, "loop", ttl=10)
-    for turn in range(1500):
-        try:
-            with lock.hold(wait=1) as lease:
-                if turn % 3 == 0:
-                    raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            pass
-        assert (lease.outcome, lease.loss) == (Release.RELEASED, None)
-    assert lock._watchdog.renewals == {}
-    assert not lock.locked()
+from .waiting import Start, held
 
 
 def test_a_renewal_that_meets_its_release_loses_no_lease(
@@ -60,6 +33,7 @@ def test_a_renewal_that_meets_its_release_loses_no_lease(
     with held(lock):  # a round of the watchdog later
         assert not lease.lost_event.wait(0.2)
     assert lease.loss is None
+    assert lock._watchdog.renewals == {}
 
 
 def test_a_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
@@ -74,7 +48,7 @@ def test_a_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
 
 
 def test_a_forked_child_neither_renews_nor_releases_and_renews_its_own(
-    client: redis.Redis, worker: Callable[[], Worker]
+    client: redis.Redis, worker: Start
 ) -> None:
     parent = worker()
     lease = parent.ask("acquire", name="parent's", ttl=1.5, wait=1)
@@ -113,7 +87,7 @@ def test_an_error_of_its_own_does_not_end_the_watchdog(
 
 
 def test_a_stream_of_short_holds_does_not_wake_the_watchdog(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken: list[int] = []
     wake = Watchdog._wake
@@ -123,7 +97,6 @@ def test_a_stream_of_short_holds_does_not_wake_the_watchdog(
         wake(watchdog)
 
     monkeypatch.setattr(Watchdog, "_wake", count)
-    lock = RedisLock(client, "stream", ttl=10)
     for _ in range(500):
         with lock.hold(wait=1):
             pass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockBackendError, RedisLock, Release, shared, wakeups
+from .. import LockBackendError, RedisLock, Release, shared
 from ..acquisition import Acquisition
 from ..support import now
 from ..testing.server import Proxy, Server, eventually
@@ -17,9 +17,8 @@ from .waiting import held, in_thread, waiter
 
 
 def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_fence(
-    client: redis.Redis,
+    lock: RedisLock,
 ) -> None:
-    lock = RedisLock(client, "asked twice", ttl=10)
     acquisition = Acquisition(
         lock, lock._wakeups.waiters, lock._watchdog, "token", wait=None, started=now()
     )
@@ -44,10 +43,10 @@ def test_a_lost_reply_to_a_waiter_leaves_nothing_in_the_queue(
         assert near.inspect().waiters == ()
 
 
+@pytest.mark.usefixtures("_probed_at_once")
 def test_a_subscription_that_went_silent_is_noticed_and_replaced(
-    server: Server, client: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    server: Server, client: redis.Redis, proxy: Proxy
 ) -> None:
-    monkeypatch.setattr(wakeups, "PROBE", 0.2)
     near = RedisLock(client, "half open", ttl=30)
     far = RedisLock(server.client(port=proxy.port), "half open", ttl=30)
     with held(near) as lease:

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from .. import Lease
-from ..testing.process import ROOT
+from ..testing.process import ROOT, Process
 from ..testing.server import eventually
 
 T = TypeVar("T")
+#: Starts a process (worker.py) on the test's server.
+Start: TypeAlias = Callable[[], Process]
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:

@@ -1,10 +1,9 @@
 """A process for the tests to pause and to kill: one JSON object per line in, one answer per line.
 
-acquire  name ttl wait [more options of RedisLock]   {"fence", "token", "waited", "remaining"}
+acquire  name ttl wait [more options of RedisLock]   {"fence", "token"}
 async_waiter  name ttl: a task waits, in a loop in a thread of its own
 leave_a_child_now  the process id of a forked child that does nothing
 crowd    name ttl wait waiters: as many threads that acquire and release; answers at once
-adopt    name ttl handed                             {"fence", "token"}
 compat   name timeout token: is it owned, extended, locked after its release
 release                                              what it found
 check                                                "held" or the error
@@ -38,15 +37,6 @@ class Holder:
 
     def acquire(self, name: str, wait: float | None, **options: Any) -> dict[str, Any]:
         self.lease = lease = RedisLock(self.client, name, **options).acquire(wait)
-        return {
-            "fence": lease.fence,
-            "token": lease.token,
-            "waited": lease.waited_seconds,
-            "remaining": lease.remaining(),
-        }
-
-    def adopt(self, name: str, ttl: float, handed: str) -> dict[str, Any]:
-        self.lease = lease = RedisLock(self.client, name, ttl=ttl).adopt(handed)
         return {"fence": lease.fence, "token": lease.token}
 
     def compat(self, name: str, timeout: float, token: str) -> list[Any]:

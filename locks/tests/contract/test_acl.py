@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from ... import Release, wakeups
-from ...aio import wakeups as aio_wakeups
+from ... import Release
 from ...cluster.slots import slot_of
 from ...protocol import keys_of
 from ...testing.cluster import Cluster
@@ -85,11 +84,8 @@ def door(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Door]:
         node.client().execute_command("ACL", "DELUSER", "locks")
 
 
-def test_the_acl_line_of_the_readme_is_enough_on_a_cluster(
-    door: Door, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (wakeups, aio_wakeups):
-        monkeypatch.setattr(module, "PROBE", 0.1)
+@pytest.mark.usefixtures("_probed_at_once")
+def test_the_acl_line_of_the_readme_is_enough_on_a_cluster(door: Door, cluster: Cluster) -> None:
     use(door.lock("acl", ttl=2), cluster, "acl")
     assert refused(cluster) == set()
     for rule in set(cluster_rules()) - {"+command", "+cluster|slots"}:  # no word too many

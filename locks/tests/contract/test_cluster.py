@@ -15,12 +15,12 @@ import pytest
 import redis
 import redis.asyncio
 
-from ... import AsyncRedisLock, LockBackendError, Release, wakeups
-from ...aio import wakeups as aio_wakeups
+from ... import AsyncRedisLock, LockBackendError, Release
 from ...cluster.slots import slot_of
 from ...protocol import keys_of
 from ...testing.cluster import Cluster
 from ...testing.server import Proxy, eventually
+from ..looped import looped
 from ..waiting import in_thread, is_free, waiter
 from .conftest import CLUSTERED
 from .doors import AsyncDoor, Door, clustered
@@ -149,22 +149,22 @@ def _replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
     return bool(at[0] == at[1])
 
 
-@pytest.mark.parametrize("kind", CLUSTERED)
-def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock(kind: str) -> None:
+def test_a_node_that_was_taken_out_and_stays_up_stops_no_lock() -> None:
     """It says that nobody has any slot. The others know better."""
     cluster = Cluster()
     gone = cluster.nodes[0]
+    doors = [clustered(cluster.port)[kind]() for kind in CLUSTERED]
     try:
-        door: Door = clustered(cluster.port)[kind]()
         names = [name_at(cluster, node, "stays ") for node in cluster.nodes]
-        locks = [door.lock(name) for name in names]
+        locks = [door.lock(name) for door in doors for name in names]
         for lock in locks:
             assert lock.acquire(5).release() is Release.RELEASED
         cluster.take_out(gone, cluster.nodes[1])
         for lock in locks:
             assert lock.acquire(10).release() is Release.RELEASED
-        door.close()
     finally:
+        for door in doors:
+            door.close()
         cluster.stop()
         gone.stop()
 
@@ -198,11 +198,10 @@ def test_nodes_that_are_all_silent_are_not_asked_one_after_the_other(
         nodes.topology.known = known
 
 
+@pytest.mark.usefixtures("_probed_at_once")
 def test_who_waits_at_a_silent_node_follows_the_slot_although_no_command_says_so(
-    door: Door, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    door: Door, cluster: Cluster
 ) -> None:
-    for module in (wakeups, aio_wakeups):
-        monkeypatch.setattr(module, "PROBE", 0.2)
     name = f"follows {type(door).__name__}"
     lock = door.lock(name, ttl=30)
     holder = lock.acquire(5)
@@ -241,31 +240,29 @@ def test_an_adoption_whose_answer_was_lost_is_not_taken_for_somebody_else_s(
             proxy.stop()
 
 
-def test_a_release_that_goes_on_elsewhere_ends_although_all_tasks_are_cancelled(
+@looped
+async def test_a_release_that_goes_on_elsewhere_ends_although_all_tasks_are_cancelled(
     cluster: Cluster,
 ) -> None:
-    async def main() -> None:
-        client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
-        name = name_at(cluster, cluster.nodes[0], "ends elsewhere ")
-        lock = AsyncRedisLock(client, name, ttl=30)
-        lease = await lock.acquire(5)
-        slot = slot_of(lock.keys[0])
-        await asyncio.to_thread(cluster.move, slot, cluster.nodes[1])
-        nodes: Any = (await lock._here()).watchdog
-        start = nodes.start
+    client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
+    name = name_at(cluster, cluster.nodes[0], "ends elsewhere ")
+    lock = AsyncRedisLock(client, name, ttl=30)
+    lease = await lock.acquire(5)
+    slot = slot_of(lock.keys[0])
+    await asyncio.to_thread(cluster.move, slot, cluster.nodes[1])
+    nodes: Any = (await lock._here()).watchdog
+    start = nodes.start
 
-        def cancelled(work: Any) -> Any:
-            task = start(work)
-            task.cancel()
-            return task
+    def cancelled(work: Any) -> Any:
+        task = start(work)
+        task.cancel()
+        return task
 
-        nodes.start = cancelled
-        assert await asyncio.wait_for(lease.release(), 5) is Release.UNKNOWN
-        nodes.start = start
-        async with asyncio.timeout(5):
-            while await lock.locked():
-                await asyncio.sleep(0.01)
-        await asyncio.to_thread(cluster.move, slot, cluster.nodes[0])
-        await client.aclose()
-
-    asyncio.run(main())
+    nodes.start = cancelled
+    assert await asyncio.wait_for(lease.release(), 5) is Release.UNKNOWN
+    nodes.start = start
+    async with asyncio.timeout(5):
+        while await lock.locked():
+            await asyncio.sleep(0.01)
+    await asyncio.to_thread(cluster.move, slot, cluster.nodes[0])
+    await client.aclose()

@@ -2,22 +2,61 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from ... import LockLost, LockNotHeld, LossReason, RedisLock, Release, compat
+from ... import LockLost, LockNotHeld, LossReason, Metrics, RedisLock, Release, compat
 from ..waiting import waiter
 from .doors import Door
 
 
-def test_a_lease_is_extended_and_its_renewals_do_not_shorten_it(door: Door) -> None:
-    lease = door.lock("extended", ttl=0.6).acquire(5)
+def test_an_extended_lease_is_shortened_by_no_renewal_and_by_no_lesser_extension(
+    door: Door,
+) -> None:
+    renewed = threading.Event()
+
+    class Renewed(Metrics):
+        def renewed(self, name: str, seconds: float) -> None:
+            renewed.set()
+
+    lease = door.lock("extended", ttl=0.6, metrics=Renewed()).acquire(5)
     lease.extend(30)
     assert 29 < lease.remaining() < 30
-    assert door.admin.pttl("lock:{extended}") > 29_000
+    renewed.clear()
+    assert renewed.wait(5)
+    lease.extend(1)
+    assert 28 < lease.remaining() < 30
+    assert door.admin.pttl("lock:{extended}") > 28_000
     assert lease.owned()
     assert lease.release() is Release.RELEASED
     with pytest.raises(LockNotHeld):
         lease.extend(1)
+
+
+def test_a_lease_goes_to_another_holder_who_alone_renews_it(door: Door) -> None:
+    lock = door.lock("handed", ttl=0.3)
+    with lock.hold(wait=5) as lease:
+        handed = lease.hand_over(within=30)
+        assert door.admin.pttl("lock:{handed}") > 29_000
+        with pytest.raises(LockNotHeld, match="handed over"):
+            lease.check()
+    assert lease.outcome is Release.HANDED_OVER
+    assert lock.inspect().owner == lease.token  # leaving the block released nothing
+    taken = RedisLock(door.admin, "handed", ttl=0.3).adopt(handed)  # a thread's, of other clients
+    assert taken.fence == lease.fence
+    with pytest.raises(LockLost, match="adopted before"):
+        lock.adopt(handed)
+    other = waiter(lock)
+    assert not taken.lost_event.wait(0.6)  # two ttls: it is renewed
+    assert not lease.lost
+    assert not other.done()
+    mine = lock.adopt(taken.hand_over())
+    assert lock.inspect().owner == mine.token
+    mine.check()
+    assert mine.release() is Release.RELEASED
+    assert other.result(5).fence > lease.fence
+    other.result().release()
 
 
 def test_a_lock_that_is_gone_is_not_owned_and_cannot_be_extended(door: Door) -> None:
@@ -30,26 +69,6 @@ def test_a_lock_that_is_gone_is_not_owned_and_cannot_be_extended(door: Door) -> 
         assert lease.loss is LossReason.GONE
     with pytest.raises(ValueError, match="more than 0"), door.lock("gone").hold(wait=1) as other:
         other.extend(0)
-
-
-def test_a_lease_goes_to_another_holder_who_alone_renews_it(door: Door) -> None:
-    lock = door.lock("handed", ttl=0.6)
-    lease = lock.acquire(5)
-    handed = lease.hand_over(within=30)
-    assert lease.outcome is Release.HANDED_OVER
-    with pytest.raises(LockNotHeld, match="handed over"):
-        lease.release()
-    other = RedisLock(door.admin, "handed", ttl=0.6)  # to a thread and back
-    taken = other.adopt(handed)
-    assert taken.fence == lease.fence
-    with pytest.raises(LockLost, match="adopted before"):
-        lock.adopt(handed)
-    mine = lock.adopt(taken.hand_over())
-    assert lock.inspect().owner == mine.token
-    assert not lease.lost
-    mine.check()
-    assert mine.release() is Release.RELEASED
-    assert not lock.locked()
 
 
 @pytest.mark.parametrize("key", ["report", "a{b}c"])

@@ -161,3 +161,35 @@ def test_renewals_survive_scripts_that_are_forgotten_and_a_connection_that_is_cu
     eventually(lambda: all(lease.deadline > later for lease in leases), within=6)
     assert not any(lease.lost for lease in leases)
     assert {lease.release() for lease in leases} == {Release.RELEASED}
+
+
+class Moody(redis.CredentialProvider):
+    """Fails when asked again."""
+
+    broken = False
+
+    def get_credentials(self) -> tuple[str, str]:
+        if self.broken:
+            raise RuntimeError("the vault is sealed")
+        return "default", ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_body_s_exception_survives_whatever_the_release_meets(
+    own_server: Server, kind: str
+) -> None:
+    """And the release is repeated, although what it met is no error of the client."""
+    moody = Moody()
+    door: Door = single(own_server.port, credential_provider=moody)[kind]()
+    lock = door.lock("masked")
+    with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
+        moody.broken = True
+        door.admin.client_kill_filter(_type="normal", skipme=True)
+        time.sleep(0.05)
+        raise ZeroDivisionError
+    assert lease.outcome is Release.UNKNOWN
+    with pytest.raises(RuntimeError, match="vault"):
+        lock.acquire(1)
+    moody.broken = False
+    eventually(lambda: not lock.locked())  # long before its ttl
+    door.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED
@@ -11,8 +10,18 @@ from concurrent.futures import wait as wait_for
 from typing import Any
 
 import pytest
+import redis
 
-from ... import LockBackendError, LockLost, LockTimeout, LossReason, MultiLock, Release
+from ... import (
+    LockBackendError,
+    LockLost,
+    LockTimeout,
+    LossReason,
+    MultiLock,
+    RedisLock,
+    Release,
+    shared,
+)
 from ...several import together
 from ...testing.server import Server, eventually, free_port
 from ..waiting import held, in_thread, queued
@@ -28,34 +37,6 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
 
 def locked(*locks: AnyLock) -> list[bool]:
     return [lock.locked() for lock in locks]
-
-
-def test_twenty_threads_and_tasks_get_them_in_whatever_order_they_name_them(
-    server: Server,
-) -> None:
-    """Each would hold one and wait forever for the other's (Redisson 1160, 467)."""
-    doors = [opens() for opens in single(server.port).values()]
-    names = ["a", "b", "c"]
-    inside = dict.fromkeys(names, 0)
-    overlaps: list[int] = []
-
-    def work(seed: int) -> None:
-        chosen = random.Random(seed).sample(names, 2 + seed % 2)
-        lock = doors[seed % 2].several(*map(doors[seed % 2].lock, chosen))
-        for _ in range(5):
-            with lock.hold(wait=30):
-                for name in chosen:
-                    inside[name] += 1
-                    overlaps.append(inside[name])
-                for name in chosen:
-                    inside[name] -= 1
-
-    for each in [in_thread(lambda seed=seed: work(seed)) for seed in range(20)]:  # type: ignore[misc]
-        each.result(60)
-    assert set(overlaps) == {1}
-    assert not any(locked(*map(doors[0].lock, names)))
-    for door in doors:
-        door.close()
 
 
 def test_two_that_name_the_locks_in_opposite_orders_never_hold_one_each(door: Door) -> None:
@@ -180,17 +161,13 @@ def test_arguments_that_cannot_work_are_refused(door: Door) -> None:
 
 
 def test_locks_of_several_are_taken_apart_and_those_of_two_clients_are_not_the_same(
-    server: Server,
+    server: Server, client: redis.Redis
 ) -> None:
-    door: Door = single(server.port)["threads"]()
-    a, b, c = (door.lock(name) for name in "abc")
+    a, b, c = (RedisLock(client, name, ttl=10) for name in "abc")
     with MultiLock([MultiLock([b, c]), MultiLock([a, b])]).hold(wait=0.5) as lease:
         assert list(lease.fences) == ["a", "b", "c"]
-    other: Door = single(server.port)["threads"]()
     with pytest.raises(ValueError, match="another name"):
-        MultiLock([a, other.lock("a")])
-    for each in (door, other):
-        each.close()
+        MultiLock([a, RedisLock(server.client(), "a", ttl=10)])
 
 
 def test_leaving_the_block_after_each_of_them_was_handed_over_releases_nothing(door: Door) -> None:
@@ -209,13 +186,10 @@ class Interrupted(BaseException):
 
 
 def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their_renewal(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redisson 4456 left them locked and renewed."""
-    from ... import shared
-
-    door: Door = single(server.port)["threads"]()
-    locks = [door.lock(name) for name in "abc"]
+    locks = [RedisLock(client, name, ttl=10) for name in "abc"]
 
     def interrupt(*_: object) -> None:
         assert locked(*locks[:2]) == [True, True]
@@ -224,18 +198,16 @@ def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their
     with held(locks[2]):
         monkeypatch.setattr(shared, "_sleep", interrupt)
         with pytest.raises(Interrupted):
-            door.several(*locks).acquire(5)
+            MultiLock(locks).acquire(5)
         assert locked(*locks) == [False, False, True]
         assert len(locks[0]._watchdog.renewals) == 1
-    door.close()
 
 
 def test_an_interrupt_while_one_is_released_releases_the_others_and_ends_their_renewal(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door: Door = single(server.port)["threads"]()
-    locks = [door.lock(name) for name in "abc"]
-    call = type(locks[2])._call
+    locks = [RedisLock(client, name, ttl=10) for name in "abc"]
+    call: Any = RedisLock._call
     interrupts = iter([Interrupted])
 
     def interrupt(lock: AnyLock, name: str, *args: object) -> object:
@@ -244,13 +216,12 @@ def test_an_interrupt_while_one_is_released_releases_the_others_and_ends_their_r
                 raise each
         return call(lock, name, *args)
 
-    lease = door.several(*locks).acquire(5)
-    monkeypatch.setattr(type(locks[2]), "_call", interrupt)
+    lease = MultiLock(locks).acquire(5)
+    monkeypatch.setattr(RedisLock, "_call", interrupt)
     with pytest.raises(Interrupted):
         lease.release()
     assert locked(*locks) == [False, False, False]
     assert not locks[0]._watchdog.renewals
-    door.close()
 
 
 def test_the_wait_is_for_all_locks_together_and_not_for_each(
