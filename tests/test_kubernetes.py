@@ -3,11 +3,9 @@ renders it, where there is one."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import yaml
 from django.urls import resolve
 
 from servers.embedded import ROOT
+from tests.test_compose import passes_check_deploy
 
 FOLDER = ROOT / "deploy/kubernetes"
 BASE = [
@@ -51,19 +50,9 @@ def test_its_settings_pass_check_deploy(tmp_path: Path) -> None:
     for name, value in secrets.items():
         (tmp_path / name).write_text(value)
     given = {**SETTINGS, "REDIS_URL": "rediss://127.0.0.1:1/0"}
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    done = subprocess.run(
-        [sys.executable, "-m", "django", "check", "--deploy", "--fail-level", "WARNING"],
-        cwd=ROOT,
-        env={
-            "DJANGO_SETTINGS_MODULE": "shop.settings",
-            **kept,
-            **{key: value.replace("/run/oversold", str(tmp_path)) for key, value in given.items()},
-        },
-        capture_output=True,
-        text=True,
+    passes_check_deploy(
+        {name: value.replace("/run/oversold", str(tmp_path)) for name, value in given.items()}
     )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_setting_is_one_of_the_shops_and_a_secret_is_in_a_file() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,7 @@ from redis.retry import Retry
 import examples
 from examples import checkout, no_lock
 from examples.models import Order, Product
-from examples.tests.buyers import ROOT, Child, stepped
+from examples.tests.buyers import Child, stepped
 from locks import LockError, RedisLock
 from shop.demo.interleaving import Actor, Interleaving
 from shop.tests.till import eventually
@@ -61,29 +59,6 @@ def _either_lock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture(params=MODULES)
 def buy(request: pytest.FixtureRequest, client: redis.Redis) -> Buy:
     return partial(checkout.buy, client) if request.param == "checkout" else no_lock.buy
-
-
-# --- what a copier takes ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_an_example_is_one_file_of_at_most_60_lines(module: str) -> None:
-    assert len((FOLDER / f"{module}.py").read_text().splitlines()) <= 60
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_it_imports_django_the_locks_and_itself(module: str) -> None:
-    script = (
-        "import sys; from django.conf import settings; import django;"
-        "settings.configure(); django.setup();"
-        f"import examples.{module};"
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}"
-        " & {'examples', 'locks', 'shop', 'servers', 'loadtest'}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["examples", *(["locks"] if module == "checkout" else [])]
 
 
 # --- one buyer ----------------------------------------------------------------------------------

@@ -1,16 +1,22 @@
-"""The shops of examples/targets/, as far as they need nothing installed."""
+"""The shops of examples/targets/, as far as they need nothing installed; and Ctrl-C ends one."""
 
 from __future__ import annotations
 
 import ast
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import ndiff
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from examples.targets import __main__ as launcher
 from examples.targets import shops
 from examples.targets.shops import HERE, SHOPS
 from loadtest.target.loading import load
+from servers import embedded, signals
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*_target.py")))
@@ -31,3 +37,28 @@ def test_the_repair_of_the_fastapi_shop_is_one_line(
     wrong, right = (source.splitlines() for source in sources)
     changed = [line[0] for line in ndiff(wrong, right)]
     assert [sign for sign in changed if sign in "+-"] == ["-", "+"]
+
+
+@contextmanager
+def running(*, repaired: bool) -> Iterator[str]:
+    yield "http://127.0.0.1:8001"
+
+
+def test_ctrl_c_ends_it_where_a_script_had_sigint_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = SimpleNamespace(running=running, rush_command=lambda url: ["rush"])
+
+    def ctrl_c(seconds: float) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("it sleeps on")
+
+    monkeypatch.setattr(launcher, "SHOPS", {"oscar": shop})
+    monkeypatch.setattr(launcher, "time", SimpleNamespace(sleep=ctrl_c))
+    monkeypatch.setattr(embedded, "detach", lambda: None)
+    monkeypatch.setattr(signals, "_is_ending", False)
+    before = {one: signal.getsignal(one) for one in signals.ENDING}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert launcher.main(["oscar"]) == 130
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
