@@ -134,7 +134,10 @@ def code(request: HttpRequest, lock: str) -> HttpResponse:
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
     with _demo():
-        wanted = _form_of(request, *BOUNDS)
+        given = request.POST.dict()
+        wanted: dict[str, Any] = {"lock": _lock_of(given)}
+        for name, (least, most) in BOUNDS.items():
+            wanted[name] = integer_of(given, name, default=None, least=least, most=most)
         rush.start({**wanted, "product": DEMO_PRODUCT})
     return JsonResponse({"started": wanted}, status=202)
 
@@ -149,7 +152,7 @@ def stop_rush(request: HttpRequest) -> HttpResponse:
 @endpoint("POST")
 def begin_steps(request: HttpRequest) -> HttpResponse:
     with _demo():
-        round_id = steps.begin(_form_of(request)["lock"])
+        round_id = steps.begin(_lock_of(request.POST))
     return JsonResponse({"round": round_id}, status=201)
 
 
@@ -171,18 +174,12 @@ def _demo() -> Iterator[None]:
         raise Unavailable("Redis does not answer; nothing was started") from error
 
 
-def _form_of(request: HttpRequest, *fields: str) -> dict[str, Any]:
-    """The strategy, and these fields. Raises BadInput."""
-    given = request.POST.dict()
+def _lock_of(given: Mapping[str, str]) -> str:
+    """The strategy of a form. Raises BadInput."""
     choosable = [one.name for one in STRATEGIES.values() if not _missing(one)]
     if given.get("lock") not in choosable:
         raise BadInput("unknown lock", allowed=choosable)
-    numbers = {
-        name: integer_of(given, name, default=None, least=least, most=most)
-        for name, (least, most) in BOUNDS.items()
-        if name in fields
-    }
-    return {"lock": given["lock"], **numbers}
+    return given["lock"]
 
 
 def _missing(strategy: Strategy) -> str:

@@ -1,7 +1,7 @@
 """Two buyers and one unit in every order of their moves: each move of the real shop, written down.
 
 A purchase is three moves: it reads; it writes, and records its order; it commits. With a lock the
-read waits for the lock, and the commit releases it. Only this file knows the shop's names.
+read waits for the lock, and the commit releases it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from shop.sale.reports import sale_report
 from testing import interleave, step
 from tools.site.recording import MOVES
 
-PRODUCT = "apple"
+PRODUCT, BUYERS = "apple", ("A", "B")
 #: Seconds for a buyer who is let go on to come to its next stop.
 SOON = 0.15
 #: A person may look at a move for as long as they like, and so may a busy machine.
@@ -36,6 +36,11 @@ PATIENCE = (
 )
 #: Points of a purchase that become a line of their own.
 SHOWN = ("acquired", "after_read", "released", "unlocked_before_commit", "reserved")
+
+
+def here() -> str:
+    """The buyer whose thread this is: testing names it interleaved-A or -B."""
+    return threading.current_thread().name.removeprefix("interleaved-")
 
 
 @dataclass(slots=True)
@@ -50,8 +55,9 @@ class Trace:
     events: list[list[Any]] = field(default_factory=list)
     holders: list[str] = field(default_factory=list)
 
-    def add(self, buyer: str, what: str, *facts: object) -> None:
-        self.events.append([buyer, what, *facts])
+    def add(self, what: str, *facts: object) -> None:
+        """An event of the buyer whose thread this is."""
+        self.events.append([here(), what, *facts])
 
     def is_let_go(self, buyer: str) -> bool:
         """Whether it waited for a lock that is free, or its own, by now and has not stopped."""
@@ -68,7 +74,6 @@ class Recorder:
         self.lock = lock
         self.trace = Trace()
         self.sale = 0
-        self._of_thread: dict[threading.Thread, str] = {}
         self._looker = ThreadPoolExecutor(1)
 
     def traces(self) -> list[Trace]:
@@ -83,35 +88,31 @@ class Recorder:
         restock(product=PRODUCT, amount=1, lock=self.lock)
         check_out(Attempt(PRODUCT, "first", self.lock))  # what a process asks once, it has asked
         with installed(self._at_point):
-            interleave(self._buyer("A"), self._buyer("B"), before=before, at=())
+            interleave(self._buy, self._buy, before=before, at=())
         self._looker.submit(connections.close_all).result()
         self._looker.shutdown()
         return found
 
-    def _buyer(self, name: str) -> Callable[[], None]:
-        def buy() -> None:
-            self._of_thread[threading.current_thread()] = name
-            with connection.cursor() as cursor:  # connected now: later it would look like a wait
-                cursor.execute(PATIENCE)
-            self._move()
-            with connection.execute_wrapper(self._sends), self._commit_is_a_move():
-                try:
-                    check_out(Attempt(PRODUCT, name, self.lock))
-                    outcome = "sold"
-                except ShopError as error:
-                    outcome = error.outcome
-            self.trace.add(name, "ends", outcome, self._look())
-
-        return buy
+    def _buy(self) -> None:
+        with connection.cursor() as cursor:  # connected now: later it would look like a wait
+            cursor.execute(PATIENCE)
+        self._move()
+        with connection.execute_wrapper(self._sends), self._commit_is_a_move():
+            try:
+                check_out(Attempt(PRODUCT, here(), self.lock))
+                outcome = "sold"
+            except ShopError as error:
+                outcome = error.outcome
+        self.trace.add("ends", outcome, self._look())
 
     def _move(self) -> None:
         """End of a move: what can be seen now. Then it stops, until its next turn."""
-        name = self._of_thread[threading.current_thread()]
+        name = here()
         if [name, "begins"] in self.trace.events:
             self._let_the_other_come("B" if name == "A" else "A")
-            self.trace.add(name, "stops", self._look())
+            self.trace.add("stops", self._look())
         step("move")
-        self.trace.add(name, "begins")
+        self.trace.add("begins")
 
     def _let_the_other_come(self, other: str) -> None:
         """Where the lock is free before its holder's move ends, its next holder comes first."""
@@ -120,8 +121,8 @@ class Recorder:
             time.sleep(0.002)
 
     def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
-        name = self._of_thread.get(threading.current_thread())
-        if name is None:
+        name = here()
+        if name not in BUYERS:
             return
         if place == "acquired":
             self.trace.holders.append(name)
@@ -129,29 +130,27 @@ class Recorder:
             self.trace.holders.remove(name)
         if place in SHOWN:
             amount = facts.get("amount") if place == "after_read" else None
-            self.trace.add(name, place, *([] if amount is None else [amount]))
+            self.trace.add(place, *([] if amount is None else [amount]))
         if place == "after_read":
             self._move()
 
     def _sends(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)", sql):
-            name = self._of_thread[threading.current_thread()]
-            self.trace.add(name, "sends", plain(sql, params))
+            self.trace.add("sends", plain(sql, params))
         return execute(sql, params, many, context)
 
     @contextmanager
     def _commit_is_a_move(self) -> Iterator[None]:
         wrapper = connections["default"]
         commit, rollback = wrapper.commit, wrapper.rollback
-        name = self._of_thread[threading.current_thread()]
 
         def stopping() -> None:
             self._move()
-            self.trace.add(name, "sends", "COMMIT")
+            self.trace.add("sends", "COMMIT")
             commit()
 
         def undoing() -> None:
-            self.trace.add(name, "sends", "ROLLBACK")
+            self.trace.add("sends", "ROLLBACK")
             rollback()
 
         vars(wrapper).update(commit=stopping, rollback=undoing)

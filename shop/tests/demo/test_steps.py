@@ -30,12 +30,13 @@ def _hooks() -> Iterator[None]:
     if now is None:
         return
     locks_client().delete(steps.ROUND)
-    eventually(lambda: all_are_out(now["round"]), what="both are out")
+    eventually(lambda: None not in outcomes(now["round"]), what="both are out")
 
 
-def all_are_out(round_id: str) -> bool:
+def outcomes(round_id: str) -> list[str | None]:
+    """Of those who have come to a round; None for one who is inside."""
     there: Any = locks_client().hvals(steps.board(round_id))
-    return all(json.loads(one)["status"] == "done" for one in there)
+    return [json.loads(one).get("outcome") for one in there]
 
 
 def of(buyer: str) -> dict[str, Any]:
@@ -173,13 +174,7 @@ def test_a_new_round_sends_everybody_of_the_last_one_home(
     before.step("B", "blocked")
     Round("none")
     assert books(steps.PRODUCT) == (0, 1)
-    hgetall = locks_client().hgetall
-
-    def ends() -> list[str | None]:
-        found = hgetall(steps.board(before.id)).values()
-        return [json.loads(one).get("outcome") for one in found]
-
-    eventually(lambda: ends() == ["rolled_back"] * 2, what="both are out")
+    eventually(lambda: outcomes(before.id) == ["rolled_back"] * 2, what="both are out")
     assert books(steps.PRODUCT) == (0, 1)
     with pytest.raises(steps.NotNow):
         steps.step(before.id, "A")

@@ -22,13 +22,9 @@ export function follow(report, rushIsOn) {
   if (rushIsOn) {
     if (!report.orders) points = []; // time begins with the last look before the first order
     points.push([performance.now() / 1000, report.orders, report.stock_left]);
-    const seen = points.map(([time, orders, stock]) => [time - points[0][0], orders, stock]);
+    const seen = points.map(([time, ...shelf]) => [time - points[0][0], ...shelf]);
     if (seen.length === 1) seen.push([1, report.orders, report.stock_left]); // a line has two ends
-    draw(
-      report,
-      seen.map(([time, orders]) => [time, orders]),
-      seen.map(([time, , stock]) => [time, stock]),
-    );
+    draw(report, seen);
     drawn = "";
   } else if (drawn !== key) {
     drawn = key;
@@ -40,16 +36,13 @@ async function drawOrders(report) {
   if (report.orders > MOST_ORDERS) return;
   const { status, body } = await ask(`/sales/${report.sale}/curve`);
   if (status !== 200 || report.sale !== sale) return;
-  const orders = body.curve;
-  const end = (orders.length && orders[orders.length - 1][0]) || 1; // one moment is no axis
-  draw(
-    report,
-    [[0, 0], ...orders.map(([time], index) => [time, index + 1]), [end, orders.length]],
-    [...orders, [end, report.stock_left]],
-  );
+  const orders = body.curve.map(([time, stock], index) => [time, index + 1, stock]);
+  const end = orders.at(-1)?.[0] || 1; // one moment is no axis
+  draw(report, [[0, 0, null], ...orders, [end, orders.length, report.stock_left]]);
 }
 
-function draw(report, orders, stock) {
+// Each row: seconds, orders, stock; null where it is not known.
+function draw(report, rows) {
   const box = $("chart");
   if (!chart) {
     chart = window.echarts.init(box);
@@ -63,9 +56,9 @@ function draw(report, orders, stock) {
   const size = Math.max(13, Math.min(22, box.clientWidth / 45));
   const font = { color: ink, fontSize: size };
   const axis = { type: "value", min: 0, axisLabel: { color: quiet, fontSize: size, showMaxLabel: false } };
-  const line = (name, data, color, type) => ({
+  const line = (name, column, color, type) => ({
     name,
-    data,
+    data: rows.map((row) => [row[0], row[column]]),
     type: "line",
     step: "end",
     showSymbol: false,
@@ -96,7 +89,7 @@ function draw(report, orders, stock) {
       },
       series: [
         {
-          ...line("orders", orders, css("--orders"), "solid"),
+          ...line("orders", 1, css("--orders"), "solid"),
           markLine: {
             silent: true,
             symbol: "none",
@@ -109,7 +102,7 @@ function draw(report, orders, stock) {
             data: [{ yAxis: report.initial_stock }],
           },
         },
-        line("stock", stock, css("--stock"), "dotted"),
+        line("stock", 2, css("--stock"), "dotted"),
       ],
     },
     { notMerge: true },
