@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from django.test import Client
 
 from shop.demo.page import named
 from shop.sale import opening
+from shop.sale.reports import SaleReport
 from shop.tests.rushes import Rushes
 from shop.tests.till import buy, open_sale, rolled_back
 
@@ -122,22 +124,14 @@ def test_the_buyers_are_stopped_although_the_sale_cannot_be_closed(
 # --- what the page calls a sale -------------------------------------------------------------------
 
 
-def sale(orders: int, *, left: int | None = None, **more: Any) -> dict[str, Any]:
+def sale(
+    orders: int, *, left: int | None = None, is_open: bool = True, locks: Sequence[str] = ("token",)
+) -> dict[str, Any]:
     """Of two units."""
     stock_left = max(0, 2 - orders) if left is None else left
-    return {
-        "initial_stock": 2,
-        "orders": orders,
-        "stock_left": stock_left,
-        "oversold": max(0, orders - 2),
-        "lost_updates": orders - (2 - stock_left),
-        "open": True,
-        "locks": ["token"],
-        **more,
-    }
+    return {**SaleReport(1, "apple", is_open, 2, orders, stock_left).as_dict(), "locks": locks}
 
 
-CLOSED: dict[str, Any] = {"open": False}
 STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 
 
@@ -148,8 +142,8 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
         (sale(1), {"verdict": "undersold"}, None, "undersold"),
         (sale(3), {"verdict": "unknown"}, None, "unknown"),
         (sale(3, left=0), {"verdict": "exact"}, None, "oversold"),  # by orders after the rush
-        (sale(1, left=0, **CLOSED), STOPPED, None, "stopped"),
-        (sale(3, left=0, **CLOSED), STOPPED, None, "oversold"),
+        (sale(1, left=0, is_open=False), STOPPED, None, "stopped"),
+        (sale(3, left=0, is_open=False), STOPPED, None, "oversold"),
         # during a rush an oversell is seen at once, and nothing else is settled
         (sale(2), None, {"lock": "redis"}, "running"),
         (sale(3, left=1), None, {"lock": "redis"}, "oversold"),
@@ -157,7 +151,7 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
         (sale(3, left=0), None, None, "oversold"),
         (sale(2), None, None, "exact"),
         (sale(2, left=1), None, None, "open"),
-        (sale(0, locks=[], **CLOSED), None, None, "closed"),
+        (sale(0, locks=[], is_open=False), None, None, "closed"),
         (sale(1, locks=["none", "redis"]), None, None, "open"),
     ],
 )
