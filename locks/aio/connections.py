@@ -145,7 +145,7 @@ class Line:
         """With WireError, or with the error itself if it is not the client's (a credential
         provider's, say)."""
         self.usable, self.ended = False, True
-        known = is_of_the_client(error) or isinstance(error, TimeoutError)
+        known = is_of_the_client(error)
         for reply, sent in [
             *((command.reply, True) for command in self._sent),
             *((reply, False) for reply in self._outbox),

@@ -1,16 +1,17 @@
-"""One acquisition of an AsyncRedisLock, and the block that holds it."""
+"""Leases for asyncio, the block that holds one, and what every lock for asyncio offers."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncContextDecorator, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..errors import LockLost, LockNotHeld, LossReason, Release
+from ..errors import LockLost, LockNotHeld, LockTimeout, LossReason, Release
 from ..lease import BaseLease
 from ..protocol import WireError
 from ..support import lazily
@@ -148,10 +149,9 @@ class AsyncLease(BaseLease):
 
 
 class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
-    """What AsyncRedisLock.hold returns: acquires on entering, releases on leaving. The lock may be
-    one of several."""
+    """What AsyncLock.hold returns: acquires on entering, releases on leaving."""
 
-    def __init__(self, lock: Any, wait: float | None, *, cancel_on_loss: bool) -> None:
+    def __init__(self, lock: AsyncLock[L], wait: float | None, *, cancel_on_loss: bool) -> None:
         self._lock = lock
         self._wait = wait
         self._cancel_on_loss = cancel_on_loss
@@ -176,8 +176,7 @@ class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
     async def __aenter__(self) -> L:
         if self._lease is not None:
             raise RuntimeError(f"{self._lock.name}: call lock.hold() anew for each block")
-        lease: L = await self._lock.acquire(self._wait)
-        self._lease = lease
+        self._lease = lease = await self._lock.acquire(self._wait)
         if self._cancel_on_loss:
             self._task, self._cancelled = asyncio.current_task(), False
             assert self._task is not None
@@ -217,3 +216,31 @@ class AsyncHold(AbstractAsyncContextManager[L], AsyncContextDecorator):
             raise LockLost(name=lease.name) from error
         if error is not None:
             lease.add_note_to(error)
+
+
+class AsyncLock(ABC, Generic[L]):
+    """What AsyncRedisLock and AsyncMultiLock offer, as `Lock` does for threads."""
+
+    name: str
+
+    @abstractmethod
+    async def acquire(self, wait: float | None) -> L:
+        """Take the lock, queueing for at most `wait` seconds (None: as long as it takes)."""
+
+    async def try_acquire(self) -> L | None:
+        """Take the lock if it is free now; None if it is not."""
+        try:
+            return await self.acquire(0.0)
+        except LockTimeout:
+            return None
+
+    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHold[L]:
+        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
+
+        As `Lock.hold`: leaving the block never replaces the block's own exception, and a lease that
+        expired meanwhile shows in `lease.outcome` and in the log.
+
+        cancel_on_loss  cancel the block at its next await when the lease is lost; it then ends with
+                        LockLost. A cancellation from outside stays CancelledError.
+        """
+        return AsyncHold(self, wait, cancel_on_loss=cancel_on_loss)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..acquisition import Acquisition, Ask, Listen, Step
-from ..errors import LockTimeout, emit
+from ..errors import emit
 from ..handover import Inspection, Keeping
 from ..lease import new_token
 from ..lock import Options, is_cluster
@@ -15,14 +15,14 @@ from ..protocol import ANY_HOLDER, Arg, WireError, script
 from ..renewals import Renewal
 from ..support import now
 from .connections import Reply, run_async
-from .lease import AsyncHold, AsyncLease
+from .lease import AsyncLease, AsyncLock
 from .shared import AsyncShared, shared_of
 
 if TYPE_CHECKING:
     from .shared import AsyncParts
 
 
-class AsyncRedisLock(Options[AsyncLease]):
+class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
     """Mutual exclusion by name on one Redis for asyncio, with a fence for the storage to check.
 
     client    a redis.asyncio.Redis or RedisCluster (or valkey-py's), which says where the server is
@@ -81,24 +81,6 @@ class AsyncRedisLock(Options[AsyncLease]):
         if lease is None:
             raise self._not_free(wait)
         return lease
-
-    async def try_acquire(self) -> AsyncLease | None:
-        """Take the lock if it is free now; None if it is not."""
-        try:
-            return await self.acquire(0.0)
-        except LockTimeout:
-            return None
-
-    def hold(self, wait: float | None, *, cancel_on_loss: bool = False) -> AsyncHold[AsyncLease]:
-        """Hold the lock for the block, or as `@lock.hold(wait=5)` for every call of a coroutine.
-
-        As `Lock.hold`: leaving the block never replaces the block's own exception, and a lease that
-        expired meanwhile shows in `lease.outcome` and in the log.
-
-        cancel_on_loss  cancel the block at its next await when the lease is lost; it then ends with
-                        LockLost. A cancellation from outside stays CancelledError.
-        """
-        return AsyncHold(self, wait, cancel_on_loss=cancel_on_loss)
 
     async def locked(self) -> bool:
         """Whether anybody holds the lock now. Raises LockBackendError."""

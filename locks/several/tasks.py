@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from ..aio.lease import AsyncHold, AsyncLease
+from ..aio.lease import AsyncLease, AsyncLock
 from ..aio.redis_lock import AsyncRedisLock
-from ..errors import LockTimeout, Release
+from ..errors import Release
 from ..support import now
 from .together import Together, in_order, in_turn, name_of, to_release
 
 
-class AsyncMultiLock:
+class AsyncMultiLock(AsyncLock["AsyncMultiLease"]):
     """Holds all of the given locks or none, for asyncio. See `MultiLock`.
 
     They are acquired one after the other in the order of their names, as MultiLock does it: a task
@@ -47,22 +47,6 @@ class AsyncMultiLock:
             for lease in to_release(leases):
                 lease.give_back()
             raise
-
-    async def try_acquire(self) -> AsyncMultiLease | None:
-        """Take all locks if they are free now; None if one is not."""
-        try:
-            return await self.acquire(0.0)
-        except LockTimeout:
-            return None
-
-    def hold(
-        self, wait: float | None, *, cancel_on_loss: bool = False
-    ) -> AsyncHold[AsyncMultiLease]:
-        """Hold all locks for the block, or for every call of a coroutine. See AsyncRedisLock.hold.
-
-        cancel_on_loss  cancel the block at its next await when one of the leases is lost
-        """
-        return AsyncHold(self, wait, cancel_on_loss=cancel_on_loss)
 
 
 class AsyncMultiLease(Together[AsyncLease], AsyncLease):
