@@ -53,14 +53,11 @@ class AsyncNodes(Nodes):
         if self.was_refreshed():
             return
         if self._refreshing is None or self._refreshing.done():
-            self._refreshing = self.start(self._refresh())
+            self._refreshing = self.start(run_async(self.look_up(), self._slots_as_seen_by))
         await asyncio.wait({self._refreshing})  # one for all who want it; cancelling leaves it
 
-    async def _refresh(self) -> None:
-        def ask(place: Place) -> Awaitable[Any]:
-            return in_place(self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP))
-
-        await run_async(self.look_up(), ask)
+    def _slots_as_seen_by(self, place: Place) -> Awaitable[Any]:
+        return in_place(self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP))
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that ends with the cluster."""
