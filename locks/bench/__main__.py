@@ -40,27 +40,22 @@ def compare(
         print("".join([f"  {name}".ljust(34), *medians]), flush=True)
 
 
-def run(port: int) -> None:
-    """Every measure."""
-    compare("uncontended", [*THREADS], 100, lambda lock: pairs(port, lock, 0.1))
-    with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(time.sleep, [0.5] * PROCESSES))  # all have started
-        for kind, locks, hold in (
-            ("threads", [*THREADS], 0.001),
-            ("threads", [*THREADS], 0.005),
-            ("tasks", ["RedisLock", *TASKS], 0.001),
-        ):
-            title = f"200 {kind}, hold {1000 * hold:.0f} ms"
-            compare(title, locks, 11, partial(drain, pool, port, 200, hold))
-
-
 def main() -> None:
     server = Server()
     try:
         info = server.client().info("server")
         version = info.get("valkey_version") or info["redis_version"]
         print(f"{os.cpu_count()} processors, Python {platform.python_version()}, server {version}")
-        run(server.port)
+        compare("uncontended", [*THREADS], 100, lambda lock: pairs(server.port, lock, 0.1))
+        with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(time.sleep, [0.5] * PROCESSES))  # all have started
+            for kind, locks, hold in (
+                ("threads", [*THREADS], 0.001),
+                ("threads", [*THREADS], 0.005),
+                ("tasks", ["RedisLock", *TASKS], 0.001),
+            ):
+                title = f"200 {kind}, hold {1000 * hold:.0f} ms"
+                compare(title, locks, 11, partial(drain, pool, server.port, 200, hold))
     finally:
         server.stop()
 
