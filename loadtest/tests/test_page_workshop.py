@@ -38,7 +38,7 @@ def filled_in(page: Page) -> list[str]:
     return [page.locator(f"#{name}").input_value() for name in fields]
 
 
-def test_a_lesson_is_projected_without_its_answer_and_the_address_fills_the_forms_in(
+def test_a_lesson_is_projected_without_its_answer_and_the_address_fills_the_forms_and_scrolls(
     stack: Stack, context: BrowserContext, watched: Watched
 ) -> None:
     where = "/?lesson=5&lock=redis&buyers=40&stock=7&hold_ms=5"
@@ -49,13 +49,9 @@ def test_a_lesson_is_projected_without_its_answer_and_the_address_fills_the_form
         expect(lesson).not_to_contain_text("make faults")  # the form is filled in: Start runs it
         assert filled_in(page) == ["redis", "redis", "40", "7", "5"]
         expect(page.locator(".steps")).to_contain_text("no next step for 10 minutes")
-        page.goto(f"{stack.nodes[0].url}/?lock=nothing&buyers=many&stock=-1")
+        page.goto(f"{stack.nodes[0].url}/?lock=nothing&buyers=many&stock=-1#steps")
         assert filled_in(page) == ["none", "none", "200", "100", "0"]
         expect(lesson).to_have_count(0)
-
-
-def test_an_address_that_ends_in_steps_shows_them(stack: Stack, context: BrowserContext) -> None:
-    with opened(context, stack, Watched(), "/?lock=none#steps") as page:
         expect(page.locator("#code-marked mark").first).to_be_attached()  # it moves the steps down
         expect(page.locator("#steps-title")).to_be_in_viewport()
         expect(page.locator("#begin")).to_be_in_viewport()
