@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -75,18 +75,24 @@ def fresh_environment() -> dict[str, str]:
     return {**plain, **OWN}
 
 
-def start(folder: Path, *command: str) -> subprocess.Popen[str]:
+def start(
+    folder: Path,
+    *command: str,
+    stdin: int = subprocess.DEVNULL,
+    preexec_fn: Callable[[], object] | None = None,
+) -> subprocess.Popen[str]:
     """Start a Python command there, in a process group of its own, as a terminal does."""
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=folder,
         env=fresh_environment(),
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",  # what is printed is in latin-1: see fresh_environment
         start_new_session=True,
+        preexec_fn=preexec_fn,
     )
 
 

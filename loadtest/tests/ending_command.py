@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from loadtest.tests.checkout import fresh_environment
+from loadtest.tests.checkout import start
 
 #: Prints each line of its input, until that ends.
 COMMAND = """
@@ -66,16 +65,10 @@ class Command:
     ) -> None:
         self.root = root
         self.printed = ""
-        self.process = subprocess.Popen(
-            [sys.executable, "-uc", COMMAND, str(stop_timeout)],
-            cwd=root,
-            env=fresh_environment(),
+        self.process = start(
+            root,
+            *("-uc", COMMAND, str(stop_timeout)),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",  # what is printed is in latin-1: see fresh_environment
-            start_new_session=True,
             preexec_fn=lambda: as_a_terminal_starts_it(ignoring),
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from loadtest.tests.checkout import assert_nothing_is_left, fresh_environment, start
+from loadtest.tests.checkout import assert_nothing_is_left, start
 from loadtest.tests.ending_command import ENDINGS, HOLDER, Command, ctrl_c
 from servers.tests.proxied import eventually
 
@@ -25,15 +24,7 @@ from servers.tests.proxied import eventually
 @pytest.fixture(scope="module")
 def held(clone: Path) -> Iterator[Path]:
     """The clone, with its servers kept running."""
-    holder = subprocess.Popen(
-        [sys.executable, "-uc", HOLDER],
-        cwd=clone,
-        env=fresh_environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    holder = start(clone, "-uc", HOLDER, stdin=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "up\n"
     yield clone
