@@ -18,7 +18,7 @@ from loadtest.judge.verdict import Asked
 from loadtest.report import tables as report
 from loadtest.rush.bounds import allow
 from loadtest.rush.locust_process import BUYERS, LocustProcess
-from loadtest.rush.rush import cut_short, reasons_of
+from loadtest.rush.rush import judge_cut_short
 from loadtest.stack.client import Strategy
 from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack
 
@@ -170,8 +170,7 @@ def rush(
             undisturbed=True,
         )
         run |= judged_with_history(stack, asked, before).as_run()
-        if reasons := reasons_of(run):
-            cut_short(run, reasons)
+        judge_cut_short(run)
     return compared(run, fault)
 
 

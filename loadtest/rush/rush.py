@@ -137,8 +137,7 @@ class Rush:
             run |= {"stock_left": None, "lost_updates": None}
         run |= {"stopped": True} if self.stopped else {}
         run |= {"lost": self.lost} if self.lost else {}
-        if reasons := reasons_of(run):
-            cut_short(run, reasons)
+        judge_cut_short(run)
         return run
 
 
@@ -157,16 +156,13 @@ def recorded(requests: Sequence[Request], lock: str, product: str, sale: int) ->
     return sorted(found, key=lambda event: int(event["t"]))
 
 
-def cut_short(run: MutableMapping[str, Any], reason: str) -> None:
-    """Make the verdict of this run `unknown`, unless it had oversold by then: that stays true."""
-    run["verdict"] = "oversold" if run["oversold"] else "unknown"
-    run["why"] = f"{reason}: {run.get('why') or 'not everybody had an answer'}"
-
-
-def reasons_of(run: Mapping[str, Any]) -> str:
-    """Why there is no verdict on a rush, whatever its orders say; empty if there may be one."""
+def judge_cut_short(run: MutableMapping[str, Any]) -> None:
+    """Make the verdict on a rush that was stopped, or lost buyers, `unknown`, unless it had
+    oversold by then: that stays true."""
     stopped = ["the rush was stopped"] if run.get("stopped") else []
-    return "; ".join([*stopped, *run.get("lost", ())])
+    if reasons := "; ".join([*stopped, *run.get("lost", ())]):
+        run["verdict"] = "oversold" if run["oversold"] else "unknown"
+        run["why"] = f"{reasons}: {run.get('why') or 'not everybody had an answer'}"
 
 
 def sentence(result: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ import pytest
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
 from servers.proxy.proxy import Proxy
-from servers.tests.proxied import eventually
+from servers.tests.polling import eventually
 
 TTL, MAX_HOLD = 1.0, 2.0
 #: Seconds after which PostgreSQL ends a transaction that nobody continues, and frees its row

@@ -18,7 +18,7 @@ import pytest
 
 from loadtest.tests.checkout import assert_nothing_is_left, start
 from loadtest.tests.ending_command import ENDINGS, HOLDER, Command, ctrl_c
-from servers.tests.proxied import eventually
+from servers.tests.polling import eventually
 
 
 @pytest.fixture(scope="module")

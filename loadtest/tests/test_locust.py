@@ -198,21 +198,14 @@ def test_a_form_sets_what_a_rush_is_and_nothing_else(web_ui: str, field: str) ->
     assert ask(web_ui, "POST", "/user", "{}")[0] == 403
 
 
-def test_another_page_is_refused_and_a_link_to_locust_opens_it(web_ui: str) -> None:
-    own = web_ui.replace("http://", "")
-    for headers in (
-        {"Origin": "http://evil.test"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "image"},
-    ):
-        assert ask(web_ui, "GET", "/stats/requests", Host=own, **headers)[0] == 403, headers
-        assert ask(web_ui, "POST", "/stop", Host=own, **headers)[0] == 403, headers
-    link = {"Host": own, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
+def test_a_page_of_no_origin_is_refused_and_a_link_to_locust_opens_it(web_ui: str) -> None:
+    """What the pages of test_attacks_from_the_web.py cannot be: framed in a sandbox, followed."""
+    own = {"Host": web_ui.replace("http://", "")}
+    assert ask(web_ui, "GET", "/stats/requests", **own, Origin="null")[0] == 403
+    link = {**own, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
     assert ask(web_ui, "GET", "/", **link)[0] == 200
     assert ask(web_ui, "GET", "/stop", **link)[0] == 403
-    assert ask(web_ui, "POST", "/stop", Host=own, Origin=web_ui)[0] == 200
+    assert ask(web_ui, "POST", "/stop", **own, Origin=web_ui)[0] == 200
 
 
 def test_the_judge_knows_of_every_strategy_whether_it_locks(stack: Stack) -> None:

@@ -18,7 +18,7 @@ from loadtest.stack.stack import Stack
 from loadtest.tests.raw_clients import Customers
 from servers import embedded
 from servers.sentinels import MASTER, Sentinels
-from servers.tests.proxied import eventually
+from servers.tests.polling import eventually
 
 LOCKS = ("redis", "token", "reentrant")
 STOCK = 100_000

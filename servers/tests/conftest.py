@@ -12,8 +12,10 @@ import redis
 from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.tests.copy_of_project import Copy
-from servers.tests.proxied import SILENCE
 from servers.valkey import client_at
+
+#: Seconds that a client waits for an answer in these tests.
+SILENCE = 0.3
 
 
 @pytest.fixture(scope="session")

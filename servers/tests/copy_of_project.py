@@ -17,7 +17,7 @@ import psutil
 import psycopg
 
 from servers.embedded import ROOT
-from servers.tests.proxied import eventually
+from servers.tests.polling import eventually
 
 USER = """
 import json, os, subprocess, sys

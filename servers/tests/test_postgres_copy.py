@@ -14,7 +14,7 @@ from servers import embedded
 from servers.errors import EmbeddedError
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.proxy import Proxy
-from servers.tests.proxied import eventually
+from servers.tests.polling import eventually
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from servers.errors import EmbeddedError, NotReady
 from servers.loopback import ask_loopback_directly, runtime_folder
 from servers.postgres import Postgres
 from servers.process import ServerProcess
-from servers.tests.proxied import eventually
+from servers.tests.copy_of_project import assert_gone
 
 FULL = "no space is left for the disk: make room there and start again"
 STUBBORN = "import signal, subprocess, sys, time; signal.signal(15, signal.SIG_IGN);"
@@ -36,10 +36,7 @@ def test_one_that_ignores_sigterm_is_killed_with_what_it_started(tmp_path: Path)
     started_by_it = psutil.Process(int(server.tail()))
     server.stop(0.1)
     assert server.process is None
-    eventually(
-        lambda: not started_by_it.is_running() or started_by_it.status() == psutil.STATUS_ZOMBIE,
-        what="its child has ended too",
-    )
+    assert_gone(started_by_it)
 
 
 def refuse() -> None:

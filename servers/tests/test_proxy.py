@@ -13,15 +13,36 @@ import redis
 
 from servers import embedded
 from servers.proxy.proxy import Proxy
-from servers.tests.proxied import (
-    eventually,
-    has_lost,
-    has_read,
-    is_cut,
-    listen_on,
-    names,
-)
+from servers.tests.polling import eventually
 from servers.valkey import client_at
+
+
+def has_lost(proxy: Proxy) -> int:
+    """How many of its connections have lost bytes or a close."""
+    return sum(each.has_lost for each in list(proxy._conditions.connections))
+
+
+def has_read(proxy: Proxy, text: bytes) -> bool:
+    """Whether a client has sent this, and the proxy has read it."""
+    return any(each.has_sent(text) for each in list(proxy._conditions.connections))
+
+
+def names(direct: redis.Redis) -> list[str]:
+    return [entry["name"] for entry in direct.client_list()]
+
+
+def is_cut(connected: socket.socket) -> bool:
+    try:
+        return connected.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def listen_on(port: int) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
 
 
 def test_everything_is_passed_on_in_order_whatever_its_size(
@@ -76,9 +97,7 @@ def test_after_a_black_hole_connections_that_lost_bytes_are_cut_and_the_others_s
             each.sendall(b"PING\r\n")
             assert each.recv(100) == b"+PONG\r\n"
         loser.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
-        eventually(
-            lambda: _any_client(direct, "qbuf", above=0), what="half a message is at the server"
-        )
+        eventually(lambda: has_half_a_message(direct), what="half a message is at the server")
         proxy.black_hole()
         loser.sendall(b"lf\r\n")
         with socket.create_connection(("127.0.0.1", proxy.port), 5) as newcomer:
@@ -95,9 +114,9 @@ def test_after_a_black_hole_connections_that_lost_bytes_are_cut_and_the_others_s
     assert direct.get("k") is None
 
 
-def _any_client(direct: redis.Redis, field: str, *, above: int) -> bool:
+def has_half_a_message(direct: redis.Redis) -> bool:
     clients: list[dict[str, str]] = direct.client_list()
-    return any(int(c[field]) > above for c in clients if c["cmd"] != "client|list")
+    return any(int(one["qbuf"]) for one in clients if one["cmd"] != "client|list")
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -16,7 +16,7 @@ import redis
 
 from servers import embedded
 from servers.proxy.proxy import LostReply, Proxy
-from servers.tests.proxied import eventually
+from servers.tests.polling import eventually
 from servers.valkey import client_at
 
 
