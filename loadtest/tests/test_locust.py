@@ -19,22 +19,32 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, expect
 
+from loadtest.commands.rushes import Setting
+from loadtest.commands.serve import serving
 from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, Stack
-from servers.loopback import free_port
-from servers.process import ServerProcess
 from servers.tests.polling import eventually
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with (
-        tempfile.TemporaryFile() as log,
-        Stack(nodes=2, workers=2, threads=100, log=log) as running,
-    ):
-        yield running
+def served() -> Iterator[tuple[Stack, str]]:
+    """Two nodes with two workers each, and Locust's web UI on them."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as log:
+        patch.setenv("LOCUST_ALLOWED_HOSTS", "locust-ui, demo.example")
+        with serving(Setting(), log=log) as (stack, locust, _):
+            yield stack, locust
+
+
+@pytest.fixture(scope="module")
+def stack(served: tuple[Stack, str]) -> Stack:
+    return served[0]
+
+
+@pytest.fixture(scope="module")
+def web_ui(served: tuple[Stack, str]) -> str:
+    return served[1]
 
 
 def command(stack: Stack) -> list[str]:
@@ -111,23 +121,6 @@ def has_sold(stack: Stack, product: str) -> bool:
         return bool(stack.shop()._ask("GET", f"/sales/latest?product={product}")["orders"])
     except ShopUnreachable:  # there is no such sale yet
         return False
-
-
-@pytest.fixture(scope="module")
-def web_ui(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Locust's web UI on this stack."""
-    url, log = f"http://127.0.0.1:{free_port()}", tmp_path_factory.mktemp("locust") / "log"
-    process = ServerProcess("Locust", log)
-    environment = {**os.environ, "SHOP_RESTOCK_TOKEN": stack.token}
-    environment["LOCUST_ALLOWED_HOSTS"] = "locust-ui, demo.example"
-    port = url.rpartition(":")[2]
-    command = [sys.executable, "-m", "locust", "--host", stack.nodes[0].url, "--web-port", port]
-    process.start(command, folder=ROOT, environment=environment)
-    try:
-        process.wait_until(lambda: [urlopen(url, timeout=5).close()], timeout=30)
-        yield url
-    finally:
-        process.stop(2)
 
 
 def test_the_web_ui_has_every_lock_in_a_drop_down_no_path_and_no_token(
