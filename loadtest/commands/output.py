@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
 
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from loadtest.judge import history
@@ -32,29 +34,21 @@ def console_on_stdout() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDTH)
 
 
-class Progress:
+class Progress(Status):
     """One line with the present step; where there is no terminal, a line for each step."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self._status = console.status("starting")
+        super().__init__("starting", console=console)
 
-    def __enter__(self) -> Progress:
-        self._status.start()
+    def __enter__(self) -> Self:
+        self.start()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self._status.stop()
 
     def __call__(self, step: str) -> None:
         if not self.console.is_terminal:
             self.console.print(f"[dim]{step}[/]")
-        self._status.update(step)
-        self._status.start()
-
-    def pause(self) -> None:
-        """End the progress line before something else is printed."""
-        self._status.stop()
+        self.update(step)
+        self.start()
 
 
 @dataclass

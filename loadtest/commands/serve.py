@@ -136,7 +136,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
         require_known(locks, known, "lock")
         progress("making the admin's user")
         password = make_admin(stack)
-        progress.pause()
+        progress.stop()  # before something else is printed
         page, *others = [node.url for node in stack.nodes]
         login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")

@@ -56,16 +56,17 @@ def medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
 
 def sheet(summary: Summary) -> report.Sheet:
     """One line per strategy: medians over the rounds, and the worst verdict."""
-    found = summary["medians"]
+    found, runs = summary["medians"], summary["runs"]
     columns = [
         name
         for name in FIGURES
         if name not in IF_ANY or any(one[name] is not None for one in found.values())
     ]
-    rows = [
-        (run, verdict_text(run), [_cell(found.get(run["lock"]), name) for name in columns])
-        for run in _worst(summary)
-    ]
+    rows = []
+    for lock in dict.fromkeys(run["lock"] for run in runs):
+        of_lock = (run for run in runs if run["lock"] == lock)
+        worst = min(of_lock, key=lambda run: run["as_expected"])  # the first that is off, if any
+        rows.append((worst, _verdict(worst), [_cell(found.get(lock), name) for name in columns]))
     return report.Sheet(columns, rows)
 
 
@@ -87,16 +88,7 @@ def _cell(medians: Mapping[str, float | None] | None, name: str) -> str:
     return f"{value:{FIGURES[name][1]}}"
 
 
-def _worst(summary: Summary) -> list[Any]:
-    """One run per strategy: the first that is not as expected, else its first."""
-    found: dict[str, Any] = {}
-    for run in summary["runs"]:
-        if run["lock"] not in found or (found[run["lock"]]["as_expected"] > run["as_expected"]):
-            found[run["lock"]] = run
-    return list(found.values())
-
-
-def verdict_text(run: Mapping[str, Any]) -> str:
+def _verdict(run: Mapping[str, Any]) -> str:
     """The verdict in capitals; of a sale that lost decrements before it ran out, what it shows."""
     has_lost = run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0
     return "LOST UPDATES" if has_lost else str(run["verdict"]).upper().replace("_", " ")
