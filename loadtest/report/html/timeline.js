@@ -10,55 +10,43 @@ function lanesHeight(lanes) {
   return Math.round(Math.min(room, Math.max(160, lanes * 22)));
 }
 
+function laneSeries(name, data, renderItem, more) {
+  return { id: name, type: "custom", data, encode: { x: 1, y: 0 }, silent: true, renderItem, ...more };
+}
+
 // A bar in a lane, from one time to another.
 function barSeries(name, data, more = {}) {
   const { color, bar, hatched } = MARKS[name];
   const fill = css(color);
-  return {
-    id: name,
-    type: "custom",
-    data,
-    encode: { x: [1, 2], y: 0 },
-    clip: true,
-    silent: true,
-    renderItem(params, api) {
-      const [x, y] = api.coord([api.value(1), api.value(0)]);
-      const [end] = api.coord([api.value(2), api.value(0)]);
-      const band = api.size([0, 1])[1];
-      const height = Math.max(1.5, band * (band < THIN ? Math.min(1, bar * 1.6) : bar));
-      const shape = { x, y: y - height / 2, width: Math.max(1, end - x), height };
-      const decal = { symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: -0.7, color: fill };
-      const hatch = { fill: css("--hatch"), stroke: fill, lineWidth: height > 8 ? 2 : 1, decal };
-      return { type: "rect", shape, style: hatched ? hatch : { fill } };
-    },
-    ...more,
+  const renderItem = (params, api) => {
+    const [x, y] = api.coord([api.value(1), api.value(0)]);
+    const [end] = api.coord([api.value(2), api.value(0)]);
+    const band = api.size([0, 1])[1];
+    const height = Math.max(1.5, band * (band < THIN ? Math.min(1, bar * 1.6) : bar));
+    const shape = { x, y: y - height / 2, width: Math.max(1, end - x), height };
+    const decal = { symbol: "rect", dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: -0.7, color: fill };
+    const hatch = { fill: css("--hatch"), stroke: fill, lineWidth: height > 8 ? 2 : 1, decal };
+    return { type: "rect", shape, style: hatched ? hatch : { fill } };
   };
+  return laneSeries(name, data, renderItem, { clip: true, ...more });
 }
 
 // A sign in a lane, at one time. It never gets smaller than can be seen.
 function signSeries(name, data) {
   const { color, sign } = MARKS[name];
   const paint = css(color);
-  return {
-    id: name,
-    type: "custom",
-    data,
-    encode: { x: 1, y: 0 },
-    clip: false, // at the first and the last moment it is whole
-    silent: true,
-    z: 5,
-    renderItem({ coordSys: shown }, api) {
-      const [x, y] = api.coord([api.value(1), api.value(0)]);
-      const isInside = Math.abs(x - shown.x - shown.width / 2) <= shown.width / 2 + 1;
-      if (!isInside || Math.abs(y - shown.y - shown.height / 2) > shown.height / 2) return null;
-      const band = api.size([0, 1])[1];
-      const size = Math.max(6, Math.min(16, band * 0.72));
-      const style = isHollow(sign)
-        ? { fill: "none", stroke: paint, lineWidth: size > 8 ? 2.5 : 1.5 }
-        : { fill: paint, stroke: css("--card"), lineWidth: size > 8 ? 1.5 : 0 };
-      return { type: "path", shape: { pathData: signPath(sign, x, y, size) }, style };
-    },
+  const renderItem = ({ coordSys: shown }, api) => {
+    const [x, y] = api.coord([api.value(1), api.value(0)]);
+    const isInside = Math.abs(x - shown.x - shown.width / 2) <= shown.width / 2 + 1;
+    if (!isInside || Math.abs(y - shown.y - shown.height / 2) > shown.height / 2) return null;
+    const band = api.size([0, 1])[1];
+    const size = Math.max(6, Math.min(16, band * 0.72));
+    const style = isHollow(sign)
+      ? { fill: "none", stroke: paint, lineWidth: size > 8 ? 2.5 : 1.5 }
+      : { fill: paint, stroke: css("--card"), lineWidth: size > 8 ? 1.5 : 0 };
+    return { type: "path", shape: { pathData: signPath(sign, x, y, size) }, style };
   };
+  return laneSeries(name, data, renderItem, { clip: false, z: 5 }); // at both ends it is whole
 }
 
 function seriesOf(timeline, run) {
@@ -79,7 +67,10 @@ function seriesOf(timeline, run) {
     barSeries("overlap", overlaps.map(([lane, start, stop]) => [lane, start, stop]), { z: 4 }),
     ...Object.entries(signs).map(([name, data]) => signSeries(name, data)),
     shelfLine("orders", shelf.map(([when, orders]) => [when, orders]), "--orders", "solid", {
-      markLine: startLine(run.initial_stock),
+      markLine: dashed("--ink", [{ yAxis: run.initial_stock }], {
+        position: "insideStartTop",
+        formatter: `${run.initial_stock} at the start`,
+      }),
     }),
     shelfLine("stock", shelf.map(([when, , stock]) => [when, stock]), "--stock", "dotted"),
   ];
@@ -96,14 +87,7 @@ function faultLines(faults, end) {
     if (show) named[phase] = when;
     return { xAxis: when, name, label: { show, position } };
   });
-  return {
-    silent: true,
-    symbol: "none",
-    animation: false,
-    lineStyle: { color: css("--odd"), width: 1.5, type: "dashed" },
-    label: { color: css("--odd"), fontWeight: 600, fontSize: fontSize(), formatter: ({ name }) => name },
-    data,
-  };
+  return dashed("--odd", data, { fontWeight: 600, formatter: ({ name }) => name });
 }
 
 function shelfLine(name, data, color, type, more = {}) {
@@ -127,14 +111,10 @@ function shelfLine(name, data, color, type, more = {}) {
   };
 }
 
-function startLine(stock) {
-  return {
-    silent: true,
-    symbol: "none",
-    lineStyle: { color: css("--ink"), width: 1.5, type: "dashed" },
-    label: { position: "insideStartTop", color: css("--ink"), fontSize: fontSize(), formatter: `${stock} at the start` },
-    data: [{ yAxis: stock }],
-  };
+function dashed(name, data, label) {
+  const color = css(name);
+  const lineStyle = { color, width: 1.5, type: "dashed" };
+  return { silent: true, symbol: "none", lineStyle, label: { color, fontSize: fontSize(), ...label }, data };
 }
 
 function timelineOption(timeline, run, width, height) {
