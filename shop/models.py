@@ -43,7 +43,7 @@ class Sale(models.Model):
     initial_stock = models.IntegerField()
     opened_at = models.DateTimeField(default=timezone.now)
     closed_at = models.DateTimeField(null=True, blank=True)
-    #: Stock left when the next sale was opened; null while this one is open.
+    #: Stock left when it was closed, less what of its promises was written since; null while open.
     final_stock = models.IntegerField(null=True, blank=True)
 
     class Meta:
@@ -55,6 +55,9 @@ class Sale(models.Model):
                 condition=Q(closed_at__isnull=True, final_stock__isnull=True)
                 | Q(closed_at__isnull=False, final_stock__isnull=False),
                 name="sale_closed_with_its_final_stock",
+            ),
+            models.CheckConstraint(
+                condition=Q(final_stock__gte=0), name="sale_final_stock_not_negative"
             ),
         ]
 

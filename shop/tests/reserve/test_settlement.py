@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,12 +17,13 @@ import pytest
 from django.conf import settings as live
 from django.db import DatabaseError, InterfaceError, connection
 
+from shop.demo.interleaving import Interleaving
 from shop.models import Product, PurchaseHistory, Sale
 from shop.ops.redis import locks_client
 from shop.reserve import consumer
 from shop.reserve.consumer import acknowledge
 from shop.reserve.promises import BROKEN, STREAM, attempt_key, promised
-from shop.reserve.settle import Ending, settle
+from shop.reserve.settle import Ending, settle, settle_each
 from shop.sale.points import installed
 from shop.sale.reports import sale_report
 from shop.tests.database import (
@@ -149,6 +151,24 @@ def test_a_key_or_a_number_that_has_another_order_keeps_that_one() -> None:
     assert (books(), promised(sale.pk)[0]) == ((2, 2), 4 - 2 + 1)
     assert settlement(sale)[1] == 2
     assert orders.get(pk=number).purchaser == "b"
+
+
+def test_the_last_unit_of_a_closed_sale_is_one_order_where_the_products_row_is_not_locked() -> None:
+    """The promises name another product, as of a wrong node: only the CHECK is left."""
+    sale = open_sale(1)
+    sell_reserved("a")
+    open_sale(5)
+    (promise,) = promised(sale.pk)[1]
+    one = replace(promise, product=0)
+    other = replace(one, order=one.order + 10_000, key="b", entry="1-1")
+    with Interleaving() as threads:
+        first = threads.enter("first", partial(settle_each, [one])).runs_to("settling")
+        second = threads.enter("second", partial(settle_each, [other])).starts()
+        eventually(somebody_waits_for_a_row, what="the second one waits for the sale's row")
+        assert first.finishes() == {one.entry: Ending.KEPT}
+        assert second.finishes() == {other.entry: Ending.BROKEN}
+    sale.refresh_from_db()
+    assert (sale.orders.count(), sale.final_stock) == (1, 0)
 
 
 def test_who_was_promised_a_second_order_is_answered_with_the_first_once_it_is_settled() -> None:
