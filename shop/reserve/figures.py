@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import redis
 
+from shop.lua import lua
 from shop.ops.redis import locks_client
-from shop.reserve.promises import STREAM, books_key, in_use, unsettled
+from shop.reserve.promises import STREAM, books_key, count_key, in_use
 from shop.sale.reports import NONE, UNKNOWN, Settled
 
 logger = logging.getLogger("shop.reserve.figures")
@@ -24,7 +25,7 @@ def settled_of(sale: int) -> Settled:
         return NONE
     client = locks_client()
     try:
-        waiting = unsettled(sale) if client.xlen(STREAM) else 0
+        _, waiting = lua("promised")(client, [count_key(sale), STREAM], [sale])
         books = cast(dict[bytes, bytes], client.hgetall(books_key(sale)))  # last: none is missing
     except redis.RedisError as error:
         logger.warning("the promises of sale %s are not known: %s", sale, error)
@@ -32,7 +33,7 @@ def settled_of(sale: int) -> Settled:
     count = {name.decode(): int(value) for name, value in books.items()}
     return Settled(
         settled=count.get("kept", 0),
-        unsettled=waiting,
+        unsettled=len(waiting),
         broken_promises=count.get("broken", 0) + count.get("again", 0),
         settlement_lag_ms=_lag(count),
     )

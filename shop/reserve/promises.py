@@ -100,22 +100,12 @@ def in_use() -> bool:
 def promised(sale: int) -> tuple[int | None, list[Promise]]:
     """Units of a sale that nobody was promised, None where Redis does not sell it; and the promises
     that are not settled, but for those that nobody can read. Raises redis.RedisError."""
-    left, entries = _promised(sale)
+    left, entries = lua("promised")(locks_client(), [count_key(sale), STREAM], [sale])
     found = []
     for entry in entries:
         with suppress(ValueError, TypeError):  # a consumer sets it aside
             found.append(Promise.parse(*entry))
-    return left, found
-
-
-def unsettled(sale: int) -> int:
-    """How many promises of a sale are not settled. Raises redis.RedisError."""
-    return len(_promised(sale)[1])
-
-
-def _promised(sale: int) -> tuple[int | None, list[list[bytes]]]:
-    left, entries = lua("promised")(locks_client(), [count_key(sale), STREAM], [sale])
-    return (int(left) if left else None), entries
+    return (int(left) if left else None), found
 
 
 # --- a sale --------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from shop.ops.observe import hooks_of
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, on_sale
 from shop.sale.locked import redis_lock, sell_under
-from shop.sale.points import apoint, entered, leaving, of_released
+from shop.sale.points import apoint, inside, of_released
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
 from shop.sale.waiting_room import admitted
@@ -99,11 +99,8 @@ async def _buy(attempt: Attempt, selling: sell_under, threads: Threads) -> Recei
 
 async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
     def section(lease: AsyncLease) -> Receipt:
-        entered(lease)
-        try:
+        with inside(lease):
             return selling.section(attempt, lease)
-        finally:
-            leaving(lease)
 
     await apoint("acquire")
     lease = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,13 +17,11 @@ from shop.sale.points import Held, point, seen
 from shop.sale.purchase import Attempt, Receipt, sell_one
 
 
-def on_redis(
-    kind: Callable[..., Lock], *, ttl: str = "SHOP_LOCK_TTL", **options: Any
-) -> Callable[[Attempt], Lock]:
+def on_redis(kind: Callable[..., Lock], *, ttl: str = "SHOP_LOCK_TTL") -> Callable[[Attempt], Lock]:
     """A factory of such locks for a purchase, on the locks' Redis; `ttl` names a setting."""
 
     def lock_for(attempt: Attempt) -> Lock:
-        return kind(locks_client(), attempt.lock_name, ttl=getattr(settings, ttl), **options)
+        return kind(locks_client(), attempt.lock_name, ttl=getattr(settings, ttl))
 
     return lock_for
 
@@ -61,20 +59,16 @@ class Lockable(Protocol):
     def hold(self, wait: float | None) -> AbstractContextManager[Held]: ...
 
 
-@contextmanager
-def held(lock: Lockable, *, even_inside_a_transaction: bool = False) -> Iterator[Held]:
-    """Hold the lock; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction before that."""
-    if not even_inside_a_transaction:
-        require_no_transaction()
-    with seen(lock.hold(wait=settings.SHOP_LOCK_WAIT)) as lease:
-        yield lease
-
-
-def require_no_transaction() -> None:
-    """Raises LockInsideTransaction. The transaction that a TestCase wraps around its test is not
-    counted, nor is it by `durable`."""
-    if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
+def held(
+    lock: Lockable, *, even_inside_a_transaction: bool = False
+) -> AbstractContextManager[Held]:
+    """Hold the lock for a block; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction
+    before that. The transaction that a TestCase wraps around its test is not counted, nor is it by
+    `durable`."""
+    blocks = [] if even_inside_a_transaction else connection.atomic_blocks
+    if any(not getattr(block, "_from_testcase", False) for block in blocks):
         raise LockInsideTransaction
+    return seen(lock.hold(wait=settings.SHOP_LOCK_WAIT))
 
 
 def sell_plainly(attempt: Attempt, lease: Held) -> Receipt:

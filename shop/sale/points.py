@@ -95,19 +95,16 @@ def seen(hold: AbstractContextManager[Held]) -> Iterator[Held]:
     point("acquire")
     lease = None
     try:
-        with hold as lease:
-            entered(lease)
-            try:
-                yield lease
-            finally:
-                leaving(lease)
+        with hold as lease, inside(lease):
+            yield lease
     finally:
         if lease is not None:  # released also after a purchase that sold nothing
             point("released", **of_released(lease))
 
 
-def entered(lease: Held) -> None:
-    """This thread holds the lock."""
+@contextmanager
+def inside(lease: Held) -> Iterator[None]:
+    """This thread holds the lock in the block, and it is released next."""
     point(
         "acquired",
         lock_name=lease.name,
@@ -115,11 +112,10 @@ def entered(lease: Held) -> None:
         fence=lease.fence,
         waited_ms=round(lease.waited_seconds * 1000, 3),
     )
-
-
-def leaving(lease: Held) -> None:
-    """The lock is released next."""
-    point("release", token=lease.token)
+    try:
+        yield
+    finally:
+        point("release", token=lease.token)
 
 
 def of_released(lease: Held) -> dict[str, object]:

@@ -13,6 +13,7 @@ import redis
 from django.conf import settings
 
 from locks import Lease, Lock, LockBackendError, LockTimeout, Release
+from locks.protocol import milliseconds
 from locks.support import now
 from shop.sale.points import point
 
@@ -87,11 +88,8 @@ class PollingLock(Polling):
         super().__init__(name, ttl=ttl)
         self.client = client
         self.key = f"lock:{name}"
+        self.ttl_ms = milliseconds(ttl)
         self.retry = retry
-
-    @property
-    def ttl_ms(self) -> int:
-        return max(1, round(self.ttl * 1000))
 
     def pause(self) -> float:
         return self.retry

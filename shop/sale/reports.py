@@ -49,7 +49,7 @@ class SaleReport:
     undersold     units that buyers were refused though there was stock; None where the number of
                   buyers is not known
     lost_updates  decrements that another write erased
-    settlement    what became of its promises; None where Redis was not asked or did not answer
+    settlement    what became of its promises
     """
 
     sale: int
@@ -59,7 +59,7 @@ class SaleReport:
     orders: int
     stock_left: int
     buyers: int | None = None
-    settlement: Settled | None = None
+    settlement: Settled = UNKNOWN
 
     @property
     def oversold(self) -> int:
@@ -76,13 +76,10 @@ class SaleReport:
         return self.orders - (self.initial_stock - self.stock_left)
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            **{name: value for name, value in asdict(self).items() if name != "settlement"},
-            "oversold": self.oversold,
-            "undersold": self.undersold,
-            "lost_updates": self.lost_updates,
-            **asdict(self.settlement or UNKNOWN),
-        }
+        figures = asdict(self)
+        settlement = figures.pop("settlement")
+        found = {name: getattr(self, name) for name in ("oversold", "undersold", "lost_updates")}
+        return {**figures, **found, **settlement}
 
 
 #: One statement, so one snapshot. As SQL: the page asks up to four times a second, and putting the
@@ -137,14 +134,9 @@ def report_of(sale_id: int) -> SaleReport:
 
 def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """The report of one sale, with the settlement of its promises. Raises UnknownSale."""
-    settlement = _settled(sale_id)  # first: what is settled by then is in the database after
+    # First: what is settled by then is in the database after.
+    (settlement,) = (one.settled(sale_id) for one in STRATEGIES.values() if one.settled)
     return replace(report_of(sale_id), buyers=buyers, settlement=settlement)
-
-
-def _settled(sale_id: int) -> Settled:
-    """Of the strategy that promises, if there is one."""
-    found = [one.settled(sale_id) for one in STRATEGIES.values() if one.settled]
-    return found[0] if found else NONE
 
 
 def latest_sale_id(*, product: str) -> int:

@@ -16,6 +16,8 @@ import os
 import secrets
 import threading
 
+from django.conf import settings
+
 from locks import Lease, Lock, LockTimeout, Release
 from locks.support import now
 from shop.sale.locked import sell_under
@@ -29,9 +31,6 @@ os.register_at_fork(after_in_child=_locks.clear)  # the holders stayed in the pa
 
 class ProcessLock(Lock):
     """A threading.Lock per name. It ends with its process, so the `ttl` is not used."""
-
-    def __init__(self, name: str, *, ttl: float = 10.0) -> None:
-        super().__init__(name, ttl=ttl)
 
     def acquire(self, wait: float | None) -> Lease:
         lock = _locks.setdefault(self.name, threading.Lock())
@@ -53,7 +52,7 @@ class ProcessLock(Lock):
 
 
 def lock_for(attempt: Attempt) -> Lock:
-    return ProcessLock(attempt.lock_name)
+    return ProcessLock(attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
 
 
 STRATEGY = Strategy(

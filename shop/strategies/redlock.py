@@ -27,6 +27,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from locks import Lock, LockBackendError
+from locks.protocol import drift, milliseconds
 from locks.support import now
 from shop.errors import Unavailable
 from shop.lua import lua
@@ -66,13 +67,13 @@ class RedlockLock(Polling):
         self.quorum = len(self.clients) // 2 + 1
 
     def trusted(self) -> float:
-        """The ttl less what the servers' clocks may run apart in it: 1 percent and 2 ms."""
-        return self.ttl - (self.ttl * 0.01 + 0.002)
+        """The ttl less what the servers' clocks may run apart in it."""
+        return self.ttl - drift(self.ttl)
 
     def try_lock(self, token: str) -> bool:
         asked = now()
-        ttl_ms = max(1, round(self.ttl * 1000))
-        replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl_ms)
+        ttl = milliseconds(self.ttl)
+        replies = self._ask(self.clients, "SET", self.key, token, "NX", "PX", ttl)
         point("redlock:before_validity")
         voted = [reply is not None and not _failed(reply) for reply in replies]
         validity = self.trusted() - (now() - asked)

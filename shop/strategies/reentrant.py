@@ -3,7 +3,7 @@
 Redisson's lock (A0, A3), which its owner, one thread of one client, may take again: a hash counts
 its holds. A0's get() takes the lock and calls set(), which takes it too; with `token` set() would
 wait for get() forever. Who must wait subscribes to a channel on which the last unlock is
-published; with no lease given, a watchdog renews every third of the ttl.
+published; a watchdog renews every third of the ttl.
 
     time 0.0   A takes the lock for 30 s and reads a stock of 1; its watchdog renews every 10 s
     time 5.0   A's whole process is stopped
@@ -12,9 +12,10 @@ published; with no lease given, a watchdog renews every third of the ttl.
     time 60    A's process goes on where it was, and sells the same unit
 
 The fault `pause` shows it, as do `restart` and `failover`. With a lease given, as in A3's
-`tryLock(100, 10, SECONDS)`, nothing is renewed, and `slow` shows it too. A thread's id is used
-again after its end: a new thread may take over what a dead one of the same process left behind.
-A3's Redisson 3.16 stops renewing at the first error; here the next round tries again.
+`tryLock(100, 10, SECONDS)`, Redisson renews nothing, as `token` does, and `slow` shows it too. A
+thread's id is used again after its end: a new thread may take over what a dead one of the same
+process left behind. A3's Redisson 3.16 stops renewing at the first error, and has one watchdog for
+all holds of an owner; here each hold has its own, and the next round tries again.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ import math
 import os
 import threading
 import uuid
-from functools import partial
 
 import redis
 
 from locks import Lease, Lock, LockBackendError, LockNotHeld, LockTimeout, Release
+from locks.protocol import milliseconds
 from locks.support import now
 from shop.lua import lua
 from shop.sale.locked import on_redis, sell_under
@@ -40,17 +41,12 @@ from shop.sale.subscriber import listen
 UNLOCKED = 0
 CLIENT = str(uuid.uuid4())
 
-#: By lock and owner: who renews, and the leases that it renews (A3: EXPIRATION_RENEWAL_MAP).
-#: Only the owner's own thread adds and removes.
-_renewed: dict[tuple[str, str], tuple[Renewal, list[Lease]]] = {}
-
 
 class ReentrantLock(Lock):
     """A hash with the owner's hold count, publish on the last unlock, watchdog.
 
     client  a redis.Redis that does not retry commands by itself, with a socket timeout
-    ttl     Redisson's lockWatchdogTimeout: seconds that a lock taken without a lease outlives
-            its holder
+    ttl     Redisson's lockWatchdogTimeout: seconds that the lock outlives its holder
 
     A lease belongs to the thread that acquired it, unlike those of the other locks: release()
     in another thread raises LockNotHeld. One given back while an outer one is held is RELEASED.
@@ -61,6 +57,7 @@ class ReentrantLock(Lock):
         self.client = client
         self.key = f"lock:{name}"
         self.channel = f"redisson_lock__channel:{{{self.key}}}"
+        self.ttl_ms = milliseconds(ttl)
 
     @property
     def owner(self) -> str:
@@ -68,93 +65,64 @@ class ReentrantLock(Lock):
         return f"{CLIENT}:{os.getpid()}:{threading.get_ident()}"
 
     def acquire(self, wait: float | None) -> Lease:
-        lease = self.try_lock(wait)
+        started = now()
+        lease, _ = self._ask(started)
+        if lease is None and (wait is None or wait > 0):
+            point("reentrant:before_subscribe")
+            lease = self._queue(started, wait)
         if lease is None:
             raise LockTimeout(name=self.name)
         return lease
 
-    def try_lock(self, wait: float | None, lease: float | None = None) -> Lease | None:
-        """Take the lock within `wait` seconds, for `lease` seconds or, without, until released.
-
-        None when the wait was over (A3: tryLock). Raises LockBackendError when Redis is silent.
-        """
-        started = now()
-        taken, _ = self._ask(started, lease)
-        if taken or (wait is not None and wait <= 0):
-            return taken
-        point("reentrant:before_subscribe")
+    def _queue(self, started: float, wait: float | None) -> Lease | None:
         until = math.inf if wait is None else started + wait
         with listen(self.client, self.channel) as channel:
             channel.subscribed.wait(wait)
             while True:
                 # Ask again: the unlock may have been published before the channel was subscribed.
-                taken, ends = self._ask(started, lease)
+                lease, ends = self._ask(started)
                 left = until - now()
-                if taken or left <= 0:
-                    return taken
+                if lease or left <= 0:
+                    return lease
                 channel.wait(min(left, ends))  # a holder that dies publishes nothing
 
-    def _ask(self, started: float, lease: float | None) -> tuple[Lease | None, float]:
+    def _ask(self, started: float) -> tuple[Lease | None, float]:
         """Our lease, or None and the seconds until the holder's ends."""
-        ttl = self.ttl if lease is None else lease
         owner, asked = self.owner, now()
         try:
-            ends = lua("reentrant_acquire")(self.client, [self.key], [_ms(ttl), owner])
+            ends = lua("reentrant_acquire")(self.client, [self.key], [self.ttl_ms, owner])
         except redis.RedisError as error:
             raise LockBackendError(name=self.name) from error
         if ends is not None:
             return None, max(0, ends) / 1000
-        taken = Lease(
+
+        def renew() -> bool:
+            asked = now()
+            if not lua("reentrant_renew")(self.client, [self.key], [self.ttl_ms, owner]):
+                return False
+            lease.deadline = asked + self.ttl
+            return True
+
+        lease = Lease(
             name=self.name,
             token=owner,
-            deadline=asked + ttl,
-            release=partial(self._release, ttl=ttl),
+            deadline=asked + self.ttl,
+            release=lambda lease: self._release(lease, renewal),
             waited_seconds=now() - started,
         )
-        if lease is None:
-            self._watch(taken)
-        return taken, 0.0
+        renewal = Renewal(renew, every=self.ttl / 3)
+        return lease, 0.0
 
-    def _release(self, lease: Lease, *, ttl: float) -> Release:
+    def _release(self, lease: Lease, renewal: Renewal) -> Release:
         if lease.token != self.owner:
             raise LockNotHeld("held by another thread; release it there", name=self.name)
-        self._unwatch(lease)
-        args: list[str | int] = [UNLOCKED, _ms(ttl), lease.token]
+        renewal.stop()
+        args: list[str | int] = [UNLOCKED, self.ttl_ms, lease.token]
         try:
             found = lua("reentrant_release")(self.client, [self.key, self.channel], args)
         except redis.RedisError:
             return Release.UNKNOWN
         return Release.EXPIRED if found is None else Release.RELEASED
-
-    def _watch(self, lease: Lease) -> None:
-        """Renew until released; one watchdog does for all holds of this owner (A3)."""
-        renewal, leases = _renewed.get((self.key, lease.token), (None, [lease]))
-        if renewal:
-            leases.append(lease)
-            return
-        renewal = Renewal(partial(self._renew, lease.token, leases), every=self.ttl / 3)
-        _renewed[self.key, lease.token] = renewal, leases
-
-    def _unwatch(self, lease: Lease) -> None:
-        renewal, leases = _renewed.get((self.key, lease.token), (None, []))
-        if renewal and lease in leases:
-            leases.remove(lease)
-            if not leases:
-                renewal.stop()
-                del _renewed[self.key, lease.token]
-
-    def _renew(self, owner: str, leases: list[Lease]) -> bool:
-        asked = now()
-        if not lua("reentrant_renew")(self.client, [self.key], [_ms(self.ttl), owner]):
-            _renewed.pop((self.key, owner), None)
-            return False
-        for lease in list(leases):
-            lease.deadline = asked + self.ttl
-        return True
-
-
-def _ms(seconds: float) -> int:
-    return max(1, round(seconds * 1000))
 
 
 STRATEGY = Strategy(
@@ -163,7 +131,7 @@ STRATEGY = Strategy(
     title="Redisson's reentrant lock",
     article="A0 A3",
     summary="Its owner may take it again, waiters are woken; a paused process loses it unawares.",
-    marks=('lua("reentrant_acquire"', "self._watch(taken)"),
+    marks=('lua("reentrant_acquire"', "= Renewal("),
     buy=sell_under(on_redis(ReentrantLock)),
     backend="redis",
     renewed=True,
