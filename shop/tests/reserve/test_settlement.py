@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
-import psycopg
 import pytest
-from django.conf import settings as live
 from django.db import DatabaseError, InterfaceError, connection
 
 from shop.demo.interleaving import Interleaving
@@ -64,11 +58,6 @@ def crash() -> None:
     raise KeyboardInterrupt
 
 
-def database_url() -> str:
-    database = urlsplit(os.environ["DATABASE_URL"])
-    return database._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
-
-
 @pytest.mark.parametrize(
     ("place", "happens", "written"),
     [("settled", crash, 3), ("settling", kill_this_threads_backend, 0)],
@@ -85,28 +74,6 @@ def test_a_consumer_that_crashes_leaves_no_order_out_and_none_twice(
     connection.close()
     assert (PurchaseHistory.objects.count(), waiting()) == (written, 3)
     consumer.step()
-    assert (books(), waiting()) == ((3, 2), 0)
-
-
-def test_a_consumer_that_is_killed_in_its_batch_is_followed_by_another_one() -> None:
-    sale = open_sale(5)
-    sell_reserved("a", "b", "c")
-    with psycopg.connect(database_url()) as holder:
-        holder.execute("SELECT 1 FROM product WHERE id = %s FOR UPDATE", [sale.product_id])
-        first = subprocess.Popen(
-            [sys.executable, "manage.py", "settle"],
-            cwd=live.BASE_DIR,
-            env={**os.environ, "DATABASE_URL": database_url(), "SHOP_DB_POOL": "1"},
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            eventually(somebody_waits_for_a_row, what="it is in its batch")
-        finally:
-            first.kill()
-            first.wait()
-        assert PurchaseHistory.objects.count() == 0
-    eventually(lambda: consumer.step() or not waiting(), what="another takes over")
     assert (books(), waiting()) == ((3, 2), 0)
 
 

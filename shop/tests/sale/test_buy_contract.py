@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from django.db import transaction
 from django.test import Client
 
 from shop.demo.interleaving import Interleaving
-from shop.models import Product, PurchaseHistory
+from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale.locked import LockInsideTransaction
 from shop.sale.points import installed
@@ -102,23 +101,6 @@ def test_the_body_goes_before_the_query_and_a_default_is_an_apple_without_a_lock
     ask({"buyer": "ada"})
     orders = PurchaseHistory.objects.order_by("pk").values_list("product_name", "lock", "purchaser")
     assert list(orders) == [(APPLE, "redis", "body"), (APPLE, "none", "ada")]
-
-
-# --- busy, lost ---------------------------------------------------------------------------------
-
-
-def test_a_lease_that_was_fenced_off_before_its_claim_is_503_lost() -> None:
-    open_sale(1)
-
-    def a_later_holder_claims() -> None:
-        Product.objects.filter(name=APPLE).update(fence=time.time_ns() // 1000 + 1_000_000)
-
-    with installed(at("acquired", a_later_holder_claims)):
-        answer = buy(lock="redis")
-    assert_asks_to_come_back(
-        answer, "lost", "fenced off: a newer holder has claimed this product; nothing was sold"
-    )
-    assert books() == (0, 1)
 
 
 @pytest.mark.parametrize("released", ["expired", "unknown"])

@@ -1,4 +1,4 @@
-"""The counter in Redis: what its scripts keep, and what a crash or a doubt costs."""
+"""The counter in Redis: what its scripts keep, and what a doubt costs (a crash: fault `crash`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ import redis
 
 from shop.demo.interleaving import Interleaving
 from shop.ops.redis import locks_client
-from shop.sale.checkout import check_out
 from shop.sale.points import installed
-from shop.sale.purchase import Attempt
-from shop.sale.reports import sale_report
 from shop.strategies.counter import KEEP, give_back, keys_of, reserve
 from shop.tests.database import kill_this_threads_backend
 from shop.tests.outage import Outage
-from shop.tests.till import APPLE, at, books, buy, committed, open_sale
+from shop.tests.till import at, books, buy, committed, open_sale
 
 SALE = 7
 COUNT, HELD = keys_of(SALE)
@@ -83,31 +80,6 @@ def test_an_unknown_commit_keeps_it_until_the_same_key_asks_again(tmp_path: Path
     again = buy_by_counter(key="k1")
     assert (again.status, again.body["replayed"]) == (201, False)
     assert books() == (1, 0)
-
-
-# --- a crash, and a Redis that forgets ----------------------------------------------------------
-
-
-class Crash(BaseException):
-    """Ends the buyer's thread at the point where it is."""
-
-
-def crash() -> None:
-    raise Crash
-
-
-@committed
-def test_a_crash_between_reservation_and_order_undersells_until_its_key_asks_again() -> None:
-    sale = open_sale(2)
-    with installed(at("reserved", crash)), pytest.raises(Crash):
-        check_out(Attempt(APPLE, "ada", "counter", key="k1"))
-    answers = [buy_by_counter(buyer=f"b{number}").status for number in range(3)]
-    assert answers == [201, 409, 409]
-    report = sale_report(sale.pk, buyers=4)
-    assert (report.orders, report.stock_left, report.undersold) == (1, 1, 1)
-    assert (report.oversold, report.lost_updates) == (0, 0)
-    assert buy_by_counter(key="k1").status == 201
-    assert books() == (2, 0)
 
 
 @committed

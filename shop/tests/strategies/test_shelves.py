@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.core.management import call_command
@@ -12,10 +10,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from shop.errors import BadInput, Busy, SoldOut
+from shop.errors import BadInput
 from shop.sale import opening, reports, shelves
-from shop.sale.checkout import check_out
-from shop.sale.purchase import Attempt
 from shop.tests.till import APPLE, books, buy, committed, get, open_sale, places
 
 pytestmark = committed
@@ -25,42 +21,6 @@ many_rows = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 def lies_where(lock: str, units: int) -> tuple[int, int, int]:
     return (0, units, 0) if lock == "buckets" else (0, 0, units)
-
-
-def rush(lock: str, buyers: int) -> list[str]:
-    """Buyers at once, each on a connection of its own. Returns the outcome of each."""
-    start = threading.Barrier(buyers)
-
-    def one(number: int) -> str:
-        attempt = Attempt(APPLE, f"b{number}", lock, key=f"{lock}-{number}")
-        start.wait(10)
-        try:
-            while True:
-                try:
-                    check_out(attempt)
-                except Busy:
-                    continue
-                except SoldOut:
-                    return "sold_out"
-                return "sold"
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(buyers) as pool:
-        return list(pool.map(one, range(buyers)))
-
-
-# --- a rush -------------------------------------------------------------------------------------
-
-
-@many_rows
-@pytest.mark.parametrize("units", [7, 40])
-def test_a_rush_sells_exactly_what_there_is(lock: str, units: int) -> None:
-    sale = open_sale(units, lock=lock)
-    outcomes = rush(lock, 24)
-    sold = min(units, 24)
-    assert (outcomes.count("sold"), outcomes.count("sold_out")) == (sold, 24 - sold)
-    assert (books(), places(sale)) == ((sold, units - sold), lies_where(lock, units - sold))
 
 
 # --- opened for a strategy ----------------------------------------------------------------------
