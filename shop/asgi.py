@@ -51,23 +51,6 @@ AT_ONCE = 50
 GONE = 499
 
 
-class Pages(ASGIHandler):
-    """Everything but a purchase.
-
-    gunicorn cancels the task of a client that is gone. Django's handler would leave at once, and
-    the thread that answers would keep its database connection, which nobody could use any more.
-    """
-
-    async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
-        """Answer, or end, before a cancellation is passed on."""
-        page = asyncio.ensure_future(super().__call__(scope, receive, send))
-        try:
-            await asyncio.shield(page)
-        except asyncio.CancelledError:
-            await wait_out(page)
-            raise
-
-
 class Purchases:
     """Answers POST /buy: the same middleware, the same parsing, the same answers as shop/views.py.
 
@@ -137,25 +120,38 @@ def _nothing(*_: object) -> None:
     """Stands in for a hook that a middleware does not have."""
 
 
-class Application:
-    """The ASGI application."""
+class Application(ASGIHandler):
+    """The ASGI application: Django's own, but for purchases."""
 
     def __init__(self) -> None:
-        self.pages = Pages()
+        super().__init__()
         self.purchases = Purchases(Threads(settings.WEB_THREADS))
         self._turn = asyncio.Semaphore(AT_ONCE)
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
         if scope["type"] != "http":  # a web socket: the shop speaks none
             await send({"type": "websocket.close"})
         elif scope["path"] != "/buy" or scope["method"] != "POST":
-            await self.pages(scope, receive, send)
+            await self._show(scope, receive, send)
         elif (body := await read_body(receive)) is not None:
             async with self._turn:
                 await asyncio.sleep(0)
-            request, refusal = self.pages.create_request(scope, BytesIO(body))
+            request, refusal = self.create_request(scope, BytesIO(body))
             answer = refusal if request is None else await self.purchases.answer(request)
             await _send(answer, send)
+
+    async def _show(self, scope: Message, receive: Any, send: Send) -> None:
+        """Everything but a purchase. Answers, or ends, before a cancellation is passed on.
+
+        gunicorn cancels the task of a client that is gone. Django's handler would leave at once,
+        and the thread that answers would keep its database connection, which nobody could use.
+        """
+        page = asyncio.ensure_future(super().__call__(scope, receive, send))
+        try:
+            await asyncio.shield(page)
+        except asyncio.CancelledError:
+            await wait_out(page)
+            raise
 
 
 async def read_body(receive: Receive) -> bytes | None:

@@ -25,7 +25,7 @@ from shop.sale.locked import redis_lock, sell_under
 from shop.sale.points import apoint, inside, of_released
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
-from shop.sale.waiting_room import admitted
+from shop.sale.waiting_room import room
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ async def check_out(attempt: Attempt, *, address: str, threads: Threads) -> Rece
     if not (isinstance(selling, sell_under) and selling.lock_for is redis_lock):
         call = partial(checkout.check_out, attempt, address=address)
         return await in_thread(threads.whole, call)
-    with checkout.named_errors(attempt), admitted(attempt.product):
+    with checkout.named_errors(attempt), room.place(attempt.product):
         if settings.BUY_RATE_LIMIT is not None or not on_sale.is_known(attempt.product):
             await _named(threads, attempt, partial(checkout.admit_attempt, attempt, address))
         return await _buy(attempt, selling, threads)

@@ -31,7 +31,7 @@ from shop.sale.on_sale import require_on_sale
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, KeyHasBought, Receipt
 from shop.sale.strategy import STRATEGIES
-from shop.sale.waiting_room import admitted
+from shop.sale.waiting_room import room
 
 logger = logging.getLogger("shop.sale.checkout")
 
@@ -52,7 +52,7 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
     A key that has bought gets its order again. Raises a ShopError; after any of them but
     CommitUnknown nothing was sold.
     """
-    with named_errors(attempt), admitted(attempt.product):  # a repeat too
+    with named_errors(attempt), room.place(attempt.product):  # a repeat too
         admit_attempt(attempt, address)
         return _buy(attempt)
 

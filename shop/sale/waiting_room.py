@@ -42,14 +42,11 @@ class WaitingRoom:
         self._next = 0.0  # when the next one who is refused may come back
 
     @contextmanager
-    def place(self, product: str, *, waiting: int, purchases: int = sys.maxsize) -> Iterator[None]:
-        """A place for as long as the block lasts, however it ends.
-
-        waiting    how many of this product may wait while one sells
-        purchases  how many of all products may be under way
-
-        Raises Full when all places are taken.
-        """
+    def place(self, product: str) -> Iterator[None]:
+        """A place for as long as the block lasts, however it ends. Raises Full when all that the
+        settings allow are taken."""
+        waiting = settings.SHOP_MAX_WAITING or sys.maxsize
+        purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
         with self._mutex:
             if self.inside[product] > waiting or self.inside.total() >= purchases:
                 raise Full(seconds=self._wait())
@@ -71,12 +68,3 @@ class WaitingRoom:
 
 #: This process's instance.
 room = WaitingRoom()
-
-
-@contextmanager
-def admitted(product: str) -> Iterator[None]:
-    """Run the block if the settings allow another purchase of the product. Raises Full."""
-    waiting = settings.SHOP_MAX_WAITING or sys.maxsize
-    purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
-    with room.place(product, waiting=waiting, purchases=purchases):
-        yield

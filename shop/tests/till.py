@@ -15,7 +15,7 @@ from django.test import Client
 from servers.tests.polling import eventually as eventually
 from shop.models import Bucket, Product, PurchaseHistory, Sale, Unit
 from shop.ops.redis import locks_client
-from shop.reserve import consumer
+from shop.reserve import settle
 from shop.reserve.promises import STREAM
 from shop.sale import opening
 from shop.sale.points import Probe
@@ -71,7 +71,7 @@ def sell_reserved(*keys: str) -> list[int]:
 
 def settle_all() -> None:
     """Write the orders of all that is promised: a consumer that ends when nothing is left."""
-    while consumer.step():
+    while settle.step():
         pass
 
 

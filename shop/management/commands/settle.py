@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from shop.reserve import consumer
+from shop.reserve import settle
 
 
 class Command(BaseCommand):
@@ -34,5 +34,5 @@ class Command(BaseCommand):
             signal.signal(number, end)
         self.stdout.write("settling promises; SIGTERM ends it")
         self.stdout.flush()
-        consumer.run(stop, alive=alive)
+        settle.run(stop, alive=alive)
         self.stdout.write("settled all that it read")

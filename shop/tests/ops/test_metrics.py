@@ -7,27 +7,92 @@ import os
 import re
 import secrets
 import signal
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
+from prometheus_client.parser import text_string_to_metric_families as families
 from pytest_django import Settings
 
 from shop.ops.redis import locks_client
-from shop.tests.metered import BUYERS, TOKEN, Samples, asked, metered_node, rush, samples, total
-from shop.tests.node import Node
+from shop.tests import servers
+from shop.tests.node import Node, new_database
 from shop.tests.till import buy, eventually, open_sale, rolled_back
 
-STOCK = 20
+TOKEN = secrets.token_urlsafe(24)
+STOCK, BUYERS = 20, 60
+#: (name, labels) -> value
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    with metered_node() as node:
+    """A real node with two workers whose metrics are on."""
+    given = {
+        "METRICS_TOKEN": TOKEN,
+        "WEB_WORKERS": "2",
+        "ACCESS_LOG": "1",
+        "LOG_FORMAT": "json",
+        "SHOP_LOCK_TTL": "1",
+        "SHOP_LOCK_WAIT": "5",
+    }
+    with (
+        tempfile.TemporaryDirectory(prefix="oversold-") as folder,
+        Node(
+            Path(folder) / "node.log",
+            database_url=new_database(),
+            redis_url=servers.valkey.url,
+            environment=given,
+        ) as node,
+    ):
         yield node
+
+
+def asked(
+    node: Node, path: str, token: str = "", method: str = "GET", **headers: str
+) -> tuple[int, str, HTTPMessage]:
+    """Status, body and headers of one answer."""
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    status, given, text = node.request(method, path, headers=headers)
+    return status, text.decode(), given
+
+
+def samples(node: Node) -> Samples:
+    status, text, _ = asked(node, "/metrics", TOKEN)
+    assert status == 200
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families(text)
+        for sample in family.samples
+    }
+
+
+def total(found: Samples, name: str, **labels: str) -> float:
+    """The sum of all samples of that name with these labels."""
+    return sum(
+        value
+        for (other, has), value in found.items()
+        if other == name and has >= frozenset(labels.items())
+    )
+
+
+def rush(node: Node, lock: str, buyers: int = BUYERS, **more: Any) -> Counter[tuple[int, str]]:
+    """All at once; how many got which status and outcome."""
+
+    def buy(number: int) -> tuple[int, str]:
+        body = json.dumps({"buyer": f"buyer-{number}", "lock": lock, **more}).encode()
+        status, answer = node.ask("POST", "/buy", body)
+        return status, answer["outcome"]
+
+    with ThreadPoolExecutor(buyers) as pool:
+        return Counter(pool.map(buy, range(buyers)))
 
 
 # --- who is let in ------------------------------------------------------------------------------

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import redis
 
 from servers import embedded
 from servers.loopback import free_port
+from servers.process import ServerProcess
 from shop.ops.postgres import TIMEOUTS_MS
 from shop.strategies import STRATEGIES
 from shop.tests.least_privilege import make_secrets, roles_of_compose
 from shop.tests.node import Node
-from shop.tests.pgbouncer import PgBouncer
 from shop.tests.rush import UNITS, rush
 from shop.tests.till import eventually
 
@@ -34,9 +36,54 @@ LOCKS = [
 ]
 
 
+#: Debian puts it where a user's PATH may not lead.
+PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+#: Seconds for it to listen.
+START_TIMEOUT = 15.0
+CONFIGURATION = """\
+[databases]
+* = host={host} user={user}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 10
+{more}
+"""
+
+
+@contextmanager
+def pgbouncer(database_url: str, *, user: str, more: str) -> Iterator[int]:
+    """The port of one in transaction mode before this server, to which everybody is `user`.
+
+    more  further lines of its configuration
+    """
+    host, port = parse_qs(urlsplit(database_url).query)["host"][0], free_port()
+    with tempfile.TemporaryDirectory(prefix="oversold-pgbouncer-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        file = folder / "pgbouncer.ini"
+        file.write_text(CONFIGURATION.format(host=host, user=user, port=port, more=more))
+        owner = Path(host).stat().st_uid if os.getuid() == 0 else None  # it refuses root
+        server = ServerProcess("PgBouncer", folder / "log")
+        embedded.adopt(server.start([PROGRAM or "pgbouncer", file], user=owner))
+
+        def listens() -> bool:
+            with socket.create_connection(("127.0.0.1", port), 1):
+                return True
+
+        try:
+            server.wait_until(listens, timeout=START_TIMEOUT)
+            yield port
+        finally:
+            server.stop()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _both_are_installed() -> None:
-    missing = PgBouncer.missing()
+    missing = "" if PROGRAM else "PgBouncer is not installed: apt-get install pgbouncer"
     if not shutil.which("redis-server"):
         missing = "a Redis with TLS is not installed: apt-get install redis-server"
     if missing and os.environ.get("CI"):
@@ -103,10 +150,10 @@ def test_a_node_starts_and_every_strategy_sells_right_and_the_roles_timeouts_hol
     )
     with (
         roles_of_compose(tmp_path / "roles") as roles,
-        PgBouncer(roles.url(roles.app), user=roles.app, more=tls) as pooler,
+        pgbouncer(roles.url(roles.app), user=roles.app, more=tls) as port,
         redis_with_tls(certificates) as locks,
     ):
-        as_named = f"{roles.app}@postgres:{pooler.port}/{pooler.database}?hostaddr=127.0.0.1"
+        as_named = f"{roles.app}@postgres:{port}/{roles.database}?hostaddr=127.0.0.1"
         verified = f"sslmode=verify-full&sslrootcert={certificates / 'ca.crt'}"
         node = Node(
             tmp_path / "log",

@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
-from shop.reserve import consumer, promises
+from shop.reserve import promises, settle
 from shop.reserve.promises import KEEP, STREAM, attempt_key, count_key, promised
 from shop.reserve.reconcile import reconcile
 from shop.sale.reports import sale_report
@@ -117,7 +117,7 @@ def consumers(count: int) -> Iterator[None]:
 
     def run(number: int) -> None:
         try:
-            consumer.run(stop)
+            settle.run(stop)
         finally:
             connection.close()
 

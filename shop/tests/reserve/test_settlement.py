@@ -14,10 +14,8 @@ from django.db import DatabaseError, InterfaceError, connection
 from shop.demo.interleaving import Interleaving
 from shop.models import Product, PurchaseHistory, Sale
 from shop.ops.redis import locks_client
-from shop.reserve import consumer
-from shop.reserve.consumer import acknowledge
 from shop.reserve.promises import BROKEN, STREAM, attempt_key, promised
-from shop.reserve.settle import Ending, settle, settle_each
+from shop.reserve.settle import Ending, acknowledge, settle, settle_each, step
 from shop.sale.points import installed
 from shop.sale.reports import sale_report
 from shop.tests.database import (
@@ -73,7 +71,7 @@ def test_a_consumer_that_crashes_leaves_no_order_out_and_none_twice(
         settle_all()
     connection.close()
     assert (PurchaseHistory.objects.count(), waiting()) == (written, 3)
-    consumer.step()
+    step()
     assert (books(), waiting()) == ((3, 2), 0)
 
 
@@ -161,7 +159,7 @@ import os, signal, time
 import django
 django.setup()
 from django.core.management import call_command
-from shop.reserve import consumer
+from shop.reserve import settle
 
 def run(stop, alive):
     with stop._cond:
@@ -169,7 +167,7 @@ def run(stop, alive):
         time.sleep(0.01)
     assert stop.wait(10)
 
-consumer.run = run
+settle.run = run
 call_command("settle")
 """
 

@@ -99,14 +99,15 @@ def test_who_is_refused_for_one_product_buys_another_until_all_together_are_too_
     assert buy(key="k1", buyer="b9").status == 200
 
 
-def test_1_000_who_are_refused_at_once_come_back_over_10_seconds() -> None:
+def test_1_000_who_are_refused_at_once_come_back_over_10_seconds(settings: Settings) -> None:
     """All after one second, they would take the process's time again and again."""
+    settings.SHOP_MAX_PURCHASES = 1
     now = [50.0]
     places = WaitingRoom(clock=lambda: now[0])
-    with places.place("apple", waiting=0):
+    with places.place("apple"):
 
         def refused() -> int:
-            with pytest.raises(Full) as caught, places.place("apple", waiting=0):
+            with pytest.raises(Full) as caught, places.place("apple"):
                 pass
             assert caught.value.retry_after is not None
             return caught.value.retry_after
