@@ -81,9 +81,7 @@ UNSETTLED = Gauge(
     multiprocess_mode="mostrecent",
 )
 OLDEST_UNSETTLED = Gauge(
-    "oversold_promises_oldest_seconds",
-    "Age of the oldest of them",
-    multiprocess_mode="mostrecent",
+    "oversold_promises_oldest_seconds", "Age of the oldest of them", multiprocess_mode="mostrecent"
 )
 
 

@@ -30,7 +30,4 @@ def async_locks_client() -> redis.asyncio.Redis:
     url = {name: url[name] for name in ("username", "password", "db") if name in url}
     url["ssl"] = settings.REDIS_LOCKS_URL.startswith("rediss:")
     sentinel = Sentinel(settings.REDIS_SENTINELS, sentinel_kwargs=timeouts, **url, **timeouts)  # type: ignore[no-untyped-call]
-    return cast(
-        redis.asyncio.Redis,
-        sentinel.master_for(settings.REDIS_SENTINEL_MASTER),
-    )
+    return cast(redis.asyncio.Redis, sentinel.master_for(settings.REDIS_SENTINEL_MASTER))

@@ -19,10 +19,7 @@ valkey = embedded.Valkey(Path(_folder.name))
 embedded.attach()
 embedded.adopt(valkey.start())
 os.environ.update(
-    REDIS_URL=valkey.url,
-    SHOP_DB_POOL="0",
-    SHOP_DEMO="1",
-    SHOP_RESTOCK_TOKEN=RESTOCK_TOKEN,
+    REDIS_URL=valkey.url, SHOP_DB_POOL="0", SHOP_DEMO="1", SHOP_RESTOCK_TOKEN=RESTOCK_TOKEN
 )
 embedded.provide_urls()
 

@@ -176,10 +176,7 @@ def test_what_is_hardly_a_purchase_is_answered_too(fuzzed: Fuzzed) -> None:
 
     @seed(1)
     @bounded
-    @given(
-        content=contents,
-        key=st.one_of(st.none(), st.sampled_from(["k1", "k2"]), header_values),
-    )
+    @given(content=contents, key=st.one_of(st.none(), st.sampled_from(["k1", "k2"]), header_values))
     def ask(content: tuple[str, bytes], key: str | None) -> None:
         content_type, body = content
         headers = {"Content-Type": content_type}

@@ -42,8 +42,7 @@ def test_a_number_that_would_sell_nothing_or_twice_is_named(
 
 
 @pytest.mark.parametrize(
-    ("purchases", "found"),
-    [(0, []), (1, []), (92, []), (93, ["shop.W020"]), (-1, ["shop.E020"])],
+    ("purchases", "found"), [(0, []), (1, []), (92, []), (93, ["shop.W020"]), (-1, ["shop.E020"])]
 )
 def test_purchases_that_leave_no_thread_to_pages_are_a_warning_and_a_negative_number_an_error(
     purchases: int, found: list[str], monkeypatch: pytest.MonkeyPatch

@@ -73,9 +73,7 @@ def test_both_caches_find_the_master_without_retries_each_in_its_own_database() 
 def test_locks_in_the_caches_database_are_an_error_whatever_hosts_the_urls_name() -> None:
     """The hosts are not used: both are the one master's."""
     given = shown(
-        REDIS_URL="rediss://one/1",
-        REDIS_LOCKS_URL="rediss://other/1",
-        REDIS_SENTINELS="one:26379",
+        REDIS_URL="rediss://one/1", REDIS_LOCKS_URL="rediss://other/1", REDIS_SENTINELS="one:26379"
     )
     assert given["locks"][:3] == ["MasterPool", "SentinelManagedSSLConnection", "shop"]
     assert given["ids"] == ["shop.E003"]

@@ -13,16 +13,7 @@ from pytest_django import Settings
 from shop.errors import Full
 from shop.sale import points
 from shop.sale.waiting_room import COME_BACK, LATEST, WaitingRoom, room
-from shop.tests.till import (
-    TIMEOUT,
-    Answer,
-    Inside,
-    books,
-    buy,
-    committed,
-    eventually,
-    open_sale,
-)
+from shop.tests.till import TIMEOUT, Answer, Inside, books, buy, committed, eventually, open_sale
 
 WAITING = 2
 #: Each waits for something else: a hand-over, a key that it polls, a row.

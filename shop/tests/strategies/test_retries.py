@@ -15,14 +15,7 @@ from shop.errors import Busy
 from shop.sale import retrying
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.retrying import Conflict, until_it_fits
-from shop.tests.till import (
-    APPLE,
-    assert_asks_to_come_back,
-    books,
-    buy,
-    committed,
-    open_sale,
-)
+from shop.tests.till import APPLE, assert_asks_to_come_back, books, buy, committed, open_sale
 
 RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
