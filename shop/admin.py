@@ -1,7 +1,5 @@
 """Sales with their figures, and orders as a record: neither can be edited."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 

@@ -4,8 +4,6 @@ POST /buy waits here without a thread (shop/sale/async_checkout.py). Everything 
 Django's own ASGI handler, which has a thread for each request while it is answered.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Awaitable, Callable

@@ -3,8 +3,6 @@
 Those with deploy=True look at production: manage.py check --deploy.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

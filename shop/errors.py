@@ -4,8 +4,6 @@
 CommitUnknown: there it may have been.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

@@ -5,8 +5,6 @@ answers at a time, so it is the width of the race. `asgi`: an event loop in whic
 for its lock without a thread (shop/asgi.py).
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import resource

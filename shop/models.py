@@ -2,8 +2,6 @@
 
 Two more keep units of a sale outside the product's row: shop/sale/shelves.py."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone

@@ -5,8 +5,6 @@ set DATABASE_URL and REDIS_URL first (servers.embedded); without them the shop s
 nothing.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

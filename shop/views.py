@@ -1,7 +1,5 @@
 """Thin views: parse, call, answer."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """The shop as a WSGI application: gunicorn shop.wsgi"""
 
-from __future__ import annotations
-
 import os
 
 from django.core.wsgi import get_wsgi_application

@@ -1,7 +1,5 @@
 """JSON out: one method per view, errors as status codes, the bearer token."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 from collections.abc import Callable, Mapping

@@ -7,8 +7,6 @@ net/http.CrossOriginProtection. A page whose name was made to mean this machine 
 refused by its Host.
 """
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse

@@ -1,7 +1,5 @@
 """The parameters of a request: each name known and given once, each value bounded."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

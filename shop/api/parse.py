@@ -1,7 +1,5 @@
 """What each request asks for: its parameters by name, each within its bounds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

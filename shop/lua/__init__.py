@@ -1,7 +1,5 @@
 """The shop's Lua scripts, each a file of its own here with its KEYS, ARGV and returns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from locks.protocol import Script, script

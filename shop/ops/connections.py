@@ -1,7 +1,5 @@
 """Connections to PostgreSQL: those that have died, and one outside the pool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """What the settings make of the environment: rates, Redis URLs, names that were left out."""
 
-from __future__ import annotations
-
 import re
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 

@@ -5,8 +5,6 @@ package django-csp adds nonces and policies for single views. One fixed policy n
 page of the shop or of the admin has an inline script or style.
 """
 
-from __future__ import annotations
-
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin

@@ -1,7 +1,5 @@
 """Whether everything that a sale needs answers."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

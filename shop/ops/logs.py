@@ -1,7 +1,5 @@
 """Log lines: text for people, one JSON object a line for machines, each with its request's id."""
 
-from __future__ import annotations
-
 import logging
 import re
 import secrets

@@ -7,8 +7,6 @@ Several workers write into files of their own in PROMETHEUS_MULTIPROC_DIR, which
 adds them up (processes.py). Elsewhere, in runserver for instance, one process speaks for itself.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import threading

@@ -1,7 +1,5 @@
 """Around every request its id, its access line, its metrics; around a lock its hooks."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ helps nobody whose PostgreSQL is out of reach: the client has limits of its own,
 lock would keep everybody out until the network is back.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from psycopg import Connection, OperationalError

@@ -1,7 +1,5 @@
 """The locks' Redis: a client for threads, and one for event loops."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, cast
 

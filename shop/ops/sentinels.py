@@ -1,7 +1,5 @@
 """Redis through Sentinels: they know which server is the master, also after a failover."""
 
-from __future__ import annotations
-
 import copy
 import re
 from typing import Any

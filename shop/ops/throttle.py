@@ -5,8 +5,6 @@ a visitor cannot choose: a count per name that a buyer gives would let anybody u
 attempts, and have a new name's.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv6Address, ip_address
 from math import ceil
 

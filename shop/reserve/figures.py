@@ -1,7 +1,5 @@
 """Settlement figures: kept, broken and unsettled promises of a sale, and how late orders were."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from math import ceil

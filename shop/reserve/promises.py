@@ -5,8 +5,6 @@ One script takes a unit and puts the promise on a stream; `manage.py settle` wri
 is settled and no sale is opened or closed.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -4,8 +4,6 @@ Redis knows what it has not lost. The nodes' access logs name the orders that bu
 with them, what Redis has lost is found too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

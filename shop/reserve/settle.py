@@ -8,8 +8,6 @@ the next. A promise of a sale that was closed before is still kept: its unit is 
 sale had left.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

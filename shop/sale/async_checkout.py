@@ -4,8 +4,6 @@ Under RedisLock a buyer waits as a task (AsyncRedisLock); only the section under
 asks the database before or after it, runs in a thread. Every other strategy runs whole in a thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -5,8 +5,6 @@ locks does so through shop/sale/locked.py. Here, and nowhere else, an error of a
 error of the shop.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

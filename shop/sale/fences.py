@@ -7,8 +7,6 @@ than those that the database has seen. It has to refuse every holder: it cannot 
 stale ones. Nothing is sold until the clock has caught up, or raise_fence has run.
 """
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 

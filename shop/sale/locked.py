@@ -1,7 +1,5 @@
 """What every lock strategy shares: the lock outside, the transaction inside."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ database, and the connection is given back at once. A name that was not found is
 sale that is opened now sells now.
 """
 
-from __future__ import annotations
-
 import threading
 
 from django.db import connection

@@ -1,7 +1,5 @@
 """Opening a sale, and closing it. A unit is sold in shop/sale/purchase.py (`sell_one`)."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from django.conf import settings

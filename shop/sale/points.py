@@ -18,8 +18,6 @@ In the locks of the articles:
 There is no probe unless somebody installs one, and then a point costs one comparison.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """What the articles' locks share: try, sleep, try again; and a thread that renews."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 import threading

@@ -1,12 +1,10 @@
 """The critical section, `sell_one`: check, hold, decrement, record."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from django.conf import settings
@@ -99,7 +97,7 @@ class Receipt:
     replayed: bool = False
     lock: dict[str, Any] = field(default_factory=dict)
 
-    def under(self, lease: Held) -> Receipt:
+    def under(self, lease: Held) -> Self:
         """This receipt with what became of the lease it was sold under. Times in milliseconds."""
         of_lease = {
             "waited_ms": round(lease.waited_seconds * 1000, 1),

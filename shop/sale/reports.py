@@ -1,7 +1,5 @@
 """The figures of a sale, counted from its orders and never from a negative stock."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """For the optimistic strategies: retry after a conflict, until a deadline."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

@@ -10,8 +10,6 @@ between nothing is added: what was found empty stays empty. The stock left is th
 (reports.py).
 """
 
-from __future__ import annotations
-
 from django.db import connection
 
 from shop.errors import BadInput

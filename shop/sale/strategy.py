@@ -1,7 +1,5 @@
 """A strategy: one way to guard the stock, with its facts. CONTRIBUTING.md says how to add one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

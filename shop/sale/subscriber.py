@@ -1,7 +1,5 @@
 """The channel on which all waiters of a lock in this process are notified of its release (A3)."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -21,7 +19,6 @@ RECONNECT = 0.1
 #: the master has moved.
 LOOK_UP = 0.5
 
-_channels: dict[tuple[Any, str], Channel] = {}  # by connection pool and name
 _mutex = threading.Lock()
 
 
@@ -73,6 +70,9 @@ class Channel:
             if not self.waiters and _channels.get(key) is self:
                 del _channels[key]
             return self.waiters > 0
+
+
+_channels: dict[tuple[Any, str], Channel] = {}  # by connection pool and name
 
 
 @contextmanager

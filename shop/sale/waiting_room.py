@@ -8,8 +8,6 @@ more round trip, to a server that has to be there. So n nodes of m processes let
 many.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -3,8 +3,6 @@
 CONTRIBUTING.md says how to add one ("A strategy").
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import iter_modules
 

@@ -4,8 +4,6 @@ A1's database lock without a row to hang it on. The `xact` form ends with the tr
 session's lock would be stranded behind a connection pooler.
 """
 
-from __future__ import annotations
-
 from django.db import connection, transaction
 
 from shop.sale.purchase import Attempt, Receipt, sell_one

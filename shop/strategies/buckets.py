@@ -7,8 +7,6 @@ that finds all empty, in one snapshot, is the proof of `sold_out`. What it costs
 rows instead of one figure, and tries that meet an emptied bucket, at the end of a sale.
 """
 
-from __future__ import annotations
-
 import random
 
 from django.db import connection, transaction

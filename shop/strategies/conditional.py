@@ -4,8 +4,6 @@ The shortest correct way. The hold comes before the statement, outside any lock:
 duration cannot be compared with that of the others.
 """
 
-from __future__ import annotations
-
 from django.db import transaction
 from django.db.models import F
 

@@ -10,8 +10,6 @@ attempt, it is given back only when the order certainly does not exist, and the 
 PostgreSQL is relative, under its CHECK, so that a counter that forgot cannot oversell.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -11,8 +11,6 @@ written. It does not stop this schedule:
 The fault `pause` shows it. `redis` claims the fence at the read instead.
 """
 
-from __future__ import annotations
-
 from shop.models import Product
 from shop.sale.fences import refusal
 from shop.sale.locked import redis_lock, sell_under

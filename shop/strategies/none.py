@@ -7,8 +7,6 @@
 Right as long as buyers come one after another; any rush breaks it (A1).
 """
 
-from __future__ import annotations
-
 from django.db import transaction
 
 from shop.sale.purchase import Attempt, Receipt, sell_one

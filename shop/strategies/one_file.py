@@ -5,8 +5,6 @@ higher one in the database and sells nothing. The queue of RedisLock only makes 
 fair; here the first to ask after the release has the lock.
 """
 
-from __future__ import annotations
-
 from django.conf import settings
 
 from locks.one_file import OneFileLock

@@ -9,8 +9,6 @@ A1's `synchronized`: right "if it is a single process", of no use to a shop that
 The rush shows it as soon as there is more than one worker; with one node of one worker it is exact.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import secrets

@@ -5,8 +5,6 @@ until its lock passed on finds a higher one there and sells nothing. Claimed at 
 two holders could both have read the same stock before (strategy `fence-at-write`).
 """
 
-from __future__ import annotations
-
 from shop.sale.fences import sell_fenced
 from shop.sale.locked import redis_lock, sell_under
 from shop.sale.strategy import Strategy

@@ -10,8 +10,6 @@ The remedy is the order in `shop/sale/locked.py`: the lock outside, the transact
 there refuses this order, `manage.py check` refuses ATOMIC_REQUESTS; only this strategy may use it.
 """
 
-from __future__ import annotations
-
 from django.db import transaction
 
 from shop.sale.locked import held, redis_lock, sell_plainly

@@ -14,8 +14,6 @@ restarts away for one ttl; nothing here can make a server do that. For the rest 
 Kleppmann's "How to do distributed locking", which A4 links.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from functools import cache

@@ -18,8 +18,6 @@ process left behind. A3's Redisson 3.16 stops renewing at the first error, and h
 all holds of an owner; here each hold has its own, and the next round tries again.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import threading

@@ -19,8 +19,6 @@ PostgreSQL loses orders whose units Redis counts as sold, as many as it loses; `
 says how many.
 """
 
-from __future__ import annotations
-
 import time
 
 from shop.reserve import promises

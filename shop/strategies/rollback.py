@@ -5,8 +5,6 @@ transaction can be rolled back". It needs the relative decrement: an absolute on
 ... and never goes below zero.
 """
 
-from __future__ import annotations
-
 from django.db import transaction
 
 from shop.sale.purchase import Attempt, Receipt, sell_one, write_relative

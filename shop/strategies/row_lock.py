@@ -4,8 +4,6 @@ A1's pessimistic lock. The database queues the buyers and releases the row when 
 commits, rolls back or dies; no second server, no ttl.
 """
 
-from __future__ import annotations
-
 from django.db import transaction
 
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one

@@ -3,8 +3,6 @@
 The second of two overlapping buyers gets error 40001 and starts again.
 """
 
-from __future__ import annotations
-
 from django.db import connection, transaction
 
 from shop.sale.purchase import Attempt, Receipt, sell_one

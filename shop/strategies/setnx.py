@@ -10,8 +10,6 @@ A0's first lock (also A2, A4): SETNX takes it, DEL gives it back, and nothing el
 The fault `crash` shows it. The rush does not: as long as nobody dies, this lock is exact.
 """
 
-from __future__ import annotations
-
 import math
 
 from shop.sale.locked import on_redis, sell_under

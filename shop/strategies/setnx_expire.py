@@ -11,8 +11,6 @@ its second flaw, the plain DEL, for which see setpx_del.py. A4's EXPIRE counts w
 PEXPIRE, as in A0, takes the milliseconds of a short ttl.
 """
 
-from __future__ import annotations
-
 from shop.sale.locked import on_redis, sell_under
 from shop.sale.points import point
 from shop.sale.polling import PollingLock

@@ -14,8 +14,6 @@ The faults `slow` and `pause` show it. Since Redis 2.6.12 one SET does what the 
 token.py, which differs only in that line.
 """
 
-from __future__ import annotations
-
 from shop.lua import lua
 from shop.sale.locked import on_redis, sell_under
 from shop.sale.polling import PollingLock

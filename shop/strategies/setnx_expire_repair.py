@@ -14,8 +14,6 @@ return the identifier to the winner, who could then never unlock. A0 unlocks by 
 which narrows this flaw and does not close it: see token_get_del.py.
 """
 
-from __future__ import annotations
-
 from shop.sale.locked import on_redis, sell_under
 from shop.sale.points import point
 from shop.sale.polling import PollingLock

@@ -18,8 +18,6 @@ counts in seconds, plus one; and asks the holder to look at the time before DEL,
 the third flaw where clocks agree. The faults `clock` and `late-release` show this one.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from shop.sale.locked import on_redis, sell_under

@@ -11,8 +11,6 @@ Two contenders held at the point setnx-timestamp:before_takeover show it. setnx_
 differs only in the take-over: GETSET lets only the first of them win.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from shop.sale.locked import on_redis, sell_under

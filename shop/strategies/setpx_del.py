@@ -12,8 +12,6 @@ and DEL gives it back without asking whose it is.
 The fault `late-release` shows it. token.py differs in the line that releases.
 """
 
-from __future__ import annotations
-
 from shop.sale.locked import on_redis, sell_under
 from shop.sale.polling import PollingLock
 from shop.sale.strategy import Strategy

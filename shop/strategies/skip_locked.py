@@ -10,8 +10,6 @@ So C must not be answered `sold_out`: it asks once more without SKIP LOCKED, and
 finds is the truth: a unit that was given back, or no row that is not sold.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from django.db import connection, transaction

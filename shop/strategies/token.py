@@ -13,8 +13,6 @@ The faults `slow` and `pause` show it; docs/strategies.md names all that break i
 locks/ are renewed, and give the storage a fence.
 """
 
-from __future__ import annotations
-
 from shop.lua import lua
 from shop.sale.locked import on_redis, sell_under
 from shop.sale.polling import PollingLock

@@ -13,8 +13,6 @@ The fault `late-release`, with the delay at the point token-get-del:before_del, 
 does both in one script.
 """
 
-from __future__ import annotations
-
 from shop.sale.locked import on_redis, sell_under
 from shop.sale.points import point
 from shop.sale.polling import PollingLock

@@ -20,8 +20,6 @@ also takes the thread's id for the value; two processes have threads of the same
 may release, or renew, what the other holds. The token here names one acquisition.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from locks import Lease, Release

@@ -6,8 +6,6 @@ A1's optimistic lock.
     A writes WHERE version = 7: 1 row  B writes WHERE version = 7: 0 rows; B reads again: 0 left
 """
 
-from __future__ import annotations
-
 from django.db import transaction
 from django.db.models import F
 

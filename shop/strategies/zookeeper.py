@@ -16,8 +16,6 @@ this strategy. A1 says that the lock is free "as long as the client hangs up": o
 says goodbye is gone at once. For one that was killed the session timeout has to pass.
 """
 
-from __future__ import annotations
-
 import math
 import secrets
 import threading

@@ -1,7 +1,5 @@
 """Fixtures of every test of the shop."""
 
-from __future__ import annotations
-
 import logging
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Faults of PostgreSQL for a test: another address, a killed backend, a lost reply."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The roles and the ACL of the compose stack, on the tests' own servers."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

@@ -1,7 +1,5 @@
 """Purchases in an event loop of this process, as an asgi node makes them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Coroutine

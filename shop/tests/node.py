@@ -1,7 +1,5 @@
 """A real gunicorn node before real servers, and buyers who ask it over HTTP."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

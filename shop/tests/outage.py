@@ -1,7 +1,5 @@
 """Servers that go away and come back, for one test."""
 
-from __future__ import annotations
-
 import signal
 
 from servers import embedded

@@ -1,7 +1,5 @@
 """More buyers than units at once, over HTTP."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import threading

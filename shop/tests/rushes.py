@@ -1,7 +1,5 @@
 """The folder in which the page asks for rushes, without anybody who runs them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 A plugin (`-p shop.tests.servers`) and not a conftest: pytest-django reads the settings first.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

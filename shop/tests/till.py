@@ -1,7 +1,5 @@
 """POST /buy as a test asks it, and what the shop's books say afterwards."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress

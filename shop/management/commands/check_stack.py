@@ -1,7 +1,5 @@
 """manage.py check_stack: is everything there that a sale needs?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings

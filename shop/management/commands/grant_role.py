@@ -5,8 +5,6 @@ closed, its first stock stays; buckets and units last as long as their sale. Use
 tables belong to the role that migrates.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

@@ -1,7 +1,5 @@
 """manage.py raise_fence: sell again where the database's fence is ahead of Redis."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import redis

@@ -1,7 +1,5 @@
 """manage.py reconcile: what was promised, compared with what is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """manage.py sale_report: the figures of a sale."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

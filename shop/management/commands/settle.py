@@ -1,7 +1,5 @@
 """manage.py settle: write the orders that the strategy `reserve` has promised."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The admin: a sale in one line, and history that nobody edits."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

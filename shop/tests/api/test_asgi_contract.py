@@ -1,7 +1,5 @@
 """The same requests to a node of threads and to one of an event loop have the same answers."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -1,8 +1,6 @@
 """Requests that the shop cannot read or fulfil: refused by name, in JSON, with what is allowed, at
 any size and depth, and nothing is sold."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

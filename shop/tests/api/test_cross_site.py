@@ -2,8 +2,6 @@
 loadtest/tests/test_attacks_from_the_web.py); and the security headers, on every kind of answer: a
 policy that one lacks protects none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

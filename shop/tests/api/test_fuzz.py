@@ -5,8 +5,6 @@ a request at all.
 make fuzz asks 10,000 of each node (FUZZ_REQUESTS); CI asks REQUESTS.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """GET /strategies, /healthz and /readyz."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

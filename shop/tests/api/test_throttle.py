@@ -1,7 +1,5 @@
 """A3's rate limiter: n attempts in a window, per address, by Redis's clock."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """django-redis's cache.lock() becomes a lock of ours by one setting, REDIS_CLIENT_CLASS."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every system check fires on the bad setting, says what to do, and is silent on the good one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """manage.py restock, sale_report and check_stack: their whole output, and how they fail."""
 
-from __future__ import annotations
-
 import json
 from io import StringIO
 from typing import Any

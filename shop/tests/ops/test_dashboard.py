@@ -1,7 +1,5 @@
 """Every query of the dashboard and of the alerts asks for something that a node really exposes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

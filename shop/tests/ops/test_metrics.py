@@ -1,7 +1,5 @@
 """GET /metrics of a real node with two workers: its counters are the answers that buyers got."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A real gunicorn node: PostgreSQL restarts, the node itself is stopped; and its configuration."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -4,8 +4,6 @@ certificates, sells right, and the role's timeouts hold.
 The wheels' servers speak no TLS: PgBouncer ends it before PostgreSQL, Debian's Redis speaks it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

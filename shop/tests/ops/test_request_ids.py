@@ -1,7 +1,5 @@
 """Every request has an id, in its answer and in each of its log lines. No line can be forged."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -1,8 +1,6 @@
 """roles.sql and grant_role on a real PostgreSQL, and the ACLs of the locks' Redis: what the shop's
 role may not do, and that it sells under every strategy."""
 
-from __future__ import annotations
-
 import secrets
 import subprocess
 import sys

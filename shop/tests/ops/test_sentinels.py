@@ -1,7 +1,5 @@
 """REDIS_SENTINELS: what the settings make of it, what is refused, and whom a process asks."""
 
-from __future__ import annotations
-
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Settings from the environment, each read by a Python of its own."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from typing import Any

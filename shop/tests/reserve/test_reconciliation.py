@@ -1,7 +1,5 @@
 """`reserve` after Redis lost or forgot something, and what reconciliation finds."""
 
-from __future__ import annotations
-
 from functools import partial
 from io import StringIO
 from pathlib import Path

@@ -1,8 +1,6 @@
 """`reserve`: each branch of its script, its bound, a sale that is closed; and the sums stay exact
 while consumers settle, buyers buy and sales are opened."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Settling: what is committed and not acknowledged, taken over, or settled twice is one order."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

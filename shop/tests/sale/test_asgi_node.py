@@ -1,7 +1,5 @@
 """A real asgi node: a waiting buyer has no thread, and SIGTERM answers all of them."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import signal

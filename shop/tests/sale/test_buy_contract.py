@@ -1,7 +1,5 @@
 """POST /buy, row by row: every outcome with its status, its headers and its whole body."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

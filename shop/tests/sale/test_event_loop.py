@@ -1,8 +1,6 @@
 """Purchases in an event loop: how many may wait, and what becomes of one whose client leaves or
 whose server fails."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """Fences, claimed at the read; and ahead of Redis's clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """A key that has bought gets its order again, never a second unit."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

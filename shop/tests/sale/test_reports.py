@@ -1,7 +1,5 @@
 """The report of a sale, its orders and its curve, read over HTTP."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 from pytest_django import Settings

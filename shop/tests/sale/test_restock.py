@@ -1,7 +1,5 @@
 """POST /restock: a new sale, while the old one and its orders stay."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 the lock, and as few as can be. Where nobody waits, processor time bounds the rate, and each
 statement takes some of it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor

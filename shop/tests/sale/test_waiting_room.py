@@ -1,7 +1,5 @@
 """SHOP_MAX_WAITING and SHOP_MAX_PURCHASES: beyond them a purchase is answered 429."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The counter in Redis: what its scripts keep, and what a doubt costs (a crash: fault `crash`)."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

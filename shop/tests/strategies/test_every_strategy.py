@@ -1,7 +1,5 @@
 """Promises to a buyer that every strategy of the registry keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

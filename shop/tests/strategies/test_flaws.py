@@ -1,8 +1,6 @@
 """Locks of the articles, where no fault shows it: a takeover that nobody wins, and what Redisson's
 lock promises."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Every interleaving of two buyers, on real PostgreSQL: which strategies hold, and where not."""
 
-from __future__ import annotations
-
 import pytest
 
 from shop.demo.schedules import SCHEDULES, Run, Scheduler

@@ -1,7 +1,5 @@
 """Redlock on five real servers: what a majority buys, and what it does not."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Mapping

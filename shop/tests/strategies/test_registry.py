@@ -1,7 +1,5 @@
 """The registry: what it says of a strategy is complete, true, and written once."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The optimistic strategies: again after a conflict, until a deadline; never after a doubt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

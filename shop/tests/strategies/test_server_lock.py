@@ -1,7 +1,5 @@
 """Without SHOP_DEMO the server chooses the lock, and only a sound one."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -2,8 +2,6 @@
 place and counted wherever it is; and, by forced interleavings, who takes the last one, and what
 those are answered who find it taken."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The ZooKeeper lock on a real server: the queue, sessions that end, and holders that die."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Mapping
