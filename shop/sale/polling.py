@@ -17,6 +17,9 @@ from shop.sale.points import point
 
 logger = logging.getLogger(__name__)
 
+#: Seconds from one attempt to the next (A1).
+RETRY = 0.1
+
 
 def wall_clock() -> float:
     """Seconds since 1970 by this node's clock, which a demo may set wrong: for locks whose value is
@@ -38,9 +41,9 @@ class Polling(Lock):
     def unlock(self, token: str) -> bool:
         """Release; False when the lock was no longer ours (as far as this lock knows)."""
 
-    @abstractmethod
     def pause(self) -> float:
         """Seconds to sleep before asking again."""
+        return RETRY
 
     def trusted(self) -> float:
         """Seconds from asking for the lock for which it can be trusted."""
@@ -77,20 +80,16 @@ class Polling(Lock):
 
 
 class PollingLock(Polling):
-    """One key on one server, asked for every `retry` seconds (A1: 0.1).
+    """One key on one server.
 
     client  a redis.Redis that does not retry commands by itself, with a socket timeout
     """
 
-    def __init__(self, client: redis.Redis, name: str, *, ttl: float, retry: float = 0.1) -> None:
+    def __init__(self, client: redis.Redis, name: str, *, ttl: float) -> None:
         super().__init__(name, ttl=ttl)
         self.client = client
         self.key = f"lock:{name}"
         self.ttl_ms = milliseconds(ttl)
-        self.retry = retry
-
-    def pause(self) -> float:
-        return self.retry
 
 
 class Renewal:

@@ -35,33 +35,25 @@ from shop.sale.polling import Polling
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import Strategy
 
+#: Seconds; as redlock-py and its like have it.
+LONGEST_PAUSE = 0.2
+
 
 class RedlockLock(Polling):
     """SET NX PX on N servers, compare-and-delete on all; the one with a majority holds the lock.
 
     clients  one redis.Redis per server that do not retry by themselves; their socket and connect
              timeouts, well below the ttl, bound what a server that is cut off costs
-    retry    the longest pause before asking again; it is random, so that contenders that split
-             the vote do not meet again (redlock-py and its like: 0 to 0.2 s)
-    timeout  seconds in which all must have answered; a tenth of the ttl if not given
+    timeout  seconds in which all must have answered
 
     Raises LockBackendError when so few answer that no majority is possible.
     """
 
-    def __init__(
-        self,
-        clients: Sequence[redis.Redis],
-        name: str,
-        *,
-        ttl: float,
-        retry: float = 0.2,
-        timeout: float | None = None,
-    ) -> None:
+    def __init__(self, clients: Sequence[redis.Redis], name: str, *, ttl: float) -> None:
         super().__init__(name, ttl=ttl)
         self.clients = list(clients)
         self.key = f"lock:{name}"
-        self.retry = retry
-        self.timeout = max(0.05, ttl / 10) if timeout is None else timeout
+        self.timeout = max(0.05, ttl / 10)
         self.quorum = len(self.clients) // 2 + 1
 
     def trusted(self) -> float:
@@ -97,7 +89,8 @@ class RedlockLock(Polling):
         return deleted >= self.quorum
 
     def pause(self) -> float:
-        return random.uniform(0, self.retry)
+        """At random, so that contenders that split the vote do not meet again."""
+        return random.uniform(0, LONGEST_PAUSE)
 
     def _delete(self, clients: Sequence[redis.Redis], token: str) -> list[Any]:
         return self._ask(clients, "EVAL", lua("compare_and_delete").text, 1, self.key, token)

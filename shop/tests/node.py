@@ -77,7 +77,6 @@ class Node:
         *,
         database_url: str,
         redis_url: str,
-        threads: int = 32,
         environment: dict[str, str] | None = None,
     ) -> None:
         self.log = log
@@ -90,7 +89,7 @@ class Node:
             "SHOP_DB_POOL": "8",
             "SHOP_RESTOCK_TOKEN": servers.RESTOCK_TOKEN,
             "WEB_WORKERS": "1",
-            "WEB_THREADS": str(threads),
+            "WEB_THREADS": "32",
             **(environment or {}),
         }
         self._server = ServerProcess("the node", log)

@@ -36,7 +36,9 @@ def lock_on(servers: list[Valkey], *, ttl: float, timeout: float) -> RedlockLock
     ]
     for client in clients:
         client.flushall()
-    return RedlockLock(clients, APPLE, ttl=ttl, retry=0.02, timeout=timeout)
+    lock = RedlockLock(clients, APPLE, ttl=ttl)
+    lock.timeout = timeout
+    return lock
 
 
 def votes(lock: RedlockLock, *places: int) -> list[object]:
