@@ -82,17 +82,13 @@ async def check_out(attempt: Attempt, *, address: str, threads: Threads) -> Rece
     with checkout.named_errors(attempt), room.place(attempt.product):
         if settings.BUY_RATE_LIMIT is not None or not on_sale.is_known(attempt.product):
             await _named(threads, attempt, partial(checkout.admit_attempt, attempt, address))
-        return await _buy(attempt, selling, threads)
-
-
-async def _buy(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:
-    await apoint("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
-    try:
-        return await _under_lock(attempt, selling, threads)
-    except checkout.MAY_HAVE_BOUGHT as refusal:
-        if attempt.key is None:
-            raise
-        return await _named(threads, attempt, partial(checkout.order_again, attempt, refusal))
+        await apoint("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
+        try:
+            return await _under_lock(attempt, selling, threads)
+        except checkout.MAY_HAVE_BOUGHT as refusal:
+            if attempt.key is None:
+                raise
+            return await _named(threads, attempt, partial(checkout.order_again, attempt, refusal))
 
 
 async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -> Receipt:

@@ -52,22 +52,17 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
     """
     with named_errors(attempt), room.place(attempt.product):  # a repeat too
         admit_attempt(attempt, address)
-        return _buy(attempt)
+        point("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
+        try:
+            return STRATEGIES[attempt.lock].buy(attempt)
+        except MAY_HAVE_BOUGHT as refusal:
+            return order_again(attempt, refusal)
 
 
 def admit_attempt(attempt: Attempt, address: str) -> None:
     """Raises UnknownProduct, or Throttled, before the buyer waits for anything."""
     require_on_sale(attempt.product)
     admit(address=address)
-
-
-def _buy(attempt: Attempt) -> Receipt:
-    strategy = STRATEGIES[attempt.lock]
-    point("begins", lock=strategy.name, product=attempt.product, sale=attempt.sale)
-    try:
-        return strategy.buy(attempt)
-    except MAY_HAVE_BOUGHT as refusal:
-        return order_again(attempt, refusal)
 
 
 def order_again(attempt: Attempt, refusal: Exception) -> Receipt:
