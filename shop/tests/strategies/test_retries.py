@@ -18,23 +18,13 @@ from shop.tests.till import APPLE, assert_asks_to_come_back, books, buy, committ
 RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
 
-class Clock:
-    """Replaces `time`: only its own sleeps advance it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        self.slept: list[float] = []
-        self.time = SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep)
-        monkeypatch.setattr(retrying, "time", self.time)
-
-    def _sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that were slept: nothing else advances the time."""
+    slept: list[float] = []
+    time = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr(retrying, "time", time)
+    return slept
 
 
 def database_error(sqlstate: str | None) -> OperationalError:
@@ -44,8 +34,8 @@ def database_error(sqlstate: str | None) -> OperationalError:
     return error
 
 
-def failing(*errors: Exception) -> tuple[Callable[[Attempt], Receipt], list[Exception]]:
-    """A purchase that fails with each of `errors` in turn and then sells; the errors not met."""
+def failing(*errors: Exception) -> Callable[[Attempt], Receipt]:
+    """A purchase that fails with each of `errors` in turn and then sells."""
     left = list(errors)
 
     def buy_once(attempt: Attempt) -> Receipt:
@@ -53,53 +43,49 @@ def failing(*errors: Exception) -> tuple[Callable[[Attempt], Receipt], list[Exce
             raise left.pop(0)
         return RECEIPT
 
-    return until_it_fits(buy_once), left
+    return until_it_fits(buy_once)
 
 
 # --- the deadline -------------------------------------------------------------------------------
 
 
 def test_the_wait_is_what_ends_the_tries_and_not_their_number(
-    clock: Clock, settings: Settings
+    slept: list[float], settings: Settings
 ) -> None:
     """200 buyers need up to 22 tries; a cap of 5 sold 70 of 100 units."""
     settings.SHOP_LOCK_WAIT = 1000.0
-    buying, left = failing(*[Conflict()] * 200)
-    assert buying(Attempt(APPLE, "ada")) is RECEIPT
-    assert not left
-    assert clock.slept[0] <= retrying.FIRST_PAUSE
-    assert retrying.LONGEST_PAUSE / 2 < max(clock.slept) <= retrying.LONGEST_PAUSE
-    assert len(set(clock.slept)) == 200, "the pauses are random"
+    assert failing(*[Conflict()] * 200)(Attempt(APPLE, "ada")) is RECEIPT
+    assert slept[0] <= retrying.FIRST_PAUSE
+    assert retrying.LONGEST_PAUSE / 2 < max(slept) <= retrying.LONGEST_PAUSE
+    assert len(set(slept)) == 200, "the pauses are random"
 
 
-def test_when_the_wait_is_over_the_answer_is_busy(clock: Clock, settings: Settings) -> None:
+def test_when_the_wait_is_over_the_answer_is_busy(slept: list[float], settings: Settings) -> None:
     settings.SHOP_LOCK_WAIT = 5.0
-    buying, _ = failing(*[Conflict()] * 10_000)
+    buying = failing(*[Conflict()] * 10_000)
     said = "gave up after repeated write conflicts; nothing was sold"
     with pytest.raises(Busy, match=said) as caught:
         buying(Attempt(APPLE, "ada"))
     assert isinstance(caught.value.__cause__, Conflict)
-    assert 5.0 < clock.now < 5.0 + retrying.LONGEST_PAUSE
+    assert 5.0 < sum(slept) < 5.0 + retrying.LONGEST_PAUSE
 
 
 # --- what is a conflict, and what is not --------------------------------------------------------
 
 
 def test_a_serialization_failure_and_a_deadlock_are_tried_again_and_nothing_else(
-    clock: Clock,
+    slept: list[float],
 ) -> None:
     """Not a lost connection, say: after that the order may exist."""
     for sqlstate in ("40001", "40P01"):
-        buying, _ = failing(database_error(sqlstate))
-        assert buying(Attempt(APPLE, "ada")) is RECEIPT
-    clock.slept.clear()
+        assert failing(database_error(sqlstate))(Attempt(APPLE, "ada")) is RECEIPT
+    slept.clear()
     for other in (None, "57P01", "55P03", "57014", "40003"):
         error = database_error(other)
-        buying, _ = failing(error)
         with pytest.raises(OperationalError) as caught:
-            buying(Attempt(APPLE, "ada"))
+            failing(error)(Attempt(APPLE, "ada"))
         assert caught.value is error
-    assert clock.slept == []
+    assert slept == []
 
 
 # --- the same on PostgreSQL ---------------------------------------------------------------------
@@ -107,7 +93,7 @@ def test_a_serialization_failure_and_a_deadlock_are_tried_again_and_nothing_else
 
 @committed
 def test_after_a_conflict_at_the_commit_nothing_is_in_doubt(
-    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slept: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL goes away between the two tries: the first one certainly sold nothing."""
     open_sale(1)
@@ -120,7 +106,7 @@ def test_after_a_conflict_at_the_commit_nothing_is_in_doubt(
         monkeypatch.setitem(connection.settings_dict, "HOST", str(tmp_path))
 
     monkeypatch.setattr(connections["default"], "commit", conflict)
-    monkeypatch.setattr(clock.time, "sleep", go_away)
+    monkeypatch.setattr("shop.sale.retrying.time.sleep", go_away)
     answer = buy(lock="serializable")
     monkeypatch.undo()
     assert_asks_to_come_back(
