@@ -13,8 +13,7 @@ from django.shortcuts import render
 from django.views.decorators.csrf import ensure_csrf_cookie
 
 from shop.api.answers import endpoint
-from shop.api.parameters import integer_of
-from shop.api.parse import DEMO_PRODUCT, parse_product
+from shop.api.parse import DEMO_PRODUCT, integer_of, parse_product
 from shop.demo import rush, steps
 from shop.demo.code import blocks_of
 from shop.demo.lesson import lesson

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
 
 from locks import Lock, RedisLock
+from locks.one_file import OneFileLock
 from shop.ops.observe import hooks_of
 from shop.ops.redis import locks_client
 from shop.sale.points import Held, point, seen
@@ -51,14 +52,8 @@ class LockInsideTransaction(RuntimeError):
         )
 
 
-class Lockable(Protocol):
-    """Any lock that can be held for a block."""
-
-    def hold(self, wait: float | None) -> AbstractContextManager[Held]: ...
-
-
 def held(
-    lock: Lockable, *, even_inside_a_transaction: bool = False
+    lock: Lock | OneFileLock, *, even_inside_a_transaction: bool = False
 ) -> AbstractContextManager[Held]:
     """Hold the lock for a block; wait up to SHOP_LOCK_WAIT for it. Raises LockInsideTransaction
     before that. The transaction that a TestCase wraps around its test is not counted, nor is it by
@@ -83,7 +78,7 @@ class sell_under:
     buyer waits.
     """
 
-    lock_for: Callable[[Attempt], Lockable]
+    lock_for: Callable[[Attempt], Lock | OneFileLock]
     sell: Callable[[Attempt, Any], Receipt] = sell_plainly
 
     def __call__(self, attempt: Attempt) -> Receipt:

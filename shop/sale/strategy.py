@@ -32,7 +32,7 @@ class Strategy:
     rush        the verdict of a rush: `exact` or `oversold`
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill        moves the units of a new sale from the product's row to where this strategy sells
-                them from (shop/sale/shelves.py); None where it sells from the row. It sells only
+                them from (as in buckets.py); None where it sells from the row. It sells only
                 what was opened for it
     close       ends a sale where this strategy keeps units of it, by the sale's number; how many
                 were left there
@@ -47,7 +47,7 @@ class Strategy:
     summary: str
     marks: tuple[str, ...]
     buy: Callable[[Attempt], Receipt]
-    backend: str
+    backend: str = "redis"
     sound: bool = False
     renewed: bool = False
     fenced: bool = False

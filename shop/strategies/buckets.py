@@ -5,6 +5,11 @@ from a bucket at random among those that have one, by a conditional UPDATE; if o
 one first, the whole purchase begins anew with another. A bucket is never filled again, so a read
 that finds all empty, in one snapshot, is the proof of `sold_out`. What it costs: a sum over the
 rows instead of one figure, and tries that meet an emptied bucket, at the end of a sale.
+
+A sale is opened for one strategy: its units are put where that one sells them from in the
+transaction that opens it, and what is left is taken back in the one that closes it. In between
+nothing is added. The stock left is the sum of the product's row, shop_bucket and shop_unit
+(shop/sale/reports.py).
 """
 
 import random
@@ -12,11 +17,14 @@ import random
 from django.db import connection, transaction
 
 from shop.errors import OpenedForAnother, UnknownProduct
+from shop.models import Bucket, Product
 from shop.sale.purchase import Attempt, Receipt, Stock, sell_one
 from shop.sale.retrying import Conflict, until_it_fits
-from shop.sale.shelves import fill_buckets, gather_buckets
 from shop.sale.strategy import Strategy
 
+#: Rows that a sale is split over: more of them would not sell more, as buyers also share the rest
+#: of the database, and each is a row to read for every purchase.
+BUCKETS = 16
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
 READ = """
     SELECT product.id, product.sale_id, product.amount,
@@ -54,6 +62,27 @@ def take_one(attempt: Attempt, stock: Stock) -> None:
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
         return sell_one(attempt, read=choose_a_bucket, write=take_one)
+
+
+def fill_buckets(stock: Stock) -> None:
+    """Spread the units of a new sale over BUCKETS rows."""
+    each, more = divmod(stock.amount, BUCKETS)
+    Bucket.objects.bulk_create(
+        Bucket(sale_id=stock.sale_id, number=number, amount=each + (number < more))
+        for number in range(BUCKETS)
+    )
+    Product.objects.filter(pk=stock.product_id).update(amount=0)
+
+
+def gather_buckets(sale_id: int) -> int:
+    """Remove the buckets of a sale. Returns how many units were in them.
+
+    Waits for every purchase that has taken one. No purchase waits for anything while it has a
+    bucket, but for an order with its own key: there is no deadlock.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM shop_bucket WHERE sale_id = %s RETURNING amount", [sale_id])
+        return sum(int(amount) for (amount,) in cursor.fetchall())
 
 
 STRATEGY = Strategy(

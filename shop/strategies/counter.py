@@ -85,7 +85,6 @@ STRATEGY = Strategy(
     summary="Redis hands out the units, PostgreSQL records them; a crash in between undersells.",
     marks=("= reserve(", "write=write_relative"),
     buy=buy,
-    backend="redis",
     sound=True,
     reserves=True,
 )

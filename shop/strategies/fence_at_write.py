@@ -38,7 +38,6 @@ STRATEGY = Strategy(
     summary="Looks right: a stale write is refused, but what was read before is not.",
     marks=("lock.hold(wait=", "fence__lt=lease.fence"),
     buy=sell_under(redis_lock, sell),
-    backend="redis",
     renewed=True,
     fenced=True,
 )

@@ -32,7 +32,6 @@ STRATEGY = Strategy(
     summary="The lock that most should copy: no queue, and the same fence, claimed at the read.",
     marks=("lock.hold(wait=", "UPDATE product SET fence"),
     buy=sell_under(lock_for, sell_fenced),
-    backend="redis",
     sound=True,
     renewed=True,
     fenced=True,

@@ -17,7 +17,6 @@ STRATEGY = Strategy(
     summary="A fair, renewed lock: its fence, claimed at the read, stops a holder that lost it.",
     marks=("lock.hold(wait=", "UPDATE product SET fence"),
     buy=sell_under(redis_lock, sell_fenced),
-    backend="redis",
     sound=True,
     renewed=True,
     fenced=True,

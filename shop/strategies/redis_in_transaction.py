@@ -34,7 +34,6 @@ STRATEGY = Strategy(
     summary="Looks right: the lock is perfect, and released before the commit.",
     marks=("transaction.atomic(", "with held("),
     buy=buy,
-    backend="redis",
     renewed=True,
     rush="oversold",
 )

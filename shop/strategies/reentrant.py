@@ -131,6 +131,5 @@ STRATEGY = Strategy(
     summary="Its owner may take it again, waiters are woken; a paused process loses it unawares.",
     marks=('lua("reentrant_acquire"', "= Renewal("),
     buy=sell_under(on_redis(ReentrantLock)),
-    backend="redis",
     renewed=True,
 )

@@ -45,7 +45,6 @@ STRATEGY = Strategy(
     summary="Redis promises units, orders are written later; what Redis loses was promised.",
     marks=("promises.promise(attempt)", 'lua("promise"'),
     buy=buy,
-    backend="redis",
     reserves=True,
     deferred=True,
     close=promises.close_sale,

@@ -38,5 +38,4 @@ STRATEGY = Strategy(
     summary="No end of its own: a holder that crashes leaves it locked forever.",
     marks=("setnx(self.key", "delete(self.key)"),
     buy=sell_under(on_redis(SetnxLock)),
-    backend="redis",
 )

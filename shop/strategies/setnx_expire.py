@@ -38,5 +38,4 @@ STRATEGY = Strategy(
     summary="Two steps: a crash between them locks it forever, a late DEL frees another's.",
     marks=("setnx(self.key", "pexpire(self.key"),
     buy=sell_under(on_redis(SetnxExpireLock)),
-    backend="redis",
 )

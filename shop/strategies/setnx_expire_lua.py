@@ -38,5 +38,4 @@ STRATEGY = Strategy(
     summary="Both in one script: right but laborious, says A4; a slow holder loses it unawares.",
     marks=('lua("setnx_expire"', 'lua("compare_and_delete"'),
     buy=sell_under(on_redis(SetnxExpireLuaLock)),
-    backend="redis",
 )

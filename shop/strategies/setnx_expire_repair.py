@@ -43,5 +43,4 @@ STRATEGY = Strategy(
     summary="Whoever finds it without a ttl gives it one; a late DEL still frees another's.",
     marks=("pttl(self.key)", "pexpire(self.key"),
     buy=sell_under(on_redis(SetnxExpireRepairLock)),
-    backend="redis",
 )

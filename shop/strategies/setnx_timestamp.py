@@ -51,6 +51,5 @@ STRATEGY = Strategy(
     summary="Its end is a time by the client's clock: one that is ahead steals a live lock.",
     marks=("setnx(self.key, expires)", "getset(self.key"),
     buy=sell_under(on_redis(SetnxTimestampLock)),
-    backend="redis",
     takes_over=True,
 )

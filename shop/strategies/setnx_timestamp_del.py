@@ -45,6 +45,5 @@ STRATEGY = Strategy(
     summary="Expired, it is deleted and taken: two contenders at once both have it.",
     marks=("delete(self.key)", "setnx(self.key"),
     buy=sell_under(on_redis(SetnxTimestampDelLock)),
-    backend="redis",
     takes_over=True,
 )

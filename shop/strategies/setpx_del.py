@@ -35,5 +35,4 @@ STRATEGY = Strategy(
     summary="Atomic with its ttl, but whoever is late deletes the next holder's lock.",
     marks=("nx=True", "delete(self.key)"),
     buy=sell_under(on_redis(SetpxDelLock)),
-    backend="redis",
 )

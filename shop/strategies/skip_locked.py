@@ -14,12 +14,13 @@ from dataclasses import replace
 
 from django.db import connection, transaction
 
-from shop.errors import OpenedForAnother, SaleClosed
+from shop.errors import BadInput, OpenedForAnother, SaleClosed
 from shop.models import Product, Unit
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one
-from shop.sale.shelves import fill_units, gather_units
 from shop.sale.strategy import Strategy
 
+#: Units that are a row each: a restock takes so long to write them, and a close to remove them.
+MOST_UNITS = 100_000
 # Where nobody waits, processor time decides, and the ORM's queries took half of a sale's.
 FREE = """
     SELECT product.id, product.sale_id, unit.number, 0, unit.number
@@ -60,6 +61,25 @@ def delete_it(attempt: Attempt, stock: Stock) -> None:
 def buy(attempt: Attempt) -> Receipt:
     with transaction.atomic(durable=True):
         return sell_one(attempt, read=lock_a_unit, write=delete_it)
+
+
+def fill_units(stock: Stock) -> None:
+    """Make a row of each unit of a new sale. Raises BadInput for more than MOST_UNITS."""
+    if stock.amount > MOST_UNITS:
+        raise BadInput("too many rows of single units", allowed=[f"{MOST_UNITS} units at most"])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO shop_unit (sale_id, number) SELECT %s, generate_series(1, %s)",
+            [stock.sale_id, stock.amount],
+        )
+    Product.objects.filter(pk=stock.product_id).update(amount=0)
+
+
+def gather_units(sale_id: int) -> int:
+    """Remove the rows of units that are left, as `gather_buckets` does. Returns their number."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM shop_unit WHERE sale_id = %s", [sale_id])
+        return int(cursor.rowcount)
 
 
 STRATEGY = Strategy(

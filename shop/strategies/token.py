@@ -37,5 +37,4 @@ STRATEGY = Strategy(
     summary="The lock has an owner and an end; a holder slower than its ttl loses it unawares.",
     marks=("nx=True", 'lua("compare_and_delete"'),
     buy=sell_under(on_redis(TokenLock, ttl="SHOP_TOKEN_TTL")),
-    backend="redis",
 )

@@ -40,5 +40,4 @@ STRATEGY = Strategy(
     summary="Compares in the client: expired between GET and DEL, it deletes another's.",
     marks=("self.client.get(self.key)", "delete(self.key)"),
     buy=sell_under(on_redis(TokenGetDelLock)),
-    backend="redis",
 )

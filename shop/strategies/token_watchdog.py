@@ -67,6 +67,5 @@ STRATEGY = Strategy(
     summary="A thread renews it while the holder works; a paused process renews nothing.",
     marks=("= Renewal(", 'lua("compare_and_expire"'),
     buy=sell_under(on_redis(TokenWatchdogLock)),
-    backend="redis",
     renewed=True,
 )

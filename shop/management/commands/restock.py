@@ -4,8 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from shop.api.parameters import LARGEST_STOCK
-from shop.api.parse import DEMO_PRODUCT, parse_product
+from shop.api.parse import DEMO_PRODUCT, LARGEST_STOCK, parse_product
 from shop.errors import BadInput
 from shop.sale.opening import restock as open_sale
 

@@ -15,7 +15,8 @@ from pytest_django import Settings
 
 from shop.demo.interleaving import Actor, Interleaving
 from shop.errors import BadInput, Unavailable
-from shop.sale import opening, reports, shelves
+from shop.sale import opening, reports
+from shop.strategies import skip_locked
 from shop.tests.database import somebody_waits_for_a_row
 from shop.tests.till import APPLE, Answer, books, buy, committed, eventually, get, open_sale, places
 
@@ -56,7 +57,7 @@ def test_a_restock_of_20_000_units_takes_one_insert(lock: str) -> None:
 def test_more_rows_than_a_restock_can_write_are_refused_and_the_open_sale_goes_on() -> None:
     sale = open_sale(1)
     with pytest.raises(BadInput, match="too many rows of single units"):
-        open_sale(shelves.MOST_UNITS + 1, lock="skip-locked")
+        open_sale(skip_locked.MOST_UNITS + 1, lock="skip-locked")
     assert (places(sale), buy(lock="row-lock").status) == ((1, 0, 0), 201)
 
 
