@@ -142,7 +142,7 @@ class DbFailover(Fault):
         return server
 
     def _proxy(self, server: PostgresCopy) -> Proxy:
-        return self.opened.enter_context(Proxy(server.socket, name=self.name))
+        return self.opened.enter_context(Proxy(server.socket))
 
 
 class DbFailoverSync(DbFailover):

@@ -29,13 +29,13 @@ class Failover(Fault):
     takes_the_lock = True
 
     def arm(self) -> None:
-        self._replicate("replication")
+        self._replicate()
         self.proxy.black_hole()
 
-    def _replicate(self, name: str) -> None:
+    def _replicate(self) -> None:
         """Start a replica that has caught up through a proxy."""
         master = self.testbed.address(self.testbed.main)
-        self.proxy = self.opened.enter_context(Proxy(master, name=name))
+        self.proxy = self.opened.enter_context(Proxy(master))
         host, port = self.proxy.address.split(":")
         self.replica = embedded.Valkey(self.testbed.folder, replica_of=(host, int(port)))
         embedded.adopt(self.replica.start())
@@ -79,7 +79,7 @@ class FailoverSentinel(Failover):
     grace = 1.0
 
     def arm(self) -> None:
-        self._replicate("master")
+        self._replicate()
         testbed = self.testbed
         sentinels = Sentinels(testbed.folder / "sentinels", self.proxy.port, testbed.log)
         self.sentinels = sentinels

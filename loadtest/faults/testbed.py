@@ -78,11 +78,11 @@ class Testbed(Stack):
 
     def _environment(self) -> dict[str, str]:
         environment = super()._environment() | SETTINGS | self._lives()
-        self.redis = [self._proxy(self.address(self.main), name=f"redis-{node}") for node in "AB"]
+        self.redis = [self._proxy(self.address(self.main)) for _ in "AB"]
         with psycopg.connect(environment["DATABASE_URL"]) as connection:
             info = connection.info
             self.postgres_socket = Path(info.host) / f".s.PGSQL.{info.port}"
-        self.postgres = self._proxy(self.postgres_socket, folder=self.folder, name="postgres-A")
+        self.postgres = self._proxy(self.postgres_socket, folder=self.folder)
         return environment
 
     def _lives(self) -> dict[str, str]:
@@ -95,8 +95,8 @@ class Testbed(Stack):
         urls = ",".join(f"redis://{proxy.address}" for proxy in self.redlock)
         return extras | {"REDLOCK_URLS": urls}
 
-    def _proxy(self, server: Path | tuple[str, int], **options: Any) -> Proxy:
-        self.proxies.append(Proxy(server, **options))
+    def _proxy(self, server: Path | tuple[str, int], folder: Path | None = None) -> Proxy:
+        self.proxies.append(Proxy(server, folder=folder))
         self.proxies[-1].start()
         return self.proxies[-1]
 

@@ -41,15 +41,13 @@ class Proxy:
 
     target  (host, port) of the server, or the path of its Unix socket
     folder  listen on a Unix socket in it, as PostgreSQL does; None: on a free port of 127.0.0.1
-    name    of its thread
 
     pass_on, delay, black_hole, refuse and black_hole_replication are modes: each replaces the one
     before. cut, switch and lose_reply work in every mode.
     """
 
-    def __init__(self, target: Address, *, folder: Path | None = None, name: str = "") -> None:
+    def __init__(self, target: Address, *, folder: Path | None = None) -> None:
         self.folder = folder
-        self.name = name
         self.port = 0
         self._conditions = Conditions(target)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,9 +76,8 @@ class Proxy:
             return
         self._bind()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name=f"proxy {self.name}".strip(), daemon=True
-        )
+        name = f"proxy {self.address}"
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
         try:
             self._run_in_loop(self._set_mode())

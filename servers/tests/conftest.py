@@ -46,7 +46,7 @@ def direct(valkey: embedded.Valkey) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def proxy(valkey: embedded.Valkey) -> Iterator[Proxy]:
-    with Proxy(("127.0.0.1", valkey.port), name="tests") as proxy:
+    with Proxy(("127.0.0.1", valkey.port)) as proxy:
         yield proxy
 
 
