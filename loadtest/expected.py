@@ -105,15 +105,12 @@ STOPS: Mapping[str, Mapping[str, str]] = {
 
 
 def parse(table: str) -> dict[str, dict[str, str]]:
-    """Lock -> fault -> verdict. Raises ValueError for a row that is too short or long, or is there
-    twice, and for an unknown letter."""
+    """Lock -> fault -> verdict. Raises ValueError for a row that is too short or long, KeyError for
+    an unknown letter."""
     lines = table.strip("\n").splitlines()
     faults = [line.replace("|", " ").strip() for line in lines if line.startswith(" ")]
-    rows = [line.split() for line in lines if not line.startswith(" ")]
     found: dict[str, dict[str, str]] = {}
-    for lock, *letters in rows:
-        if lock in found or len(letters) != len(faults) or set(letters) - {*VERDICTS, "."}:
-            raise ValueError(f"the row of {lock}: {len(faults)} of {', '.join(VERDICTS)} and .")
+    for lock, *letters in (line.split() for line in lines if not line.startswith(" ")):
         cells = zip(faults, letters, strict=True)
         found[lock] = {fault: VERDICTS[letter] for fault, letter in cells if letter != "."}
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from typing import Self
 
 from loadtest.judge.sale_record import Record
 
@@ -36,22 +36,24 @@ class Case:
         self.spoils = spoils
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule of the judge.
+@dataclass
+class rule:
+    """A rule of the judge: a function that yields its cases in a record, with this decorator.
 
     name      what its findings are called
     voids     as in Finding
     recorded  whether it concerns only a run whose nodes recorded
     needs     the field of Evidence without which it does not concern a strategy; empty: all do
-    cases     its cases in a record
     """
 
     name: str
-    voids: bool
-    recorded: bool
-    needs: str
-    cases: Callable[[Record], Iterator[Case]]
+    voids: bool = False
+    recorded: bool = False
+    needs: str = ""
+
+    def __call__(self, cases: Callable[[Record], Iterator[Case]]) -> Self:
+        self.cases = cases
+        return self
 
     def find(self, record: Record) -> Finding | None:
         """The finding names the first case, and counts the others."""
@@ -67,10 +69,3 @@ class Rule:
             keys = tuple(key for case in cases for key in case.keys)
         more = f" ({len(cases) - 1} more)" if len(cases) > 1 else ""
         return Finding(self.name, first.what + more, keys, first.spoils, self.voids)
-
-
-def rule(
-    name: str, *, voids: bool = False, recorded: bool = False, needs: str = ""
-) -> Callable[[Callable[[Record], Iterator[Case]]], Rule]:
-    """Makes a function that yields cases a rule."""
-    return partial(Rule, name, voids, recorded, needs)

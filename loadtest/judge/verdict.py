@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from loadtest.judge import integrity, lock_rules, rules, stock_rules
-from loadtest.judge.finding import Finding, Rule
+from loadtest.judge.finding import Finding, rule
 from loadtest.judge.history import Event
 from loadtest.judge.run import Judged
 from loadtest.judge.sale_record import OUTCOMES, Asked, Record
@@ -23,7 +23,7 @@ RULES = [
     one
     for module in (integrity, rules, lock_rules, stock_rules)
     for one in vars(module).values()
-    if isinstance(one, Rule)
+    if isinstance(one, rule)
 ]
 
 #: After one of these outcomes a buyer asks again with the same key.

@@ -14,7 +14,10 @@ from typing import Any
 
 from loadtest.judge.intervals import Request
 from loadtest.target.errors import TargetError, call, file_of
-from loadtest.target.target import Order, Orders, Target
+from loadtest.target.target import Order, Target
+
+#: How many orders there are, or each with its number and its buyer's name or key.
+Found = int | list[dict[str, Any]]
 
 
 @dataclass
@@ -22,12 +25,12 @@ class Count:
     """The orders and the stock of one sale of a target.
 
     opened  units that the shop showed when the sale was opened, None if it shows none
-    before  the numbers of the orders that there were then, or how many there were
+    before  the orders that there were then
     """
 
     target: Target
     opened: int | None = None
-    before: int | frozenset[int | str] = 0
+    before: Found = 0
 
     def open(self, stock: int) -> None:
         """Open a sale, and count what is there. Raises ShopUnreachable, TargetError."""
@@ -38,13 +41,12 @@ class Count:
                 f"{file_of(self.target)}: open({stock}) put up {self.opened} units, by stock(): "
                 "let it put up as many as it is given"
             )
-        orders = self._orders()
-        self.before = orders if isinstance(orders, int) else frozenset(map(_number, orders))
+        self.before = self._orders()
 
     def stock(self) -> int | None:
         """Units left, None if the shop shows none. Raises ShopUnreachable, TargetError."""
         left = call(self.target, self.target.stock)
-        if left is not None and (isinstance(left, bool) or not isinstance(left, int)):
+        if left is not None and not _is_number(left):
             raise self._wrong(
                 "stock", left, "a whole number, or None where the shop shows no stock"
             )
@@ -61,7 +63,7 @@ class Count:
                     return
             time.sleep(0.1)
 
-    def orders(self, keys: Mapping[str, str]) -> list[dict[str, Any]] | int:
+    def orders(self, keys: Mapping[str, str]) -> Found:
         """The orders since the sale was opened, each with the key of its buyer, or their number.
 
         keys  the key of each buyer by its name
@@ -69,56 +71,49 @@ class Count:
         Raises ShopUnreachable, TargetError.
         """
         found = self._new()
-        return found if isinstance(found, int) else [_as_judged(one, keys) for one in found]
-
-    def _new(self) -> int | list[Order | Mapping[str, Any]]:
-        """The orders since the sale was opened."""
-        found = self._orders()
-        if isinstance(found, int) != isinstance(self.before, int):
-            self.before = 0 if isinstance(found, int) else frozenset()
         if isinstance(found, int):
-            assert isinstance(self.before, int)
-            return max(0, found - self.before)
-        assert isinstance(self.before, frozenset)
-        return [one for one in found if _number(one) not in self.before]
-
-    def _orders(self) -> Orders:
-        found: Any = call(self.target, self.target.orders)
-        if isinstance(found, int) and not isinstance(found, bool):
             return found
+        return [{**one, "key": keys.get(one["key"], one["key"])} for one in found]
+
+    def _new(self) -> Found:
+        """The orders since the sale was opened."""
+        found, before = self._orders(), self.before
+        if isinstance(found, int):
+            return max(0, found - before) if isinstance(before, int) else found
+        known = () if isinstance(before, int) else {one["order"] for one in before}
+        return [one for one in found if one["order"] not in known]
+
+    def _orders(self) -> Found:
+        found: Any = call(self.target, self.target.orders)
+        if _is_number(found):
+            return int(found)
         if isinstance(found, str | bytes | Mapping) or not isinstance(found, Sequence):
             raise self._wrong("orders", found, "a whole number, or a list of Order")
+        orders = []
         for one in found:
-            if not isinstance(one, Order) and not (
-                isinstance(one, Mapping) and {"order", "key"} <= one.keys()
-            ):
+            order = {"order": one.number, "key": one.buyer} if isinstance(one, Order) else one
+            if not isinstance(order, Mapping) or not {"order", "key"} <= order.keys():
                 raise self._wrong("orders", one, "Orders in its list: Order(number, buyer)")
-        number, times = Counter(map(_number, found)).most_common(1)[0] if found else ("", 1)
-        if times > 1:  # counted, it would be an oversell
-            what = f"orders() names order {number} twice: return each once"
-            raise TargetError(f"{file_of(self.target)}: {what}; do two pages of it overlap?")
-        return found
+            orders.append({**order, "order": whole(order["order"]), "key": str(order["key"])})
+        for number, times in Counter(one["order"] for one in orders).items():
+            if times > 1:  # counted, it would be an oversell
+                what = f"orders() names order {number} twice: return each once"
+                raise TargetError(f"{file_of(self.target)}: {what}; do two pages of it overlap?")
+        return orders
 
     def _wrong(self, method: str, returned: object, wanted: str) -> TargetError:
         shown = f"{returned!r:.60}"
         return TargetError(f"{file_of(self.target)}: {method}() returned {shown}; return {wanted}")
 
 
+def _is_number(found: object) -> bool:
+    return isinstance(found, int) and not isinstance(found, bool)
+
+
 def whole(number: int | str) -> int | str:
     """A number that is written as text is that number; other words stay as they are."""
     text = str(number)
     return int(text) if text.isdecimal() and text == str(int(text)) else number
-
-
-def _number(order: Order | Mapping[str, Any]) -> int | str:
-    return whole(order.number if isinstance(order, Order) else order["order"])
-
-
-def _as_judged(order: Order | Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
-    if isinstance(order, Order):
-        buyer = str(order.buyer)
-        return {"order": _number(order), "key": keys.get(buyer, buyer)}
-    return dict(order)
 
 
 def match(found: list[dict[str, Any]] | int, requests: Sequence[Request]) -> list[dict[str, Any]]:

@@ -18,10 +18,8 @@ class TargetError(ShopUnreachable):
     """A target cannot be used, or its shop does not answer. The message says what to do."""
 
 
-def call(target: object, method: Callable[..., T], *arguments: Any, note: str = "") -> T:
+def call(target: object, method: Callable[..., T], *arguments: Any) -> T:
     """Call a method that the author of a target wrote.
-
-    note  what else a message should say, should it fail
 
     Raises TargetError, with the line, for whatever the method raises; a ShopUnreachable as it is.
     """
@@ -30,7 +28,7 @@ def call(target: object, method: Callable[..., T], *arguments: Any, note: str = 
     except ShopUnreachable:
         raise
     except Exception as error:  # any: the code is not ours
-        raise wrong(target, method.__name__, error, note) from error
+        raise wrong(target, method.__name__, error) from error
 
 
 def wrong(target: object, method: str, error: Exception, note: str = "") -> TargetError:

@@ -39,7 +39,8 @@ class OurShop(Target):
             return NONE
         if outcome not in OUTCOMES or response.status_code == 500:
             return NONE
-        after = _seconds(response) if outcome == "full" else 0.0
+        given = str((response.headers or {}).get("Retry-After", ""))
+        after = float(given) if outcome == "full" and given.isdigit() else 0.0
         said = str(body.get("error", ""))
         return Answer(outcome, body.get("order"), said, after=after, body=body)
 
@@ -55,9 +56,3 @@ class OurShop(Target):
         """As of the report that stock() was read from."""
         many: int | None = self.report.get("unsettled", 0)
         return many
-
-
-def _seconds(response: Any) -> float:
-    """The Retry-After of an answer; 0 without one."""
-    given = str((response.headers or {}).get("Retry-After", ""))
-    return float(given) if given.isdigit() else 0.0
