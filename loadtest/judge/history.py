@@ -156,15 +156,14 @@ def _event(line: bytes) -> Event | None:
         event = json.loads(line)
     except ValueError:
         return None
-    if not isinstance(event, dict) or not event.keys() >= NEEDED:
-        return None
-    if event["by"] in {"buyer", "node"} and "attempt" not in event:
-        return None
-    if any(not isinstance(value, TYPES.get(name, object)) for name, value in event.items()):
-        return None
-    if event["t"] < 0:
-        return None
-    return cast(Event, event)
+    is_one = (
+        isinstance(event, dict)
+        and event.keys() >= NEEDED
+        and all(isinstance(value, TYPES.get(name, object)) for name, value in event.items())
+        and ("attempt" in event or event["by"] not in {"buyer", "node"})
+        and event["t"] >= 0
+    )
+    return cast(Event, event) if is_one else None
 
 
 def by_product(events: Iterable[Event], earlier: Iterable[Event] = ()) -> dict[str, list[Event]]:

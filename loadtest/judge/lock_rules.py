@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import itemgetter
 
 from loadtest.judge.finding import Case, rule
 from loadtest.judge.intervals import Commit, Hold
@@ -35,15 +36,14 @@ def fence_fell_over_orders(record: Record) -> Iterator[Case]:
 def fence_fell_over_grants(record: Record) -> Iterator[Case]:
     """A grant that was asked for after another was made has a higher fence, and no two have the
     same one. Of two that were asked for at the same time either may be the first."""
-    grants = [hold for hold in record.holds if hold.fence is not None]
-    starts = [hold.start for hold in grants]
-    highest: list[Hold] = []  # fence up to and including each grant
+    grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
+    starts = [grant.start for _, grant in grants]
+    highest = list(accumulate(grants, lambda *two: max(two, key=itemgetter(0))))
     seen: dict[int, Hold] = {}
-    for grant in grants:
-        fence = grant.fence or 0
+    for fence, grant in grants:
         before = bisect_left(starts, grant.asked)
-        earlier = highest[before - 1] if before else None
-        if earlier is None or (earlier.fence or 0) < fence:
+        top, earlier = highest[before - 1] if before else (fence - 1, None)
+        if top < fence:
             earlier = seen.get(fence)
         if earlier is not None and not _same_owner(earlier, grant):
             what = (
@@ -53,8 +53,6 @@ def fence_fell_over_grants(record: Record) -> Iterator[Case]:
             keys = earlier.attempt, grant.attempt
             yield Case(what, *keys, spoils=record.asked.undisturbed)
         seen[fence] = grant
-        top = highest[-1] if highest else grant
-        highest.append(grant if (top.fence or 0) < fence else top)
 
 
 @rule("overlap")

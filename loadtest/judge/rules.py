@@ -117,7 +117,7 @@ def ghost_order(record: Record) -> Iterator[Case]:
 def double_order(record: Record) -> Iterator[Case]:
     """One attempt has one order, and its answers name one."""
     times = Counter(str(order["key"]) for order in record.orders)
-    for key in [*times, *(key for key in record.acknowledged if key not in times)]:
+    for key in dict.fromkeys([*times, *record.acknowledged]):
         answered = record.acknowledged.get(key, set())
         if times[key] > 1 or len(answered) > 1:
             numbers = {order["order"] for order in record.orders if order["key"] == key}

@@ -8,10 +8,9 @@ from typing import Any
 
 from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
-from loadtest.judge.intervals import ProductHistory, Request
+from loadtest.judge.intervals import ProductHistory, Request, type_of
 from loadtest.judge.verdict import Asked, Judgement
 
-SOLD_BY = {"sold": "ok", "unknown": "info"}
 PRODUCT = "pause-token"
 
 
@@ -39,7 +38,7 @@ class Happenings:
     def answered(self, ms: float, key: str, outcome: str, order: int | None = None) -> None:
         more = {"order": order, "replayed": False} if outcome == "sold" else {}
         buy = {"by": "buyer", "f": "buy", "attempt": key, "product": PRODUCT}
-        self._add(ms, type=SOLD_BY.get(outcome, "fail"), outcome=outcome, **buy, **more)
+        self._add(ms, type=type_of(outcome), outcome=outcome, **buy, **more)
 
     def at(self, ms: float, key: str, f: str, type: str = "ok", **fields: Any) -> None:
         """A node recorded an event. It is A, process 12, unless `fields` say otherwise."""

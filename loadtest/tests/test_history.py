@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.judge.history import (
-    DAMAGED,
-    History,
-    Reader,
-    by_product,
-    read,
-)
+from loadtest.judge.history import DAMAGED, History, Reader, by_product, read
 
 
 def test_events_of_several_processes_are_merged_by_time(tmp_path: Path) -> None:

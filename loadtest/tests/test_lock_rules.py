@@ -80,21 +80,14 @@ def test_a_holder_that_enters_its_own_lock_again_is_one_holder() -> None:
     assert shop.judged().violations == ()
 
 
-def both_read_ten() -> Happenings:
+def test_an_order_written_over_another_ones_decrement_is_a_stale_write() -> None:
     """victim and rival-1 read 10; the victim commits, then rival-1."""
     shop = Happenings(stock=10)
     for key in ("victim", "rival-1"):
         shop.asks(0, key)
         shop.reads(3, key, 10)
-    first = shop.commits(4, "victim", 10)
-    second = shop.commits(6, "rival-1", 10)
-    shop.answered(8, "victim", "sold", first)
-    shop.answered(9, "rival-1", "sold", second)
-    return shop
-
-
-def test_an_order_written_over_another_ones_decrement_is_a_stale_write() -> None:
-    shop = both_read_ten()
+    for key, ms in {"victim": 4, "rival-1": 6}.items():
+        shop.answered(ms + 4, key, "sold", shop.commits(ms, key, 10))
     judged = shop.judged(left=9)
     assert judged.violations == ("lost_update", "stale_write")
     assert judged.findings[1].attempts == ("rival-1", "victim")
