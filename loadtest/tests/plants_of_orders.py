@@ -138,6 +138,12 @@ def busy_but_sold_and_the_retry_replays(rush: RecordedRush) -> None:
     rush.asks_again(1)
 
 
+@plant("false_refusal", locks=ALL)
+def busy_but_sold_and_the_retry_calls_it_new(rush: RecordedRush) -> None:
+    rush.answer(1, "busy")
+    rush.asks_again(1, replayed=False)
+
+
 @plant("false_refusal", locks=EACH_WAY)
 def the_first_answer_to_a_buyer_is_a_replay(rush: RecordedRush) -> None:
     rush.answer(1, "sold", order=rush.happened.orders[1]["order"], replayed=True, sold_in=7)

@@ -79,6 +79,13 @@ def test_under_a_fault_a_unit_has_one_row_still_and_may_be_promised_again(
     assert rush.judged({"undisturbed": False}).verdict == verdict
 
 
+def test_a_stock_of_which_everybody_saw_one_unit_less_than_was_left_is_found() -> None:
+    rush = RecordedRush("row-lock", buyers=3)
+    for number in range(rush.buyers):
+        plants.sees(rush, number, rush.stock - number - 1)
+    assert rush.judged().violations == ("stale_write",)
+
+
 @pytest.mark.parametrize(("arrived", "why"), [(7, "1 never asked"), (6, "1 buyers never arrived")])
 def test_one_buyer_who_never_asked_or_never_arrived_leaves_no_verdict(
     arrived: int, why: str
