@@ -33,6 +33,14 @@ def test_what_is_planted_in_a_rush_is_found_and_leaves_no_verdict(
 
 
 @pytest.mark.parametrize("lock", EVIDENCE)
+def test_a_rush_whose_nodes_were_not_to_record_is_judged_by_the_rest(lock: str) -> None:
+    rush = RecordedRush(lock)
+    rush.forget()
+    judged = rush.judged({"recorded": False})
+    assert (judged.verdict, judged.findings) == ("exact", ())
+
+
+@pytest.mark.parametrize("lock", EVIDENCE)
 def test_a_rush_whose_answers_come_late_is_exact(lock: str) -> None:
     rush = RecordedRush(lock)
     plants.all_are_answered_at_the_end(rush)
