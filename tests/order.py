@@ -17,11 +17,11 @@ import pytest
 #: Each at least some 8 seconds, by `make test ARGS=--durations=0`. Those that compute come between
 #: those that wait, so that not all workers want the processors at once.
 LONGEST = (
+    *("tools/site/tests/test_live.py", "loadtest/tests/test_behind_nginx.py"),
     "tools/tests/test_readme.py",
     *(f"loadtest/tests/test_{name}.py" for name in ("faults", "demo", "load")),
     "locks/tests/test_failover.py",
-    *(f"loadtest/tests/test_{name}.py" for name in ("page", "behind_nginx")),
-    "loadtest/tests/test_attacks_from_the_web.py",
+    *(f"loadtest/tests/test_{name}.py" for name in ("page", "attacks_from_the_web")),
     *("servers/tests/test_embedded.py", "servers/tests/test_embedded_user.py"),
     *(
         f"loadtest/tests/test_{name}.py"
@@ -29,12 +29,15 @@ LONGEST = (
     ),
     *("shop/tests/strategies/test_every_strategy.py", "shop/tests/ops/test_metrics.py"),
     *("shop/tests/strategies/test_isolation.py", "shop/tests/ops/test_roles.py"),
-    "loadtest/tests/test_html_report_page.py",
+    *(
+        f"loadtest/tests/test_{name}.py"
+        for name in ("serve", "html_report_page", "page_steps", "target_rush", "leaves_nothing")
+    ),
+    "examples/tests/test_fastapi_shop.py",
     *("shop/tests/api/test_fuzz.py", "shop/tests/ops/test_pgbouncer.py"),
     *("shop/tests/sale/test_asgi_node.py", "shop/tests/api/test_asgi_contract.py"),
     *("locks/tests/test_watchdog.py", "locks/tests/test_package.py"),
     "locks/tests/test_chaos.py",
-    "loadtest/tests/test_serve.py",
 )
 
 

@@ -1,4 +1,4 @@
-"""A shop installed from packages, rushed as a stranger would: it oversells, and repaired not.
+"""A shop installed from packages, rushed as a stranger would: it oversells.
 
 Not in `make test`: pip installs its packages here.
 """
@@ -8,22 +8,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from servers.embedded import ROOT
 
 
-@pytest.mark.parametrize(
-    ("repaired", "verdict"),
-    [([], "oversold"), (["--repaired"], "exact")],
-    ids=["as-is", "repaired"],
-)
-def test_the_fastapi_shop_oversells_until_its_line_is_repaired(
-    repaired: list[str], verdict: str
-) -> None:
-    command = ["-m", "examples.targets", "fastapi", *repaired, "--rush", "--expect", verdict]
+def test_the_fastapi_shop_oversells_as_it_is() -> None:
+    """Repaired it does not: `make example-shop ARGS="fastapi --repaired --rush"`, which CI runs."""
     done = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, "-m", "examples.targets", "fastapi", "--rush", "--expect", "oversold"],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -31,4 +22,4 @@ def test_the_fastapi_shop_oversells_until_its_line_is_repaired(
         timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {"oversold": "OVERSOLD", "exact": "found in none of 10 rushes"}[verdict] in done.stdout
+    assert "OVERSOLD" in done.stdout
