@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-import examples
 from examples import checkout, no_lock
 from examples.models import Order, Product
 from examples.tests.buyers import Child, stepped
@@ -24,7 +22,6 @@ from locks import LockError, RedisLock
 from shop.demo.interleaving import Actor, Interleaving
 from shop.tests.till import eventually
 
-FOLDER = Path(examples.__file__).parent
 MODULES = ("checkout", "no_lock")
 Buy = Callable[..., Order]
 

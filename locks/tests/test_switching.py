@@ -14,8 +14,8 @@ from redis.crc import key_slot
 
 from .. import LockTimeout, MultiLock, RedisLock, compat
 from ..protocol import keys_of
-from ..testing.server import Server, eventually
-from .waiting import in_thread
+from ..testing.server import Server
+from .waiting import in_thread, waiter
 
 Block = Callable[[], AbstractContextManager[Any]]
 
@@ -83,8 +83,7 @@ def test_a_waiter_finds_within_a_moment_that_an_old_lock_was_released(
     lock = client.lock(NAME, timeout=timeout)
     assert lock.acquire(token=token)
     look = RedisLock(client, NAME, key=NAME, ttl=30)
-    other = in_thread(lambda: look.acquire(20))
-    eventually(lambda: len(look.inspect().waiters) == 1)
+    other = waiter(look)
     lock.release()
     released = time.monotonic()
     other.result(5).release()
@@ -96,8 +95,7 @@ def test_while_a_new_lock_is_held_its_waiters_do_not_ask(
 ) -> None:
     lock = RedisLock(client, NAME, key=NAME, ttl=30)
     holder = lock.acquire(1)
-    other = in_thread(lambda: lock.acquire(20))
-    eventually(lambda: len(lock.inspect().waiters) == 1)
+    other = waiter(lock)
     asked: list[object] = []
     monkeypatch.setattr(lock._server, "call", lambda *call, **_: asked.append(call))
     with pytest.raises(TimeoutError):
