@@ -62,6 +62,12 @@ def an_order_is_of_a_buyer_with_another_key(rush: RecordedRush) -> None:
     rush.happened.orders[1]["key"] = "buyer-0"
 
 
+@plant("double_order", locks=ALL)
+def a_buyer_is_answered_with_two_orders_and_has_one(rush: RecordedRush) -> None:
+    rush.asks_again(1)
+    rush.happened.events[-1]["order"] = 99
+
+
 @plant("ghost_order", locks=ALL)
 def an_order_is_of_a_stranger(rush: RecordedRush) -> None:
     rush.happened.orders[1] |= {"key": "nobody", "buyer": "nobody"}

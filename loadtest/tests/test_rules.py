@@ -67,22 +67,6 @@ def test_a_buyer_whose_answer_was_left_open_once_may_have_an_order() -> None:
         assert judged.recovered == {"rival-1": 31}
 
 
-def test_a_buyer_answered_sold_out_at_last_has_no_order() -> None:
-    finding = only(refused_and_sold("unknown", "sold_out"), "false_sold_out")
-    assert finding.what == "rival-1 was answered sold_out and has order 31"
-
-
-def test_an_attempt_acknowledged_with_two_orders_is_a_double_order() -> None:
-    shop = Happenings(stock=3)
-    shop.buys(0, "victim", 3)
-    shop.asks(20, "victim")
-    order = shop.commits(22, "victim", 2)
-    shop.answered(25, "victim", "sold", order)
-    finding = only(shop.judged(), "double_order")
-    assert finding.what == "victim has the orders 31, 32"
-    assert shop.judged().verdict == "unknown"
-
-
 def test_a_unit_that_a_counter_gave_away_is_gone_before_its_node_read_anything() -> None:
     shop = sold_out_at(22.9)
     assert shop.judged().violations == ("false_sold_out",)
