@@ -1,8 +1,6 @@
 #!/usr/bin/env python
 """Django's command line, with PostgreSQL and Valkey from pip wheels where no URL names others."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,3 +1,1 @@
 """Short programs to copy into a shop of your own. Each is run by tests/."""
-
-from __future__ import annotations

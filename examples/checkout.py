@@ -6,8 +6,6 @@ LockError that of LockTimeout. When the stock is one row of one database, no_loc
 need.
 """
 
-from __future__ import annotations
-
 import redis
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
 

@@ -1,7 +1,5 @@
 """What the examples sell. Add the marked parts to the models that you have, without `app_label`."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

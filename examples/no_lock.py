@@ -4,8 +4,6 @@ It is enough where check and decrement are one statement on one row. It is not w
 has to happen between them, in another system or over seconds: then see checkout.py.
 """
 
-from __future__ import annotations
-
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
 from django.db.models import F
 

@@ -1,7 +1,5 @@
 """python -m loadtest: show the oversell, then the locks that stop it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -6,8 +6,6 @@ shop/demo/rush.py has the other side, and says what its files mean. It ends with
 its parent. The users are those of the locustfile; nothing else imports that or Locust.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -9,8 +9,6 @@ A fault with an @ is a variant of the one before the @. `rush-one-process` is th
 single process (1 node, 1 worker).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -10,8 +10,6 @@ sale. Against any other shop with --target my_shop.py (docs/your-shop.md). The r
 Exit code by verdict: 0 exact, 3 oversold, 4 undersold, 6 unknown; 2 for a target that is wrong.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from locust import FastHttpUser, events, task

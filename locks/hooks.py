@@ -1,7 +1,5 @@
 """What a user gives a lock: a client, metrics, on_lost with its threads. Loaded when asked for."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

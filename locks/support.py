@@ -1,7 +1,5 @@
 """Small parts: the clock, attributes made late, steps and who does them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar

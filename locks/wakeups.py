@@ -10,8 +10,6 @@ lease ends, and all of them do when the subscription broke. What may be conclude
 see Wake.deadline in protocol.py.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

@@ -6,8 +6,6 @@ while. A section of milliseconds is over before the thread ever looks at it, so 
 the thread only when it would otherwise sleep too long.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

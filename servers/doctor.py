@@ -6,8 +6,6 @@ It needs nothing but Python; with .venv there it also starts PostgreSQL and Valk
 Exit code 0: ready. 1: it says what to do next.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

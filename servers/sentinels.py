@@ -9,8 +9,6 @@
 Given a proxy's port as the master's, the Sentinels and their clients reach the master through it.
 """
 
-from __future__ import annotations
-
 import signal
 from contextlib import suppress
 from functools import partial

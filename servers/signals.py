@@ -1,7 +1,5 @@
 """Signals that end a command: the first one stops it, later ones do not disturb the stopping."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Valkey from a pip wheel, as a process of its own: a single server or a replica."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """ZooKeeper from Debian's package, where that is installed, as a process of its own."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import socket

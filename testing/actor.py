@@ -1,7 +1,5 @@
 """A call in a thread of its own, which stops before each of its steps until it may go on."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from queue import Empty, Queue

@@ -1,7 +1,5 @@
 """Gives each call its turn, and sees who waits for whom."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The errors that `interleave` raises."""
 
-from __future__ import annotations
-
 
 class InterleavingFailed(AssertionError):
     """The check failed after at least one interleaving; the message shows it as a timeline."""

@@ -1,7 +1,5 @@
 """Runs calls in every order of their steps, with a fresh state for each order."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Sequence

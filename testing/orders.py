@@ -1,7 +1,5 @@
 """Every order in which calls of a number of steps can take their turns, simplest first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import factorial, prod
 

@@ -1,7 +1,5 @@
 """The fixtures `interleave` and `rush`, for pytest with pytest-django."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where a call stops: before a statement, a COMMIT, a ROLLBACK or a function, and at a `step`."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

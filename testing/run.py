@@ -1,7 +1,5 @@
 """One interleaving as it happened: who did what, in which order, and how each call ended."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """A statement as one short line, for a timeline."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A failed interleaving as two columns that are read from top to bottom."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from .run import Run, Step

@@ -1,7 +1,5 @@
 """n calls at once, each in a thread and on a connection of its own."""
 
-from __future__ import annotations
-
 import inspect
 import threading
 import time

@@ -1,3 +1,1 @@
 """Tests of the repository itself: documents, compose, Kubernetes. None needs a server."""
-
-from __future__ import annotations

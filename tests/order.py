@@ -6,8 +6,6 @@ over at the end: xdist takes modules in this order (`--no-loadscope-reorder`); b
 with those that have most tests, and ends with the few that take half a minute each.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Generator
 from pathlib import Path

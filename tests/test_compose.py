@@ -1,8 +1,6 @@
 """The compose files, read without Docker: what is open, who is given which secret, who hangs up
 first."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

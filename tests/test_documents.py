@@ -1,7 +1,5 @@
 """Every link, command, option, setting, file and name that the documents show is there."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,8 +1,6 @@
 """deploy/kubernetes: Django's checks pass, it has no secret, its probes are answered, and kubectl
 renders it, where there is one."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

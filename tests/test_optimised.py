@@ -1,7 +1,5 @@
 """python -OO leaves docstrings and asserts out: messages have to survive that."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,3 +1,1 @@
 """A maintainer's tools: none is needed to run the shop or its load test."""
-
-from __future__ import annotations

@@ -4,8 +4,6 @@ cyclonedx-py has described an installation of the lock in var/sbom.cdx.json. Wha
 what the repository brings along in shop/demo/static/assets/vendor.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

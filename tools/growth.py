@@ -4,8 +4,6 @@ Each is a sale of its own, against nodes of its own that have just started. grow
 that `make readme` puts into docs/scale.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """make readme: put the latest results into README.md and the pages of docs/ that have tables."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ The page after three rushes, and the report of a pause.
 Needs Debian's Chromium (apt-get install chromium) and tools/requirements/dev.txt.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """What the parts of a stack take while something runs: memory, threads, processors."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The workshop: python -m workshop [word]; without a word, a session."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

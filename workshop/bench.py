@@ -1,7 +1,5 @@
 """Real servers, and two nodes of the shop in which the participant's file sells as `mine`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

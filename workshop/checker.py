@@ -1,7 +1,5 @@
 """Runs the checks of an exercise up to the first refusal, on servers that stay up in between."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

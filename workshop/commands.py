@@ -3,8 +3,6 @@
 The participant's code contains no points; what it sends is seen from outside.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import redis

@@ -1,7 +1,5 @@
 """The only module that an exercise imports: `from workshop.kit import PollingLock, guarded`."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

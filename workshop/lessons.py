@@ -1,7 +1,5 @@
 """The lessons, as lessons.toml has them."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 It is written to observed.json, and the Observe sections of the lessons take their figures from it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ It has this checkout and the wheels of its lock, for this system and this Python
 kind of laptop that will come.
 """
 
-from __future__ import annotations
-
 import platform
 import shutil
 import subprocess

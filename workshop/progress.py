@@ -1,7 +1,5 @@
 """A participant's progress: mine/progress.json, to read and to copy to another laptop."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

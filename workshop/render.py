@@ -1,7 +1,5 @@
 """The participant's terminal: 80 columns, plain where there is no terminal."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

@@ -1,7 +1,5 @@
 """The faults of `make faults`, made for real while the participant's file sells."""
 
-from __future__ import annotations
-
 from loadtest.faults import FAULTS
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import RIVALS

@@ -1,7 +1,5 @@
 """The words for facilitators and authors: plan, notes, quiz, report, pack, observe."""
 
-from __future__ import annotations
-
 import re
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """The words that a participant types, and what each does."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -8,8 +8,6 @@
 What a shop needs is installed into var/targets/, a virtual environment for each.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

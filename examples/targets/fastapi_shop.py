@@ -4,8 +4,6 @@ It looks guarded, by `WHERE stock > 0`. But what it writes was computed from a s
 have changed since. The repair is one line: let the database compute what is left.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from contextlib import closing

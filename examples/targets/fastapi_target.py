@@ -1,7 +1,5 @@
 """The target for fastapi_shop.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from loadtest.target import Answer, Buyer, Order, Target, ask, error, sold, sold_out

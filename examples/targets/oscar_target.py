@@ -1,7 +1,5 @@
 """The target for django-oscar: a guest with a basket, who has come to the preview of the order."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from urllib.request import urlopen

@@ -5,8 +5,6 @@ one of this `name`, who waits before the first UPDATE for a
 further line.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The tables of the examples, in the test's own database."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -1,8 +1,6 @@
 """The examples under forced interleavings, a pause and a rush; and beside them what a copy without
 their idea does."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

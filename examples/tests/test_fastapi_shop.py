@@ -3,8 +3,6 @@
 Not in `make test`: pip installs its packages here.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

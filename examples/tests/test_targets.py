@@ -1,7 +1,5 @@
 """The shops of examples/targets/, as far as they need nothing installed; and Ctrl-C ends one."""
 
-from __future__ import annotations
-
 import ast
 import signal
 from collections.abc import Iterator

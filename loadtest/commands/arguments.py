@@ -1,7 +1,5 @@
 """The arguments of python -m loadtest: a subparser for each command."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path

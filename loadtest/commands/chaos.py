@@ -6,8 +6,6 @@ violation is kept. Canaries are locks that break under such faults. A run in whi
 does not break would have missed a broken sound lock too, so it shows nothing.
 """
 
-from __future__ import annotations
-
 import time
 import traceback
 from collections import Counter

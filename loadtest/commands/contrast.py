@@ -7,8 +7,6 @@ LOCUST_HOST is the shop's address. SHOP_RESTOCK_TOKEN, or the file that SHOP_RES
 names, opens its sales. Nothing is started but Locust.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

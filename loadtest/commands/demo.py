@@ -1,7 +1,5 @@
 """The contrast: the same rush without a lock and with one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich.console import Console

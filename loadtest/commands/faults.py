@@ -1,7 +1,5 @@
 """Every fault for every strategy that it concerns, compared with the expected verdict."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The judgement on a rush whose nodes recorded what they did."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Sustained sales: buyers who keep coming, under each strategy in turn, in interleaved rounds."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Runs one command of python -m loadtest: the module of its name has its `run`."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Sequence
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Every strategy under the rush, each compared with its expected verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a command shows while it runs, and what it leaves in results/<time>/."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The rushes of a command: their setting, the stack and the buyers, one rush and its verdict."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

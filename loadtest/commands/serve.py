@@ -1,7 +1,5 @@
 """The shop with its page, its admin, and Locust's web UI, left running until Ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shlex

@@ -1,7 +1,5 @@
 """The rush against a shop of your own, which a file says how to buy from."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Sequence

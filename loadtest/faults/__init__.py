@@ -1,7 +1,5 @@
 """Every fault, in the order in which they are made."""
 
-from __future__ import annotations
-
 from loadtest.faults.database import (
     DbFailover,
     DbFailoverSync,

@@ -1,7 +1,5 @@
 """A buyer in a thread of its own, which asks again with the same key until an answer is final."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

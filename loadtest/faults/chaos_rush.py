@@ -5,8 +5,6 @@ It makes its fault, lets it last, heals it, and returns by what it was seen. Ran
 from the rush's own random numbers. Raises NotFired where it was not seen.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import traceback

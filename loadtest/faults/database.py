@@ -1,7 +1,5 @@
 """db-kill, db-failover, fence-ahead: PostgreSQL ends connections, fails over, is ahead of Redis."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit
 
 from psycopg.conninfo import make_conninfo

@@ -1,7 +1,5 @@
 """crash, shutdown: the holder's node ends, by SIGKILL or by SIGTERM."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

@@ -1,7 +1,5 @@
 """failover, split-brain: the replica is promoted without the lock."""
 
-from __future__ import annotations
-
 import signal
 from functools import partial
 

@@ -16,8 +16,6 @@ have read the same stock; then the victim writes, and after it the rival. loadte
 keeps each fault from happening, which `prove` has to notice.
 """
 
-from __future__ import annotations
-
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

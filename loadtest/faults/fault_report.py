@@ -1,7 +1,5 @@
 """The matrix of faults: a table for the terminal, and Markdown with the broken cells' timelines."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """slow, late-release, pause, clock: the holder is late for its ttl, or its contender is early."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """restart, redis-down, eviction: Redis loses its keys, the locks' among them."""
 
-from __future__ import annotations
-
 import signal
 
 from loadtest.faults import measure

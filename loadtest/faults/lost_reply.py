@@ -1,7 +1,5 @@
 """lost-reply, unknown-commit: a server carries a command out, and its reply is lost."""
 
-from __future__ import annotations
-
 import threading
 
 from loadtest.faults import measure

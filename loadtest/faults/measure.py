@@ -1,7 +1,5 @@
 """What the proofs measure: processes, locks, clocks and servers, read anew each time."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

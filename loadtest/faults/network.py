@@ -1,7 +1,5 @@
 """partition, quorum, partition-db, slow-write: the network between a node and a server."""
 
-from __future__ import annotations
-
 import select
 import time
 from typing import Any

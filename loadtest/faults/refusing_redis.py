@@ -1,7 +1,5 @@
 """stall, busy, misconf: Redis lives, and answers nobody, or refuses every write."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

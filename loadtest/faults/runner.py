@@ -1,7 +1,5 @@
 """Makes one fault for all the strategies that it concerns, and judges each."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The stack that faults are made on: with proxies before its servers, and stopped purchases."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """One strategy under one fault: a product of its own, a victim, its rivals and other buyers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ These are the load test's own expectations, not the shop's statements: whoever i
 choose the rules. A test compares the names with the shop's own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A rule of the judge, and what it finds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self

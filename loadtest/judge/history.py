@@ -9,8 +9,6 @@ files are merged by it. `invoke` begins something. `ok` means that it happened, 
 certainly did not, `info` that it may have; an end that is missing means `info` too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

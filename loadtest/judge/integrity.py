@@ -5,8 +5,6 @@ in which sale. A record with gaps or contradictions proves nothing: with such a 
 oversell can be concluded, which the orders show by themselves.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What the events of one product amount to: requests, holds of its lock, and commits."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ All other findings spoil it in any case: the storage accepted what it had to ref
 not used, and totals that are right are right by luck.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise

@@ -5,8 +5,6 @@ effect at any time after it was sent. A sale that breaks one of these is not exa
 record is wrong.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator

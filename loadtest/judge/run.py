@@ -1,7 +1,5 @@
 """The types of `results/<time>/summary.json`: every command writes it, other programs read it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Required, TypedDict
 

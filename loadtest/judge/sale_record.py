@@ -1,7 +1,5 @@
 """A sale as the judge sees it: its orders, its history, and what was asked of the shop."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The rules over the stock that each purchase saw, and over what a sale leaves behind: no write is
 stale, no unit is sold twice, no key stays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from loadtest.judge.finding import Case, rule

@@ -4,8 +4,6 @@ It talks to no server. An answer that left open what happened (`unknown`, or non
 by the orders after the drain: the purchase happened if the buyer's key has one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cached_property
 from typing import Any, cast

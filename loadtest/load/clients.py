@@ -7,8 +7,6 @@ its answer sends nothing meanwhile: a shop that stalls is asked less, and the bu
 come in that time are missing from the figures (coordinated omission). The run ends by itself.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Figures of a load run, from what its buyers asked. Pure functions; times in monotonic seconds."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The verdict on a load run: each product's sale is judged as the sale of a rush is."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

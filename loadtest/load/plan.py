@@ -1,7 +1,5 @@
 """What a load run does: the command writes it, its Locust and the figures read it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil

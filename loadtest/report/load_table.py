@@ -1,7 +1,5 @@
 """The table of a load run, for the terminal and for docs/scale.md."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any

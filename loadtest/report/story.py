@@ -10,8 +10,6 @@
 ...      and 9 more sold, last sold out at 3.9 s: 11 orders for 10 units
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The table of a run, for the terminal and for the documents, and its summary.json."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """The bounds of a rush: of its options, and of the files that its buyers need."""
 
-from __future__ import annotations
-
 import re
 import resource
 from argparse import ArgumentTypeError

@@ -4,8 +4,6 @@ It announces a rush to the processes that have the buyers, lets everybody go whe
 at the barrier, and takes one report of each process. A rush that lost a process is never exact.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -4,8 +4,6 @@ geventhttpclient builds a request, with its headers and its cookies, and then ta
 its pool. Between that and the first byte there is no other work.
 """
 
-from __future__ import annotations
-
 import select
 import time
 from collections.abc import Callable

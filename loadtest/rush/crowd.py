@@ -1,7 +1,5 @@
 """The buyers of one process in a rush: they wait at a barrier, ask, and report once."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import time

@@ -4,8 +4,6 @@ A buyer, with its POST /buy, is in loadtest/locustfile.py. Locust is never impor
 patches threading for the whole process.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

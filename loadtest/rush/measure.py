@@ -1,7 +1,5 @@
 """Figures of a rush, from when each buyer sent its request and had its answer. Pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Any

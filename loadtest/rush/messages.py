@@ -4,8 +4,6 @@ Without workers the same messages stay in the process: Locust's local runner cal
 The announcement of a rush is no message: Locust sends its options to each worker with its users.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """One rush, in the process that opened its sale: what was asked, and the verdict."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The rushes of one Locust, which opens sales, has buyers, or does both."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -3,8 +3,6 @@
 Locust counts each request by what the target reads in its answer: sold out is no failure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 

@@ -1,7 +1,5 @@
 """The requests of the load test to a running shop, over HTTP."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping

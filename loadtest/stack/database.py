@@ -1,7 +1,5 @@
 """The database of one run: a copy of one that was migrated once, which takes less time."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

@@ -1,7 +1,5 @@
 """One application server, as a process of its own, and next to it the consumer of its promises."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

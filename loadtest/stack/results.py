@@ -1,7 +1,5 @@
 """The folder of a run's results: results/<time>/."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from datetime import UTC, datetime

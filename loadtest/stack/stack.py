@@ -1,7 +1,5 @@
 """The nodes of the shop and what they need, started for one run and stopped after it."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import tempfile

@@ -7,8 +7,6 @@ docs/your-shop.md shows how to write one; examples/targets/ has some. The shop o
 the target in ours.py.
 """
 
-from __future__ import annotations
-
 from loadtest.target.answer import Answer, again, error, sold, sold_out
 from loadtest.target.asking import ask, sql
 from loadtest.target.errors import TargetError

@@ -1,7 +1,5 @@
 """What an answer of a shop means."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How a target counts what a shop has: over HTTP, or in its database."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A shop may know less than the judge would like to: only how many orders there ar
 idempotency keys. What is judged and what is not stands in the run as `judged` and `not_judged`.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What is wrong with a target, and what to do about it."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which machines may be rushed: this one, and those that the user has said yes for."""
 
-from __future__ import annotations
-
 import socket
 from ipaddress import ip_address
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """A target from its file."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 from pathlib import Path

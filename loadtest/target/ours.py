@@ -1,7 +1,5 @@
 """The shop of this project as a target. How its buyers buy stands in the locustfile."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

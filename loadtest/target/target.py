@@ -1,7 +1,5 @@
 """The class that a target's file defines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

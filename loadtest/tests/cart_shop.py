@@ -6,8 +6,6 @@ MODE: honest sells under a mutex; generous answers `sold` to everybody and order
 hiding shows no more orders than three.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

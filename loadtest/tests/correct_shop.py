@@ -5,8 +5,6 @@ any step, servers are unreachable, and the fence refuses a paused holder whose l
 of that is a violation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from random import Random

@@ -1,7 +1,5 @@
 """What tests do with the shop's page in a browser, as a person would."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A real command in a checkout, and the ways in which it ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Callable

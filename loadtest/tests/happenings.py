@@ -1,7 +1,5 @@
 """Writes made-up histories: one call per event, times in milliseconds."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A target without a shop: what it answers and what it shows are said by the test."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ways to make a fault that looks made and is not, on real servers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

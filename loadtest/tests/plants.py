@@ -1,7 +1,5 @@
 """Violations to plant in what the nodes of a rush recorded: of locks, reads and commits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from loadtest.judge.history import DAMAGED

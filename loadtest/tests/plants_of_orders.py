@@ -1,7 +1,5 @@
 """Violations to plant in the orders of a rush, and in what its buyers were answered."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from loadtest.tests.recorded import ALL, EACH_WAY, RecordedRush, plant

@@ -1,7 +1,5 @@
 """Clients on raw sockets: crowds that hold a server up, and buyers who go on while it restarts."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import socket

@@ -1,7 +1,5 @@
 """A whole rush as nodes and buyers record it, to plant violations in. No server is needed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports of made-up runs: a rush of 200 buyers, and a pause that broke a lock."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

@@ -3,8 +3,6 @@
 A buyer that waits goes on when the test removes the file of that place.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 Played through Chromium against the real stack, from each of attacker.ORIGINS.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator

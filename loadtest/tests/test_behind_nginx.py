@@ -1,8 +1,6 @@
 """Two stock nodes behind nginx with the project's own configuration: slow clients hold up nobody,
 and no purchase is lost when a node is restarted."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What a run of chaos concludes: from disturbances that were seen, and canaries that broke."""
 
-from __future__ import annotations
-
 import io
 import threading
 import time

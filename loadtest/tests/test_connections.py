@@ -1,7 +1,5 @@
 """What is left to do for a buyer when it is released: to send."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A node is cut off from PostgreSQL while it holds the lock: how long nobody else can buy."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """python -m loadtest in a clone: contrast, Ctrl-C, clean-up. The first test finds it fresh."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Real faults, for strategies with different verdicts; and one rush of chaos."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

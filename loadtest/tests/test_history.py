@@ -1,7 +1,5 @@
 """The history that a run writes, and what is read from it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The data of report.html: lanes, marks, and text that stays text."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """report.html in a real browser, opened from disk."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

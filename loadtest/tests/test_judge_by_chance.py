@@ -1,7 +1,5 @@
 """Random sales: a correct one breaks no rule."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """What became of the units of a sale when it was closed."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

@@ -4,8 +4,6 @@ The commands here are real (`python -m loadtest`, its stack, its embedded server
 nodes: these ignore SIGTERM, so that stopping takes its time.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """python -m loadtest load in a clone: real nodes, servers, and Locust with workers of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

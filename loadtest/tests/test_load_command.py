@@ -1,7 +1,5 @@
 """make load: its options, its figures, what it concludes of a run, its table."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path

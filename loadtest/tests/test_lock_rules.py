@@ -1,7 +1,5 @@
 """Each rule over locks and reads finds what is planted for it, and nothing without it."""
 
-from __future__ import annotations
-
 import pytest
 
 from loadtest.judge.verdict import Judgement

@@ -1,7 +1,5 @@
 """Plain Locust, from its own command line, against a running shop."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

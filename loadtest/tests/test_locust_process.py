@@ -1,7 +1,5 @@
 """Locust as a library in one child process: rush after rush, with and without workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

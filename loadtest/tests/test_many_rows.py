@@ -1,7 +1,5 @@
 """The judge where buyers write different rows, so that their purchases overlap, or no row yet."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ NEUTER=all tries every way, for every strategy that the fault concerns; without 
 for some strategies.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

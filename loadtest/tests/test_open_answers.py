@@ -1,7 +1,5 @@
 """The judge on buyers without an answer: deadlocked, given up, or served."""
 
-from __future__ import annotations
-
 from loadtest.tests.happenings import Happenings, one_after_the_other
 
 

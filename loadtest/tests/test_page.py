@@ -1,7 +1,5 @@
 """The shop's page in a browser, as make serve shows it: a rush by button."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Iterator

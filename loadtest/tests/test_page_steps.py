@@ -3,8 +3,6 @@
 Without Locust: the page is the same, but for its Start button.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

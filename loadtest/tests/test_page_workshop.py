@@ -1,7 +1,5 @@
 """What a teacher and a participant use of the page: a lesson, presets, and a file of one's own."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 

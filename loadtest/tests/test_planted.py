@@ -1,7 +1,5 @@
 """What is planted in a whole recorded rush is found, and the rush without it is exact."""
 
-from __future__ import annotations
-
 import pytest
 
 from loadtest.judge.evidence import EVIDENCE

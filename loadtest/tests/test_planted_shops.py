@@ -1,7 +1,5 @@
 """A demo of a shop that does wrong in ways that its totals do not show has no exact verdict."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

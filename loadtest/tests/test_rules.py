@@ -1,7 +1,5 @@
 """Each rule over orders and answers finds what is planted for it, and nothing without it."""
 
-from __future__ import annotations
-
 from loadtest.judge.verdict import Judgement
 from loadtest.tests.happenings import Happenings, one_after_the_other, only
 

@@ -1,7 +1,5 @@
 """The judgement on a rush, and how it reads the orders."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

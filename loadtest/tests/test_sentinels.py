@@ -1,7 +1,5 @@
 """The shop behind three real Sentinels: the master dies or is replaced, and the shop sells on."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The timeline of a broken sale: a dozen lines that a reader can follow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from loadtest.report.story import LENGTH, timeline

@@ -1,7 +1,5 @@
 """A shop that is not ours: the judge's verdict on it."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

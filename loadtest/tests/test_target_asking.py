@@ -1,7 +1,5 @@
 """Where a target counts, and which machine may be rushed."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """python -m loadtest target, against a shop with a login, a CSRF token and a cart."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """What is said of a target that is wrong: its file, and how it reads an answer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

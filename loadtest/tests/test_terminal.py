@@ -1,7 +1,5 @@
 """Any terminal will do, and an argument that a command does not use is refused."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -1,7 +1,5 @@
 """The verdict: what is concluded from the figures of a sale, its findings and its open answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 Two workers with four buyers each, for three units. Worker 1 has those with odd numbers.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

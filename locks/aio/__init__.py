@@ -1,7 +1,5 @@
 """The lock for asyncio. It shares its decisions with the lock for threads, one folder up."""
 
-from __future__ import annotations
-
 from .lease import AsyncLease
 from .redis_lock import AsyncRedisLock
 

@@ -6,8 +6,6 @@ cancelled in the middle leaves a future that nobody waits for, not a reply that 
 and what it sends after that, to give a lock back, arrives after what it sent before.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence

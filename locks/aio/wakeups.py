@@ -1,7 +1,5 @@
 """What wakes the waiters of one loop: one subscription for all of them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

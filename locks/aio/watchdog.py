@@ -1,7 +1,5 @@
 """The task that renews all leases of one loop on one server, and marks the lost ones."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -7,8 +7,6 @@ take turns in shuffled order, so that a busy machine slows all of them. Commands
 has read, the handshakes of new connections included.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import platform

@@ -1,7 +1,5 @@
 """The locks compared: pairs with nobody else there, and the drain of a queue of waiters."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time

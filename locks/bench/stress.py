@@ -8,8 +8,6 @@ the ttl and one second while nobody holds the lock, and nothing is left behind.
 Prints the findings as JSON. The exit code is 1 if anything is wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -8,8 +8,6 @@ this process of waiters, leases and tokens to clean up. A line is written before
 happens, so that a killed holder's are there. SIGTERM ends it before its time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

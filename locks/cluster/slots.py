@@ -1,7 +1,5 @@
 """A cluster's slots: which node has a lock, and what to do about each error. No I/O."""
 
-from __future__ import annotations
-
 import binascii
 import itertools
 import re

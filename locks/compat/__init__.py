@@ -7,8 +7,6 @@ The key is redis-py's, so old and new locks of one name exclude each other while
 out. FROM_REDIS_PY.md has the steps, and what differs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 try:

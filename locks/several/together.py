@@ -3,8 +3,6 @@
 Shared by MultiLock (threads.py), which blocks, and AsyncMultiLock (tasks.py), which awaits.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

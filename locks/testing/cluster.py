@@ -1,7 +1,5 @@
 """A real cluster for the tests: primaries, replicas, and slots that can be moved."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

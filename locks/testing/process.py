@@ -1,7 +1,5 @@
 """A process of its own: one JSON object per line in, one JSON answer per line out."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A real Redis or Valkey for the tests and the benchmark, a proxy before it, and how to wait."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

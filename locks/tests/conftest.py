@@ -1,7 +1,5 @@
 """Fixtures: a server, clients, a proxy, processes. Each test leaves no key without a ttl."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

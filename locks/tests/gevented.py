@@ -1,7 +1,5 @@
 """Runs in a process of its own: locks imported before gevent patches, then used by greenlets."""
 
-from __future__ import annotations
-
 import sys
 
 import redis

@@ -1,7 +1,5 @@
 """Locks of one client on a loop that ends with the test, and tasks that are cancelled on it."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import types

@@ -1,7 +1,5 @@
 """What asyncio adds: loops, clients, tasks, a server that is silent. See also contract/."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys

@@ -1,7 +1,5 @@
 """A task cancelled at any of its awaits leaves nothing behind; and a loss ends its block."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time

@@ -1,7 +1,5 @@
 """A lease of asyncio that is used from another thread, after its loop, or in a forked child."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The benchmark's drain serves real contenders; it and the long stress find planted violations."""
 
-from __future__ import annotations
-
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any

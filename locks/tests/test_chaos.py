@@ -3,8 +3,6 @@
 LOCKS_CHAOS_SECONDS=120 runs it longer, LOCKS_CHAOS_SEED=7 replays another plan of faults.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

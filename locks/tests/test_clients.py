@@ -1,7 +1,5 @@
 """Which clients share connections, what a client may be, and what its user may do."""
 
-from __future__ import annotations
-
 import re
 import signal
 import time

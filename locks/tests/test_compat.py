@@ -4,8 +4,6 @@ What does not hold, and why: no lock is without an end (a `timeout` of None is r
 has a ttl), and nobody polls (a wait is exact, and `sleep` is not counted out in pauses).
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """locks.compat.Lock between threads, processes and clients, and where answers are lost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 The proxy is the name: connections that are open stay where they are, new ones go to the new master.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

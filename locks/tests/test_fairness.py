@@ -1,7 +1,5 @@
 """Who is next when some of those who wait are dead, paused or cut off, or many."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """gevent: the lock works in a patched process, also when it was imported before the patch."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Giving up: an exception, or the end of the wait, leaves nothing in the queue and no lock."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

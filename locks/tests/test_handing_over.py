@@ -1,7 +1,5 @@
 """A lease that is extended, verified, and handed over to another process."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A lease: who may use it, what it knows, its fence, and arguments that cannot work."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """Bounds: how long a silent server is waited for, what stays behind, what is refused."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

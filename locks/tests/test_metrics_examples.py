@@ -1,7 +1,5 @@
 """The examples of METRICS.md for Prometheus and OpenTelemetry: what they count arrives."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

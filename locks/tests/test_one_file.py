@@ -1,7 +1,5 @@
 """OneFileLock: what its docstrings promise, on a real server, by forced interleavings."""
 
-from __future__ import annotations
-
 import random
 import sys
 import threading

@@ -1,7 +1,5 @@
 """What a stranger takes home: the installed package, and the folder copied under another name."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

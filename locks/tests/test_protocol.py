@@ -4,8 +4,6 @@ Keys, how long a wake-up lets a waiter trust its lease, and when the waiters of 
 whether the holder's lease has ended; where a command goes in a cluster, and what errors mean there.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from itertools import product

@@ -1,7 +1,5 @@
 """The queue: first in, first out, exact waits, and wake-ups."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

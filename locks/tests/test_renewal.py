@@ -1,7 +1,5 @@
 """What a full server, or another's ttl, server or broken client does to renewals: nothing."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator, Sequence

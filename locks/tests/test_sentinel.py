@@ -1,7 +1,5 @@
 """Locks through Sentinels: after a failover the next connection asks for the master anew."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any

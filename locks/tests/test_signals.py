@@ -1,7 +1,5 @@
 """A signal handler that raises, Ctrl-C for instance, wherever it comes."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

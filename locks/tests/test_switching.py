@@ -1,7 +1,5 @@
 """FROM_REDIS_PY.md: each step, with both kinds of lock contending, and the trap that it avoids."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """The watchdog: it renews what lives, and costs one thread."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Between the lock and the server: lost replies, forgotten scripts, any client."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Threads that wait for a lock, in a known order without sleeping; and programs that use one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

@@ -10,8 +10,6 @@ check                                                "held" or the error
 fork                                                 what a forked child finds in the same lease
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

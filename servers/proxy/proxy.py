@@ -13,8 +13,6 @@ between a master and its replica it stops replication.
 It has no half-closed connections: a side that sends no more counts as closed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

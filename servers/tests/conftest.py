@@ -1,7 +1,5 @@
 """Fixtures: a copy of the project; a Valkey, and a proxy before it."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 The embedded servers keep their data next to the code, so a test that stops them needs a copy.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Waits for a condition that nothing announces."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

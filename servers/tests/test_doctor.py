@@ -1,7 +1,5 @@
 """make doctor: with everything, with nothing but Python, and on machines that are not this one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The servers from the wheels: shared, stopped by their last user, and usable after any crash."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The servers from the wheels for an ordinary user, in a deep folder."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """A copy of PostgreSQL, and a replica that follows it through a proxy."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

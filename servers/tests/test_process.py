@@ -1,7 +1,5 @@
 """A server's process, the way to this machine, and what a refused file means."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The proxy before a real Valkey: every mode, a replica behind it, and its own end."""
 
-from __future__ import annotations
-
 import socket
 import tempfile
 import threading

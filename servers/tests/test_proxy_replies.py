@@ -1,7 +1,5 @@
 """Replies of real servers that get lost: the command was carried out, the client does not know."""
 
-from __future__ import annotations
-
 import secrets
 import socket
 import tempfile

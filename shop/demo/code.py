@@ -1,7 +1,5 @@
 """The code of a strategy, as it stands in its file and in what it shares with others."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator

@@ -10,8 +10,6 @@
 No sleep and no luck: the test itself says which step follows which.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack

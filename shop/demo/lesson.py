@@ -1,7 +1,5 @@
 """A lesson of a workshop, for the page to project: `/?lesson=5`, and `/?lesson=5&answer`."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

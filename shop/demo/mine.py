@@ -4,8 +4,6 @@ A file defines `buy(attempt)`, and is read again after each change, without a re
 not load or raises, the answer is an error that names the line, never a 500.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import traceback

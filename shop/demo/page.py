@@ -1,7 +1,5 @@
 """The page to project, and what it asks the shop for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -9,8 +9,6 @@ state   written by make serve: how far the rush is
 runs    written by make serve: how each of them ended
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

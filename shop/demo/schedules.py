@@ -10,8 +10,6 @@ buyer who is refused asks again after each move of the other. A blocked buyer go
 can, as it would in the rush.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """A1's apple, 100 of them, on sale: a fresh shop can sell at once."""
 
-from __future__ import annotations
-
 from django.db import migrations
 
 

@@ -1,7 +1,5 @@
 """The tables of these tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A shop as plain as they come, in the test's own database."""
 
-from __future__ import annotations
-
 from django.db import models, transaction
 
 from testing import Run

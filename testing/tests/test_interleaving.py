@@ -1,7 +1,5 @@
 """A lost update is found and shown; its repair passes; what is no race is called none."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

@@ -1,7 +1,5 @@
 """The orders: all of them, none twice, simplest first."""
 
-from __future__ import annotations
-
 from testing.orders import count, orders
 from testing.run import switches
 

@@ -1,7 +1,5 @@
 """`pip install .[testing]` brings the package, its types, and the entry point for pytest."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The fixtures, as a project that has installed them uses them, over live_server too."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

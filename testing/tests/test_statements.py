@@ -1,7 +1,5 @@
 """A statement as one short line."""
 
-from __future__ import annotations
-
 import pytest
 
 from testing.statements import WIDTH, short, short_of_many

@@ -1,7 +1,5 @@
 """n calls at once, against a plain shop and a repaired one."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

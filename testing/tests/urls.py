@@ -1,7 +1,5 @@
 """The views of these tests, for live_server."""
 
-from __future__ import annotations
-
 from django.http import HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt

@@ -3,5 +3,3 @@
 `make site` builds it from the documents and from `recorded/`; README.md here says what each file
 there has, and how it is recorded again.
 """
-
-from __future__ import annotations

@@ -3,8 +3,6 @@
 From recorded/, the documents and the code; needs .venv for the reports and .venv-tools for MkDocs.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

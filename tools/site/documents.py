@@ -1,7 +1,5 @@
 """The documents of the repository as MkDocs wants them: staged, their links mended, in sections."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ A purchase is three moves: it reads; it writes, and records its order; it commit
 read waits for the lock, and the commit releases it.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,7 +1,5 @@
 """The pages of our own: the step-through, the table of orders, every fault."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -5,8 +5,6 @@ python -m tools.site.recording compare [LOCK ...]    runs them, and compares wit
 python -m tools.site.recording faults FOLDER ...     of these folders of results/
 """
 
-from __future__ import annotations
-
 import ast
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The load test's fixtures for the tests of tools that run it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from loadtest.tests.conftest import clone

@@ -1,7 +1,5 @@
 """What `growth` makes of its samples and its rushes, without a server."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The README is true: its commands run, its table is a result, it is short."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

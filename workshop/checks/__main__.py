@@ -6,8 +6,6 @@ CHECK is `module.function` of this package, or a module whose function is `refus
 of stdout is JSON: {"refusal": null or {code, facts, story}}, or {"undecided": why}.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Lessons 1, 2 and 10, whose exercises are answers and not code that sells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Lesson 9: what a buyer does with each answer, and with none."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Mapping
 from types import ModuleType

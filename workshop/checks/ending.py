@@ -1,7 +1,5 @@
 """Lesson 4: the lock of a dead holder ends by itself, wherever its holder died."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Lesson 8: a buyer who has lost the lock sells nothing, however late it finds out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from types import ModuleType

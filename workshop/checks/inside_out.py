@@ -1,7 +1,5 @@
 """Lesson 6: the lock outside, the transaction inside."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from shop.sale.locked import redis_lock

@@ -1,7 +1,5 @@
 """Lessons 11 and 12: nothing but the database; and what any purchase must do, in a moment."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from django.db import IntegrityError, OperationalError

@@ -1,7 +1,5 @@
 """Lesson 3: one command decides who has the lock, for every process that asks."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import ModuleType
 

@@ -4,8 +4,6 @@ The lock is taken, given back, and stopped after each of its commands, while som
 its process is killed. What counts is what the server and a second contender see.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

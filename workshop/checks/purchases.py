@@ -1,7 +1,5 @@
 """Purchases under the participant's file, in this process, stopped or killed by a check."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Lesson 5: a late holder frees nothing but its own lock, and says whether it did."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import ModuleType
 from typing import Any

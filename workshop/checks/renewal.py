@@ -1,7 +1,5 @@
 """Lesson 7: a lock that is renewed for as long as its holder works, and never for anybody else."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from numbers import Real

@@ -1,7 +1,5 @@
 """Gives up a check whose step takes too long, and says where the participant's code was."""
 
-from __future__ import annotations
-
 import linecache
 import os
 import sys

@@ -5,8 +5,6 @@ letters that say whose move is next: one that begins "AB" has A read, then B. Go
 which both get the last unit, and one in which only one of them does.
 """
 
-from __future__ import annotations
-
 # TODO: six letters each, three A and three B.
 SELLS_TWICE = ""
 DOES_NOT = ""

@@ -5,8 +5,6 @@ Goal: two functions that say how many units were sold that were not there, and h
 another write erased.
 """
 
-from __future__ import annotations
-
 
 # TODO: one line each.
 def oversold(initial: int, orders: int, left: int) -> int:

@@ -5,8 +5,6 @@ one command decides who has the lock; unlock() gives it back. self.client is the
 command its method: self.client.get(self.key). More: type help redis.
 """
 
-from __future__ import annotations
-
 import threading
 
 from workshop.kit import PollingLock, guarded

@@ -4,8 +4,6 @@ A is killed while it holds the lock. Its key stays, and nobody else may delete i
 again. Goal: the lock ends by itself, and wherever A dies, others buy again after at most 3 ttl.
 """
 
-from __future__ import annotations
-
 from workshop.kit import PollingLock, guarded
 
 

@@ -6,8 +6,6 @@ between.
 What a script looks like: type help lua.
 """
 
-from __future__ import annotations
-
 from workshop.kit import PollingLock, guarded
 
 

@@ -4,8 +4,6 @@ The lock is perfect, and the shop oversells: it is free before the commit, and t
 the old stock. Goal: nobody is let in before the commit, and nothing of a killed purchase stays.
 """
 
-from __future__ import annotations
-
 from workshop.kit import Attempt, Receipt, acquire, hold, sell_one, transaction
 
 # hold(attempt) is a block; acquire(attempt) returns a lease to release(). Use either.

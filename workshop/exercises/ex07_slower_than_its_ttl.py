@@ -5,8 +5,6 @@ three times per ttl). Goal: the lock lives as long as its holder works, even if 
 nobody else's lock is touched.
 """
 
-from __future__ import annotations
-
 from workshop.kit import RenewedLock, guarded
 
 

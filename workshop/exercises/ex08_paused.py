@@ -7,8 +7,6 @@ read_stock; Lost is the refusal. sell() runs under the lock, inside a transactio
 sell_one.
 """
 
-from __future__ import annotations
-
 from workshop.kit import Attempt, Lease, Lost, Product, Receipt, Stock, fenced, read_stock, sell_one
 
 

@@ -5,8 +5,6 @@ unavailable, unknown (no answer came, or the shop does not know), error (the req
 Goal: say with which key to ask again, or None to stop. Nobody buys twice, or gives up too early.
 """
 
-from __future__ import annotations
-
 import uuid
 
 

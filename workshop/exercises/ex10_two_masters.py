@@ -4,8 +4,6 @@ What comes out for each lock under each fault: "exact", "oversold" or "deadlock"
 `make faults` (docs/faults.md) knows; answer first, then look it up.
 """
 
-from __future__ import annotations
-
 # TODO: fill in all eight.
 ANSWERS = {
     ("token", "failover"): "",

@@ -4,8 +4,6 @@ Goal: sell right with only the database: no lock, no Redis. sell_one(attempt, re
 takes functions like read_stock and write_stock; SoldOut is the refusal. More: help sell_one.
 """
 
-from __future__ import annotations
-
 from workshop.kit import (
     Attempt,
     F,

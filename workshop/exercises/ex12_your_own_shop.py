@@ -4,8 +4,6 @@ All that can go wrong goes wrong: the holder dies, is slow, is late, is paused; 
 forgets; replies get lost. Goal: exact under every fault. Everything of the lessons is there.
 """
 
-from __future__ import annotations
-
 from workshop.kit import (
     Attempt,
     F,

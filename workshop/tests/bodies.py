@@ -4,8 +4,6 @@ bodies/ has one file per exercise. A line `=== right NAME` or `=== wrong NAME: C
 solution; a wrong one must be refused with its code.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

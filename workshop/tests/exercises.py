@@ -3,8 +3,6 @@
 Not in `make test`: make test-workshop. A worker of xdist checks whole lessons, on its own servers.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

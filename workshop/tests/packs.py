@@ -1,7 +1,5 @@
 """A pack installs without internet. Not in `make test`: make test-workshop."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

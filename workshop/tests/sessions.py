@@ -1,7 +1,5 @@
 """Whole sessions in a terminal. Not in `make test`: make test-workshop."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

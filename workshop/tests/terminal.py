@@ -1,7 +1,5 @@
 """A session of the workshop in a terminal of 80 columns and 24 lines."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """The lessons, their files and their words fit each other. Needs no server."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,7 +1,5 @@
 """What the lessons say was seen is what was seen."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

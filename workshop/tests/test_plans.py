@@ -1,7 +1,5 @@
 """The facilitator's plans and the quiz hold what they say."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from urllib.parse import parse_qsl, urlsplit

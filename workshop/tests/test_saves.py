@@ -1,7 +1,5 @@
 """What counts as a save."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from workshop.session import Saves

@@ -1,7 +1,5 @@
 """What a session keeps, and what it says. Needs no server."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The settings that Oscar's own guide asks for, and nothing that changes how it sells."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Put one product up for sale, unless there is one: python -m oscar_project.stock_up."""
 
-from __future__ import annotations
-
 import sys
 
 import django

@@ -1,7 +1,5 @@
 """Oscar's own pages, at the root."""
 
-from __future__ import annotations
-
 from django.apps import apps
 from django.urls import include, path
 

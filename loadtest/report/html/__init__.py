@@ -4,8 +4,6 @@ It is put together here from the files of this folder, those of shop/demo/static
 data; its scripts draw the rest.
 """
 
-from __future__ import annotations
-
 import html
 import json
 from collections import defaultdict

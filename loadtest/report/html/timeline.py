@@ -4,8 +4,6 @@ Small arrays and no objects, because a matrix has thousands of lanes. Times are 
 the first buyer of the run asked.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from loadtest.judge.intervals import ProductHistory

@@ -1,7 +1,5 @@
 """Fixture: one door at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -3,8 +3,6 @@
 The locks for asyncio run in a loop in a thread of its own; what a test calls is a call into it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import threading

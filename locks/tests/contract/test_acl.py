@@ -1,7 +1,5 @@
 """On a cluster, the rights that the README names are enough, for threads and for asyncio."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

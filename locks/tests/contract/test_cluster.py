@@ -1,7 +1,5 @@
 """A cluster that changes while the lock is held and waited for: slots move, primaries fail."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The contract: order, exact waits, renewal, loss, fences, and nothing left behind."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import threading

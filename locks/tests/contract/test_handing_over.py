@@ -1,7 +1,5 @@
 """Extend, verify, hand over and adopt, through each door."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

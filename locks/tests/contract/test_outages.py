@@ -1,7 +1,5 @@
 """A server that is silent, away, or loses replies: who learns of it, and what stays behind."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

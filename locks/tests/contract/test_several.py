@@ -1,7 +1,5 @@
 """MultiLock and AsyncMultiLock: all or none, in one order, within one wait, and lost together."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Iterator

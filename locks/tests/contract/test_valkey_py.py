@@ -1,7 +1,5 @@
 """valkey-py's clients in place of redis-py's: through every door, in compat, and alone."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterator

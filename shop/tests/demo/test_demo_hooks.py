@@ -1,8 +1,6 @@
 """A demo's hooks: a purchase is recorded; a real shop has none. That it stops where it was asked to
 is in loadtest/tests/test_faults.py."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,8 +1,6 @@
 """A strategy from a file of one's own: read again after a save, and never a 500; and the code that
 the page shows."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

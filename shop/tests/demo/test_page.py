@@ -1,8 +1,6 @@
 """The page, what it asks for, and a lesson on it; in a browser it is tested in
 loadtest/tests/test_page.py."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

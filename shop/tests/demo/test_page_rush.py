@@ -1,7 +1,5 @@
 """The rush that the page starts and stops, without anybody who runs it, and its verdict."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

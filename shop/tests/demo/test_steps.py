@@ -1,7 +1,5 @@
 """Two buyers, stepped through as on the page, each in a thread of its own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

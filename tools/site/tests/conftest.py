@@ -1,7 +1,5 @@
 """The site, built once for all tests, and a browser that opens it from its folder."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

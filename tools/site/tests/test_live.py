@@ -1,7 +1,5 @@
 """Every move of the other strategies again, from the live shop, compared with the recording."""
 
-from __future__ import annotations
-
 from tools.site import recording
 from tools.site.tests import test_recorded
 

@@ -1,7 +1,5 @@
 """The recording is whole, and agrees with what the shop does when it is asked again."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """The site opens from a folder, asks nobody for anything, and its links lead somewhere."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from urllib.parse import unquote

@@ -1,7 +1,5 @@
 """The step-through and the pages around it in a browser: by key, by touch, in every size."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

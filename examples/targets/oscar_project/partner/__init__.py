@@ -1,3 +1,1 @@
 """Oscar's partner app with one method changed, as its guide customises a model: --repaired."""
-
-from __future__ import annotations

@@ -1,7 +1,5 @@
 """The repair: an allocation has a condition, and an order without one is not placed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db.models import F
