@@ -4,7 +4,7 @@ Labels have few values each: a route's pattern, a status, a strategy, an outcome
 buyer or a path: a client who can invent one could fill the memory of every node and of Prometheus.
 
 Several workers write into files of their own in PROMETHEUS_MULTIPROC_DIR, whichever worker is asked
-adds them up (processes.py). Elsewhere, in runserver for instance, one process speaks for itself.
+adds them up. Elsewhere, in runserver for instance, one process speaks for itself.
 """
 
 import os

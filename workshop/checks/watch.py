@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -43,10 +43,12 @@ def found_in(file: str) -> Refusal | Undecided:
     """Where threads are that run this file: do they spin, or wait?"""
     inside = {}
     for thread, top in sys._current_frames().items():
-        frames = _stack(top)
-        line = next((frame.f_lineno for frame in frames if _name(frame) == file), None)
-        if line and not any(_name(frame).endswith(STOPPED_IN) for frame in frames[:6]):
-            inside[thread] = line
+        for frame in _stack(top):
+            if _name(frame).endswith(STOPPED_IN):  # further in than the file's own line
+                break
+            if _name(frame) == file:
+                inside[thread] = frame.f_lineno
+                break
     if not inside:
         return Undecided(f"a step of the check took more than {LONGEST:g} s here")
     before = {thread: _processor_time(thread) for thread in inside}
@@ -57,13 +59,11 @@ def found_in(file: str) -> Refusal | Undecided:
     return Refusal("endless" if spent[thread] > SPINS else "waits-here", {"where": where})
 
 
-def _stack(frame: FrameType | None) -> list[FrameType]:
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
     """The frames of a thread, innermost first."""
-    found = []
     while frame is not None:
-        found.append(frame)
+        yield frame
         frame = frame.f_back
-    return found
 
 
 def _name(frame: FrameType) -> str:
