@@ -80,6 +80,8 @@ def test_a_pause_shows_its_two_overlapping_holds(page: Page, tmp_path: Path) -> 
     start, end = page.evaluate(SHOWN)
     assert end - start < 100
     assert page.evaluate(HATCHED) == 2
+    page.locator("#to-all").click()
+    expect(page.locator("#to-mark")).to_have_text("To the overlap")
 
     page.get_by_role("button", name="redis under pause: exact, as expected").click()
     page.wait_for_selector("#lanes[data-drawn='1']")

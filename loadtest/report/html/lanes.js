@@ -53,8 +53,10 @@ function openLanes(run) {
     fillLegend(option.series);
   };
   let mark = -1;
+  const toMark = $("to-mark").textContent;
   $("to-all").onclick = () => {
     mark = -1;
+    $("to-mark").textContent = toMark;
     chart.dispatchAction({ type: "dataZoom", batch: ["x", "y"].map((id) => ({ dataZoomId: id, start: 0, end: 100 })) });
   };
   $("to-mark").onclick = () => {
