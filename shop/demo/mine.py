@@ -4,6 +4,8 @@ A file defines `buy(attempt)`, and is read again after each change, without a re
 not load or raises, the answer is an error that names the line, never a 500.
 """
 
+import __future__
+
 import sys
 import threading
 import traceback
@@ -93,8 +95,9 @@ class OwnFile:
         module = ModuleType(f"own_{self.name.replace('-', '_')}")
         module.__file__ = str(self.path)
         sys.modules[module.__name__] = module  # dataclasses look their module up
+        lazily = __future__.annotations.compiler_flag  # a name that is not imported breaks nothing
         try:
-            exec(compile(text, str(self.path), "exec"), vars(module))
+            exec(compile(text, str(self.path), "exec", lazily), vars(module))
         except (Exception, SystemExit) as error:
             raise BrokenFile(self._where(error)) from error
         return module
