@@ -14,7 +14,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple  # noqa: UP035  (an old Python has to read this)
+from typing import Iterator, NamedTuple  # noqa: UP035  (an old Python has to read this)
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = "tools/requirements/shop.lock"
@@ -125,14 +125,10 @@ def servers() -> Iterator[Finding]:
         from servers import embedded, postgres, valkey
 
         embedded.provide_urls()
-        asked: dict[str, Callable[[], str]] = {
-            "PostgreSQL": postgres.version,
-            "Valkey or Redis": valkey.version,
-        }
     except Exception as error:
         yield Finding("PostgreSQL", *_refused(error))
         return
-    for name, ask in asked.items():
+    for name, ask in (("PostgreSQL", postgres.version), ("Valkey or Redis", valkey.version)):
         try:
             yield Finding(name, f"{ask()} answers, {time.monotonic() - began:.1f} s")
         except Exception as error:

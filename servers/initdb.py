@@ -82,12 +82,9 @@ def forget_libpq_variables() -> None:
 
     They are for a server of the user's own, and would lead clients of this one astray.
     """
-    for name in [name for name in os.environ if _is_of_libpq(name)]:
-        del os.environ[name]
-
-
-def _is_of_libpq(name: str) -> bool:
-    return name.startswith("PG") and not name.startswith("PGSERVER_")
+    for name in list(os.environ):
+        if name.startswith("PG") and not name.startswith("PGSERVER_"):
+            del os.environ[name]
 
 
 @contextmanager

@@ -28,10 +28,7 @@ START_TIMEOUT = 20.0
 #: Seconds for it to stop with a checkpoint.
 STOP_TIMEOUT = 15.0
 #: Enough for two demos at once (four workers each with a pool of 20) and the tests.
-POSTGRES_CONF = """\
-max_connections = 400
-unix_socket_permissions = 0700
-"""
+SETTINGS = ("-c", "max_connections=400", "-c", "unix_socket_permissions=0700")
 #: What to do when it does not start.
 OTHERWISE = "set DATABASE_URL to use a server of your own"
 
@@ -59,7 +56,6 @@ class Postgres:
                 installed = installed_for(self.data)
                 if not (self.data / "PG_VERSION").exists():
                     self._fill(installed)
-                self._configure()
                 self._run(installed)
         except ProgramFailed as error:
             said = with_reason(str(error))
@@ -103,7 +99,7 @@ class Postgres:
         sockets = self._make_socket_folder(installed.user)
         process = ServerProcess("PostgreSQL", self.data / "log")
         process.start(
-            [installed.programs / "postgres", "-D", self.data, "-h", "", "-k", sockets],
+            [installed.programs / "postgres", "-D", self.data, "-h", "", "-k", sockets, *SETTINGS],
             folder=self.data,
             user=installed.user,
         )
@@ -163,15 +159,6 @@ class Postgres:
             for process in psutil.process_iter(["name", "cwd"])
             if process.info["name"] == "postgres" and process.info["cwd"] == str(self.data)
         ]
-
-    def _configure(self) -> None:
-        (self.data / "oversold.conf").write_text(POSTGRES_CONF)
-        include = "include 'oversold.conf'\n"
-        main = self.data / "postgresql.conf"
-        if include not in main.read_text():
-            with main.open("a") as file:
-                file.write(include)
-        (self.data / "oversold.conf").chmod(0o644)
 
 
 def version() -> str:

@@ -55,7 +55,7 @@ class PostgresCopy(Postgres):
         old."""
         written = first.sql("SELECT pg_current_wal_lsn()")[0][0]
         replayed = f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn"
-        if not wait_for(lambda: bool(self.sql(replayed)[0][0]), START_TIMEOUT):
+        if not wait_for(lambda: self.sql(replayed)[0][0], START_TIMEOUT):
             raise EmbeddedError(f"the replica does not catch up; see {self.data / 'log'}")
 
     def _fill(self, installed: Installed) -> None:

@@ -89,7 +89,7 @@ def end(
         wait_for(lambda: not is_alive(known), timeout)
 
 
-def wait_for(is_so: Callable[[], bool], timeout: float) -> bool:
+def wait_for(is_so: Callable[[], object], timeout: float) -> bool:
     """Wait until it is so, at most `timeout` seconds. Returns whether it is.
 
     A process's end is such a thing: in a container without an init a zombie keeps the pid.

@@ -65,9 +65,6 @@ class ZooKeeper:
         self._process.stop(how=signal.SIGKILL)
 
     def _answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                connection.sendall(b"srvr")
-                return connection.recv(4096).startswith(b"Zookeeper version")
-        except OSError:
-            return False
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            return connection.recv(4096).startswith(b"Zookeeper version")

@@ -146,7 +146,7 @@ class Connection:
     async def _pass_replies(self, server: socket.socket) -> None:
         while reply := await self._next(server):
             if self._losing is not None and not self._losing.fired:
-                self._lose(reply)
+                self._lose(self._losing, server, reply)
             if not self._has_lost_its_reply():
                 await asyncio.get_running_loop().sock_sendall(self.client, reply)
         raise Closed
@@ -192,15 +192,13 @@ class Connection:
                 self._losing = rule
                 return
 
-    def _lose(self, reply: bytes) -> None:
-        assert self._losing is not None
-        assert self.server is not None
-        self._losing.fire(reply)
+    def _lose(self, rule: LostReply, server: socket.socket, reply: bytes) -> None:
+        rule.fire(reply)
         with suppress(OSError):
             self.client.shutdown(socket.SHUT_RDWR)
         # Not close(): with unread bytes that is a reset, and the server might not read the request.
         with suppress(OSError):
-            self.server.shutdown(socket.SHUT_WR)
+            server.shutdown(socket.SHUT_WR)
 
     def _has_lost_its_reply(self) -> bool:
         return self._losing is not None and self._losing.fired

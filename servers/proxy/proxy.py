@@ -19,13 +19,12 @@ import threading
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from servers.proxy.connection import Address, Conditions, Connection, LostReply
 
 __all__ = ["Address", "LostReply", "Proxy"]
 
-T = TypeVar("T")
 #: The file that a PostgreSQL client looks for in a socket folder.
 SOCKET = ".s.PGSQL.5432"
 #: Connections that may wait to be accepted: a whole rush.
@@ -97,8 +96,7 @@ class Proxy:
             self._bound.close()
             self._bound = None
         if self.folder is not None:
-            with suppress(FileNotFoundError):
-                (self.folder / SOCKET).unlink()
+            (self.folder / SOCKET).unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -231,17 +229,16 @@ class Proxy:
             self._bound = _on_port(0)
             self.port = self._bound.getsockname()[1]
 
-    def _run_in_loop(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run_in_loop(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is None:
             work.close()
             raise RuntimeError("the proxy does not run: call start() first")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT)
 
 
 def _on_port(port: int) -> socket.socket:
     bound = socket.socket()
-    bound.setsockopt(
-        socket.SOL_SOCKET, socket.SO_REUSEPORT, 1
-    )  # shared with the proxy's own listener
+    # Shared: by the socket that keeps the port, and the one that listens.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     bound.bind(("127.0.0.1", port))
     return bound
