@@ -80,13 +80,11 @@ def _no_wheels(system: str, processor: str, libc: str) -> str:
 
 def python_itself() -> Iterator[Finding]:
     version = platform.python_version()
-    if sys.version_info < OLDEST:
-        todo = "install Python 3.11 or newer; then make PYTHON=python3.12"
-        yield Finding("Python", version, todo)
-    elif sys.version_info[:2] > NEWEST:
-        yield Finding("Python", f"{version}: newer than was tried; wheels may be missing")
-    else:
-        yield Finding("Python", version)
+    if sys.version_info[:2] > NEWEST:
+        version += ": newer than was tried; wheels may be missing"
+    is_too_old = sys.version_info < OLDEST
+    todo = "install Python 3.11 or newer; then make PYTHON=python3.12" if is_too_old else ""
+    yield Finding("Python", version, todo)
 
 
 def installed() -> Iterator[Finding]:

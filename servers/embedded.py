@@ -204,19 +204,8 @@ def _drop(name: str) -> None:
 
 
 def _sql(statement: LiteralString, *names: str) -> list[tuple[Any, ...]]:
-    """The rows of a statement with these names, by PostgreSQL's superuser; none if it has none.
-    Raises EmbeddedError where PostgreSQL does not answer."""
-    postgres = _postgres()
-    try:
-        connection = postgres.connect()
-    except (OSError, psycopg.OperationalError) as error:
-        raise EmbeddedError(
-            f"PostgreSQL does not answer ({error}); see {postgres.data / 'log'}, and "
-            "unset PGSERVICE, PGOPTIONS and the like"
-        ) from error
-    with connection:
-        cursor = connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
-        return cursor.fetchall() if cursor.description else []
+    """The rows of a statement with these names. Raises EmbeddedError, as Postgres.sql does."""
+    return _postgres().sql(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 def _postgres() -> Postgres:

@@ -110,12 +110,11 @@ def _copy(installed: Path, folder: Path) -> Path:
     """Copy the programs, with their libraries where the programs look for them: next to the wheel's
     package on Linux, in it on macOS. Returns the folder of the copy."""
     package = installed.parent
-    copied = folder / package.name
-    copied.mkdir()
+    copied = Path(shutil.copytree(installed, folder / package.name / installed.name))
     for libraries in (package.with_name(f"{package.name}.libs"), package / ".dylibs"):
         if libraries.exists():
             (folder / libraries.relative_to(package.parent)).symlink_to(libraries)
-    return Path(shutil.copytree(installed, copied / installed.name))
+    return copied
 
 
 def open_to_all(folder: Path) -> None:

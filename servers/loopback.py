@@ -33,9 +33,7 @@ def free_port(wanted: int = 0) -> int:
         try:
             probe.bind(("127.0.0.1", wanted))
         except OSError:
-            if not wanted:
-                raise
-            return free_port()
+            probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 

@@ -10,16 +10,10 @@ from typing import Any
 
 import psutil
 import psycopg
+from psycopg import sql
 
+from servers import initdb
 from servers.errors import EmbeddedError, explain, with_reason
-from servers.initdb import (
-    Installed,
-    ProgramFailed,
-    initdb,
-    installed_for,
-    open_to_all,
-    plain_environment,
-)
 from servers.process import ServerProcess
 from servers.registry import end, identity, wait_for
 
@@ -52,12 +46,12 @@ class Postgres:
             self._wait_for_orphans()
             self._remove_stale_locks()
         try:
-            with plain_environment(self.runtime):
-                installed = installed_for(self.data)
+            with initdb.plain_environment(self.runtime):
+                installed = initdb.installed_for(self.data)
                 if not (self.data / "PG_VERSION").exists():
                     self._fill(installed)
                 self._run(installed)
-        except ProgramFailed as error:
+        except initdb.ProgramFailed as error:
             said = with_reason(str(error))
             raise EmbeddedError(f"PostgreSQL did not start: {OTHERWISE}\n{said}") from error
         except OSError as error:
@@ -76,10 +70,22 @@ class Postgres:
         """The folder of the running server's socket."""
         return Path(self._said()[4])
 
-    def connect(self, database: str = "postgres") -> psycopg.Connection[Any]:
-        """A connection of its superuser. Raises OSError, psycopg.OperationalError."""
-        folder = str(self.socket_folder())
-        return psycopg.connect(host=folder, user="postgres", dbname=database, autocommit=True)
+    def sql(
+        self, statement: str | sql.Composed, database: str = "postgres"
+    ) -> list[tuple[Any, ...]]:
+        """The rows of one statement of the superuser's; none if it has none. Raises EmbeddedError
+        where the server does not answer."""
+        try:
+            host = str(self.socket_folder())
+            opened = psycopg.connect(host=host, user="postgres", dbname=database, autocommit=True)
+        except (OSError, psycopg.OperationalError) as error:
+            raise EmbeddedError(
+                f"PostgreSQL does not answer ({error}); see {self.data / 'log'}, and "
+                "unset PGSERVICE, PGOPTIONS and the like"
+            ) from error
+        with opened as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
 
     @property
     def pid(self) -> int:
@@ -90,11 +96,11 @@ class Postgres:
         """What the server has written about itself: pid, data, start, port, socket's folder ..."""
         return (self.data / "postmaster.pid").read_text().splitlines()
 
-    def _fill(self, installed: Installed) -> None:
+    def _fill(self, installed: initdb.Installed) -> None:
         """Make the data, once."""
-        initdb(installed, self.data, self.runtime)
+        initdb.initdb(installed, self.data, self.runtime)
 
-    def _run(self, installed: Installed) -> None:
+    def _run(self, installed: initdb.Installed) -> None:
         """Start the server itself. pg_ctl would pass its paths to a shell."""
         sockets = self._make_socket_folder(installed.user)
         process = ServerProcess("PostgreSQL", self.data / "log")
@@ -121,7 +127,7 @@ class Postgres:
         folder.mkdir(mode=0o700, exist_ok=True)
         if user is not None:
             shutil.chown(folder, user, user)
-            open_to_all(self.runtime)
+            initdb.open_to_all(self.runtime)
         return folder
 
     def is_running(self) -> bool:

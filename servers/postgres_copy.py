@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 from psycopg.conninfo import make_conninfo
 
@@ -42,12 +41,6 @@ class PostgresCopy(Postgres):
         """SIGKILL, as in a power cut; wait until its processes have ended."""
         os.kill(self.pid, signal.SIGKILL)
         self._wait_for_orphans()
-
-    def sql(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """The rows of one statement; none if it has none."""
-        with self.connect(database) as connection:
-            cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
 
     def catch_up_with(self, first: PostgresCopy) -> None:
         """Wait until this replica has replayed all that `first` has written by now. Raises

@@ -31,11 +31,8 @@ class ServerProcess:
     def __init__(self, name: str, log: Path | IO[bytes]) -> None:
         self.name = name
         self.log = log
+        self.log_name = str(log if isinstance(log, Path) else log.name)
         self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def log_name(self) -> str:
-        return str(self.log if isinstance(self.log, Path) else self.log.name)
 
     def start(
         self,
@@ -126,7 +123,6 @@ class ServerProcess:
     ) -> str:
         happened = "it ended" if ended else f"no answer in {timeout:g} s"
         reason = f" ({last})" if last is not None else ""
-        lines = [f"{self.name} did not start: {happened}{reason}; see {self.log_name}"]
-        if otherwise:
-            lines[0] += f", or {otherwise}"
-        return "\n".join([*lines, with_reason(self.tail())]).rstrip()
+        advice = f", or {otherwise}" if otherwise else ""
+        said = f"{self.name} did not start: {happened}{reason}; see {self.log_name}{advice}"
+        return f"{said}\n{with_reason(self.tail())}".rstrip()

@@ -65,10 +65,8 @@ def is_alive(known: dict[str, Any]) -> bool:
     """Whether the process of this identity runs."""
     try:
         process = psutil.Process(known["pid"])
-        return (
-            abs(process.create_time() - float(known["created"])) < SAME_START
-            and process.status() != psutil.STATUS_ZOMBIE
-        )
+        is_the_same = abs(process.create_time() - float(known["created"])) < SAME_START
+        return is_the_same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

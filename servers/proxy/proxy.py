@@ -94,7 +94,6 @@ class Proxy:
         self._conditions = Conditions(self._conditions.target)
         if self._bound is not None:
             self._bound.close()
-            self._bound = None
         if self.folder is not None:
             (self.folder / SOCKET).unlink(missing_ok=True)
 
@@ -156,10 +155,7 @@ class Proxy:
         return self._added(LostReply(match, is_of_request=True))
 
     def _added(self, rule: LostReply) -> LostReply:
-        async def add() -> None:
-            self._conditions.rules.append(rule)
-
-        self._run_in_loop(add())
+        self._conditions.rules.append(rule)
         return rule
 
     # --- in the proxy's thread -------------------------------------------------------------------
