@@ -92,8 +92,7 @@ class Sentinels:
             with suppress(redis.RedisError, OSError), client_at(port, timeout=1) as sentinel:
                 # Not by redis-py's method for it: that of redis-py 6 fails.
                 if found := sentinel.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", MASTER):
-                    host, its_port = found
-                    return str(host), int(its_port)
+                    return str(found[0]), int(found[1])
         raise LookupError(f"no Sentinel answers on {self.urls or 'any port'}; see {self.log.name}")
 
     def stop(self) -> None:

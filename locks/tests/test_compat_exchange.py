@@ -9,7 +9,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import RedisLock, compat
 from ..testing.server import Proxy, Server, eventually, free_port
-from .waiting import Start, in_thread
+from .waiting import in_thread
 
 Make = Callable[..., compat.Lock]
 
@@ -66,14 +66,18 @@ def test_a_thread_that_waits_with_the_same_lock_keeps_its_token_when_another_rel
     assert not lock.locked()
 
 
-def test_a_token_goes_to_another_process_which_releases_the_lock(
-    client: redis.Redis, lock_of: Make, worker: Start
+def test_a_token_goes_to_another_client_which_releases_the_lock(
+    server: Server, lock_of: Make
 ) -> None:
     """As from a web request to a Celery task."""
     lock = lock_of(timeout=10)
+    there: compat.Lock = server.client().lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
-    token = lock.local.token.decode()
-    assert worker().ask("compat", name="job", timeout=10, token=token) == [True, "extended", False]
+    there.local.token = lock.local.token.decode()
+    assert there.owned()
+    assert there.extend(10)
+    there.release()
+    assert not there.locked()
     assert not lock.owned()
     with pytest.raises(LockNotOwnedError):
         lock.release()

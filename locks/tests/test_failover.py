@@ -23,7 +23,7 @@ from .. import LockBackendError, RedisLock, Release
 from ..bench.stress import holds, overlaps
 from ..testing.process import LOCKS, ROOT
 from ..testing.server import Proxy, Server, eventually, free_port
-from .contract.doors import Door, single
+from .contract.doors import Door, opened, single
 from .waiting import in_thread, waiter
 
 
@@ -80,9 +80,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 @pytest.fixture(params=["threads", "asyncio"])
 def door(request: pytest.FixtureRequest, pair: Pair) -> Iterator[Door]:
     """Over the name."""
-    door: Door = single(pair.name.port)[request.param]()
-    yield door
-    door.close()
+    yield from opened(single(pair.name.port)[request.param]())
 
 
 def test_a_waiter_that_listens_to_the_demoted_master_does_not_believe_that_it_holds_the_lock(

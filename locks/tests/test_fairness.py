@@ -2,9 +2,7 @@
 
 import threading
 import time
-from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from .. import RedisLock
 from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
 from .contract.doors import Door, single
-from .waiting import Start, held, in_thread, queued, waiter
+from .waiting import Start, held, in_line, in_thread, queued, waiter
 
 
 def test_a_monitoring_tool_that_subscribes_to_everything_brings_no_dead_waiter_to_life(
@@ -49,20 +47,13 @@ def test_waiters_whose_subscription_broke_at_a_release_keep_their_places(
     order: list[str] = []
     first, second, last = worker(), worker(), worker()
 
-    def turn(who: str) -> None:
-        with lock.hold(wait=30):
-            order.append(who)
-
     def queue_up(process: Worker) -> None:
         waiters = len(lock.inspect().waiters)
         process.send("acquire", name="tested", ttl=30, wait=30)
         queued(lock, waiters + 1)
 
     with held(lock) as lease:
-        ours = []
-        for number in range(3):
-            ours.append(in_thread(partial(turn, f"ours {number}")))
-            queued(lock, number + 1)
+        ours = [in_line(lock, f"ours {number}", order) for number in range(3)]
         queue_up(first)
         queue_up(second)
         with broken_subscription(client, lock):
@@ -128,17 +119,7 @@ def test_a_lease_that_nobody_adopts_costs_no_waiter_of_its_first_process_its_pla
     first.release()  # the server notes to which process it gave the lock
     lease = given.result(5)
     order: list[str] = []
-
-    def stand(lock: RedisLock, name: str, place: int) -> Future[None]:
-        def turn() -> None:
-            with lock.hold(wait=10):
-                order.append(name)
-
-        turned = in_thread(turn)
-        queued(lock, place)
-        return turned
-
-    turns = [stand(one, "one", 1), stand(other, "other", 2)]
+    turns = [in_line(one, "one", order), in_line(other, "other", order)]
     lease.hand_over(within=0.3)
     for watch in one._wakeups.waiters._watches.values():
         watch.until += 0.5  # so that the other one asks first
@@ -193,18 +174,10 @@ def test_a_lease_that_ends_by_itself_disturbs_no_order_while_its_process_lives(
     lock = RedisLock(client, name, ttl=30)
     theirs = RedisLock(client, name, **own)
     served: list[str] = []
-
-    def turn(who: str, lock: RedisLock) -> None:
-        with lock.hold(wait=30):
-            served.append(who)
-
     b, c = worker(), worker()
     with held(lock) as lease:
         first = waiter(theirs)
-        rest = []
-        for number in range(1, 4):
-            rest.append(in_thread(partial(turn, f"A{number}", lock)))
-            queued(lock, 1 + number)
+        rest = [in_line(lock, f"A{number}", served) for number in range(1, 4)]
         b.send("acquire", name=name, ttl=30, wait=30)
         queued(lock, 5)
         lease.release()

@@ -138,16 +138,9 @@ def test_what_a_signal_handler_raises_in_a_command_reaches_the_caller_and_leaves
         lease.release()
     assert lease.release() in (Release.RELEASED, Release.UNKNOWN)
     assert not lock.locked()
-
-
-def test_what_a_signal_handler_raises_before_a_release_is_sent_leaves_no_lock(
-    server: Server, client: redis.Redis
-) -> None:
-    pool = redis.ConnectionPool(connection_class=Interrupting, port=server.port)
-    lock = RedisLock(redis.Redis.from_pool(pool), "early", ttl=30)
     with pytest.raises(SoftLimit), lock.hold(1):
         Interrupting.early = True
-    with RedisLock(client, "early", ttl=1).hold(5):
+    with RedisLock(client, "limit", ttl=1).hold(5):
         pass
 
 

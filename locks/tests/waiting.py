@@ -45,6 +45,19 @@ def waiter(lock: Any, wait: float | None = 10) -> Future[Lease]:
     return future
 
 
+def in_line(lock: Any, who: str, served: list[str]) -> Future[None]:
+    """A thread already in the lock's queue, which notes in `served` that it had its turn."""
+
+    def turn() -> None:
+        with lock.hold(wait=30):
+            served.append(who)
+
+    place = len(lock.inspect().waiters) + 1
+    turned = in_thread(turn)
+    queued(lock, place)
+    return turned
+
+
 def is_free(lock: Any) -> bool:
     """Whether nobody holds the lock, and nobody waits for it."""
     state = lock.inspect()

@@ -4,7 +4,6 @@ acquire  name ttl wait [more options of RedisLock]   {"fence", "token"}
 async_waiter  name ttl: a task waits, in a loop in a thread of its own
 leave_a_child_now  the process id of a forked child that does nothing
 crowd    name ttl wait waiters: as many threads that acquire and release; answers at once
-compat   name timeout token: is it owned, extended, locked after its release
 release                                              what it found
 check                                                "held" or the error
 fork                                                 what a forked child finds in the same lease
@@ -23,7 +22,7 @@ from typing import Any
 import redis
 import redis.asyncio
 
-from .. import AsyncRedisLock, Lease, LockError, RedisLock, compat
+from .. import AsyncRedisLock, Lease, LockError, RedisLock
 
 
 class Holder:
@@ -36,14 +35,6 @@ class Holder:
     def acquire(self, name: str, wait: float | None, **options: Any) -> dict[str, Any]:
         self.lease = lease = RedisLock(self.client, name, **options).acquire(wait)
         return {"fence": lease.fence, "token": lease.token}
-
-    def compat(self, name: str, timeout: float, token: str) -> list[Any]:
-        lock = compat.Lock(self.client, name, timeout=timeout)
-        lock.local.token = token
-        owned = lock.owned()
-        extended = "extended" if lock.extend(timeout) else ""
-        lock.release()
-        return [owned, extended, lock.locked()]
 
     def crowd(self, name: str, ttl: float, wait: float, waiters: int) -> str:
         lock = RedisLock(self.client, name, ttl=ttl)

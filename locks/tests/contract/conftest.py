@@ -6,7 +6,7 @@ import pytest
 
 from ...testing.cluster import Cluster
 from ...testing.server import Server
-from .doors import Door, clustered, single
+from .doors import Door, clustered, opened, single
 
 
 @pytest.fixture(scope="session")
@@ -29,5 +29,4 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
         doors = single(server.port)
     door: Door = doors[request.param]()
     door.admin.flushall()
-    yield door
-    door.close()
+    yield from opened(door)

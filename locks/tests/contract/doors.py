@@ -53,6 +53,12 @@ class Door:
         self.admin.close()
 
 
+def opened(door: Door) -> Iterator[Door]:
+    """For a fixture: the door, closed in the end."""
+    yield door
+    door.close()
+
+
 class AsyncDoor(Door):
     """AsyncRedisLock by a kind of client."""
 

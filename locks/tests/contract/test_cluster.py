@@ -21,14 +21,12 @@ from ...testing.server import Proxy, eventually
 from ..looped import looped
 from ..waiting import in_thread, is_free, waiter
 from .conftest import CLUSTERED
-from .doors import AsyncDoor, Door, clustered
+from .doors import AsyncDoor, Door, clustered, opened
 
 
 @pytest.fixture(params=CLUSTERED)
 def door(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Door]:
-    door: Door = clustered(cluster.port)[request.param]()
-    yield door
-    door.close()
+    yield from opened(clustered(cluster.port)[request.param]())
 
 
 def name_at(cluster: Cluster, node: Any, prefix: str) -> str:

@@ -11,7 +11,7 @@ import redis
 from ... import LockBackendError, LockLost, LossReason, RedisLock, Release, renewals
 from ...testing.server import Proxy, Server, eventually
 from ..waiting import waiter
-from .doors import Door, single
+from .doors import Door, opened, single
 
 KINDS = ["threads", "asyncio"]
 #: How a request begins that runs a script by its text.
@@ -30,9 +30,7 @@ def door(request: pytest.FixtureRequest, own_server: Server) -> Iterator[Door]:
 @pytest.fixture(params=KINDS)
 def far(request: pytest.FixtureRequest, proxy: Proxy) -> Iterator[Door]:
     """Over the proxy."""
-    door: Door = single(proxy.port, socket_timeout=1)[request.param]()
-    yield door
-    door.close()
+    yield from opened(single(proxy.port, socket_timeout=1)[request.param]())
 
 
 @pytest.mark.parametrize("warm", [False, True])

@@ -23,14 +23,12 @@ from ... import (
 from ...several import together
 from ...testing.server import Server, eventually, free_port
 from ..waiting import held, in_thread, queued
-from .doors import AnyLock, Door, single
+from .doors import AnyLock, Door, opened, single
 
 
 @pytest.fixture(params=["threads", "asyncio"])
 def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
-    door: Door = single(server.port)[request.param]()
-    yield door
-    door.close()
+    yield from opened(single(server.port)[request.param]())
 
 
 def locked(*locks: AnyLock) -> list[bool]:

@@ -14,7 +14,7 @@ from ...testing.cluster import Cluster
 from ...testing.server import Server, eventually, free_port
 from ..waiting import run, waiter
 from .conftest import CLUSTERED
-from .doors import AsyncDoor, Door
+from .doors import AsyncDoor, Door, opened
 
 valkey = pytest.importorskip("valkey", reason="pip install valkey")
 
@@ -30,9 +30,8 @@ def door(request: pytest.FixtureRequest, server: Server) -> Iterator[Door]:
         cluster: Cluster = request.getfixturevalue("cluster")
         kind, admin, port = package.ValkeyCluster, redis.RedisCluster, cluster.port
     opens: Any = AsyncDoor if "asyncio" in request.param else Door
-    door: Door = opens(admin(host="127.0.0.1", port=port), kind(host="127.0.0.1", port=port))
-    yield door
-    door.close()
+    at = {"host": "127.0.0.1", "port": port}
+    yield from opened(opens(admin(**at), kind(**at)))
 
 
 def test_a_client_of_valkey_py_will_do(door: Door) -> None:
