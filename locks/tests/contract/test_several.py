@@ -22,6 +22,7 @@ from ... import (
 )
 from ...several import together
 from ...testing.server import Server, eventually, free_port
+from ..test_giving_up import Interrupted
 from ..waiting import held, in_thread, queued
 from .doors import AnyLock, Door, opened, single
 
@@ -175,10 +176,6 @@ def test_leaving_the_block_after_each_of_them_was_handed_over_releases_nothing(d
     assert locked(a, b) == [True, True]
     for lock, text in zip((a, b), handed, strict=True):
         assert lock.adopt(text).release() is Release.RELEASED
-
-
-class Interrupted(BaseException):
-    """Replaces KeyboardInterrupt in a thread that is not the main one."""
 
 
 def test_an_interrupt_while_one_is_waited_for_releases_the_others_and_ends_their_renewal(
