@@ -6,6 +6,9 @@ It needs nothing but Python; with .venv there it also starts PostgreSQL and Valk
 Exit code 0: ready. 1: it says what to do next.
 """
 
+# It is this file that tells an old Python's user so: Python 3.8 cannot evaluate `str | None`.
+from __future__ import annotations
+
 import importlib.metadata
 import os
 import platform

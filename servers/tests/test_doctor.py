@@ -1,5 +1,7 @@
 """make doctor: with everything, with nothing but Python, and on machines that are not this one."""
 
+import ast
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -57,6 +59,19 @@ def test_a_server_that_does_not_start_is_shown_with_its_log(copy: Copy) -> None:
     assert "NO  PostgreSQL       PostgreSQL did not start: it ended" in asked.stdout
     assert 'unrecognized configuration parameter "nonsense"' in asked.stdout
     assert "Traceback" not in asked.stdout + asked.stderr
+
+
+def test_a_python_that_is_too_old_can_read_it_and_is_told_so() -> None:
+    """Python 3.8 would end with a traceback if it evaluated an annotation like `str | None`."""
+    ast.parse(inspect.getsource(doctor), feature_version=(3, 8))
+    functions = inspect.getmembers(doctor, inspect.isfunction)
+    evaluated = {
+        name
+        for name, function in functions
+        for hint in function.__annotations__.values()
+        if not isinstance(hint, str)
+    }
+    assert not evaluated
 
 
 # --- the decisions, for machines that are not this one --------------------------------------------
