@@ -103,12 +103,14 @@ STOPS: Mapping[str, Mapping[str, str]] = {
 
 
 def parse(table: str) -> dict[str, dict[str, str]]:
-    """Lock -> fault -> verdict. Raises ValueError for a row that is too short or long, KeyError for
-    an unknown letter."""
+    """Lock -> fault -> verdict. Raises ValueError for a row that is too short or long, or that is
+    the second one of its lock, KeyError for an unknown letter."""
     lines = table.strip("\n").splitlines()
     faults = [line.replace("|", " ").strip() for line in lines if line.startswith(" ")]
     found: dict[str, dict[str, str]] = {}
     for lock, *letters in (line.split() for line in lines if not line.startswith(" ")):
+        if lock in found:
+            raise ValueError(f"{lock} stands twice in the table: delete one of its rows")
         cells = zip(faults, letters, strict=True)
         found[lock] = {fault: VERDICTS[letter] for fault, letter in cells if letter != "."}
     return found

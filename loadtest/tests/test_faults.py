@@ -10,7 +10,7 @@ from rich.console import Console
 
 from loadtest.commands import chaos
 from loadtest.commands import faults as command
-from loadtest.expected import EXPECTED, STOPS, SURVIVABLE
+from loadtest.expected import EXPECTED, STOPS, SURVIVABLE, TABLE, parse
 from loadtest.faults import Fault, chaos_rush, fault_report
 from loadtest.faults.database import DbKill
 from loadtest.faults.late_holder import LateRelease, Pause, Slow
@@ -144,6 +144,12 @@ def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(
         assert one["expected"] == {"rush": row["rush"]}
         assert one["sound"] == (not {"oversold", "deadlock"} & SURVIVABLE[one["name"]]), one["name"]
         assert set(STOPS.get(one["name"], {})) <= set(row)
+
+
+def test_a_lock_that_stands_twice_in_the_table_is_refused_by_name() -> None:
+    *_, last = TABLE.splitlines()
+    with pytest.raises(ValueError, match=r"^reserve stands twice in the table"):
+        parse(f"{TABLE}{last}\n")
 
 
 def test_faults_write_their_cells_as_runs_of_summary_json(results: Path) -> None:
