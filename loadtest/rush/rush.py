@@ -41,7 +41,8 @@ class Rush:
 
     @cached_property
     def count(self) -> Count:
-        return Count(self.target)
+        keys = {f"buyer-{number}": self.key(number) for number in range(self.buyers)}
+        return Count(self.target, keys)
 
     @property
     def arrival_timeout(self) -> float:
@@ -100,8 +101,7 @@ class Rush:
         last = {one.attempt: one for one in self.requests}
         self.count.settle(sum(one.outcome == "sold" for one in last.values()))
         left, opened = self.count.stock(), self.count.opened
-        keys = {f"buyer-{number}": self.key(number) for number in range(self.buyers)}
-        found = self.count.orders(keys)
+        found = self.count.orders()
         orders = match(found, self.requests)
         judgement = Judgement(
             events=self.events(),
@@ -111,7 +111,7 @@ class Rush:
             unsettled=self.target.unsettled(),
             asked=Asked(
                 stock=self.stock,
-                buyers=list(keys.values()),
+                buyers=list(self.count.keys.values()),
                 arrived=self.buyers if self.lost else self.arrived,
                 lock=self.target.name,
                 product=self.target.product,

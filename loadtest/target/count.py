@@ -22,11 +22,13 @@ Found = int | list[dict[str, Any]]
 class Count:
     """The orders and the stock of one sale of a target.
 
+    keys    the key of each buyer by its name: an Order may name its buyer by either
     opened  units that the shop showed when the sale was opened, None if it shows none
     before  the orders that there were then
     """
 
     target: Target
+    keys: Mapping[str, str]
     opened: int | None = None
     before: Found = 0
 
@@ -56,25 +58,14 @@ class Count:
         deadline = time.monotonic() + self.target.settles_s
         while time.monotonic() < deadline:
             if call(self.target, self.target.unsettled) == 0:
-                found = self._new()
+                found = self.orders()
                 if (found if isinstance(found, int) else len(found)) >= sold:
                     return
             time.sleep(0.1)
 
-    def orders(self, keys: Mapping[str, str]) -> Found:
+    def orders(self) -> Found:
         """The orders since the sale was opened, each with the key of its buyer, or their number.
-
-        keys  the key of each buyer by its name
-
-        Raises ShopUnreachable, TargetError.
-        """
-        found = self._new()
-        if isinstance(found, int):
-            return found
-        return [{**one, "key": keys.get(one["key"], one["key"])} for one in found]
-
-    def _new(self) -> Found:
-        """The orders since the sale was opened."""
+        Raises ShopUnreachable, TargetError."""
         found, before = self._orders(), self.before
         if isinstance(found, int):
             return max(0, found - before) if isinstance(before, int) else found
@@ -89,7 +80,7 @@ class Count:
             raise self._wrong("orders", found, "a whole number, or a list of Order")
         orders = []
         for one in found:
-            order = {"order": one.number, "key": one.buyer} if isinstance(one, Order) else one
+            order = self._own(one) if isinstance(one, Order) else one
             if not isinstance(order, Mapping) or not {"order", "key"} <= order.keys():
                 raise self._wrong("orders", one, "Orders in its list: Order(number, buyer)")
             orders.append({**order, "order": whole(order["order"]), "key": str(order["key"])})
@@ -98,6 +89,11 @@ class Count:
                 what = f"orders() names order {number} twice: return each once"
                 raise TargetError(f"{file_of(self.target)}: {what}; do two pages of it overlap?")
         return orders
+
+    def _own(self, order: Order) -> dict[str, Any]:
+        """It names its buyer; this project's own shop has keys, which are taken as they are."""
+        buyer = str(order.buyer)
+        return {"order": order.number, "key": self.keys.get(buyer, buyer)}
 
     def _wrong(self, method: str, returned: object, wanted: str) -> TargetError:
         shown = f"{returned!r:.60}"

@@ -16,6 +16,7 @@ class SoldBoth(Shop):
 
     sold = 2
     unsettled: int | None = 0
+    begins = "rush/"
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:9", token="")
@@ -27,7 +28,8 @@ class SoldBoth(Shop):
         if path == "/sales/0":
             return {"initial_stock": 2, "stock_left": 0, "unsettled": self.unsettled}
         n = int(path.removeprefix("/sales/0/orders?after="))
-        order = {"order": n, "key": f"rush/buyer-{n}", "fence": None, "stock_seen": max(1, 2 - n)}
+        order: dict[str, Any] = {"order": n, "key": f"{self.begins}buyer-{n}"}
+        order |= {"fence": None, "stock_seen": max(1, 2 - n)}
         return {"orders": [order], "next": n + 1 if n + 1 < self.sold else None}
 
 
@@ -68,6 +70,15 @@ def test_a_rush_that_was_cut_short_says_nothing_of_its_lock_unless_it_had_overso
     run = rush.result()
     assert run["verdict"] == verdict
     assert run["why"].startswith(why)
+
+
+def test_an_order_whose_key_is_no_more_than_a_buyers_name_is_of_a_stranger() -> None:
+    rush = rush_of_three()
+    assert isinstance(rush.target, OurShop)
+    assert isinstance(rush.target.shop, SoldBoth)
+    rush.target.shop.begins = ""
+    run = rush.result()
+    assert (run["verdict"], run["violations"]) == ("unknown", ["ghost_order"])
 
 
 def test_a_rush_that_cannot_be_judged_names_its_sale_and_its_lock() -> None:
