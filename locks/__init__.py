@@ -1,6 +1,6 @@
 """RedisLock: a fair, fenced, renewed lock on one Redis or Valkey. Start with README.md.
 
-The doors (asyncio, several locks, handing over, hooks) are loaded when they are asked for.
+The doors (asyncio, several locks, handing over) are loaded when they are asked for.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from .errors import (
     LockNotHeld,
     LockTimeout,
     LossReason,
+    Metrics,
     Release,
 )
 from .lease import Lease
 from .lock import Lock
+from .protocol import Inspection
 from .redis_lock import RedisLock
 
 if TYPE_CHECKING:
     from .aio import AsyncLease, AsyncRedisLock
-    from .handover import Inspection
-    from .hooks import Metrics
     from .several.tasks import AsyncMultiLease, AsyncMultiLock
     from .several.threads import MultiLease, MultiLock
 
@@ -50,19 +50,15 @@ __all__ = [
 ]
 #: Where those names are that are loaded when they are asked for.
 DOORS = {
-    "AsyncLease": ".aio",
-    "AsyncRedisLock": ".aio",
-    "AsyncMultiLease": ".several.tasks",
-    "AsyncMultiLock": ".several.tasks",
-    "Inspection": ".handover",
-    "Metrics": ".hooks",
-    "MultiLease": ".several.threads",
-    "MultiLock": ".several.threads",
+    ".aio": ("AsyncLease", "AsyncRedisLock"),
+    ".several.tasks": ("AsyncMultiLease", "AsyncMultiLock"),
+    ".several.threads": ("MultiLease", "MultiLock"),
 }
 
 if not TYPE_CHECKING:  # else any name would do
 
     def __getattr__(name: str) -> Any:
-        if name not in DOORS:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(DOORS[name], __name__), name)
+        for door, names in DOORS.items():
+            if name in names:
+                return getattr(import_module(door, __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,14 +7,12 @@ decoding and its pool alone. A waiter holds no connection, so there are never mo
 threads that talk to the server at one moment.
 """
 
-from __future__ import annotations
-
 import copy
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from .protocol import (
     Arg,
@@ -62,7 +60,7 @@ class Address:
             self._options.pop("lib_version", None)
         self.timeout: float = given.get("socket_timeout") or TIMEOUT
 
-    def at(self, host: str, port: int) -> Address:
+    def at(self, host: str, port: int) -> Self:
         """The same on another node."""
         there = copy.copy(self)
         there._options = self._options | {"host": host, "port": port}

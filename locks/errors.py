@@ -1,13 +1,8 @@
-"""How a lock can fail, how a lease can end, and the call of the hooks that count both."""
-
-from __future__ import annotations
+"""How a lock can fail, how a lease can end, and the hooks that count both."""
 
 import logging
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .hooks import Metrics
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +59,25 @@ class LossReason(StrEnum):
     TAKEN = "taken"  # the server says that somebody else holds the lock
     EXPIRED = "expired"  # the deadline passed: the server was not reached, or we were paused
     MAX_HOLD = "max_hold"  # held for longer than allowed, and not renewed any more
+
+
+class Metrics:
+    """Called by RedisLock(metrics=...), in whichever thread it happens. Seconds throughout.
+
+    An exception that one of these raises is logged and goes no further.
+    """
+
+    def waited(self, name: str, seconds: float, acquired: bool) -> None:
+        """An acquire is over; not acquired: the wait was over first, or it failed."""
+
+    def held(self, name: str, seconds: float, outcome: Release) -> None:
+        """A lease was released, with this outcome."""
+
+    def renewed(self, name: str, seconds: float) -> None:
+        """A lease was renewed; the round trip took so long."""
+
+    def lost(self, name: str, loss: LossReason) -> None:
+        """A lease was lost."""
 
 
 def emit(metrics: Metrics | None, event: str, *values: Any) -> None:

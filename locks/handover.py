@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from .errors import LockBackendError, LockLost, LossReason, Release, emit
 from .lease import BaseLease
-from .protocol import ADD, ANY_HOLDER, LEAST, SET, Arg, WireError, drift, renew_args
+from .protocol import ADD, ANY_HOLDER, LEAST, SET, Arg, Inspection, WireError, drift, renew_args
 from .renewals import Renewals
 from .support import now
 
@@ -114,33 +113,6 @@ class Keeping:
         if reply != 1:
             raise LockLost("the lease was adopted before, or is over", name=handed.name)
         return handed.fence, sent + ttl - drift(ttl)
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """Who has a lock and who waits for it, at one moment on the server.
-
-    owner    token of the holder, which starts with its process id; None: the lock is free
-    left     seconds until the holder's lease ends unless it is renewed; 0.0: the lock is free
-    fence    the last fence given out, None if none is remembered
-    waiters  tokens of the waiters, next one first
-    """
-
-    owner: str | None
-    left: float
-    fence: int | None
-    waiters: tuple[str, ...]
-
-    @classmethod
-    def parse(cls, reply: Any) -> Inspection:
-        """Reply of inspect.lua."""
-        owner, left, fence, waiters = reply
-        return cls(
-            owner=owner.decode(errors="backslashreplace") if owner else None,  # whoever wrote it
-            left=max(0, left) / 1000,
-            fence=int(fence) if fence else None,
-            waiters=tuple(token.decode() for token in waiters),
-        )
 
 
 class Handed(NamedTuple):

@@ -1,47 +1,15 @@
-"""What a user gives a lock: a client, metrics, on_lost with its threads. Loaded when asked for."""
+"""Calls on_lost, in threads of its own. Loaded by the first lock that has one."""
 
 import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from .errors import LossReason, Release
 from .support import lazily
 
 logger = logging.getLogger(__name__)
-
-
-class SingleClient(Protocol):
-    """redis.Redis or redis.asyncio.Redis, or valkey-py's."""
-
-    connection_pool: Any
-
-
-class ClusterClient(Protocol):
-    """redis.RedisCluster or redis.asyncio.RedisCluster, or valkey-py's."""
-
-    nodes_manager: Any
-
-
-class Metrics:
-    """Called by RedisLock(metrics=...), in whichever thread it happens. Seconds throughout.
-
-    An exception that one of these raises is logged and goes no further.
-    """
-
-    def waited(self, name: str, seconds: float, acquired: bool) -> None:
-        """An acquire is over; not acquired: the wait was over first, or it failed."""
-
-    def held(self, name: str, seconds: float, outcome: Release) -> None:
-        """A lease was released, with this outcome."""
-
-    def renewed(self, name: str, seconds: float) -> None:
-        """A lease was renewed; the round trip took so long."""
-
-    def lost(self, name: str, loss: LossReason) -> None:
-        """A lease was lost."""
 
 
 #: Threads that run at one time, however many leases are lost at once.

@@ -195,10 +195,6 @@ class Lease(BaseLease):
         super().__init__(**known)
         self._release = release
         self._on_lost = on_lost
-        if on_lost is not None:
-            from .hooks import callbacks
-
-            self._call = callbacks.call
 
     @property
     def lost_event(self) -> threading.Event:
@@ -254,4 +250,6 @@ class Lease(BaseLease):
         """Set `lost_event`, and call on_lost in another thread."""
         self.lost_event.set()
         if self._on_lost is not None:
-            self._call(self._on_lost, self, reason)
+            from .hooks import callbacks
+
+            callbacks.call(self._on_lost, self, reason)

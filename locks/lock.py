@@ -9,15 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from .errors import LockBackendError, LockTimeout, LossReason, Release, emit
+from .errors import LockBackendError, LockTimeout, LossReason, Metrics, Release, emit
 from .lease import BaseLease, Lease
 from .protocol import FENCE_TTL, WireError, keys_of, milliseconds
 
 logger = logging.getLogger(__name__)
-if TYPE_CHECKING:
-    from .hooks import ClusterClient, Metrics, SingleClient
 
 F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Lease, covariant=True)
@@ -132,7 +130,7 @@ class Options(Generic[B]):
 
     def __init__(
         self,
-        client: SingleClient | ClusterClient,
+        client: Any,
         name: str,
         *,
         ttl: float,
@@ -158,6 +156,8 @@ class Options(Generic[B]):
         self.metrics = metrics
         self.renewed_for = (math.inf if max_hold is None else max_hold) if renew else 0.0
         self.keys = keys_of(name, key.encode() if isinstance(key, str) else key)
+        if on_lost or metrics:
+            from . import hooks  # noqa: F401  now, since an import can hang in a forked child
         self._connect(client)
 
     def _connect(self, client: Any) -> None:

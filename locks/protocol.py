@@ -4,18 +4,15 @@ Each script is a file of its own in lua/, with its KEYS, ARGV and returns. Error
 by the names of their classes: redis-py and valkey-py have the same names.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
 import secrets
-import sys
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 #: Seconds for which the last fence outlives its lock: longer than any stale holder sleeps.
 FENCE_TTL = 7 * 24 * 3600.0
@@ -66,8 +63,7 @@ def renew_args(
     heir: str | bytes | None = None,
 ) -> tuple[str | bytes | int, ...]:
     """The arguments of renew.lua; heir is the token that has the lock from now on, if another."""
-    heir = token if heir is None else heir
-    return token, milliseconds(seconds), how, heir, milliseconds(fence_ttl)
+    return token, milliseconds(seconds), how, heir or token, milliseconds(fence_ttl)
 
 
 def channel_for(tag: bytes = b"") -> bytes:
@@ -122,7 +118,7 @@ class Answer(NamedTuple):
     back: bool = False
 
     @classmethod
-    def parse(cls, asked: float, reply: Any) -> Answer:
+    def parse(cls, asked: float, reply: Any) -> Self:
         ours, value, clock, *queued = reply
         if ours == 1:
             return cls(asked, clock, value, 0.0)
@@ -141,7 +137,7 @@ class Wake(NamedTuple):
     clock: int
 
     @classmethod
-    def parse(cls, message: bytes) -> tuple[bytes, Wake]:
+    def parse(cls, message: bytes) -> tuple[bytes, Self]:
         """The token that the message of hand_over.lua names, and what it says."""
         token, fence, clock = message.split(b" ")
         return token, cls(int(fence), int(clock))
@@ -171,6 +167,32 @@ class Wake(NamedTuple):
         if span < 0 or age < -slack or age > ttl / 3 or slack > ttl / 3:
             return None
         return min(given, now) + ttl - drift(ttl) - slack
+
+
+class Inspection(NamedTuple):
+    """Who has a lock and who waits for it, at one moment on the server.
+
+    owner    token of the holder, which starts with its process id; None: the lock is free
+    left     seconds until the holder's lease ends unless it is renewed; 0.0: the lock is free
+    fence    the last fence given out, None if none is remembered
+    waiters  tokens of the waiters, next one first
+    """
+
+    owner: str | None
+    left: float
+    fence: int | None
+    waiters: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, reply: Any) -> Self:
+        """Reply of inspect.lua."""
+        owner, left, fence, waiters = reply
+        return cls(
+            owner=owner.decode(errors="backslashreplace") if owner else None,  # whoever wrote it
+            left=max(0, left) / 1000,
+            fence=int(fence) if fence else None,
+            waiters=tuple(token.decode() for token in waiters),
+        )
 
 
 # Whether a subscription is still where the commands go. Behind a name or a virtual address, and
@@ -219,15 +241,6 @@ class Script(NamedTuple):
     text: str
     sha: str
 
-    def __call__(self, client: Any, keys: list[str], args: list[str | int]) -> Any:
-        """Run it with one EVALSHA; a server that has not seen it yet gets the text (EVAL)."""
-        try:
-            return client.evalsha(self.sha, len(keys), *keys, *args)
-        except Exception as error:
-            if type(error).__name__ != "NoScriptError":  # redis-py's or valkey-py's
-                raise
-            return client.eval(self.text, len(keys), *keys, *args)
-
 
 def _read(name: str, folder: Path) -> str:
     text = (folder / f"{name}.lua").read_text()
@@ -260,13 +273,6 @@ class WireError(Exception):
 def is_a(error: BaseException, name: str) -> bool:
     """Whether the error's class, or one of its bases, has this name."""
     return any(kind.__name__ == name for kind in type(error).__mro__)
-
-
-def exceptions_of(client_or_connection: type) -> Any:
-    """The module with the exceptions of such clients or connections: redis-py's, or valkey-py's."""
-    packages = (kind.__module__.partition(".")[0] for kind in client_or_connection.__mro__)
-    modules = (sys.modules.get(f"{package}.exceptions") for package in packages)
-    return next(module for module in modules if hasattr(module, "NoScriptError"))
 
 
 def is_of_the_client(error: BaseException) -> bool:

@@ -24,12 +24,12 @@ from .acquisition import Acquisition
 from .errors import Release, emit
 from .lease import Lease, new_token
 from .lock import Lock, Options, is_cluster
-from .protocol import ANY_HOLDER, Arg, WireError, script
+from .protocol import ANY_HOLDER, Arg, Inspection, WireError, script
 from .renewals import Renewal
 from .support import now, run
 
 if TYPE_CHECKING:
-    from .handover import Inspection, Keeping, Steps
+    from .handover import Keeping, Steps
 
 
 class RedisLock(Options[Lease], Lock):
@@ -83,7 +83,7 @@ class RedisLock(Options[Lease], Lock):
         )
         lease = None
         try:
-            granted = shared.run(self._shared, acquisition, acquisition.obtain())
+            granted = shared.perform(self._shared, acquisition, acquisition.obtain())
             if granted is not None:
                 lease = self._lease(token, *granted, started)
         except BaseException as error:
@@ -103,8 +103,6 @@ class RedisLock(Options[Lease], Lock):
 
     def inspect(self) -> Inspection:
         """Who holds the lock and who waits for it. Changes nothing. Raises LockBackendError."""
-        from .handover import Inspection
-
         return Inspection.parse(self._known("inspect"))
 
     def force_release(self) -> bool:

@@ -17,14 +17,12 @@ from weakref import WeakKeyDictionary
 from .acquisition import Acquisition, Ask, Listen, Step
 from .connection import Address, Connections
 from .protocol import Wake, WireError, script
-from .support import lazily, now
-from .support import run as run_steps
-from .wakeups import WakeUps
+from .support import lazily, now, run
+from .wakeups import Mailbox, WakeUps
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from .cluster.threads import Slot
-    from .wakeups import Mailbox
 
     Parts: TypeAlias = "Shared | Slot"  # what a lock needs of its server
 
@@ -34,7 +32,7 @@ T = TypeVar("T")
 AT_ONCE = 50
 
 
-def run(shared: Parts, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
+def perform(shared: Parts, acquisition: Acquisition, steps: Generator[Step, Any, T]) -> T:
     """Do the steps; their result. Raises WireError, and passes on what a signal handler raises."""
     turns = lazily(shared.wakeups, "_turns", lambda: threading.Semaphore(AT_ONCE))
     has_turn = False
@@ -57,7 +55,7 @@ def run(shared: Parts, acquisition: Acquisition, steps: Generator[Step, Any, T])
         return wake
 
     try:
-        return run_steps(steps, do)
+        return run(steps, do)
     finally:
         if has_turn:
             turns.release()

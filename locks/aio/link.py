@@ -15,15 +15,6 @@ from typing import Any
 from weakref import WeakSet
 
 from ..connection import Address, has_moved
-from ..protocol import exceptions_of
-
-#: The error replies with a class of their own; all others are ResponseErrors with their text.
-ERRORS = {
-    b"NOPERM": "NoPermissionError",
-    b"NOSCRIPT": "NoScriptError",
-    b"READONLY": "ReadOnlyError",
-}
-
 
 #: All that have a socket, or soon will. In a forked child they are closed: the parent's
 #: subscription must die with it.
@@ -45,15 +36,15 @@ class Incomplete(Exception):
 
 
 class Receiver(asyncio.Protocol):
-    """Takes RESP2 apart: each reply goes to `received`, an error as one of the `exceptions`."""
+    """Takes RESP2 apart: each reply goes to `received`, an error as what `error` makes of it."""
 
     def __init__(
         self,
-        exceptions: Any,
+        error: Callable[[str], Exception],
         received: Callable[[Any], None],
         lost: Callable[[BaseException], None],
     ) -> None:
-        self._exceptions = exceptions
+        self._error = error
         self._received = received
         self._lost = lost
         self._buffer = b""
@@ -83,11 +74,7 @@ class Receiver(asyncio.Protocol):
         if kind == 0x2B:  # +
             return head, start
         if kind == 0x2D:  # -
-            code, _, text = head.partition(b" ")
-            if code in ERRORS:
-                kind_of = getattr(self._exceptions, ERRORS[code])
-                return kind_of(text.decode(errors="replace")), start
-            return self._exceptions.ResponseError(head.decode(errors="replace")), start
+            return self._error(head.decode(errors="replace")), start
         size = int(head)
         if size < 0:
             return None, start
@@ -124,7 +111,6 @@ class Link:
         self._lost = lost
         self._ended = False
         self._connection = address.connection(socket_timeout=None)
-        self._exceptions = exceptions_of(type(self._connection))
         _links.add(self)
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._connect(address.timeout), name="locks.connecting")
@@ -172,7 +158,7 @@ class Link:
             self._end(error or ConnectionError("the connection was closed"))
             return
         self._connection._writer.transport.set_protocol(
-            Receiver(self._exceptions, self._received, self._end)
+            Receiver(self._connection._parser.parse_error, self._received, self._end)
         )
         self.is_open = True
         self._opened()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..acquisition import Acquisition, Ask, Listen, Step
 from ..errors import emit
-from ..handover import Inspection, Keeping
+from ..handover import Keeping
 from ..lease import new_token
 from ..lock import Options, is_cluster
-from ..protocol import ANY_HOLDER, Arg, WireError, script
+from ..protocol import ANY_HOLDER, Arg, Inspection, WireError, script
 from ..renewals import Renewal
 from ..support import now
 from .connections import Reply, run_async

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
 
 from ..errors import LockBackendError, LockLost, LockTimeout, Release
 from ..lease import Lease
-from ..protocol import ADD, ANY_HOLDER, SET, Arg, WireError, exceptions_of, milliseconds
+from ..protocol import ADD, ANY_HOLDER, SET, Arg, WireError, milliseconds
 from ..redis_lock import RedisLock
 from ..renewals import Held
 
 logger = logging.getLogger(__name__)
 
 Token = bytes | str
+
+
+def _exceptions_of(client_or_connection: type) -> Any:
+    """The module with the exceptions of such clients or connections: redis-py's, or valkey-py's."""
+    packages = (kind.__module__.partition(".")[0] for kind in client_or_connection.__mro__)
+    modules = (sys.modules.get(f"{package}.exceptions") for package in packages)
+    return next(module for module in modules if hasattr(module, "NoScriptError"))
 
 
 class _Local(threading.local):
@@ -58,7 +66,7 @@ class Lock:
         self.raise_on_release_error = raise_on_release_error
         self.local: Any = _Local() if thread_local else SimpleNamespace(token=None, lease=None)
         pool = getattr(redis, "connection_pool", None)  # a cluster's client has none
-        self._exceptions = exceptions_of(type(redis) if pool is None else pool.connection_class)
+        self._exceptions = _exceptions_of(type(redis) if pool is None else pool.connection_class)
         key = self._encode(name)
         self._lock = RedisLock(
             redis,

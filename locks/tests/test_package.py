@@ -1,9 +1,14 @@
 """What a stranger takes home: the installed package, and the folder copied under another name."""
 
+import inspect
+import os
 import re
 import shutil
+import subprocess
 import sys
+import typing
 import zipfile
+from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -15,6 +20,7 @@ from servers import valkey
 from ..testing.server import Server, binary
 from .waiting import run
 
+PACKAGE = str(__package__).rpartition(".")[0]
 HERE = Path(__file__).parents[1]
 PROJECT = HERE.parent / "pyproject.toml"
 
@@ -121,3 +127,25 @@ def test_the_locks_import_nothing_but_redis_py_or_valkey_py() -> None:
     for file in [*HERE.glob("*.py"), *HERE.glob("aio/*.py")]:
         imported = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
         assert set(imported) <= sys.stdlib_module_names | {"redis", "valkey"}, file
+
+
+def test_the_type_hints_of_everything_public_can_be_resolved() -> None:
+    package = import_module(PACKAGE)
+    for kind in (getattr(package, name) for name in package.__all__):
+        for name, function in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_") or name == "__init__":
+                typing.get_type_hints(function)
+
+
+def test_a_lock_that_tells_of_a_loss_has_loaded_what_it_needs() -> None:
+    """In a child that was forked during an import, that import never ends."""
+    program = f"""
+import sys, redis
+from {PACKAGE} import Metrics, RedisLock
+RedisLock(redis.Redis(), "told nothing", ttl=1)
+assert "{PACKAGE}.hooks" not in sys.modules
+RedisLock(redis.Redis(), "told", ttl=1, metrics=Metrics())
+assert "{PACKAGE}.hooks" in sys.modules
+"""
+    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], env=path, check=True)

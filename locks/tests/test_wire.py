@@ -21,7 +21,7 @@ def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_f
         lock, lock._wakeups.waiters, lock._watchdog, "token", wait=None, started=now()
     )
     first, second = (
-        shared.run(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2)
+        shared.perform(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2)
     )
     assert first.fence is not None
     assert second.fence == first.fence
