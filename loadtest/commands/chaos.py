@@ -20,7 +20,14 @@ from rich.console import Console
 from loadtest.commands.faults import THREADS, refuse_external_servers
 from loadtest.commands.output import Output, output
 from loadtest.expected import UNBROKEN
-from loadtest.faults.chaos_rush import DISTURBANCES, NOTHING, Disturbance, Rush, play
+from loadtest.faults.chaos_rush import (
+    DISTURBANCES,
+    NOTHING,
+    RAN_OUT,
+    Disturbance,
+    Rush,
+    play,
+)
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.history import write
 from loadtest.judge.run import Cell, Summary
@@ -70,11 +77,16 @@ class Found:
         return Counter(name for rush in self.rushes for name in rush.seen)
 
     @property
+    def sound(self) -> list[Cell]:
+        """The sales of sound strategies."""
+        return [cell for cell in self.cells if cell["lock"] not in CANARIES]
+
+    @property
     def broken(self) -> list[Cell]:
         """The sales of sound strategies that broke. A sale that shows nothing is not one of
         them."""
-        sound = [cell for cell in self.cells if cell["lock"] not in CANARIES]
-        return [c for c in sound if not c["as_expected"] and (not c["missing"] or c["oversold"])]
+        off = [cell for cell in self.sound if not cell["as_expected"]]
+        return [cell for cell in off if not cell["missing"] or cell["oversold"]]
 
     @property
     def why(self) -> list[str]:
@@ -85,6 +97,9 @@ class Found:
         return [
             *([] if self.seen else [NOTHING]),
             *(f"{name} was never seen to happen" for name in idle),
+            *dict.fromkeys(
+                f"{cell['lock']}: {RAN_OUT}" for cell in self.sound if cell["missing"] == RAN_OUT
+            ),
             *(f"{name}, which must break, was not seen to" for name in whole),
             *self.errors,
         ]

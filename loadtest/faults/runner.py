@@ -15,8 +15,7 @@ from loadtest.faults.buyer import Buyer
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import RIVALS, each, until
 from loadtest.faults.trial import STOCK, NotFired, Trial
-from loadtest.judge.history import by_product
-from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.history import Event, by_product
 from loadtest.judge.run import Cell
 from loadtest.report.story import timeline
 from loadtest.stack.client import Strategy
@@ -189,14 +188,14 @@ def judged(fault: Fault, evidence: str, left: Sequence[str]) -> list[Cell]:
     found = []
     for trial in fault.trials:
         mine = [e for e in events[trial.product] if e["by"] != "fault" or e["f"] == fault.name]
-        found.append(_cell(fault, trial, ProductHistory(mine), evidence, left))
+        found.append(_cell(fault, trial, mine, evidence, left))
     return found
 
 
 def _cell(
-    fault: Fault, trial: Trial, history: ProductHistory, evidence: str, left: Sequence[str]
+    fault: Fault, trial: Trial, events: Sequence[Event], evidence: str, left: Sequence[str]
 ) -> Cell:
-    judgement = trial.judge(history, left=left, two_servers=fault.two_servers)
+    judgement = trial.judge(events, left=left, two_servers=fault.two_servers)
     keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
         trial.wrong.append("two holders at a time, and the fault took no lock away")

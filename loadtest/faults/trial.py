@@ -8,7 +8,7 @@ from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
 from loadtest.judge.evidence import STAYS
-from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.history import Event
 from loadtest.judge.verdict import Asked, Judgement
 from loadtest.stack.client import Strategy
 
@@ -210,9 +210,9 @@ class Trial:
         return not STAYS.match(key) and any(name in key for name in names)
 
     def judge(
-        self, history: ProductHistory, *, left: Sequence[str], two_servers: bool
+        self, events: Sequence[Event], *, left: Sequence[str], two_servers: bool
     ) -> Judgement:
-        """Compare the history with the shop's record of the sale. Raises ShopUnreachable.
+        """Compare what was recorded with the shop's record of the sale. Raises ShopUnreachable.
 
         left         the keys that are on the lock servers after everybody's drain
         two_servers  whether two servers grant the lock, so that anybody's may end without its
@@ -222,8 +222,8 @@ class Trial:
         shop = self.testbed.shop(RIVALS)
         report = shop.settled_sale(self.sale)
         robbed = frozenset([] if victim is None else [victim.attempt])
-        return Judgement(
-            events=history.events,
+        self.judgement = Judgement(
+            events=events,
             opened=int(report["initial_stock"]),
             stock_left=int(report["stock_left"]),
             orders=shop.orders(self.sale),
@@ -243,6 +243,7 @@ class Trial:
                 excused=frozenset(one.attempt for one in self.buyers if not one.asks_again),
             ),
         )
+        return self.judgement
 
     def recovery(self) -> float | None:
         """Seconds from the fault to the next sale: 0 if the victim kept nobody out, None if nobody

@@ -40,19 +40,29 @@ def migrate(environment: Mapping[str, str], *, log: IO[bytes]) -> None:
     manage("migrate", "--no-input", "--verbosity", "0", environment=environment, log=log)
 
 
-def manage(*words: str, environment: Mapping[str, str], log: IO[bytes]) -> None:
-    """Run `manage.py` with these words and wait for it. Raises StackError where it fails."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", *words],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+def manage(
+    *words: str, environment: Mapping[str, str], log: IO[bytes], timeout: float | None = None
+) -> str:
+    """Run `manage.py` with these words. Returns what it printed, which the log has too. Raises
+    StackError where it fails, or takes more than `timeout` seconds."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StackError(f"manage.py {words[0]} took more than {timeout:g} s") from error
+    log.write(done.stdout)
+    log.flush()
     if done.returncode:
         raise StackError(f"manage.py {words[0]} failed; see {log.name}")
+    return done.stdout.decode(errors="replace")
 
 
 def _digest_of_migrations() -> str:

@@ -6,15 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from loadtest.commands import chaos
 from loadtest.commands.chaos import CANARIES, Found
 from loadtest.faults import chaos_rush
-from loadtest.faults.chaos_rush import DISTURBANCES, Disturbance, Rush
-from loadtest.faults.testbed import Testbed, each
+from loadtest.faults.chaos_rush import DISTURBANCES, RAN_OUT, Disturbance, Rush, conclude
+from loadtest.faults.testbed import TTL, Testbed, each
+from loadtest.judge.intervals import Hold
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 
@@ -85,6 +86,40 @@ def test_a_violated_sound_strategy_is_a_failure_whatever_else_is_missing(broken:
     assert result.why
     assert result.exit_code == 1
     assert result.broken == [broken]
+
+
+def test_a_lease_that_ran_out_on_a_starved_machine_shows_nothing() -> None:
+    nothing = cell("redis", "unknown", missing=RAN_OUT)
+    result = Found([rush("evict", cells=[nothing, *ALL_BREAK])])
+    assert (result.exit_code, result.why) == (UNKNOWN, [f"redis: {RAN_OUT}"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "after", "violations", "is_the_machines"),
+    [
+        ({}, TTL, ["overlap"], True),
+        ({}, TTL - 0.1, ["overlap"], False),
+        ({"fence": None}, TTL, ["overlap"], False),
+        ({"outcome": "released"}, TTL, ["overlap"], False),
+        ({}, TTL, ["overlap", "orphan_lock"], False),
+    ],
+)
+def test_two_holders_are_the_machines_doing_only_where_the_first_ones_lease_had_ended(
+    changed: dict[str, Any], after: float, violations: list[str], is_the_machines: bool
+) -> None:
+    def hold(attempt: str, start: float, **facts: Any) -> Hold:
+        times = {"asked": 0, "start": round(start * 1e9), "end": round((TTL + 1) * 1e9)}
+        given = {"fence": 1, "outcome": "expired", **times, **facts}
+        return Hold(("A", 1, 1, attempt), attempt, **given)
+
+    one: Cell = {**cell("redis"), "violations": violations}
+    conclude(one, [hold("first", 0, **changed), hold("second", after, outcome="released")], set())
+    assert (one["missing"] == RAN_OUT) is is_the_machines
+    assert (one["verdict"], one["as_expected"]) == (
+        "unknown" if is_the_machines else "exact",
+        False,
+    )
+    assert Found([rush("evict", cells=[one])]).exit_code == (UNKNOWN if is_the_machines else 1)
 
 
 def test_every_disturbance_comes_before_they_come_again() -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,12 +13,14 @@ from loadtest.commands import chaos
 from loadtest.commands import faults as command
 from loadtest.expected import EXPECTED, STOPS, SURVIVABLE, TABLE, parse
 from loadtest.faults import Fault, chaos_rush, fault_report
-from loadtest.faults.database import DbKill
+from loadtest.faults import database as database_faults
+from loadtest.faults.database import DbKill, FenceAheadRaised
 from loadtest.faults.late_holder import LateRelease, Pause, Slow
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import Testbed
 from loadtest.faults.trial import Trial
 from loadtest.judge.run import Cell, Judged, Run
+from loadtest.stack import database
 from loadtest.stack.stack import ROOT
 
 #: A sitecustomize.py: every Python with its folder in PYTHONPATH has a repaired SetpxDelLock, and a
@@ -105,6 +108,25 @@ def test_whatever_step_breaks_the_cells_are_unknown_for_that_reason_and_the_next
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["missing"] == f"OSError: {steps[0]} broke"
     assert cells(testbed, DbKill, "redis")["redis"]["as_expected"]
+
+
+def test_an_operator_whose_command_raised_no_fence_spoils_that_product_alone(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def operator(*words: str, timeout: float, **given: Any) -> str:
+        if "fence-at-write" in words:
+            return "nothing to do"
+        return database.manage(*words, timeout=0.1 if "one-file" in words else timeout, **given)
+
+    monkeypatch.setattr(database_faults, "manage", operator)
+    found = cells(testbed, FenceAheadRaised, "redis", "one-file", "fence-at-write")
+    assert {lock: cell["missing"] for lock, cell in found.items()} == {
+        "redis": "",
+        "one-file": "raise_fence: manage.py raise_fence took more than 0.1 s",
+        "fence-at-write": "raise_fence: nothing to do",
+    }
+    assert found["redis"]["as_expected"]
+    assert "ran for 1 products" in found["redis"]["evidence"]
 
 
 class LeavesAKey(Slow):
