@@ -17,7 +17,7 @@ from rich.console import Console
 
 from loadtest.commands.load import parts
 from loadtest.commands.main import exit_code_of
-from loadtest.commands.output import Output, output
+from loadtest.commands.output import Output
 from loadtest.commands.rushes import Setting, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
@@ -80,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace, console: Console) -> int:
     usual = Setting(locks=given.lock, server=given.server, locust_workers=given.locust_workers)
     runs: list[Run] = []
-    with output(console) as out:
-        where: dict[str, Any] = {"log": out.folder.log, "progress": out.progress}
+    with Output(console) as out:
+        where: dict[str, Any] = {"log": out.log, "progress": out.progress}
         for nodes in given.nodes:
             base = _base(replace(usual, nodes=nodes), out)
             for _, buyers, lock in product(range(given.repeat), given.buyers, given.lock):
@@ -91,9 +91,9 @@ def _run(given: argparse.Namespace, console: Console) -> int:
                 with stack_and_buyers(setting, **where) as (stack, crowd):
                     runs.append(_one(stack, crowd, setting, lock, base))
                     summary = out.summary(stack, runs)
-                report.write_summary(out.folder.path, summary)  # a later rush may fail
-                (out.folder.path / "growth.md").write_text(markdown(summary))
-        out.folder.finish()
+                report.write_summary(out.path, summary)  # a later rush may fail
+                (out.path / "growth.md").write_text(markdown(summary))
+        out.finish()
     reasons = [*repeated(runs), *report.reasons(runs)]
     return out.conclude(runs, _sheet(runs).table(), reasons, LEGEND, "growth.md")
 
@@ -101,7 +101,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
 def _base(setting: Setting, out: Output) -> float:
     """MB of the nodes with one thread in each process, after a few purchases under each lock."""
     few = replace(setting, buyers=1)
-    with stack_and_buyers(few, log=out.folder.log, progress=out.progress) as (stack, buyers):
+    with stack_and_buyers(few, log=out.log, progress=out.progress) as (stack, buyers):
         for lock in setting.locks:
             rush(stack, buyers, replace(setting, buyers=FEW), lock)
         return look(parts(stack)).memory / MB

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from loadtest.commands.output import RESULTS
 from loadtest.commands.rushes import Setting
 from loadtest.expected import BEYOND_LOCKS
 from loadtest.faults import FAULTS, fault_report
 from loadtest.judge.run import Cell, Run, Summary
 from loadtest.report import load_table
 from loadtest.report import tables as report
-from loadtest.stack.results import RESULTS
 from loadtest.stack.stack import SERVERS as NODE_SERVERS
 from tools import growth
 

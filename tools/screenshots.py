@@ -15,9 +15,9 @@ from rich.console import Console
 
 from loadtest.commands import faults as command
 from loadtest.commands.main import exit_code_of
+from loadtest.commands.output import RESULTS
 from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
-from loadtest.stack.results import RESULTS
 from loadtest.stack.stack import StackError
 
 PICTURES = RESULTS.parent / "docs" / "pictures"

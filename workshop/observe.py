@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from loadtest.commands.output import RESULTS
 from loadtest.report.tables import ONE_PROCESS
-from loadtest.stack.results import RESULTS
 from loadtest.stack.stack import ROOT, StackError
 from workshop.bench import Bench
 from workshop.lessons import HERE, Lesson, lessons

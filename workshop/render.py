@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-from loadtest.commands.output import console_on_stdout
+from loadtest.commands.output import RESULTS, console_on_stdout
 from loadtest.faults import fault_report
-from loadtest.stack.results import RESULTS
 from loadtest.stack.stack import ROOT
 from workshop.lessons import HERE, Lesson, lessons
 from workshop.progress import Progress

@@ -18,7 +18,7 @@ from secrets import randbits
 from rich.console import Console
 
 from loadtest.commands.faults import THREADS, refuse_external_servers
-from loadtest.commands.output import Output, output
+from loadtest.commands.output import Output
 from loadtest.expected import UNBROKEN
 from loadtest.faults.chaos_rush import (
     DISTURBANCES,
@@ -123,8 +123,8 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
     seed = randbits(32) if seed is None else seed
     found = Found()
     with (
-        output(console) as out,
-        Testbed(log=out.folder.log, progress=out.progress, threads=THREADS) as testbed,
+        Output(console) as out,
+        Testbed(log=out.log, progress=out.progress, threads=THREADS) as testbed,
     ):
         console.print(f"chaos for {minutes:g} minutes, seed {seed}", highlight=False)
         summary: Summary = {**out.summary(testbed, []), "seed": seed}
@@ -134,8 +134,8 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
         finally:
             if found.rushes:
                 if found.broken:
-                    write(out.folder.path / "history.jsonl", testbed.events())
-                out.folder.finish()
+                    write(out.path / "history.jsonl", testbed.events())
+                out.finish()
     for cell in found.broken:
         console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
         console.print("\n".join(cell["story"]), highlight=False)
@@ -177,7 +177,7 @@ def _rushes(
             found.errors.append(f"rush {number} broke: {rush.errors[-1]}")
         summary["rushes"] = [one.as_summary() for one in found.rushes]
         summary["runs"], summary["canaries"] = found.cells, found.canaries
-        report.write_summary(out.folder.path, summary)
+        report.write_summary(out.path, summary)
         if rush.errors:
             testbed.repair()
 

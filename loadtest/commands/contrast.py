@@ -8,19 +8,17 @@ names, opens its sales. Nothing is started but Locust.
 """
 
 import os
-import signal
 import sys
 from pathlib import Path
 
-from loadtest.commands.output import console_on_stdout
+from rich.console import Console
+
+from loadtest.commands.main import exit_code_of
 from loadtest.commands.rushes import CONTRAST, Setting, compared
-from loadtest.judge.run import Run
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import LocustProcess
-from loadtest.stack.client import Shop, ShopUnreachable
-from loadtest.stack.stack import StackError
+from loadtest.stack.client import Shop
 from servers.loopback import ask_loopback_directly
-from servers.signals import end_on_hangup_and_sigterm
 
 
 def main(arguments: list[str]) -> int:
@@ -33,24 +31,21 @@ def main(arguments: list[str]) -> int:
     if arguments:
         os.environ["SHOP_RESTOCK_TOKEN"] = token
         os.execv(sys.executable, [sys.executable, "-m", "locust", "--host", host, *arguments])
-    end_on_hangup_and_sigterm()  # PID 1 of a container ignores SIGTERM otherwise
+    return exit_code_of(lambda console: _rushes(host, token, console))
+
+
+def _rushes(host: str, token: str, console: Console) -> int:
     ask_loopback_directly()
-    console = console_on_stdout()
-    runs: list[Run] = []
-    try:
-        Shop(host).strategies()  # a shop that is not there says so better than Locust would
-        with LocustProcess(sys.stderr.buffer) as buyers:
-            for lock in CONTRAST:
-                console.print(f"[dim]the rush, lock: {lock}[/]")
-                run = buyers.rush([host], **Setting().rush, lock=lock, restock_token=token)
-                runs.append(compared(run))
-    except (ShopUnreachable, StackError) as error:
-        console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
-        return 2
+    Shop(host).strategies()  # a shop that is not there says so better than Locust would
+    runs = []
+    with LocustProcess(sys.stderr.buffer) as buyers:
+        for lock in CONTRAST:
+            console.print(f"[dim]the rush, lock: {lock}[/]")
+            run = buyers.rush([host], **Setting().rush, lock=lock, restock_token=token)
+            runs.append(compared(run))
     console.print(report.sheet(runs, report.DEMO).table())
     return 0 if all(run["as_expected"] for run in runs) else 1
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     sys.exit(main(sys.argv[1:]))

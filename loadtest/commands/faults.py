@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from loadtest.commands.output import Output, output, require_known
+from loadtest.commands.output import Output, require_known
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.runner import concerned, play, unknown
 from loadtest.faults.testbed import RIVALS, Testbed
@@ -46,10 +46,8 @@ def run(
     names = [name for name in FAULTS if name in (faults or FAULTS)]
     refuse_external_servers()
     with (
-        output(console) as out,
-        Testbed(
-            log=out.folder.log, progress=out.progress, threads=THREADS, server=server
-        ) as testbed,
+        Output(console) as out,
+        Testbed(log=out.log, progress=out.progress, threads=THREADS, server=server) as testbed,
     ):
         known = {str(one["name"]): one for one in testbed.shop(RIVALS).strategies()}
         require_known(locks, list(known), "lock")
@@ -64,7 +62,7 @@ def run(
         finally:
             if cells:
                 made = {name: FAULTS[name].title for name in fault_report.made(cells)}
-                (out.folder.path / "faults.md").write_text(fault_report.markdown(summary, cells))
+                (out.path / "faults.md").write_text(fault_report.markdown(summary, cells))
                 out.write(summary, testbed.events(), title="every fault", faults=made)
     console.print()
     for shown in fault_report.tables(cells, console.width):
@@ -116,7 +114,7 @@ def _make_all(
             found = unknown(name, concerned(name, strategies), why)
         cells += found
         summary["runs"] = cells
-        report.write_summary(out.folder.path, summary)
+        report.write_summary(out.path, summary)
         line = fault_report.line(name, found, time.monotonic() - began)
         out.console.print(line, highlight=False)
 

@@ -16,9 +16,8 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from loadtest.commands.judged import judge_closed
-from loadtest.commands.output import Output, output, require_known
-from loadtest.commands.rushes import not_run
+from loadtest.commands.output import Output, require_known
+from loadtest.commands.rushes import judge_closed, not_run
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import Measured, figures, measured
@@ -52,7 +51,7 @@ def run(console: Console, **given: Any) -> int:
     StackError for what cannot be loaded, and when a part does not start.
     """
     chosen = Chosen(**given)
-    with output(console) as out, _stack(chosen, out) as stack:
+    with Output(console) as out, _stack(chosen, out) as stack:
         known = {str(one["name"]): one for one in stack.shop().strategies()}
         require_known(chosen.locks, list(known), "lock")
         runs: list[Run] = []
@@ -71,9 +70,9 @@ def run(console: Console, **given: Any) -> int:
             "load": {**asdict(chosen), "given": " ".join(sys.argv[2:])},
             "medians": load_table.medians(runs),
         }
-        report.write_summary(out.folder.path, summary)
-        (out.folder.path / load_table.NAME).write_text(load_table.markdown(summary))
-        out.folder.finish()
+        report.write_summary(out.path, summary)
+        (out.path / load_table.NAME).write_text(load_table.markdown(summary))
+        out.finish()
     reasons = [f"{one['lock']}, round {one['round']}: {one['why']}" for one in runs if one["why"]]
     table = load_table.sheet(summary).table()
     return out.conclude(runs, table, reasons, load_table.LEGEND, load_table.NAME)
@@ -85,7 +84,7 @@ def _stack(chosen: Chosen, out: Output) -> Stack:
         nodes=chosen.nodes,
         workers=chosen.workers,
         threads=chosen.threads,
-        log=out.folder.log,
+        log=out.log,
         progress=out.progress,
         extras=not set(chosen.locks) <= set(LOCKS),
         environment={"SHOP_DB_POOL": str(pool)},
@@ -135,7 +134,7 @@ def _locust(plan: Plan, out: Output) -> Measured:
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         file = Path(folder) / "plan.json"
         file.write_text(json.dumps(asdict(plan)))
-        process = ServerProcess("Locust", out.folder.log)
+        process = ServerProcess("Locust", out.log)
         port = str(free_port())
         words = [
             *(sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py", "--headless"),
@@ -144,7 +143,7 @@ def _locust(plan: Plan, out: Output) -> Measured:
             *("--master-host", "127.0.0.1", "--master-bind-host", "127.0.0.1"),
             *("--master-port", port, "--master-bind-port", port),
             *(("--processes", str(plan.locust_workers)) if plan.locust_workers > 1 else ()),
-            *("--html", str(out.folder.path / f"{plan.lock}.html")),
+            *("--html", str(out.path / f"{plan.lock}.html")),
             "Arrivals" if plan.arrivals_per_second else "Client",
         ]
         environment = {**inherited(), "PYTHONUTF8": "1", "LOAD_PLAN": str(file)}

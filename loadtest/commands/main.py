@@ -1,12 +1,12 @@
-"""Runs one command of python -m loadtest: the module of its name has its `run`."""
+"""Runs one command of python -m loadtest."""
 
 import signal
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 
 from rich.console import Console
 
-from loadtest.commands.arguments import parse
+from loadtest.commands.arguments import COMMANDS, parse
 from loadtest.commands.output import console_on_stdout
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import StackError
@@ -19,8 +19,9 @@ from servers.signals import end_on, end_on_hangup_and_sigterm
 def main(arguments: Sequence[str], description: str | None = None) -> int:
     """Run one command. Returns its exit code, as exit_code_of() does."""
     options = vars(parse(arguments, description))
-    command = import_module(f"loadtest.commands.{options.pop('command')}")
-    return exit_code_of(lambda console: int(command.run(console, **options)))
+    function, *_ = COMMANDS[options.pop("command")]
+    run = resolve_name(f"loadtest.commands.{function}")
+    return exit_code_of(lambda console: int(run(console, **options)))
 
 
 def exit_code_of(run: Callable[[Console], int]) -> int:

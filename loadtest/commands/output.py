@@ -1,13 +1,15 @@
 """What a command shows while it runs, and what it leaves in results/<time>/."""
 
 import io
+import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Self
 
+import psutil
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
@@ -17,9 +19,10 @@ from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
-from loadtest.stack.results import RESULTS, ResultFolder, now
-from loadtest.stack.stack import Stack, StackError
+from loadtest.stack.stack import ROOT, Stack, StackError
+from servers.embedded import VAR
 
+RESULTS = ROOT / "results"
 #: Columns of output to a pipe or a file: enough for the matrix.
 WIDTH = 120
 
@@ -49,14 +52,54 @@ class Progress(Status):
         self.start()
 
 
-@dataclass
 class Output:
-    """What a command shows while it runs, and what it leaves in results/<time>/."""
+    """Where a command shows its progress, and its results: results/<time>/, under another name
+    until it is complete, and the link results/latest.
 
-    console: Console
-    progress: Progress
-    folder: ResultFolder
-    started: datetime
+    A context manager: a run that fails leaves its log; one that is stopped leaves nothing.
+
+    path  where the run writes
+    log   its log, outside `path` so that a run that fails leaves it
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.progress = Progress(console)
+        self.started = datetime.now(UTC).astimezone()  # with the machine's time zone
+        self.final = RESULTS / self.started.strftime("%Y-%m-%dT%H-%M-%S")
+        for stale in RESULTS.glob(".partial-*"):  # of runs that were killed
+            if not psutil.pid_exists(int(stale.name.rpartition("-")[2])):
+                _keep_or_remove(stale)
+        self.path = RESULTS / f".partial-{self.final.name}-{os.getpid()}"
+        self.path.mkdir(parents=True)
+        VAR.mkdir(exist_ok=True)
+        self.log = (VAR / f"run-{os.getpid()}.log").open("wb")
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is not None and not issubclass(kind, Exception):  # the others name the log
+                Path(self.log.name).unlink(missing_ok=True)
+            self.log.close()
+            shutil.rmtree(self.path, ignore_errors=True)  # finish() has moved it
+        finally:
+            self.progress.stop()
+
+    def finish(self) -> None:
+        """Give the folder its name and point `latest` at it."""
+        shutil.move(self.log.name, self.path / "run.log")
+        try:
+            self.path.rename(self.final)
+        except OSError:  # another run began in the same second
+            self.final = self.final.with_name(f"{self.final.name}-{os.getpid()}")
+            self.path.rename(self.final)
+        link = self.final.with_name("latest")
+        fresh = link.with_name(f".latest-{os.getpid()}")
+        fresh.symlink_to(self.final.name)
+        fresh.replace(link)
 
     def summary(self, stack: Stack, runs: Sequence[Run]) -> Summary:
         """The summary of these runs, all of them on this stack."""
@@ -80,10 +123,10 @@ class Output:
     ) -> None:
         """Write summary.json, history.jsonl and report.html (see report.html.write), and finish the
         folder."""
-        report.write_summary(self.folder.path, summary)
-        history.write(self.folder.path / "history.jsonl", events)
-        html_report.write(self.folder.path, summary, events, title=title, faults=faults)
-        self.folder.finish()
+        report.write_summary(self.path, summary)
+        history.write(self.path / "history.jsonl", events)
+        html_report.write(self.path, summary, events, title=title, faults=faults)
+        self.finish()
 
     def conclude(
         self, runs: Sequence[Run], table: Table, reasons: Sequence[str], legend: str, *files: str
@@ -98,17 +141,18 @@ class Output:
 
     def print_files(self, *names: str) -> None:
         """Print where these files are, in a folder that is finished."""
-        folder = self.folder.final.relative_to(RESULTS.parent)
+        folder = self.final.relative_to(RESULTS.parent)
         for name in names:
             self.console.print(f"{folder}/{name}", highlight=False)
 
 
-@contextmanager
-def output(console: Console) -> Iterator[Output]:
-    """Where a command shows its progress and writes its results, for as long as the block lasts."""
-    started = now()
-    with Progress(console) as progress, ResultFolder(RESULTS, started) as folder:
-        yield Output(console, progress, folder, started)
+def _keep_or_remove(stale: Path) -> None:
+    """Give the folder of a killed run its name if there are results in it."""
+    final = stale.with_name(stale.name.removeprefix(".partial-"))
+    if (stale / "summary.json").exists() and not final.exists():
+        stale.rename(final)
+    else:
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def require_known(asked: Sequence[str], known: Sequence[str], what: str) -> None:

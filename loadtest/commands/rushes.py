@@ -1,27 +1,42 @@
-"""The rushes of a command: their setting, the stack and the buyers, one rush and its verdict."""
+"""The rush under each lock: the contrast without a lock and with one, and every strategy."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import IO, Any, cast
 
-from loadtest.commands.judged import judge_closed, judged_with_history
+from rich.console import Console
+
 from loadtest.commands.output import Output, require_known
 from loadtest.expected import EXPECTED
+from loadtest.judge.evidence import STAYS
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
-from loadtest.judge.verdict import Asked
+from loadtest.judge.verdict import Asked, Judgement
+from loadtest.report import html as html_report
 from loadtest.report import tables as report
+from loadtest.report.tables import ONE_PROCESS
 from loadtest.rush.bounds import allow
 from loadtest.rush.locust_process import BUYERS, LocustProcess
 from loadtest.rush.rush import judge_cut_short
-from loadtest.stack.client import Strategy
+from loadtest.stack.client import Shop, Strategy
 from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack
 
 #: Without a lock, with A1's, with RedisLock.
 CONTRAST = ("none", "token", "redis")
+#: Seconds until the last keys have to be gone: a release may be on its way.
+GONE_WITHIN = 1.0
+#: What the words of the table mean, and what to do next.
+NEXT = """
+oversold: orders beyond the stock; lost updates: decrements that another write erased
+next: open report.html in a browser; make serve for a page with a Start button
+"""
+LEGEND = """
+lost updates: decrements that another write erased
+time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR UPDATE)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,49 @@ class Setting:
         """What LocustProcess.rush() takes of it."""
         names = ("buyers", "stock", "hold_ms", "product", "deadline")
         return {name: getattr(self, name) for name in names}
+
+
+def demo(console: Console, **given: Any) -> int:
+    """Run the rush under each lock, print the table, write the results; `given` are fields of
+    Setting.
+
+    Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, for
+    an unknown lock or when a part does not start.
+    """
+    setting = Setting(**given)
+    extras = not set(setting.locks) <= set(CONTRAST)
+    with Output(console) as out:
+        summary, events = rush_each(setting, out, extras=extras, shown=True)
+        (out.path / "demo.md").write_text(report.markdown(summary, report.DEMO))
+        out.write(summary, events, title="the rush")
+    console.print()
+    return _conclude(out, summary["runs"], report.DEMO, NEXT)
+
+
+def matrix(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
+    """The same under every strategy, and in a single process under those of which another verdict
+    is expected there."""
+    setting = Setting(locks=locks, **given)
+    with Output(console) as out:
+        summary, events = rush_each(setting, out, extras=True)
+        runs = list(summary["runs"])
+        ran = dict.fromkeys(one["lock"] for one in runs if one["verdict"] != "not_run")
+        if alone := [lock for lock in ran if ONE_PROCESS in EXPECTED[lock]]:
+            single = replace(setting, locks=alone, nodes=1, workers=1)
+            more, more_events = rush_each(single, out, extras=False, fault=ONE_PROCESS)
+            runs += more["runs"]
+            events += more_events
+        summary["runs"] = runs
+        (out.path / "matrix.md").write_text(report.markdown(summary, report.MATRIX))
+        out.write(summary, events, title="every strategy under the rush")
+    off = sum(not one["as_expected"] for one in runs)
+    legend = f"{LEGEND}\n\n[bold]{len(runs)} runs, {off} verdicts off[/]"
+    return _conclude(out, runs, report.MATRIX, legend)
+
+
+def _conclude(out: Output, runs: Sequence[Run], columns: Sequence[str], legend: str) -> int:
+    table = report.sheet(runs, columns).table()
+    return out.conclude(runs, table, report.reasons(runs), legend, html_report.NAME)
 
 
 @contextmanager
@@ -97,9 +155,9 @@ def rush_each(
     shown  print each verdict at once, and keep Locust's own report of each rush
     """
     with stack_and_buyers(
-        setting, log=out.folder.log, progress=out.progress, extras=extras, record=True
+        setting, log=out.log, progress=out.progress, extras=extras, record=True
     ) as (stack, buyers):
-        known = {str(one["name"]): one for one in stack.shop().strategies()}
+        known = {one["name"]: one for one in stack.shop().strategies()}
         require_known(setting.locks, list(known), "lock")
         locks = setting.locks or list(known)
         runs: list[Run] = []
@@ -107,7 +165,7 @@ def rush_each(
             size = f"{setting.buyers} buyers, {setting.stock} units"
             out.progress(f"{number}/{len(locks)}  {size}, lock: {lock}")
             if known[lock]["available"]:
-                own_report = str(out.folder.path / f"{lock}.html") if shown else ""
+                own_report = str(out.path / f"{lock}.html") if shown else ""
                 runs.append(rush(stack, buyers, setting, lock, fault, own_report))
             else:
                 asked = {"initial_stock": setting.stock, "hold_ms": setting.hold_ms}
@@ -140,7 +198,8 @@ def rush(
     fault: str = "rush",
     own_report: str = "",
 ) -> Run:
-    """One rush under one lock, compared with the verdict expected of it. Raises StackError.
+    """One rush under one lock, compared with the verdict expected of it. Raises StackError,
+    ShopUnreachable, OSError.
 
     If the nodes record, the judge decides from their records instead of Locust's.
 
@@ -157,19 +216,42 @@ def rush(
         report=own_report,
     )
     if stack.record:
-        asked = Asked(
-            stock=setting.stock,
-            buyers=[f"{run['attempts']}/buyer-{number}" for number in range(setting.buyers)],
-            arrived=int(run["arrived"]),
-            lock=lock,
-            product=setting.product,
-            sale=int(run["sale"]),
-            recorded=True,
-            undisturbed=True,
+        events, sale = stack.new_events(), stack.shop().settled_sale(run["sale"])
+        judgement = Judgement(
+            events=events,
+            opened=sale["initial_stock"],
+            stock_left=sale["stock_left"],
+            orders=stack.shop().orders(run["sale"]),
+            leaked=leaked_keys(stack, before),
+            unsettled=sale["unsettled"],
+            asked=Asked(
+                stock=setting.stock,
+                buyers=[f"{run['attempts']}/buyer-{number}" for number in range(setting.buyers)],
+                arrived=run["arrived"],
+                lock=lock,
+                product=setting.product,
+                sale=run["sale"],
+                recorded=True,
+                undisturbed=True,
+            ),
         )
-        run |= judged_with_history(stack, asked, before).as_run()
+        run |= judgement.as_run()
         judge_cut_short(run)
     return compared(run, fault)
+
+
+def leaked_keys(stack: Stack, before: set[str]) -> list[str]:
+    """The keys that a rush left on the lock servers although no lock leaves them there.
+
+    before  what was there when it began
+    """
+    deadline = time.monotonic() + GONE_WITHIN
+    while True:
+        left = [key.split("/", 2)[2] for key in stack.keys_on_lock_servers() - before]
+        leaked = sorted(key for key in left if not STAYS.match(key))
+        if not leaked or time.monotonic() > deadline:
+            return leaked
+        time.sleep(0.05)
 
 
 def compared(run: Mapping[str, Any], fault: str = "rush") -> Run:
@@ -183,3 +265,27 @@ def compared(run: Mapping[str, Any], fault: str = "rush") -> Run:
             "let more buyers come than there are units"
         )
     return cast(Run, found)
+
+
+def judge_closed(shop: Shop, runs: Sequence[Any]) -> None:
+    """Look again at the sales of these runs that have been closed since they were judged: what was
+    left then is what was left at the close, also of what lay in buckets or in rows of units.
+
+    A run whose units vanished is `unknown`, with the finding `lost_at_close`, unless it is worse.
+    Raises ShopUnreachable.
+    """
+    for run in runs:
+        of_products = [(one["sale"], one["left"]) for one in run.get("products", ())]
+        sales = of_products or [(run.get("sale"), run.get("stock_left"))]
+        for sale, left in sales:
+            if sale is None or left is None:
+                continue
+            now = shop.sale(int(sale))
+            if now["open"] or now["stock_left"] == left:
+                continue
+            what = f"sale {sale} had {left} units left, and was closed with {now['stock_left']}"
+            run["findings"] = [*run.get("findings", ()), what]
+            run["violations"] = [*run["violations"], "lost_at_close"]
+            run["as_expected"] = False
+            if run["verdict"] == "exact":
+                run |= {"verdict": "unknown", "why": what}

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from loadtest.commands.output import output
+from loadtest.commands.output import Output
 from loadtest.judge import history
 from loadtest.judge.run import Machine, Run, Rushed, Summary
 from loadtest.report import html as html_report
@@ -54,8 +54,8 @@ def run(
     name = load(file, host).name
     if warning := require_permission(host, allowed, buyers=buyers):
         console.print(warning, style="yellow", highlight=False, soft_wrap=True)
-    with output(console) as out, LocustProcess(out.folder.log) as crowd:
-        recorded = out.folder.path / BUYERS
+    with Output(console) as out, LocustProcess(out.log) as crowd:
+        recorded = out.path / BUYERS
         runs: list[Run] = []
         while len(runs) < repeat and (not runs or runs[-1]["verdict"] == "exact"):
             units = max(1, stock // CONTENTION[len(runs) % len(CONTENTION)])
@@ -71,7 +71,7 @@ def run(
                     history=str(recorded),
                 )
             except NotSold:
-                Path(out.folder.log.name).unlink()
+                Path(out.log.name).unlink()
                 raise
             run |= {"target": file.name, "expected": expect, "round": len(runs) + 1}
             run["as_expected"] = run["verdict"] == expect
@@ -92,7 +92,7 @@ def run(
         }
         events = history.read([recorded])
         recorded.unlink()
-        (out.folder.path / "target.md").write_text(report.markdown(summary, report.DEMO))
+        (out.path / "target.md").write_text(report.markdown(summary, report.DEMO))
         out.write(summary, events, title=f"the rush against {name}")
     console.print(report.sheet(runs, report.DEMO).table())
     report.print_reasons(console, report.sentences(runs[-1]))

@@ -11,7 +11,7 @@ from loadtest.tests.checkout import start
 COMMAND = """
 import sys
 from pathlib import Path
-from loadtest.commands import demo, main as program
+from loadtest.commands import main as program, rushes
 from loadtest.stack import database, stack
 from servers import process
 
@@ -44,7 +44,7 @@ def run(console):
             console.print(line)
     return 0
 
-demo.run = run
+rushes.demo = run
 sys.exit(program.main(["demo"]))
 """
 

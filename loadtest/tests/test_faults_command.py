@@ -16,6 +16,7 @@ from rich.console import Console
 
 from loadtest.commands import chaos
 from loadtest.commands import faults as command
+from loadtest.commands.output import Output
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
 from loadtest.faults.runner import unknown
@@ -23,7 +24,6 @@ from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import tables
 from loadtest.stack.client import Strategy
-from loadtest.stack.results import ResultFolder, now
 from loadtest.stack.stack import StackError
 
 LOCKS = ("token", "redis")
@@ -193,13 +193,12 @@ def test_a_full_disk_leaves_the_summary_of_before(
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 
-def test_the_results_of_a_killed_run_are_kept_by_the_next_one(tmp_path: Path) -> None:
+def test_the_results_of_a_killed_run_are_kept_by_the_next_one(results: Path) -> None:
     no_pid = 2**22 + 1
     for day in ("01", "02"):
-        (tmp_path / f".partial-2026-01-{day}T00-00-00-{no_pid}").mkdir()
-    (tmp_path / f".partial-2026-01-01T00-00-00-{no_pid}" / "summary.json").write_text("{}")
-    folder = ResultFolder(tmp_path, now())
-    folder.log.close()
-    Path(folder.log.name).unlink()
-    found = {path.name for path in tmp_path.iterdir()}
-    assert found == {f"2026-01-01T00-00-00-{no_pid}", folder.path.name}
+        (results / f".partial-2026-01-{day}T00-00-00-{no_pid}").mkdir(parents=True)
+    (results / f".partial-2026-01-01T00-00-00-{no_pid}" / "summary.json").write_text("{}")
+    with Output(Console(quiet=True)) as out:
+        found = {path.name for path in results.iterdir()}
+    Path(out.log.name).unlink()
+    assert found == {f"2026-01-01T00-00-00-{no_pid}", out.path.name}

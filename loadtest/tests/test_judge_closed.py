@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from loadtest.commands.judged import judge_closed
+from loadtest.commands.rushes import judge_closed
 from loadtest.stack.client import Shop
 
 
