@@ -126,9 +126,8 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
         Output(console) as out,
         Testbed(log=out.log, progress=out.progress, threads=THREADS) as testbed,
     ):
-        console.print(f"chaos for {minutes:g} minutes, seed {seed}", highlight=False)
-        summary: Summary = {**out.summary(testbed, []), "seed": seed}
-        summary["minutes"] = minutes
+        console.print(f"chaos for {minutes:g} minutes, seed {seed}")
+        summary: Summary = {**out.summary(testbed, []), "seed": seed, "minutes": minutes}
         try:
             _rushes(testbed, minutes, Random(seed), found, summary, out)
         finally:
@@ -138,17 +137,16 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
                 out.finish()
     for cell in found.broken:
         console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
-        console.print("\n".join(cell["story"]), highlight=False)
+        console.print("\n".join(cell["story"]))
     canaries = ", ".join(f"{lock} in rush {number}" for lock, number in found.canaries.items())
-    console.print(f"canaries that broke: {canaries or 'none'}", highlight=False)
+    console.print(f"canaries that broke: {canaries or 'none'}")
     for why in found.why:
-        console.print(f"shows nothing: {why}", style="yellow", highlight=False)
+        console.print(f"shows nothing: {why}", style="yellow")
     console.print(
         f"{len(found.rushes)} rushes, {sum(cell['orders'] for cell in found.cells)} orders, "
         f"{found.tried.total()} disturbances, {found.seen.total()} seen to happen; "
         f"{len(found.broken)} violations; seed {seed}",
         style="bold",
-        highlight=False,
     )
     out.print_files("summary.json")
     return found.exit_code

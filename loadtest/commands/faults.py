@@ -67,12 +67,12 @@ def run(
     console.print()
     for shown in fault_report.tables(cells, console.width):
         console.print(shown)
-    console.print(fault_report.numbers(cells), highlight=False, style="dim")
+    console.print(fault_report.numbers(cells), style="dim")
     if len(cells) <= FEW:
-        console.print("", *fault_report.figures(cells), sep="\n", highlight=False)
+        console.print("", *fault_report.figures(cells), sep="\n")
     off = [cell for cell in cells if not cell["as_expected"]]
     for cell in off:
-        console.print(fault_report.complaint(cell), style="red", highlight=False, markup=False)
+        console.print(fault_report.complaint(cell), style="red", markup=False)
     total = fault_report.count(len(cells), "cell")
     console.print(f"\n{total}, {len(off)} off their expected verdict", style="bold")
     out.print_files("summary.json", "faults.md", html_report.NAME)
@@ -115,8 +115,7 @@ def _make_all(
         cells += found
         summary["runs"] = cells
         report.write_summary(out.path, summary)
-        line = fault_report.line(name, found, time.monotonic() - began)
-        out.console.print(line, highlight=False)
+        out.console.print(fault_report.line(name, found, time.monotonic() - began))
 
 
 def refuse_external_servers() -> None:

@@ -41,5 +41,5 @@ def exit_code_of(run: Callable[[Console], int]) -> int:
         console.print("stopped; everything that was started is stopped too")
         return 130
     embedded.detach()
-    console.print(failed, style="red", markup=False, highlight=False, soft_wrap=True)
+    console.print(failed, style="red", markup=False, soft_wrap=True)
     return 2

@@ -28,11 +28,11 @@ WIDTH = 120
 
 
 def console_on_stdout() -> Console:
-    """A console on stdout; what its encoding lacks is printed as a question mark."""
+    """A plain console on stdout; what its encoding lacks is printed as a question mark."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    return Console(width=None if sys.stdout.isatty() else WIDTH)
+    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
 
 
 class Progress(Status):
@@ -135,7 +135,7 @@ class Output:
         where its files are. Returns 0 if every verdict was the expected one, else 1."""
         self.console.print(table)
         report.print_reasons(self.console, reasons)
-        self.console.print(legend, style="dim", highlight=False)
+        self.console.print(legend, style="dim")
         self.print_files("summary.json", *files)
         return 0 if all(run["as_expected"] for run in runs) else 1
 
@@ -143,7 +143,7 @@ class Output:
         """Print where these files are, in a folder that is finished."""
         folder = self.final.relative_to(RESULTS.parent)
         for name in names:
-            self.console.print(f"{folder}/{name}", highlight=False)
+            self.console.print(f"{folder}/{name}")
 
 
 def _keep_or_remove(stale: Path) -> None:

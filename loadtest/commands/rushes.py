@@ -171,8 +171,7 @@ def rush_each(
                 asked = {"initial_stock": setting.stock, "hold_ms": setting.hold_ms}
                 runs.append(not_run(known[lock], buyers=setting.buyers, **asked))
             if shown:
-                line = f"{lock:8} {report.verdict_cell(runs[-1])}"
-                out.console.print(line, highlight=False)
+                out.console.print(f"{lock:8} {report.verdict_cell(runs[-1])}")
         judge_closed(stack.shop(), runs)
         return out.summary(stack, runs), stack.events()
 

@@ -138,15 +138,15 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
         page, *others = [node.url for node in stack.nodes]
         login = f"user {ADMIN}, password {password}" if password else "with an account of yours"
         console.print(f"page    {page}/  (choose a lock, press Start)")
-        console.print(f"admin   {page}/admin/  ({login})", highlight=False, soft_wrap=True)
+        console.print(f"admin   {page}/admin/  ({login})", soft_wrap=True)
         console.print(f"Locust  {locust}/  (its own web UI, with a drop-down of locks)")
         console.print("plain Locust, in another terminal:")
-        console.print(f"  {plain_locust(stack)}", highlight=False, soft_wrap=True)
+        console.print(f"  {plain_locust(stack)}", soft_wrap=True)
         if others:
             console.print(f"more nodes of the shop: {', '.join(others)}", style="dim")
         console.print("Ctrl-C ends everything", style="dim")
         for lock in locks:  # what was asked for comes last
-            console.print(f"steps   {page}/?lock={lock}#steps", highlight=False, soft_wrap=True)
+            console.print(f"steps   {page}/?lock={lock}#steps", soft_wrap=True)
         if setting.mine:
             console.print(f"mine    {page}/?lock=mine#steps  (read again after each save)")
         with suppress(KeyboardInterrupt):

@@ -53,7 +53,7 @@ def run(
     file = file.absolute()
     name = load(file, host).name
     if warning := require_permission(host, allowed, buyers=buyers):
-        console.print(warning, style="yellow", highlight=False, soft_wrap=True)
+        console.print(warning, style="yellow", soft_wrap=True)
     with Output(console) as out, LocustProcess(out.log) as crowd:
         recorded = out.path / BUYERS
         runs: list[Run] = []
@@ -76,7 +76,7 @@ def run(
             run |= {"target": file.name, "expected": expect, "round": len(runs) + 1}
             run["as_expected"] = run["verdict"] == expect
             result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(run)
-            console.print(f"{buyers} buyers for {units} units: {result}", highlight=False)
+            console.print(f"{buyers} buyers for {units} units: {result}")
             runs.append(run)
         # Of the shop's own machine and servers nothing is known.
         here = {"cpus": os.cpu_count(), "python": platform.python_version()}
@@ -96,14 +96,13 @@ def run(
         out.write(summary, events, title=f"the rush against {name}")
     console.print(report.sheet(runs, report.DEMO).table())
     report.print_reasons(console, report.sentences(runs[-1]))
-    console.print(f"\n{found(runs)}\n", style="bold", highlight=False, soft_wrap=True)
+    console.print(f"\n{found(runs)}\n", style="bold", soft_wrap=True)
     for title, sentences in scope.items():
         for what in sentences:
-            words = title.replace("_", " ")
-            console.print(f"{words}: {what}", highlight=False, soft_wrap=True, markup=False)
+            console.print(f"{title.replace('_', ' ')}: {what}", soft_wrap=True, markup=False)
     console.print()
     out.print_files("summary.json", html_report.NAME)
-    console.print(NEXT, style="dim", highlight=False)
+    console.print(NEXT, style="dim")
     return 0 if runs[-1]["as_expected"] else 1
 
 
