@@ -11,27 +11,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the history of a correct sale shows of each order.
+    """What the history of a correct sale shows of each order."""
 
-    locked     its stock was read, and it was committed, inside a hold of the lock
-    own_token  no two grants have the same token; not so where a holder may enter its own lock again
-    fenced     it carries the fence of its grant
-    absolute   the stock was written as it was read, less one: so each order reads one unit less
-               than the order before it
-    one_row    every buyer writes the product's row before its order: so orders are committed in the
-               order of their numbers
-    numbered   orders are committed in the order of their numbers: not so where a number is drawn
-               before the unit is taken
-    own_unit   the stock that an order saw is the number of its unit: no two saw the same
-    """
-
-    locked: bool = False
-    own_token: bool = False
-    fenced: bool = False
+    locked: bool = False  # its stock was read, and it was committed, inside a hold of the lock
+    own_token: bool = False  # no two grants share one: not where a holder may enter its lock again
+    fenced: bool = False  # it carries the fence of its grant
+    #: The stock was written as it was read, less one: so each order reads one unit less than the
+    #: order before it.
     absolute: bool = False
+    #: Every buyer writes the product's row before its order: so orders are committed in the order
+    #: of their numbers.
     one_row: bool = True
+    #: Orders are committed in the order of their numbers: not so where a number is drawn before
+    #: the unit is taken.
     numbered: bool = True
-    own_unit: bool = False
+    own_unit: bool = False  # the stock that an order saw is the number of its unit: none is twice
 
 
 #: Keys that may stay on a lock server after a sale: the last fence of a name, the units that the

@@ -1,28 +1,21 @@
 """A rule of the judge, and what it finds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from loadtest.judge.sale_record import Record
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violation: what no correct sale shows.
+    """A violation: what no correct sale shows."""
 
-    rule      its name, one of those that `summary.json` lists as violations
-    what      the evidence, one sentence
-    attempts  the keys of the first case; of all, where each concerns one buyer
-    spoils    whether a sale with it is not exact, whatever its totals
-    voids     whether the record itself is not to be believed: only an oversell is concluded from it
-    """
-
-    rule: str
-    what: str
-    attempts: tuple[str, ...] = ()
-    spoils: bool = True
-    voids: bool = False
+    rule: str  # its name, one of those that `summary.json` lists as violations
+    what: str  # the evidence, one sentence
+    attempts: tuple[str, ...] = ()  # keys of the first case; of all, where each concerns one buyer
+    spoils: bool = True  # a sale with it is not exact, whatever its totals
+    voids: bool = False  # the record is not to be believed: only an oversell is concluded from it
 
 
 class Case:
@@ -34,20 +27,19 @@ class Case:
         self.spoils = spoils
 
 
+def of_order(order: Mapping[str, Any], what: str) -> Case:
+    """A case that concerns one order: `what` says what of it."""
+    return Case(f"order {order['order']} {what}", str(order["key"]))
+
+
 @dataclass
 class rule:
-    """A rule of the judge: a function that yields its cases in a record, with this decorator.
+    """A rule of the judge: a function that yields its cases in a record, with this decorator."""
 
-    name      what its findings are called
-    voids     as in Finding
-    recorded  whether it concerns only a run whose nodes recorded
-    needs     the field of Evidence without which it does not concern a strategy; empty: all do
-    """
-
-    name: str
-    voids: bool = False
-    recorded: bool = False
-    needs: str = ""
+    name: str  # what its findings are called
+    voids: bool = False  # as in Finding
+    recorded: bool = False  # it concerns only a run whose nodes recorded
+    needs: str = ""  # the field of Evidence that makes it concern a strategy; empty: it does all
 
     def __call__(self, cases: Callable[[Record], Iterator[Case]]) -> Self:
         self.cases = cases

@@ -77,14 +77,11 @@ class History:
         if os.write(self._file, line) != len(line):
             raise OSError("half an event was written: make room on the disk and repeat the run")
 
-    def close(self) -> None:
-        os.close(self._file)
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        os.close(self._file)
 
 
 def read(paths: Iterable[Path | str]) -> list[Event]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from loadtest.judge.finding import Case, rule
+from loadtest.judge.finding import Case, of_order, rule
 from loadtest.judge.history import DAMAGED, Event
 from loadtest.judge.intervals import Commit, Request
 from loadtest.judge.sale_record import Record
@@ -40,8 +40,7 @@ def unrecorded(record: Record) -> Iterator[Case]:
     """A node recorded how it came to each order and to each answer."""
     for order in record.orders:
         if order["order"] not in record.commit_of:
-            what = f"order {order['order']} was committed by no node that recorded it"
-            yield Case(what, str(order["key"]))
+            yield of_order(order, "was committed by no node that recorded it")
     for request in record.requests:
         missing = _missing(request, record.of_nodes.get(request.attempt, []))
         if missing:
@@ -109,8 +108,7 @@ def wrong_lock(record: Record) -> Iterator[Case]:
     asked_for = f", and {lock} was asked for"
     for order in record.orders:
         if order.get("lock", lock) != lock:
-            what = f"order {order['order']} was sold under {order['lock']}"
-            yield Case(what + asked_for, str(order["key"]))
+            yield of_order(order, f"was sold under {order['lock']}{asked_for}")
     named = f"{lock}:{product}"
     for event in record.events:
         key, what = event.get("attempt", ""), ""
@@ -135,9 +133,8 @@ def contradiction(record: Record) -> Iterator[Case]:
         if request.type == "ok":
             answers.setdefault(request.order, []).append(request)
     for order in record.orders:
-        what = _unlike(record, order, answers.get(order["order"], []))
-        if what:
-            yield Case(f"order {order['order']} {what}", str(order["key"]))
+        if what := _unlike(record, order, answers.get(order["order"], [])):
+            yield of_order(order, what)
     wanted = record.asked.sale
     for event in record.events:
         sale = event.get("sale")
@@ -193,18 +190,12 @@ def commit_order(record: Record) -> Iterator[Case]:
     if not record.evidence.one_row:
         yield from _read_after_a_later_one(record)
         return
-    begun = [
-        (order, record.commit_of[order["order"]])
-        for order in record.committed
-        if order["order"] in record.commit_of
-    ]
-    for (first, one), (second, other) in pairwise(begun):
-        if other.begun <= one.begun:
-            yield Case(
-                f"order {second['order']} was about to be committed "
-                f"{(one.begun - other.begun) / 1e6:.1f} ms before order {first['order']} was",
-                *(first["key"], second["key"]),
-            )
+    begun = {number: commit.begun for number, commit in record.commit_of.items()}
+    for first, second in pairwise(o for o in record.committed if o["order"] in begun):
+        early = begun[first["order"]] - begun[second["order"]]
+        if early >= 0:
+            what = f"was about to be committed {early / 1e6:.1f} ms before order {first['order']}"
+            yield Case(f"order {second['order']} {what} was", first["key"], second["key"])
 
 
 def _read_after_a_later_one(record: Record) -> Iterator[Case]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from operator import itemgetter
 
-from loadtest.judge.finding import Case, rule
+from loadtest.judge.finding import Case, of_order, rule
 from loadtest.judge.intervals import Commit, Hold
 from loadtest.judge.sale_record import Record
 
@@ -137,8 +137,7 @@ def wrong_fence(record: Record) -> Iterator[Case]:
         commit, fence = record.commit_of.get(order["order"]), order.get("fence")
         granted = None if commit is None or commit.hold is None else commit.hold.fence
         if fence is None or fence != granted:
-            what = f"order {order['order']} has fence {fence}, granted was {granted}"
-            yield Case(what, str(order["key"]))
+            yield of_order(order, f"has fence {fence}, granted was {granted}")
 
 
 @rule("shared_token", recorded=True, needs="locked")

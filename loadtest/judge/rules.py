@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from math import inf
 
-from loadtest.judge.finding import Case, rule
+from loadtest.judge.finding import Case, of_order, rule
 from loadtest.judge.sale_record import Record
 
 
@@ -32,8 +32,7 @@ def wrong_amount(record: Record) -> Iterator[Case]:
     """Each order is of one unit: nobody can ask for another number."""
     for order in record.orders:
         if (units := order.get("amount", 1)) != 1:
-            what = f"order {order['order']} is of {units} units, and one was asked for"
-            yield Case(what, str(order["key"]))
+            yield of_order(order, f"is of {units} units, and one was asked for")
 
 
 @rule("lost_ack")
@@ -107,8 +106,7 @@ def ghost_order(record: Record) -> Iterator[Case]:
     """Every order has the key of somebody who asked."""
     for order in record.orders:
         if order["key"] not in record.last:
-            key = str(order["key"])
-            yield Case(f"order {order['order']} has the key {key}, which nobody sent", key)
+            yield of_order(order, f"has the key {order['key']}, which nobody sent")
 
 
 @rule("double_order")

@@ -3,7 +3,7 @@ stale, no unit is sold twice, no key stays."""
 
 from collections.abc import Iterator, Sequence
 
-from loadtest.judge.finding import Case, rule
+from loadtest.judge.finding import Case, of_order, rule
 from loadtest.judge.sale_record import Record
 
 
@@ -37,10 +37,7 @@ def stale_write(record: Record) -> Iterator[Case]:
     for place, amount in enumerate(known if not (stale or explains) else ()):
         order, left = record.committed[place], record.opened - place
         if amount != left:
-            what = (
-                f"order {order['order']} was sold out of a stock of {amount}, and {left} were left"
-            )
-            yield Case(what, str(order["key"]))
+            yield of_order(order, f"was sold out of a stock of {amount}, and {left} were left")
 
 
 def stale_writes(initial_stock: int, seen: Sequence[int]) -> list[tuple[int, int]]:
@@ -64,8 +61,8 @@ def stock_that_was_not_there(record: Record) -> Iterator[Case]:
     for order in record.orders:
         seen = order.get("stock_seen")
         if seen is not None and not 1 <= seen <= record.opened:
-            what = f"order {order['order']} was sold out of a stock of {seen}"
-            yield Case(f"{what}, and the sale opened with {record.opened}", str(order["key"]))
+            opened = f"and the sale opened with {record.opened}"
+            yield of_order(order, f"was sold out of a stock of {seen}, {opened}")
 
 
 @rule("stale_write", needs="own_unit")
