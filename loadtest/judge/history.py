@@ -13,7 +13,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Required, Self, TypedDict, cast, get_type_hints
 
@@ -54,8 +54,6 @@ class Event(TypedDict, total=False):
     what: str
 
 
-#: The fields that every event has, and the types of all.
-NEEDED = {"t", "by", "type", "f"}
 TYPES = get_type_hints(Event)
 
 
@@ -153,7 +151,7 @@ def _event(line: bytes) -> Event | None:
         return None
     is_one = (
         isinstance(event, dict)
-        and event.keys() >= NEEDED
+        and event.keys() >= Event.__required_keys__
         and all(isinstance(value, TYPES.get(name, object)) for name, value in event.items())
         and ("attempt" in event or event["by"] not in {"buyer", "node"})
         and event["t"] >= 0
@@ -161,7 +159,7 @@ def _event(line: bytes) -> Event | None:
     return cast(Event, event) if is_one else None
 
 
-def by_product(events: Iterable[Event], earlier: Iterable[Event] = ()) -> dict[str, list[Event]]:
+def by_product(events: Sequence[Event], earlier: Sequence[Event] = ()) -> dict[str, list[Event]]:
     """The events of each product, in the order given: those of its buyers, those of the nodes that
     served them, and the faults and damaged lines, which belong to all products unless they name
     one. What a node did for a key that nobody sent belongs to the product whose lock it took, else
@@ -169,7 +167,6 @@ def by_product(events: Iterable[Event], earlier: Iterable[Event] = ()) -> dict[s
 
     earlier  what was recorded before: the keys in it were sent, and what is late of them is dropped
     """
-    events = list(events)
     product_of = _product_of(events)
     found: dict[str, list[Event]] = {product: [] for product in product_of.values()}
     product_of = _product_of(earlier) | product_of
@@ -184,10 +181,7 @@ def by_product(events: Iterable[Event], earlier: Iterable[Event] = ()) -> dict[s
     return found
 
 
-def _product_of(events: Iterable[Event]) -> dict[str, str]:
+def _product_of(events: Sequence[Event]) -> dict[str, str]:
     """The product that each attempt is for: the first word counts, which is its buyer's."""
-    found: dict[str, str] = {}
-    for event in events:
-        if "product" in event and "attempt" in event:
-            found.setdefault(event["attempt"], event["product"])
-    return found
+    named = [event for event in events if "product" in event and "attempt" in event]
+    return {event["attempt"]: event["product"] for event in reversed(named)}

@@ -28,12 +28,7 @@ def said(body: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Request:
-    """One request of a buyer. Without a recorded answer `answered` is None and `type` is info.
-
-    fence       what the answer says that the unit was sold with
-    sold_in     the sale that the answer says it was sold in
-    stock_seen  the stock that the answer says it was sold out of
-    """
+    """One request of a buyer. Without a recorded answer `answered` is None and `type` is info."""
 
     attempt: str
     sent: int
@@ -43,9 +38,9 @@ class Request:
     order: int | None = None
     replayed: bool = False
     error: str = ""
-    fence: int | None = None
-    sold_in: int | None = None
-    stock_seen: int | None = None
+    fence: int | None = None  # what the answer says that the unit was sold with,
+    sold_in: int | None = None  # the sale that it was sold in,
+    stock_seen: int | None = None  # and the stock that it was sold out of
 
     def answer(self, outcome: str, body: Mapping[str, Any]) -> None:
         """Record the answer, at the present time; `body` is all that it says."""
@@ -65,25 +60,17 @@ class Request:
 
 @dataclass(slots=True)
 class Hold:
-    """One grant of a lock, for as long as its holder certainly believed that it held it.
+    """One grant of a lock, for as long as its holder certainly believed that it held it."""
 
-    by     whose it was: node, pid, thread, attempt
-    asked  when it asked for the lock; 0 where that was not recorded
-    start  when it got the lock
-    end    when it began to release it; without a release, its last recorded event
-    outcome  what the release found: released, expired or unknown; empty if it was not recorded
-    given_back  the token that the release named; empty if it was not recorded
-    """
-
-    by: _Handler
+    by: _Handler  # whose it was
     token: str
     fence: int | None
-    asked: int
-    start: int
-    end: int
+    asked: int  # when it asked for the lock; 0 where that was not recorded
+    start: int  # when it got the lock
+    end: int  # when it began to release it; without a release, its last recorded event
     released: bool = False
-    outcome: str = ""
-    given_back: str = ""
+    outcome: str = ""  # what the release found: released, expired or unknown; empty: not recorded
+    given_back: str = ""  # the token that the release named; empty: not recorded
 
     @property
     def attempt(self) -> str:
@@ -96,24 +83,16 @@ class Hold:
 
 @dataclass(slots=True)
 class Commit:
-    """A node's COMMIT of an order.
-
-    begun    just before the COMMIT
-    read_at  when it last read the stock before that, and `amount` the stock that it read
-    done     just after the COMMIT, None if the node did not record that
-    order    the order's number, if the COMMIT happened
-    hold     the hold of the lock that it began in, None if there was none
-    sale     the sale that the node read, None if it did not record that
-    """
+    """A node's COMMIT of an order."""
 
     attempt: str
-    begun: int
-    read_at: int | None = None
-    amount: int | None = None
-    done: int | None = None
-    order: int | None = None
-    hold: Hold | None = None
-    sale: int | None = None
+    begun: int  # just before the COMMIT
+    read_at: int | None = None  # when it last read the stock before that,
+    amount: int | None = None  # and the stock that it read
+    done: int | None = None  # just after the COMMIT, None if the node did not record that
+    order: int | None = None  # the order's number, if the COMMIT happened
+    hold: Hold | None = None  # the hold of the lock that it began in, None if there was none
+    sale: int | None = None  # the sale that the node read, None if it did not record that
 
 
 @dataclass(eq=False, repr=False)

@@ -21,57 +21,34 @@ FINAL = frozenset({"sold", "sold_out"})
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a run asked of the shop, and how: the judge compares it with what the shop did.
+    """What a run asked of the shop, and how: the judge compares it with what the shop did."""
 
-    stock        units that the sale was to open with
-    buyers       the keys of all who were sent to buy; empty: those of whom anything is known
-    arrived      how many of them were ready to buy, None: all
-    lock         the strategy that each asked for; empty: any
-    product      what they asked for; empty: anything
-    sale         number of the sale that they came for; 0: any
-    recorded     whether the nodes recorded: then what they left out is a finding
-    undisturbed  whether nothing took a lock away from its holder: then two holders are a finding
-    robbed       the keys of those whose lock was taken away; None: anybody's may have been
-    excused      the keys of those who were not to ask again, whatever their answer
-    """
-
-    stock: int
-    buyers: Sequence[str] = ()
-    arrived: int | None = None
-    lock: str = ""
-    product: str = ""
-    sale: int = 0
-    recorded: bool = False
-    undisturbed: bool = False
-    robbed: frozenset[str] | None = None
-    excused: frozenset[str] = frozenset()
+    stock: int  # units that the sale was to open with
+    buyers: Sequence[str] = ()  # keys of all who were sent; empty: those of whom anything is known
+    arrived: int | None = None  # how many of them were ready to buy, None: all
+    lock: str = ""  # the strategy that each asked for; empty: any
+    product: str = ""  # what they asked for; empty: anything
+    sale: int = 0  # number of the sale that they came for; 0: any
+    recorded: bool = False  # the nodes recorded: what they left out is a finding
+    undisturbed: bool = False  # nothing took a lock from its holder: two holders are a finding
+    robbed: frozenset[str] | None = None  # keys of those whose lock was taken; None: anybody's
+    excused: frozenset[str] = frozenset()  # keys of those who were not to ask again
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Record(ProductHistory):
-    """One sale after its drain, or after its deadline.
-
-    events       those of its product: at least the requests of its buyers
-    asked        what was asked of the shop
-    opened       units that the sale opened with, as the shop has it
-    stock_left   units that the shop still shows
-    orders       as GET /sales/<id>/orders has them
-    ttl          seconds that a lock survives its holder; None: nothing is a deadlock
-    fired        whether the fault happened; a failed `prove` event also says no
-    orphan_lock  the key of a lock that is left after everybody has gone, if any
-    leaked       keys that the sale left on the lock servers and that no lock leaves there
-    unsettled    promises whose order is not written yet; None: nobody knows how many
-    """
+    """One sale after its drain, or after its deadline. Its events are those of its product: at
+    least the requests of its buyers."""
 
     asked: Asked
-    opened: int
-    stock_left: int
-    orders: Sequence[Mapping[str, Any]]
-    ttl: float | None = None
-    fired: bool = True
-    orphan_lock: str = ""
-    leaked: Sequence[str] = ()
-    unsettled: int | None = 0
+    opened: int  # units that the sale opened with, as the shop has it
+    stock_left: int  # units that the shop still shows
+    orders: Sequence[Mapping[str, Any]]  # as GET /sales/<id>/orders has them
+    ttl: float | None = None  # seconds that a lock survives its holder; None: no deadlock is found
+    fired: bool = True  # the fault happened; a failed `prove` event also says no
+    orphan_lock: str = ""  # the key of a lock that is left after everybody has gone, if any
+    leaked: Sequence[str] = ()  # keys left on the lock servers that no lock leaves there
+    unsettled: int | None = 0  # promises whose order is not written yet; None: nobody knows
 
     @property
     def initial_stock(self) -> int:
@@ -131,13 +108,9 @@ class Record(ProductHistory):
         Somebody who got no answer, has no order and was not to ask again (its node was killed, say)
         proves nothing about the sale.
         """
-        gave_up = [
-            key
-            for key, last in self.last.items()
-            if key in self.asked.excused and last.outcome == "unknown" and key not in self.number_of
-        ]
-        answered = len(self.last) - len(gave_up)
-        return max(0, min(self.initial_stock, answered) - len(self.orders))
+        gave_up = self.asked.excused - self.number_of.keys()
+        answered = [k for k, r in self.last.items() if r.outcome != "unknown" or k not in gave_up]
+        return max(0, min(self.initial_stock, len(answered)) - len(self.orders))
 
     @property
     def outcomes(self) -> dict[str, int]:
