@@ -13,8 +13,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from loadtest.judge.history import Event
-from loadtest.judge.intervals import Commit, Hold, ProductHistory, Request
+from loadtest.judge.intervals import Commit, ProductHistory, Request
 from loadtest.judge.verdict import Judgement
 
 #: Lines of a timeline, with the last one, which sums up.
@@ -45,8 +44,7 @@ def timeline(sale: Judgement) -> list[str]:
     whose steps matter."""
     cast = _cast(sale)
     sales = _sales(sale, cast)
-    lines = [*_faults(sale), *_locks(sale, cast), *_reads(sale, cast), *sales]
-    lines += _answers(sale, cast)
+    lines = [*_holders(sale, cast), *_steps(sale, cast), *sales, *_answers(sale, cast)]
     kept = sorted(lines, key=lambda line: (-line.weight, line.t))[: LENGTH - 1]
     kept.sort(key=lambda line: line.t)
     start = kept[0].t if kept else 0
@@ -89,64 +87,49 @@ def _cast(sale: Judgement) -> list[str]:
     return list(cast)[:CAST]
 
 
-def _faults(sale: Judgement) -> Iterator[Line]:
-    """What was done to the servers, and by what it was seen. Preparations are left out."""
-    for event in sale.events:
-        phase = event.get("phase")
-        if event["by"] != "fault" or phase == "arm":
-            continue
-        what = event.get("what", event["f"])
-        if phase == "prove" and event["type"] == "fail":
-            yield Line(event["t"], 4, f"fault: it did not fire: {what}")
-        elif phase == "prove":
-            yield Line(event["t"], 0, f"seen: {what}")
-        else:
-            yield Line(event["t"], 4, f"fault: {what}")
-
-
-def _locks(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Who got the lock, and who lost it."""
-    every = sale.holds
-    for hold in every:
+def _holders(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+    """Who got the lock, and how many had it then."""
+    for hold in sale.holds:
         if hold.attempt not in cast:
             continue
-        inside = 1 + sum(other.start < hold.start < other.end for other in every)
+        inside = 1 + sum(other.start < hold.start < other.end for other in sale.holds)
         where = f" ({hold.node})" if hold.node else ""
         fence = f", fence {hold.fence}" if hold.fence is not None else ""
         together = f": {COUNT.get(inside, inside)} holders" if inside > 1 else ""
         text = f"{name(hold.attempt)}{where} has the lock{fence}{together}"
-        yield Line(hold.start, 3 if together or hold is every[0] else 2, text)
-    for event in sale.events:
-        attempt, f = event.get("attempt", ""), event["f"]
-        if attempt not in cast:
-            continue
-        if f.startswith("stops at ") and not f.endswith(("after_read", "after_commit")):
-            yield Line(event["t"], 3, f"{name(attempt)} {f}")  # those two: _reads, _sales
-        elif f == "released":
-            yield from _released(event, every)
+        yield Line(hold.start, 3 if together or hold is sale.holds[0] else 2, text)
 
 
-def _released(event: Event, every: Sequence[Hold]) -> Iterator[Line]:
-    """What a release found, or that it was done though another buyer held the lock by then."""
-    attempt, outcome = event["attempt"], event.get("outcome")
-    others = [o for o in every if o.start < event["t"] < o.end and o.attempt != attempt]
-    if outcome in RELEASED:
-        yield Line(event["t"], 1, f"{name(attempt)} releases, and {RELEASED[str(outcome)]}")
-    elif outcome == "released" and others:
-        whose = name(others[-1].attempt)
-        yield Line(event["t"], 3, f"{name(attempt)} releases, and so deletes the lock of {whose}")
-
-
-def _reads(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """What each of them read; of equal reads in a row only the first."""
+def _steps(sale: Judgement, cast: Sequence[str]) -> Iterator[Line]:
+    """What was done to the servers, and by what it was seen; where each of the cast stopped, what
+    it read, of equal reads in a row only the first, and what its release came to. Preparations of
+    faults are left out."""
     last: dict[str, int | None] = {}
     for event in sale.events:
-        if event["f"] != "after_read" or event["attempt"] not in cast:
+        t, f, attempt = event["t"], event["f"], event.get("attempt", "")
+        if event["by"] == "fault":
+            what, phase = event.get("what", f), event.get("phase")
+            if phase == "prove" and event["type"] != "fail":
+                yield Line(t, 0, f"seen: {what}")
+            elif phase != "arm":
+                yield Line(t, 4, f"fault: {'it did not fire: ' * (phase == 'prove')}{what}")
+        elif attempt not in cast:
             continue
-        attempt, amount = event["attempt"], event.get("amount")
-        if attempt not in last or last[attempt] != amount:
-            yield Line(event["t"], 2, f"{name(attempt)} reads a stock of {amount}")
-        last[attempt] = amount
+        elif f == "after_read":
+            amount = event.get("amount")
+            if attempt not in last or last[attempt] != amount:
+                yield Line(t, 2, f"{name(attempt)} reads a stock of {amount}")
+            last[attempt] = amount
+        elif f == "released":
+            others = [o for o in sale.holds if o.start < t < o.end and o.attempt != attempt]
+            outcome = str(event.get("outcome"))
+            if outcome in RELEASED:
+                yield Line(t, 1, f"{name(attempt)} releases, and {RELEASED[outcome]}")
+            elif outcome == "released" and others:
+                whose = name(others[-1].attempt)
+                yield Line(t, 3, f"{name(attempt)} releases, and so deletes the lock of {whose}")
+        elif f.startswith("stops at ") and not f.endswith(("after_read", "after_commit")):
+            yield Line(t, 3, f"{name(attempt)} {f}")  # those two: here as reads, and in _sales
 
 
 def _sales(sale: Judgement, cast: Sequence[str]) -> list[Line]:

@@ -42,7 +42,8 @@ function laneTip(timeline, lane) {
 function openLanes(run) {
   const { timeline } = run;
   const box = $("lanes");
-  const height = lanesHeight(timeline.lanes.length);
+  const room = Math.max(420, Math.min(innerHeight * 0.68, 900));
+  const height = Math.round(Math.min(room, Math.max(160, timeline.lanes.length * 22)));
   box.style.height = `${26 + height + 22 + SHELF + 24}px`;
   echarts.getInstanceByDom(box)?.dispose();
   const chart = echarts.init(box);
@@ -52,12 +53,13 @@ function openLanes(run) {
     chart.setOption(option, { notMerge: true });
     fillLegend(option.series);
   };
+  const zoom = (x, y) => chart.dispatchAction({ type: "dataZoom", batch: [{ dataZoomId: "x", ...x }, { dataZoomId: "y", ...y }] });
   let mark = -1;
   const toMark = $("to-mark").textContent;
   $("to-all").onclick = () => {
     mark = -1;
     $("to-mark").textContent = toMark;
-    chart.dispatchAction({ type: "dataZoom", batch: ["x", "y"].map((id) => ({ dataZoomId: id, start: 0, end: 100 })) });
+    zoom({ start: 0, end: 100 }, { start: 0, end: 100 });
   };
   $("to-mark").onclick = () => {
     const pairs = timeline.overlaps.filter((_, index) => index % 2 === 0);
@@ -70,7 +72,7 @@ function openLanes(run) {
       startValue: Math.max(0, Math.min(one, other) - spare),
       endValue: Math.min(timeline.lanes.length - 1, Math.max(one, other) + spare),
     };
-    chart.dispatchAction({ type: "dataZoom", batch: [{ dataZoomId: "x", ...x }, { dataZoomId: "y", ...y }] });
+    zoom(x, y);
     $("to-mark").textContent = `Overlap ${mark + 1} of ${pairs.length}`;
   };
   box.setAttribute("aria-label", `Timeline of ${count(timeline.lanes.length, "buyer")} under ${run.lock}, ${run.fault}`);

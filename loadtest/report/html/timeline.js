@@ -5,14 +5,7 @@ const THIN = 8; // pixels of a lane below which its bars fill it
 const LABEL_PART = 0.12; // of the time axis, which one label of a fault takes on a phone
 const COARSE = matchMedia("(pointer: coarse)");
 
-function lanesHeight(lanes) {
-  const room = Math.max(420, Math.min(innerHeight * 0.68, 900));
-  return Math.round(Math.min(room, Math.max(160, lanes * 22)));
-}
-
-function laneSeries(name, data, renderItem, more) {
-  return { id: name, type: "custom", data, encode: { x: 1, y: 0 }, silent: true, renderItem, ...more };
-}
+const LANES = { type: "custom", encode: { x: 1, y: 0 }, silent: true };
 
 // A bar in a lane, from one time to another.
 function barSeries(name, data, more = {}) {
@@ -28,7 +21,7 @@ function barSeries(name, data, more = {}) {
     const hatch = { fill: css("--hatch"), stroke: fill, lineWidth: height > 8 ? 2 : 1, decal };
     return { type: "rect", shape, style: hatched ? hatch : { fill } };
   };
-  return laneSeries(name, data, renderItem, { clip: true, ...more });
+  return { ...LANES, id: name, data, renderItem, clip: true, ...more };
 }
 
 // A sign in a lane, at one time. It never gets smaller than can be seen.
@@ -46,7 +39,7 @@ function signSeries(name, data) {
       : { fill: paint, stroke: css("--card"), lineWidth: size > 8 ? 1.5 : 0 };
     return { type: "path", shape: { pathData: signPath(sign, x, y, size) }, style };
   };
-  return laneSeries(name, data, renderItem, { clip: false, z: 5 }); // at both ends it is whole
+  return { ...LANES, id: name, data, renderItem, clip: false, z: 5 }; // at both ends it is whole
 }
 
 function seriesOf(timeline, run) {

@@ -4,9 +4,10 @@ Small arrays and no objects, because a matrix has thousands of lanes. Times are 
 the first buyer of the run asked.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loadtest.judge.intervals import ProductHistory
+from loadtest.judge.intervals import Commit, ProductHistory
 from loadtest.judge.lock_rules import overlaps
 from loadtest.judge.run import Run
 from loadtest.judge.stock_rules import stale_writes
@@ -28,94 +29,84 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
     shelf     [when, orders, stock] after each commit
     end       when the last event happened
     """
-    return _Lanes(history, run).data() if history.requests else None
+    asked, events = history.requests, history.events
+    if not asked:
+        return None
 
-
-class _Lanes:
-    def __init__(self, history: ProductHistory, run: Run) -> None:
-        self.history = history
-        self.run = run
-        self.asked = asked = history.requests
-        self.zero = asked[0].sent
-        self.lane = {a: n for n, a in enumerate(dict.fromkeys(r.attempt for r in asked))}
-        self.holds = [hold for hold in history.holds if hold.attempt in self.lane]
-        #: Orders are numbered in the order of their commits: see Record.committed.
-        self.commits = sorted(
-            (one for one in last_commits(history).values() if one.attempt in self.lane),
-            key=lambda commit: (commit.order or 0, commit.begun),
-        )
-        self.happened = [commit for commit in self.commits if commit.done is not None]
-        self.end = self.ms(max(event["t"] for event in history.events if event["by"] != "fault"))
-
-    def data(self) -> dict[str, Any]:
-        events, stale = self.history.events, self._stale()
-        nodes = {e["attempt"]: e["node"] for e in events if "attempt" in e and "node" in e}
-        return {
-            "lanes": [[name(attempt), nodes.get(attempt, "")] for attempt in self.lane],
-            "requests": [
-                [self.lane[r.attempt], self.ms(r.sent), self.ms(r.answered), r.outcome, r.order]
-                for r in self.asked
-            ],
-            "holds": [
-                [
-                    self.lane[hold.attempt],
-                    self.ms(hold.asked or None),
-                    self.ms(hold.start),
-                    self.ms(hold.end),
-                    hold.fence,
-                    hold.outcome or ("" if hold.released else "never released"),
-                ]
-                for hold in self.holds
-            ],
-            "commits": [
-                [
-                    self.lane[commit.attempt],
-                    self.ms(commit.read_at),
-                    self.ms(commit.done or commit.begun),
-                    commit.amount,
-                    commit.order,
-                    OPEN if commit.done is None else STALE if commit.attempt in stale else SOLD,
-                ]
-                for commit in self.commits
-            ],
-            "overlaps": self._overlaps(),
-            "faults": [
-                [self.ms(e["t"]), e.get("phase", ""), e["type"], e.get("what", "")]
-                for e in events
-                if e["by"] == "fault" and e.get("phase") != "arm"
-            ],
-            "shelf": self._shelf(),
-            "end": self.end,
-        }
-
-    def ms(self, t: int | None) -> float | None:
+    def ms(t: int | None) -> float | None:
         """Milliseconds since the first buyer asked, to the hundredth."""
-        return None if t is None else round((t - self.zero) / 1e6, 2)
+        return None if t is None else round((t - asked[0].sent) / 1e6, 2)
 
-    def _overlaps(self) -> list[list[Any]]:
-        marks = []
-        for one, other in overlaps(self.holds):
-            together = [self.ms(other.start), self.ms(min(one.end, other.end))]
-            lanes = self.lane[one.attempt], self.lane[other.attempt]
-            marks += [[lanes[0], *together, lanes[1]], [lanes[1], *together, lanes[0]]]
-        return marks
+    lane = {attempt: n for n, attempt in enumerate(dict.fromkeys(r.attempt for r in asked))}
+    nodes = {e["attempt"]: e["node"] for e in events if "attempt" in e and "node" in e}
+    holds = [hold for hold in history.holds if hold.attempt in lane]
+    # Orders are numbered in the order of their commits: see Record.committed.
+    commits = sorted(
+        (one for one in last_commits(history).values() if one.attempt in lane),
+        key=lambda commit: (commit.order or 0, commit.begun),
+    )
+    happened = [commit for commit in commits if commit.done is not None]
+    stale = _stale(happened, run)
+    initial, orders, left = run["initial_stock"], run["orders"], run["stock_left"]
+    end = max(event["t"] for event in events if event["by"] != "fault")
+    return {
+        "lanes": [[name(attempt), nodes.get(attempt, "")] for attempt in lane],
+        "requests": [
+            [lane[r.attempt], ms(r.sent), ms(r.answered), r.outcome, r.order] for r in asked
+        ],
+        "holds": [
+            [
+                lane[hold.attempt],
+                ms(hold.asked or None),
+                ms(hold.start),
+                ms(hold.end),
+                hold.fence,
+                hold.outcome or ("" if hold.released else "never released"),
+            ]
+            for hold in holds
+        ],
+        "commits": [
+            [
+                lane[commit.attempt],
+                ms(commit.read_at),
+                ms(commit.done or commit.begun),
+                commit.amount,
+                commit.order,
+                OPEN if commit.done is None else STALE if commit.attempt in stale else SOLD,
+            ]
+            for commit in commits
+        ],
+        "overlaps": [
+            [lane[this.attempt], ms(late.start), ms(min(early.end, late.end)), lane[that.attempt]]
+            for early, late in overlaps(holds)
+            for this, that in ((early, late), (late, early))
+        ],
+        "faults": [
+            [ms(e["t"]), e.get("phase", ""), e["type"], e.get("what", "")]
+            for e in events
+            if e["by"] == "fault" and e.get("phase") != "arm"
+        ],
+        "shelf": [
+            [0.0, 0, initial],
+            *([ms(t), *after] for t, *after in _shelf(happened, run)),
+            [ms(end), orders, initial - orders if left is None else left],
+        ],
+        "end": ms(end),
+    }
 
-    def _stale(self) -> set[str]:
-        """The attempts whose commits erased decrements; none where no update was lost."""
-        seen = [commit.amount for commit in self.happened if commit.amount is not None]
-        if (self.run.get("lost_updates") or 0) <= 0 or len(seen) < len(self.happened):
-            return set()
-        return {self.happened[n].attempt for n, _ in stale_writes(self.run["initial_stock"], seen)}
 
-    def _shelf(self) -> list[list[Any]]:
-        """Without lost updates every order took one unit. With them each commit left the stock that
-        it had read, less one."""
-        initial, left_at_end = self.run["initial_stock"], self.run["stock_left"]
-        lost = self.run.get("lost_updates")
-        shelf: list[list[Any]] = [[0.0, 0, initial]]
-        for orders, commit in enumerate(sorted(self.happened, key=lambda c: c.done or 0), 1):
-            left = commit.amount - 1 if lost and commit.amount is not None else initial - orders
-            shelf.append([self.ms(commit.done), orders, left])
-        orders = self.run["orders"]
-        shelf.append([self.end, orders, initial - orders if left_at_end is None else left_at_end])
-        return shelf
+def _stale(happened: Sequence[Commit], run: Run) -> set[str]:
+    """The attempts whose commits erased decrements; none where no update was lost."""
+    seen = [commit.amount for commit in happened if commit.amount is not None]
+    if (run.get("lost_updates") or 0) <= 0 or len(seen) < len(happened):
+        return set()
+    return {happened[n].attempt for n, _ in stale_writes(run["initial_stock"], seen)}
+
+
+def _shelf(happened: Sequence[Commit], run: Run) -> Iterator[tuple[int, int, int]]:
+    """Each commit, how many orders there were then, and the stock. Without lost updates every order
+    took one unit. With them each commit left the stock that it had read, less one."""
+    initial, lost = run["initial_stock"], run.get("lost_updates")
+    for orders, commit in enumerate(sorted(happened, key=lambda c: c.done or 0), 1):
+        left = commit.amount - 1 if lost and commit.amount is not None else initial - orders
+        yield commit.done or 0, orders, left

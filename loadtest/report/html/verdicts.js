@@ -18,20 +18,15 @@ function surprise(run) {
 }
 
 function table(heads, rows, numbersFrom) {
-  const cell = (name, text, column, more = {}) =>
-    element(name, column >= numbersFrom ? { class: "number", ...more } : more, text);
-  return element(
-    "table",
-    {},
-    element("thead", {}, element("tr", {}, ...heads.map((h, i) => cell("th", h, i, { scope: "col" })))),
-    element(
-      "tbody",
-      {},
-      ...rows.map((row) =>
-        element("tr", {}, ...row.map((text, i) => (i ? cell("td", text, i) : cell("th", text, i, { scope: "row" })))),
-      ),
-    ),
-  );
+  const row = (texts, scope) => {
+    const cells = texts.map((text, column) => {
+      const look = column >= numbersFrom ? { class: "number" } : {};
+      return scope === "col" || !column ? element("th", { ...look, scope }, text) : element("td", look, text);
+    });
+    return element("tr", {}, ...cells);
+  };
+  const body = element("tbody", {}, ...rows.map((texts) => row(texts, "row")));
+  return element("table", {}, element("thead", {}, row(heads, "col")), body);
 }
 
 function tableOfRuns(runs, { headings, rows }) {
@@ -77,12 +72,9 @@ function gridOfRuns(runs) {
     });
     return element("tr", {}, element("th", { scope: "row" }, lock), ...cells);
   };
-  const made = element(
-    "table",
-    { role: "grid", class: "grid", "aria-labelledby": "verdicts-title" },
-    element("thead", {}, element("tr", {}, element("td"), ...head)),
-    element("tbody", {}, ...locks.map(row)),
-  );
+  const top = element("thead", {}, element("tr", {}, element("td"), ...head));
+  const look = { role: "grid", class: "grid", "aria-labelledby": "verdicts-title" };
+  const made = element("table", look, top, element("tbody", {}, ...locks.map(row)));
   made.querySelector("button").tabIndex = 0;
   made.addEventListener("keydown", moveInGrid);
   return made;
