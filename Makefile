@@ -107,9 +107,8 @@ test-workshop: install-dev
 # By path: these need neither PostgreSQL nor Valkey, so the plugin that starts both stays out.
 FAST = tests tools/tests/test_growth.py $(wildcard $(addprefix loadtest/tests/test_,$(addsuffix .py,\
   faults_command \
-  history html_report load_command lock_rules many_rows measure open_answers \
-  planted report rules rush target target_asking target_wrong terminal \
-  story verdict)))
+  history html_report load_command open_answers planted rules rush story target \
+  target_wrong terminal verdict)))
 
 test-fast: install-dev
 	@exec $(BIN)/python -m pytest -q -o addopts="--strict-markers --strict-config" $(FAST) $(ARGS)

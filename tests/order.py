@@ -47,7 +47,7 @@ WHOLE = (
             *("attacks_from_the_web", "database_cut_off", "demo", "faults", "html_report_page"),
             *("leaves_nothing", "load", "locust", "locust_process", "workers"),
             *("neutered_for_real", "page", "page_steps", "page_workshop", "target_rush"),
-            *("planted_shops", "behind_nginx", "sentinels", "serve"),
+            *("behind_nginx", "sentinels", "serve"),
         )
     ),
     "examples/tests/test_fastapi_shop.py",

@@ -58,17 +58,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def fresh_environment() -> dict[str, str]:
     """The environment without the variables of this test run and of make, and with a user's own."""
-    ours: tuple[str, ...] = (
-        "DATABASE_URL",
-        "REDIS_",
-        "SHOP_",
-        "DJANGO_",
-        "PYTEST_",
-        "MAKE",
-        "MFLAGS",
-        "ARGS",
+    ours = (
+        *("DATABASE_URL", "REDIS_", "SHOP_", "DJANGO_", "PYTEST_", "MAKE", "MFLAGS", "ARGS"),
+        *("no_proxy", "NO_PROXY"),
     )
-    ours += ("no_proxy", "NO_PROXY")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return {**plain, **OWN}
 

@@ -31,10 +31,11 @@ SHORT = "local n = 0 while n < 5000000 do n = n + 1 end"
 class Neuter:
     """How a fault is neutered: what it has under this name is something else instead.
 
+    faults    names of the faults, each of which is neutered in this way
     only_ttl  whether only locks that end by themselves notice: the others have no ttl
     """
 
-    fault: str
+    faults: str
     how: str
     owner: Any
     name: str
@@ -150,50 +151,37 @@ def no_switch() -> Callable[[Proxy, Any], None]:
 
 
 NEUTERS = [
+    Neuter("crash slow late-release pause restart", "ttl 60 s", Testbed, "set_ttl", long_ttl,
+           only_ttl=True),
     Neuter("crash", "no signal", Crash, "fire", nothing),
     Neuter("crash", "master only", Crash, "fire", kill_master),
-    Neuter("crash", "ttl 60 s", Testbed, "set_ttl", long_ttl, only_ttl=True),
-    Neuter("slow", "ttl 60 s", Testbed, "set_ttl", long_ttl, only_ttl=True),
-    Neuter("late-release", "ttl 60 s", Testbed, "set_ttl", long_ttl, only_ttl=True),
-    Neuter("pause", "no signal", Testbed, "signal", nothing),
-    Neuter("pause", "master only", Testbed, "signal", signal_master),
-    Neuter("pause", "master only, by the list", Testbed, "pids", master_only),
+    Neuter("pause pause@acquired", "no signal", Testbed, "signal", nothing),
+    Neuter("pause pause@acquired", "master only", Testbed, "signal", signal_master),
+    Neuter("pause pause@acquired", "master only, by the list", Testbed, "pids", master_only),
     Neuter("pause", "for a moment", Pause, "fire", for_a_moment),
-    Neuter("pause", "ttl 60 s", Testbed, "set_ttl", long_ttl, only_ttl=True),
-    Neuter("pause@acquired", "no signal", Testbed, "signal", nothing),
-    Neuter("pause@acquired", "master only", Testbed, "signal", signal_master),
-    Neuter("pause@acquired", "master only, by the list", Testbed, "pids", master_only),
     Neuter("pause@acquired", "ttl 60 s", Testbed, "set_ttl", long_ttl),
     Neuter("clock", "not ahead", late_holder, "WRONG_CLOCK", ""),
     Neuter("restart", "no kill", Testbed, "restart_empty", nothing),
-    Neuter("restart", "ttl 60 s", Testbed, "set_ttl", long_ttl, only_ttl=True),
-    Neuter("failover", "not promoted", Valkey, "promote", nothing),
+    Neuter("failover split-brain", "not promoted", Valkey, "promote", nothing),
     Neuter("failover", "no switch", Proxy, "switch", no_switch()),
-    Neuter("failover", "replicated", Proxy, "black_hole", nothing),
-    Neuter("failover@sentinel", "replicated", Proxy, "black_hole_replication", nothing),
-    Neuter("split-brain", "not promoted", Valkey, "promote", nothing),
     Neuter("split-brain", "no switch", Proxy, "switch", no_switch()),
-    Neuter("split-brain", "replicated", Proxy, "black_hole", nothing),
-    Neuter("partition", "no black hole", Proxy, "black_hole", nothing),
+    Neuter("failover split-brain db-failover db-failover@sync", "replicated",
+           Proxy, "black_hole", nothing),
+    Neuter("failover@sentinel", "replicated", Proxy, "black_hole_replication", nothing),
+    Neuter("partition partition-db", "no black hole", Proxy, "black_hole", nothing),
     Neuter("partition", "both nodes", Partition, "fire", cut_off_both),
     Neuter("partition", "the cut-off buyer asks node B", Trial, "send", ask_node_b),
-    Neuter("partition-db", "no black hole", Proxy, "black_hole", nothing),
     Neuter("slow-write", "no delay", Proxy, "delay", nothing),
     Neuter("misconf", "nothing refused", refusing_redis, "REFUSALS", {"OOM": ("PING", "PING")}),
     Neuter("misconf", "snapshots succeed", refusing_redis, "LASTING", []),
-    Neuter("fence-ahead", "not ahead", FenceAhead, "fire", nothing),
-    Neuter("fence-ahead@raised", "not ahead", FenceAhead, "fire", nothing),
+    Neuter("fence-ahead fence-ahead@raised", "not ahead", FenceAhead, "fire", nothing),
     Neuter("fence-ahead@raised", "lowered", FenceAheadRaised, "raise_fence", lower_fence),
-    Neuter("db-failover", "replicated", Proxy, "black_hole", nothing),
     Neuter("db-failover", "not promoted", PostgresCopy, "promote", nothing),
-    Neuter("db-failover@sync", "replicated", Proxy, "black_hole", nothing),
     Neuter("quorum", "nothing cut off", Proxy, "black_hole", nothing),
     Neuter("lost-reply", "request dropped", Connection, "_match_rules", drop_request),
-    Neuter("lost-reply", "reply delivered", Connection, "_lose", deliver_reply),
-    Neuter("lost-reply", "nothing dropped", Connection, "_match_rules", nothing),
     Neuter("unknown-commit", "COMMIT dropped", Connection, "_match_rules", drop_request),
-    Neuter("unknown-commit", "reply delivered", Connection, "_lose", deliver_reply),
-    Neuter("unknown-commit", "nothing dropped", Connection, "_match_rules", nothing),
+    Neuter("lost-reply unknown-commit", "reply delivered", Connection, "_lose", deliver_reply),
+    Neuter("lost-reply unknown-commit", "nothing dropped", Connection, "_match_rules", nothing),
     Neuter("busy", "ends early", refusing_redis, "ENDLESS", SHORT),
     Neuter("busy", "not busy", refusing_redis, "ENDLESS", "return 1"),
     Neuter("redis-down", "no kill", RedisDown, "fire", nothing),
@@ -205,4 +193,4 @@ NEUTERS = [
     Neuter("shutdown", "nobody was left", Shutdown, "fire", too_late),
     Neuter("shutdown@short", "no signal", ShutdownShort, "fire", end_nothing),
     Neuter("shutdown@short", "time to finish", ShutdownShort, "arm", nothing),
-]
+]  # fmt: skip

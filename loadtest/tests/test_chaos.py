@@ -26,13 +26,8 @@ def cell(
     lock: str, verdict: str = "exact", *, missing: str = "", wrong: Sequence[str] = ()
 ) -> Cell:
     sold_too_many = 3 if verdict == "oversold" else 0
-    found: dict[str, object] = {
-        "lock": lock,
-        "verdict": verdict,
-        "missing": missing,
-        "wrong": [*wrong],
-    }
-    found |= {"oversold": sold_too_many, "lost_updates": sold_too_many, "round": 1}
+    found = {"lock": lock, "verdict": verdict, "missing": missing, "wrong": [*wrong], "round": 1}
+    found |= {"oversold": sold_too_many, "lost_updates": sold_too_many}
     return cast(Cell, {**found, "as_expected": verdict == "exact" and not wrong})
 
 

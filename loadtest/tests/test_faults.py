@@ -19,6 +19,7 @@ from loadtest.faults.late_holder import LateRelease, Pause, Slow
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import Testbed
 from loadtest.faults.trial import Trial
+from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.run import Cell, Judged, Run
 from loadtest.stack import database
 from loadtest.stack.stack import ROOT
@@ -155,15 +156,15 @@ def test_a_strategy_whose_server_is_missing_is_not_run(
         assert cell["missing"] == "ZOOKEEPER_HOSTS is not set, and no such server is installed"
 
 
-def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(
-    testbed: Testbed,
-) -> None:
+def test_the_table_has_a_row_for_every_strategy_and_agrees_with_the_shop(testbed: Testbed) -> None:
     strategies = testbed.shop().strategies()
     assert [one["name"] for one in strategies] == list(EXPECTED)
-    assert set(STOPS) <= set(EXPECTED)
+    assert set(STOPS) <= set(EXPECTED) == set(EVIDENCE)
     for one in strategies:
         row = EXPECTED[one["name"]]
         assert one["expected"] == {"rush": row["rush"]}
+        takes_a_lock = one["backend"] in {"redis", "redlock", "zookeeper", "process"}
+        assert EVIDENCE[one["name"]].locked == (takes_a_lock and not one["reserves"])
         assert one["sound"] == (not {"oversold", "deadlock"} & SURVIVABLE[one["name"]]), one["name"]
         assert set(STOPS.get(one["name"], {})) <= set(row)
 

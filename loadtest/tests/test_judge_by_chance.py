@@ -1,13 +1,147 @@
-"""Random sales: a correct one breaks no rule."""
+"""Random sales in a simulated shop whose lock works break no rule.
 
+Buyers take turns at random, and every turn is recorded. Everything goes wrong that may go wrong in
+a correct shop: answers are lost, holders are killed at any step, servers are unreachable, and the
+fence refuses a paused holder whose lease has ended. None of that is a violation.
+"""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loadtest.tests.correct_shop import CorrectShop
 from loadtest.tests.happenings import Happenings
+
+
+class Killed(Exception):
+    """The process that served a request was killed."""
+
+
+class FencedOff(Exception):
+    """A newer holder has claimed the product; nothing was sold."""
+
+
+@dataclass
+class CorrectShop:
+    """Simulates one sale, recorded in `happened`.
+
+    pauses  whether a holder may be paused past its lease, so that holds overlap
+    """
+
+    random: Random
+    stock: int
+    buyers: int
+    pauses: bool = False
+    now: float = 0.0
+    fence: int = 0
+    claimed: int = 0
+    holder: int | None = None  # the fence of the present lease
+    left: int = 0
+    writing: bool = False  # whether somebody holds the product's row lock
+    order_of: dict[str, int] = field(default_factory=dict)
+    happened: Happenings = field(default_factory=Happenings)
+
+    def run(self) -> Happenings:
+        """Let every buyer buy. Returns what happened."""
+        self.left = self.happened.stock = self.stock
+        buyers = [self._buyer(f"run/pause/token/buyer-{n:02}") for n in range(self.buyers)]
+        while buyers:
+            buyer = self.random.choice(buyers)
+            self.now += self.random.random() * 5
+            try:
+                next(buyer)
+            except StopIteration:
+                buyers.remove(buyer)
+        return self.happened
+
+    def _chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def _buyer(self, key: str) -> Iterator[None]:
+        """Ask with the same key until an answer is final, or give up without one."""
+        while True:
+            self.happened.asks(self.now, key)
+            yield
+            if self._chance(0.1):
+                self.happened.answered(self.now, key, self.random.choice(("unavailable", "busy")))
+                continue
+            pid = self.random.randrange(10, 14)
+            try:
+                order = yield from self._serve(key, {"node": "AB"[pid % 2], "pid": pid})
+            except Killed:
+                yield
+                if self._chance(0.5):
+                    self.happened.answered(self.now, key, "unknown")
+                if self._chance(0.3):
+                    return
+                continue
+            except FencedOff:
+                self.happened.answered(self.now, key, "lost")
+                continue
+            yield
+            if self._chance(0.1):
+                self.happened.answered(self.now, key, "unknown")  # the reply was cut
+                continue
+            self.happened.answered(self.now, key, "sold" if order else "sold_out", order)
+            return
+
+    def _serve(self, key: str, where: dict[str, Any]) -> Generator[None, None, int | None]:
+        """One request: the order's number, or None for sold out."""
+        asked = self.now
+        while self.holder is not None:
+            yield
+        self.fence += 1
+        fence = self.holder = self.fence
+        self.happened.acquires(asked, self.now, key, fence, **where)
+        yield from self._danger(fence)
+        while self.writing:
+            yield
+        if fence < self.claimed:
+            yield from self._release(key, fence, where)
+            raise FencedOff
+        self.claimed = fence
+        self.writing = True
+        try:
+            amount = self.left
+            self.happened.reads(self.now, key, amount, **where)
+            yield from self._danger(fence, may_pause=False)
+            if key not in self.order_of and amount:
+                self.order_of[key] = self.happened.commits(self.now, key, amount, fence, **where)
+                self.now += 1
+                self.left -= 1
+        finally:
+            self.writing = False
+        yield from self._danger(fence)
+        yield from self._release(key, fence, where)
+        return self.order_of.get(key)
+
+    def _danger(self, fence: int, *, may_pause: bool = True) -> Iterator[None]:
+        """A turn for the others. The holder may be killed here, or paused past its lease (but not
+        between claim and commit, where its row lock stops the others)."""
+        yield
+        if self._chance(0.05):
+            self._lose_lock(fence)
+            raise Killed
+        if self.pauses and may_pause and self._chance(0.3):
+            self._lose_lock(fence)
+            for _ in range(self.random.randrange(30)):
+                yield
+
+    def _release(self, key: str, fence: int, where: dict[str, Any]) -> Iterator[None]:
+        ours = self.holder == fence
+        self.happened.releases(self.now, key, "released" if ours else "expired", **where)
+        self.now += 1
+        self._lose_lock(fence)
+        yield
+
+    def _lose_lock(self, fence: int) -> None:
+        if self.holder == fence:
+            self.holder = None
+
 
 #: Threads left behind by earlier tests may use `random` too, which Hypothesis takes for ours.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")

@@ -19,7 +19,6 @@ from playwright.sync_api import Browser, expect
 
 from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
-from loadtest.judge.evidence import EVIDENCE
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, Stack
@@ -197,11 +196,3 @@ def test_a_page_of_no_origin_is_refused_and_a_link_to_locust_opens_it(web_ui: st
     assert ask(web_ui, "GET", "/", **link)[0] == 200
     assert ask(web_ui, "GET", "/stop", **link)[0] == 403
     assert ask(web_ui, "POST", "/stop", **own, Origin=web_ui)[0] == 200
-
-
-def test_the_judge_knows_of_every_strategy_whether_it_locks(stack: Stack) -> None:
-    locks = {"redis", "redlock", "zookeeper", "process"}
-    assert {name: evidence.locked for name, evidence in EVIDENCE.items()} == {
-        one["name"]: one["backend"] in locks and not one["reserves"]
-        for one in stack.shop().strategies()
-    }

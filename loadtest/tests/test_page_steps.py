@@ -14,15 +14,7 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from loadtest.stack.stack import Stack
 from loadtest.tests.browser import Watched, assert_accessible, printed_over_each_other, words_of
-from loadtest.tests.demo_page import (
-    PLACES,
-    begin,
-    column,
-    newest_sale,
-    opened,
-    press,
-    takes,
-)
+from loadtest.tests.demo_page import PLACES, begin, column, newest_sale, opened, press, takes
 
 #: Settled when what has come by now is drawn.
 DRAWN = "new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
@@ -36,10 +28,7 @@ SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1280), ("dark",
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    with (
-        tempfile.TemporaryFile() as log,
-        Stack(nodes=1, workers=1, threads=16, log=log) as running,
-    ):
+    with tempfile.TemporaryFile() as log, Stack(nodes=1, workers=1, threads=16, log=log) as running:
         yield running
 
 

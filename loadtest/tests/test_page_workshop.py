@@ -10,15 +10,7 @@ from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import ADMIN, make_admin, serving
 from loadtest.stack.stack import ROOT, Stack
 from loadtest.tests.browser import Watched
-from loadtest.tests.demo_page import (
-    begin,
-    column,
-    is_over,
-    opened,
-    press,
-    press_start,
-    takes,
-)
+from loadtest.tests.demo_page import begin, column, is_over, opened, press, press_start, takes
 
 MINE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
 

@@ -122,10 +122,7 @@ def test_a_repeated_read_is_shown_once_until_it_finds_another_stock() -> None:
         shop.reads(ms, "victim", amount)
     shop.answered(9, "victim", "busy")
     reads = [line for line in timeline(shop.judged()) if "reads" in line]
-    assert reads == [
-        " 0.000 s  victim reads a stock of 2",
-        " 0.003 s  victim reads a stock of 1",
-    ]
+    assert reads == [" 0.000 s  victim reads a stock of 2", " 0.003 s  victim reads a stock of 1"]
 
 
 def test_a_long_timeline_keeps_its_faults_and_the_lost_decrement() -> None:

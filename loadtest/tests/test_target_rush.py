@@ -4,8 +4,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +21,6 @@ from servers.loopback import free_port
 #: What a test adds to the target, below its class.
 OWN = "from loadtest.tests.cart_shop import *\nclass MyShop(CartShop):\n    name = 'my_shop'\n"
 Rushing = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
-    """The address of a shop of this mode."""
-    started: dict[str, str] = {}
-    with ExitStack() as running:
-
-        def address(mode: str) -> str:
-            if mode not in started:
-                folder = tmp_path_factory.mktemp(mode)
-                started[mode] = running.enter_context(cart_shop(folder, mode))
-            return started[mode]
-
-        yield address
 
 
 @pytest.fixture
@@ -60,9 +44,8 @@ def summary(results: Path) -> Any:
 
 
 def test_only_the_request_that_buys_is_in_the_rush_and_later_rushes_have_fewer_units(
-    results: Path, rush: Rushing, shop: Callable[[str], str]
+    results: Path, rush: Rushing, host: str
 ) -> None:
-    host = shop("honest")
     status, printed = rush(host, repeat=3)
     assert status == 0, printed
     assert re.search(r"^my_shop +✓ EXACT +8 +0 ", printed, re.MULTILINE), printed
@@ -88,9 +71,10 @@ def test_only_the_request_that_buys_is_in_the_rush_and_later_rushes_have_fewer_u
 
 
 def test_a_shop_that_answers_sold_without_an_order_is_found_out(
-    results: Path, rush: Rushing, shop: Callable[[str], str]
+    results: Path, rush: Rushing, tmp_path: Path
 ) -> None:
-    status, printed = rush(shop("generous"))
+    with cart_shop(tmp_path, "generous") as host:
+        status, printed = rush(host)
     assert status == 1, printed
     assert "(expected exact)" in printed
     (only,) = summary(results)["runs"]
@@ -100,9 +84,10 @@ def test_a_shop_that_answers_sold_without_an_order_is_found_out(
 
 
 def test_a_shop_that_hides_orders_is_found_out_and_may_be_expected_to(
-    results: Path, rush: Rushing, shop: Callable[[str], str]
+    results: Path, rush: Rushing, tmp_path: Path
 ) -> None:
-    status, printed = rush(shop("hiding"), expect="undersold")
+    with cart_shop(tmp_path, "hiding") as host:
+        status, printed = rush(host, expect="undersold")
     assert status == 0, printed
     assert "(expected" not in printed
     (only,) = summary(results)["runs"]
@@ -134,14 +119,10 @@ def test_a_shop_that_hides_orders_is_found_out_and_may_be_expected_to(
     ],
 )
 def test_a_wrong_target_says_what_to_do_and_leaves_no_results(
-    results: Path,
-    rush: Rushing,
-    shop: Callable[[str], str],
-    own: str,
-    says: str,
+    results: Path, rush: Rushing, host: str, own: str, says: str
 ) -> None:
     with pytest.raises(StackError, match=says):
-        rush(shop("honest"), own)
+        rush(host, own)
     assert list(results.iterdir()) == []
     assert not (VAR / f"run-{os.getpid()}.log").exists()
 
