@@ -46,7 +46,7 @@ WHOLE = (
         for name in (
             *("attacks_from_the_web", "database_cut_off", "demo", "faults", "html_report_page"),
             *("leaves_nothing", "load", "locust", "locust_process", "workers"),
-            *("neutered_for_real", "page", "page_steps", "page_workshop", "target_rush"),
+            *("neutered_for_real", "page", "page_steps", "target_rush"),
             *("behind_nginx", "sentinels", "serve"),
         )
     ),

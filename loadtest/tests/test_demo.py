@@ -30,13 +30,10 @@ def finish(demo: subprocess.Popen[str]) -> str:
     return printed
 
 
-def wait_for_the_rush(demo: subprocess.Popen[str]) -> None:
-    assert demo.stdout is not None
-    assert any("lock: none" in line for line in demo.stdout)
-
-
 def test_two_demos_side_by_side_both_show_the_contrast(clone: Path) -> None:
-    demos = [start(clone, "-m", "loadtest", "--lock", "none,redis") for _ in range(2)]
+    """One Locust makes all rushes of a demo: in one process, or in two workers."""
+    demo = ("-m", "loadtest", "--lock", "none,redis", "--locust-workers")
+    demos = [start(clone, *demo, workers) for workers in "12"]
     printed = [finish(demo) for demo in demos]
 
     assert [demo.returncode for demo in demos] == [0, 0], printed
@@ -84,7 +81,8 @@ def assert_contrast(run: dict[str, Any]) -> None:
 
 def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:
     demo = start(clone, "-m", "loadtest", "--lock", "none", "--hold-ms", "3000")
-    wait_for_the_rush(demo)
+    assert demo.stdout is not None
+    assert any("lock: none" in line for line in demo.stdout)
     os.killpg(demo.pid, signal.SIGINT)  # what a terminal does
 
     assert "stopped" in finish(demo)

@@ -1,6 +1,5 @@
 """The data of report.html: lanes, marks, and text that stays text."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +94,3 @@ def test_the_page_names_the_licence_of_its_charts_and_asks_nobody(tmp_path: Path
     assert "Apache License" in page
     assert "Copyright 2017-2026 The Apache Software Foundation" in page
     assert "default-src 'none'" in page
-    tags = re.sub(r"(<script[^>]*>).*?</script>", r"\1", page, flags=re.DOTALL)
-    assert tags.count("<script") == 3
-    assert not re.search(r"(src|href)=\"(?!data:,|#)", tags)

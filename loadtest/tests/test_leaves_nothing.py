@@ -152,11 +152,6 @@ def end_of_its_work(command: Command) -> None:
     assert command.end() == 0
 
 
-ENDINGS: list[Callable[[Command], None]] = [
-    *(ctrl_c, sigterm_twice, closed_terminal, closed_pipe, end_of_its_work),
-]
-
-
 @pytest.fixture(scope="module")
 def held(clone: Path) -> Iterator[Path]:
     """The clone, with its servers kept running."""
@@ -184,7 +179,9 @@ def runs(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("ends", ENDINGS, ids=lambda ending: ending.__name__)
+@pytest.mark.parametrize(
+    "ends", [ctrl_c, sigterm_twice, closed_terminal, closed_pipe, end_of_its_work]
+)
 def test_a_command_leaves_no_process_and_is_forgotten(
     held: Path, ends: Callable[[Command], None]
 ) -> None:

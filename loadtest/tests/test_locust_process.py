@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,40 +13,11 @@ import psutil
 import pytest
 
 from loadtest.rush.locust_process import LocustProcess
-from loadtest.stack.stack import ROOT, Stack, StackError
+from loadtest.stack.stack import ROOT, StackError
 from loadtest.tests.steered import Places
 from servers.tests.polling import eventually
 
 SIZE: dict[str, Any] = {"buyers": 8, "stock": 3, "deadline": 40}
-
-
-def test_one_locust_serves_rush_after_rush_and_leaves_no_process() -> None:
-    with (
-        tempfile.NamedTemporaryFile() as log,
-        Stack(nodes=2, workers=1, threads=30, log=log) as stack,
-        LocustProcess(log, workers=2) as buyers,
-    ):
-        runs = [
-            buyers.rush(
-                [node.url for node in stack.nodes],
-                buyers=60,
-                stock=20,
-                lock=lock,
-                hold_ms=0,
-                product="apple",
-                restock_token=stack.token,
-            )
-            for lock in ("none", "redis", "none")
-        ]
-        assert buyers.pid is not None
-        processes = psutil.Process(buyers.pid).children(recursive=True)
-        buyers.__exit__()
-        _, left = psutil.wait_procs(processes, timeout=10)
-    assert left == []
-    assert [run["verdict"] for run in runs] == ["oversold", "exact", "oversold"]
-    assert [run["arrived"] for run in runs] == [60] * 3
-    assert len({run["sale"] for run in runs}) == 3
-    assert len(processes) == 2
 
 
 def test_a_rush_of_the_page_that_is_stopped_is_no_verdict_and_the_next_one_runs(

@@ -14,7 +14,7 @@ from loadtest.target import Order, TargetError, ask, sql
 from loadtest.target.answer import NONE
 from loadtest.target.hosts import is_loopback, require_permission
 from loadtest.target.loading import load
-from loadtest.tests.lying_target import Shown, listed, rushed
+from loadtest.tests.test_target import Shown, listed, rushed
 
 WHOLE = """
 from loadtest.target import Target, sold
@@ -42,14 +42,13 @@ class MyShop(Target):
         ),
     ],
 )
-def test_a_wrong_file_is_refused_with_what_to_do(tmp_path: Path, text: str, says: str) -> None:
+def test_a_wrong_file_is_refused_with_what_to_do_and_so_is_none(
+    tmp_path: Path, text: str, says: str
+) -> None:
     file = tmp_path / "my_shop.py"
     file.write_text(text)
     with pytest.raises(TargetError, match=says):
         load(file, "http://127.0.0.1:9")
-
-
-def test_a_file_that_is_not_there_is_refused() -> None:
     with pytest.raises(TargetError, match=r"there is no file nowhere\.py"):
         load("nowhere.py", "http://127.0.0.1:9")
 
@@ -123,12 +122,9 @@ def test_an_error_of_the_server_that_cannot_be_read_leaves_open_what_happened() 
     assert "Bad gateway" in answer.why
 
 
-def test_an_answer_that_is_none_is_refused() -> None:
+def test_an_answer_that_is_none_and_a_purchase_that_returns_no_response_are_refused() -> None:
     with pytest.raises(TargetError, match=r"read\(\) returned 'sold' for 200"):
         read(Reads("sold"), Response(200))
-
-
-def test_a_purchase_that_returns_no_response_is_refused() -> None:
     with pytest.raises(TargetError, match=r"buy\(\) returned None; return the response"):
         read(Reads(), None)
 

@@ -30,14 +30,6 @@ def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
     return Judgement(**{**sale, **changes})
 
 
-def test_an_exact_sale_is_exact() -> None:
-    judged = exact_sale()
-    assert (judged.verdict, judged.violations) == ("exact", ())
-    assert len(judged.orders) == 2
-    assert (judged.oversold, judged.undersold, judged.lost_updates) == (0, 0, 0)
-    assert [judged.outcomes[outcome] for outcome in ("sold", "sold_out", "busy")] == [2, 1, 0]
-
-
 @pytest.mark.parametrize(("left", "violations"), [(1, ("lost_update",)), (-1, ())])
 @pytest.mark.parametrize("answers", ["sss", "ss,unknown"])
 def test_more_orders_than_units_are_oversold_whatever_the_stock_and_the_answers(
