@@ -99,16 +99,16 @@ def test_an_unknown_lock_is_refused_with_the_names_that_there_are(clone: Path) -
     assert_nothing_is_left(clone)
 
 
-SELLS = "        return strategy.buy(attempt)\n"
+SELLS = "            return STRATEGIES[attempt.lock].buy(attempt)\n"
 #: Under `token` a third of the buyers are sent away at once, under `redis` nobody takes the lock
 #: (the row's own makes it right), and under `none` a node writes lines that are none.
 PLANTS = {
     "shop/sale/checkout.py": (
         SELLS,
-        '        if attempt.lock == "token" and int(attempt.buyer.split("-")[1]) % 3 == 2:\n'
-        "            raise SoldOut\n"
-        '        if attempt.lock == "redis":\n'
-        f"            return STRATEGIES['row-lock'].buy(attempt)\n{SELLS}",
+        '            if attempt.lock == "token" and int(attempt.buyer.split("-")[1]) % 3 == 2:\n'
+        "                raise SoldOut\n"
+        '            if attempt.lock == "redis":\n'
+        f"                return STRATEGIES['row-lock'].buy(attempt)\n{SELLS}",
     ),
     "shop/demo/hooks.py": (
         'text = "".join(',

@@ -35,13 +35,14 @@ def test_a_buyer_who_asked_late_shows_no_deadlock_either() -> None:
     assert shop.judged().verdict == "unknown"
 
 
-def test_a_shelf_that_shows_stock_though_all_was_sold_can_be_deadlocked() -> None:
+def test_a_shelf_that_shows_stock_though_all_was_sold_can_be_deadlocked_and_no_empty_one() -> None:
     shop = locked_forever(asked_until=3100)
-    shop.shelf = 1
     for number in (1, 2):
         key = f"buyer-{number}"
         shop.asks(10, key)
-        shop.answered(20, key, "sold", shop.commits(11, key, 2))
+        shop.answered(20, key, "sold", shop.commits(11, key, 3 - number))
+    assert shop.judged().verdict == "unknown"  # two rivals still ask
+    shop.shelf = 1
     assert shop.judged().verdict == "deadlock"
 
 
@@ -72,15 +73,6 @@ def test_a_shop_that_answers_sold_out_is_no_deadlock() -> None:
     shop.asks(2000, "rival-3")
     shop.answered(2001, "rival-3", "sold_out")
     assert shop.judged().verdict == "unknown"
-
-
-def test_a_shelf_that_is_empty_is_no_deadlock() -> None:
-    shop = locked_forever(asked_until=3100)
-    for number in (1, 2):
-        key = f"buyer-{number}"
-        shop.asks(10, key)
-        shop.answered(20, key, "sold", shop.commits(11, key, 3 - number))
-    assert shop.judged().verdict == "unknown"  # two rivals still ask
 
 
 def test_a_killed_victim_that_is_not_to_ask_again_keeps_no_sale_from_being_judged() -> None:

@@ -30,6 +30,8 @@ from loadtest.tests.demo_page import (
     takes,
 )
 
+MINE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
+
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
@@ -85,7 +87,6 @@ def test_the_same_rush_under_redis_is_exact_and_the_contrast_is_above_the_fold(
             box = place.bounding_box()
             assert box is not None
             assert box["y"] + box["height"] <= height, (width, height)
-    page.set_viewport_size({"width": 1280, "height": 800})
 
 
 def test_while_a_rush_runs_the_button_says_so_after_a_reload_too(stack: Stack, page: Page) -> None:
@@ -130,7 +131,6 @@ def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None
     start(page, "redis", buyers=10, stock=5)
     expect(page.locator("#verdict")).to_be_in_viewport(ratio=1)
     is_over(page)
-    page.set_viewport_size({"width": 1280, "height": 800})
 
 
 def test_a_payment_that_the_buyers_cannot_wait_for_is_said_before_the_rush(page: Page) -> None:
@@ -228,9 +228,6 @@ def test_the_table_of_sales_is_seen_whole_with_the_longest_names_on_a_laptop_and
         table = page.locator(".history .scroll")
         assert table.evaluate("e => e.scrollWidth <= e.clientWidth"), width
     expect(page.locator(".history .hint")).to_contain_text("closed: sold without a rush")
-
-
-MINE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
 
 
 def filled_in(page: Page) -> list[str]:
