@@ -39,7 +39,6 @@ class Buyer(FastHttpUser):
         steps.connect(me)
         answer = self.rush.ask(me, steps.buy)  # is built, waits at the barrier, and is sent
         while self.rush.asks_again(answer):
-            self.rush.pause(answer)
             answer = self.rush.ask(me, steps.buy)
         self.rush.leave()
 

@@ -53,14 +53,13 @@ class Fixed(UsersDispatcher):
 class Member:
     """One process with buyers.
 
-    id     Locust's name of it: the machine's name, and a random part
-    first  its first buyer's number; it has every n-th from there on
-    pid    its process; 0 before it says that it is here
+    id      Locust's name of it: the machine's name, and a random part
+    buyers  the numbers of its buyers
+    pid     its process; 0 before it says that it is here
     """
 
     id: str
-    first: int
-    count: int
+    buyers: range
     pid: int = 0
     arrived: bool = False
     reported: bool = False
@@ -71,7 +70,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        return f"worker {self.first} on {self.machine}"
+        return f"worker {self.buyers.start} on {self.machine}"
 
     def has_ended(self) -> bool:
         """Whether a process of this machine is gone. Of another machine it is not known."""
@@ -126,7 +125,6 @@ class Conductor:
             rush.count.open(rush.stock)
             options.rush = {
                 "rush": rush.id,
-                "buyers": rush.buyers,
                 "deadline_s": rush.deadline_s,
                 "clock": messages.clock(),
                 "state": messages.state(rush.target, before) if self.has_workers else {},
@@ -136,17 +134,17 @@ class Conductor:
             rush.break_off(error)
         gevent.spawn(self._watch, rush)
 
-    def _share(self, rush: Rush) -> dict[str, tuple[int, int]]:
-        """Expect the buyers of a rush from the processes that get its users. Returns the share of
-        each: its first buyer, and the step to the next, in the order in which they get users."""
+    def _share(self, rush: Rush) -> dict[str, tuple[int, int, int]]:
+        """Expect the buyers of a rush from the processes that get its users, in the order in which
+        they do. Returns the share of each, as a range: its first buyer and every n-th after it."""
         nodes = self.runner._users_dispatcher._worker_nodes if self.has_workers else ()
         ids = [node.id for node in nodes] or [LOCAL]
         self.members = {
-            id: Member(id, first, len(range(first, rush.buyers, len(ids))))
+            id: Member(id, range(first, rush.buyers, len(ids)))
             for first, id in enumerate(ids)
             if first < rush.buyers
         }
-        return {id: (member.first, len(ids)) for id, member in self.members.items()}
+        return {id: (one.buyers.start, rush.buyers, len(ids)) for id, one in self.members.items()}
 
     def _watch(self, rush: Rush) -> None:
         """Release the buyers when all are there, end the run when all have their answers. Locust
@@ -155,8 +153,9 @@ class Conductor:
         self._wait(rush, lambda: all(one.arrived for one in members), rush.arrival_timeout)
         if not rush.over:
             rush.released_at = time.monotonic() + (LEAD if self.has_workers else 0.0)
+            go = {"rush": rush.id, "at": rush.released_at}
             for member in members:
-                self._send(member, messages.GO, at=rush.released_at)
+                self.runner.send_message(messages.GO, go, member.id)
             self._wait(rush, lambda: all(one.reported for one in members), rush.deadline_s + 60)
         if self.conclude(rush):
             self.end_the_run()
@@ -168,7 +167,7 @@ class Conductor:
             self._hear()
             for member in self.members.values():
                 if not member.reported and self._is_lost(member):
-                    rush.lose(member.name, member.count)
+                    rush.lose(member.name, len(member.buyers))
 
     def _hear(self) -> None:
         """Wait for a message, at most LOOK_EVERY."""
@@ -189,10 +188,6 @@ class Conductor:
 
     # --- what the processes say -----------------------------------------------------------------
 
-    def _send(self, member: Member, kind: str, **data: Any) -> None:
-        assert self.rush is not None
-        self.runner.send_message(kind, {"rush": self.rush.id, **data}, member.id)
-
     def _listen(self, msg: Any, **_: Any) -> None:
         """Messages of an earlier rush, or of a worker without a part in this one, are ignored."""
         rush, member, told = self.rush, self.members.get(msg.node_id), msg.data
@@ -206,7 +201,7 @@ class Conductor:
             case messages.REPORT:
                 member.reported = True
                 rush.take(told["arrived"], [Request(*one) for one in told["requests"]])
-                logger.info("worker %d has reported", member.first)
+                logger.info("worker %d has reported", member.buyers.start)
             case messages.BROKEN:
                 rush.break_off(ShopUnreachable(told["error"]))
         self._heard.set()
@@ -227,7 +222,7 @@ class Conductor:
     def _judged(self, rush: Rush) -> dict[str, Any]:
         """The result of a rush; `unknown` where it could not be judged."""
         try:
-            self._collect()
+            self._collect(rush)
             return rush.result()
         except ShopUnreachable as error:
             logger.error("%s", error)
@@ -236,11 +231,11 @@ class Conductor:
             logger.exception("the rush was not judged")
             return rush.failed(f"the rush was not judged: {error!r}")
 
-    def _collect(self) -> None:
+    def _collect(self, rush: Rush) -> None:
         """Take the report of those who have not sent one: nobody asks any more."""
         missing = [one for one in self.members.values() if one.pid and not one.reported]
         for member in missing:
-            self._send(member, messages.END)
+            self.runner.send_message(messages.END, {"rush": rush.id}, member.id)
         deadline = time.monotonic() + COLLECT_TIMEOUT
         while time.monotonic() < deadline:
             if all(one.reported or self._is_lost(one) for one in missing):

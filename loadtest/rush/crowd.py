@@ -35,10 +35,10 @@ class Crowd:
     Counting arrivals gives a spread of some tens of milliseconds. With Locust's `spawning_complete`
     some buyers would still be connecting.
 
-    told   the announcement of the rush: its id and how many buyers it has
-    share  the first of the numbers that are of this process, and the step to the next
-    say    sends a message to the process that opened the sale
-    ahead  seconds that the clock of this machine is ahead of that one's
+    told     the announcement of the rush
+    numbers  of the buyers of this process
+    say      sends a message to the process that opened the sale
+    ahead    seconds that the clock of this machine is ahead of that one's
     """
 
     released_at = 0.0
@@ -46,13 +46,13 @@ class Crowd:
     def __init__(
         self,
         told: Mapping[str, Any],
-        share: tuple[int, int],
+        numbers: range,
         target: Target,
         nodes: list[str],
         say: Callable[..., object],
     ) -> None:
         self.id = str(told["rush"])
-        self.numbers = range(share[0], told["buyers"], share[1])
+        self.numbers = numbers
         self.deadline_s = float(told["deadline_s"])
         self.ahead = messages.ahead_of(told["clock"])
         self.target = target
@@ -134,14 +134,14 @@ class Crowd:
         return answer
 
     def asks_again(self, answer: Answer) -> bool:
-        """Whether a buyer with this answer asks again: it may, and it is not too late."""
+        """Whether a buyer with this answer asks again: it may, and it is not too late. Waits before
+        it does."""
         may = answer.outcome == "busy" or self.target.repeatable
         is_late = self._is_over or time.monotonic() > self.released_at + self.deadline_s
-        return may and answer.outcome in ASK_AGAIN and not is_late
-
-    def pause(self, answer: Answer) -> None:
-        """Wait before asking again after this answer."""
+        if not may or answer.outcome not in ASK_AGAIN or is_late:
+            return False
         gevent.sleep(pause_after(answer))
+        return True
 
     def leave(self) -> NoReturn:
         """A buyer has its last answer. The last buyer reports for all, and everybody stays."""

@@ -6,18 +6,14 @@ Origin and Sec-Fetch-Site. The Host header shows DNS rebinding: the page's own n
 mean 127.0.0.1, so to the browser Locust is the page's own server.
 """
 
-from __future__ import annotations
-
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import flask
+from locust.env import Environment
 
 from loadtest.rush.bounds import RUSH
-
-if TYPE_CHECKING:
-    from locust.env import Environment
 
 #: Names under which Locust may be asked, whatever the port.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

@@ -33,12 +33,9 @@ def clock() -> float:
     """Seconds from the monotonic clock to the time of day: the same in all processes of a machine,
     so that it shows whether another one is elsewhere. Of some tries the quickest: between two
     readings another process may have had the processor."""
-
-    def once() -> tuple[float, float]:
-        began, now = time.monotonic(), time.time()
-        return time.monotonic() - began, now - began
-
-    return min(once() for _ in range(5))[1]
+    tries = [(time.monotonic(), time.time(), time.monotonic()) for _ in range(5)]
+    began, now, _ = min(tries, key=lambda one: one[2] - one[0])
+    return now - began
 
 
 def ahead_of(other: float) -> float:

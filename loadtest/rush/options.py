@@ -1,10 +1,11 @@
 """The options of a rush on Locust's command line and in its web UI."""
 
-from __future__ import annotations
-
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from locust.argument_parser import LocustArgumentParser
+from locust.env import Environment
 
 from loadtest.rush.bounds import RUSH
 from loadtest.stack.client import Shop, ShopUnreachable
@@ -12,10 +13,6 @@ from loadtest.target.hosts import FLAG, require_permission
 from loadtest.target.loading import load
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Target
-
-if TYPE_CHECKING:
-    from locust.argument_parser import LocustArgumentParser
-    from locust.env import Environment
 
 
 def add_arguments(parser: LocustArgumentParser) -> None:
@@ -61,9 +58,9 @@ def _strategies(host: str) -> list[str] | None:
 
 def hosts(environment: Environment) -> list[str]:
     """The addresses that the buyers ask, in turn."""
-    nodes = str(vars(environment.parsed_options).get("nodes", ""))
-    given = [environment.host or "", *nodes.split(",")]
-    return [host.strip() for host in given if host.strip()]
+    options: Any = environment.parsed_options
+    given = f"{environment.host or ''},{options.nodes}"
+    return [host.strip() for host in given.split(",") if host.strip()]
 
 
 def target_of(environment: Environment, token: str = "") -> Target:

@@ -86,19 +86,19 @@ class Rushes:
         share = told["shares"].get(self.runner.client_id) or told["shares"].get(LOCAL)
         if share is None:  # Locust has sent users nevertheless
             stay()
+        numbers = range(*share)
         try:
             if self.conductor is not None and self.conductor.rush is not None:
                 target = self.conductor.rush.target
             else:
                 target = target_of(self.environment)
                 vars(target).update(told["state"])
-            crowd = Crowd(told, share, target, hosts(self.environment), self._say)
-            allow(len(crowd.numbers), what=f"Locust with {len(crowd.numbers)} buyers in a process",
+            allow(len(numbers), what=f"Locust with {len(numbers)} buyers in a process",
                   otherwise="take more processes")  # fmt: skip
         except (ShopUnreachable, StackError) as error:
             self._say(messages.BROKEN, rush=told["rush"], error=str(error))
             stay()
-        self.crowd = crowd
+        self.crowd = Crowd(told, numbers, target, hosts(self.environment), self._say)
         self._say(messages.HERE, pid=os.getpid())
 
     def _say(self, kind: str, **data: Any) -> None:
@@ -142,13 +142,15 @@ class Rushes:
         if rush is None or rush.is_judged:
             return None
         left = rush.released_at + rush.deadline_s - time.monotonic()
-        crowd = self.crowd if self.crowd is not None and self.crowd.id == rush.id else None
-        arrived = sum(one.count for one in self.conductor.members.values() if one.arrived)
+        members = self.conductor.members.values()
+        arrived, answered = sum(len(one.buyers) for one in members if one.arrived), rush.arrived
+        if self.crowd is not None and self.crowd.id == rush.id:
+            arrived, answered = self.crowd.arrived, self.crowd.left
         return {
             "sale": rush.target.sale,
             "lock": rush.target.name,
             "buyers": rush.buyers,
-            "arrived": crowd.arrived if crowd else arrived,
-            "answered": crowd.left if crowd else rush.arrived,
+            "arrived": arrived,
+            "answered": answered,
             "left_s": round(max(0.0, left), 1) if rush.released_at else None,
         }

@@ -34,8 +34,9 @@ class Visit:
     ) -> None:
         self.target = target
         self.give_up = give_up
+        self.responses: list[tuple[Any, bool]] = []
         stay_at_home(client, {name_of(node) for node in nodes})
-        self.responses = keep_open(client)
+        keep_open(client, self.responses)
 
     def connect(self, me: Buyer) -> None:
         """All that comes before the barrier: login, cart."""
@@ -61,8 +62,8 @@ class Visit:
             self.give_up(error)
         me.tries += 1
         for one, _ in self.responses:
-            wrong = one is response and answer.outcome not in CORRECT
-            report(one, f"{one.status_code} {answer.outcome}" if wrong else "")
+            is_failed = one is response and answer.outcome not in CORRECT
+            report(one, f"{one.status_code} {answer.outcome}" if is_failed else "")
         self.responses.clear()
         return answer
 
@@ -101,10 +102,9 @@ def stay_at_home(client: Any, hosts: set[str]) -> None:
     agent._urlopen = send_there
 
 
-def keep_open(client: Any) -> list[Any]:
-    """From now on every response of the client is added to the list returned, with whether it was
-    asked for with catch_response, and Locust counts it when it is reported."""
-    responses: list[Any] = []
+def keep_open(client: Any, responses: list[tuple[Any, bool]]) -> None:
+    """From now on every response of the client is added to these, with whether it was asked for
+    with catch_response, and Locust counts it when it is reported."""
     send: Callable[..., Any] = client.request
 
     def request(*arguments: Any, **options: Any) -> Any:
@@ -113,16 +113,12 @@ def keep_open(client: Any) -> list[Any]:
         return response
 
     client.request = request
-    return responses
 
 
 def report(response: Any, failure: str = "") -> None:
     """Report a response to Locust as a success, or as this failure."""
     with response:
-        if failure:
-            response.failure(failure)
-        else:
-            response.success()
+        response.failure(failure) if failure else response.success()
 
 
 def read(target: Target, response: Any) -> Answer:

@@ -57,9 +57,9 @@ class Rush:
         self.server = StreamServer(("127.0.0.1", 0), self._serve)
         self.server.start()
         url = f"http://127.0.0.1:{self.server.server_port}"
-        told = {"rush": "rush", "buyers": buyers, "deadline_s": 60, "clock": messages.clock()}
+        told = {"rush": "rush", "deadline_s": 60, "clock": messages.clock()}
         target = OurShop(Shop(url, token=""), lock="none", product="apple")
-        self.crowd = crowd.Crowd(told, (0, 1), target, [url], self._hear)
+        self.crowd = crowd.Crowd(told, range(buyers), target, [url], self._hear)
         self.buyers = [self.crowd.join(SimpleNamespace(client=Session())) for _ in range(buyers)]
 
     def buy(self, me: Buyer) -> Answer:
