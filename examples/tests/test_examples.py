@@ -152,7 +152,7 @@ def test_wherever_the_first_buyer_is_when_the_second_one_comes_one_of_them_gets_
             a.runs_to(statement)
         b = run.enter("B", bob)
         for _ in range(5):  # as far as it comes: to the lock, or to the row that A has
-            if not b.stops_within(0.2) or b.waits_at is None:
+            if not b.settled(0.2) or b.waits_at is None:
                 break
             b.starts()
         errors = [type(error).__name__ for error in map(error_of, (a, b)) if error]

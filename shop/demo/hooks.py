@@ -61,15 +61,14 @@ def install() -> None:
         return
     pauses = {name: float(ms) / 1000 for name, ms in settings.SHOP_DEMO_PAUSES.items()}
     folder = settings.SHOP_DEMO_HISTORY
-    recorder = Recorder(Path(folder), node=settings.SHOP_DEMO_NODE) if folder else None
-    _recorder = recorder
+    _recorder = Recorder(Path(folder)) if folder else None
 
     def at_point(name: str, facts: Mapping[str, object]) -> None:
         steps.at_point(name, facts)
         if name in pauses:
             time.sleep(pauses[name])
-        if recorder is not None:
-            recorder.at_point(name, facts)
+        if _recorder is not None:
+            _recorder.at_point(name, facts)
 
     points.install(at_point, stops=stops_at)
 
@@ -91,9 +90,9 @@ def stops_at(name: str) -> bool:
 class Recorder:
     """Records what purchases do, one JSON line an event, and stops those that asked for it."""
 
-    def __init__(self, folder: Path, *, node: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.node = node
+        self.node = settings.SHOP_DEMO_NODE
         self.at_once = (folder / "at").is_dir()
         self._files: dict[int, int] = {}  # by pid; two first threads may both open it, no harm
 

@@ -17,11 +17,14 @@ from typing import Any, Self
 
 import testing.actor
 from shop.sale import points
+from testing.actor import ENDED
 
 #: Points at which no thread stops: other points decide the order there.
 PASSED = {"arrives", "begins", "reserve", "acquire", "release", "released"}
 #: Seconds until a thread that should have moved is given up.
 TIMEOUT = 15.0
+#: What `waits_at` is while a thread is on its way.
+MOVES = "on its way"
 
 
 def is_passed(place: str) -> bool:
@@ -31,8 +34,6 @@ def is_passed(place: str) -> bool:
 
 class Actor(testing.actor.Actor):
     """One thread: stopped at a point, at its end, or on its way to one."""
-
-    _is_stopped = False
 
     def runs_to(self, place: str) -> Self:
         """Go on until `place` is reached, and stop there."""
@@ -49,34 +50,21 @@ class Actor(testing.actor.Actor):
             raise self.error
         return self.result
 
-    def fails(self, error: Exception) -> Any:
-        """Raise `error` where it is stopped, and go on to the end."""
-        self._is_stopped = False
-        self.go(error)
-        return self.finishes()
-
     def is_between_points(self) -> bool:
         """It was resumed, and has reached no point since."""
         return self._reached.empty()
 
-    def starts(self) -> Self:
-        """Go on, without waiting for the next point."""
-        if self._is_stopped:
-            self._is_stopped = False
-            self.go()
+    def starts(self, error: Exception | None = None) -> Self:
+        """Go on, or raise `error` where it is stopped, without waiting for the next point."""
+        if self.waits_at not in (MOVES, ENDED):
+            self.waits_at = MOVES
+            self.go(error)
         return self
 
-    def stops_within(self, seconds: float) -> bool:
-        """Whether it reaches its next point, `waits_at`, or its end by then."""
-        if not self.settled(seconds):
-            return False
-        self._is_stopped = not self.has_ended
-        return True
-
     def _next(self) -> str | None:
-        self.starts()
-        if not self.stops_within(TIMEOUT):
-            raise AssertionError(f"{self.name} is stuck after {self.waits_at}")
+        before = self.waits_at
+        if not self.starts().settled(TIMEOUT):
+            raise AssertionError(f"{self.name} is stuck after {before}")
         return self.waits_at
 
 
@@ -93,8 +81,7 @@ class Interleaving:
         actor = Actor(name, call)
         self._actors[actor.thread] = actor
         actor.start()
-        actor.go()
-        return actor
+        return actor.starts()
 
     def __enter__(self) -> Self:
         self._undo.enter_context(points.installed(self._at_point))

@@ -60,52 +60,51 @@ def state(request: HttpRequest) -> HttpResponse:
     with beside_the_pool():
         newest = reports.recent_reports(product, steps.PRODUCT)
     sales = {sale["product"]: sale for sale in newest}
-    rush_now = rush.state()
-    body: dict[str, Any] = {"sale": None, "rush": rush_now, "steps": None}
+    now = rush.state()
+    sale = named(sales[product], rush.runs(), now["rush"]) if product in sales else None
     try:
         round_now = steps.state()
     except redis.RedisError:
         round_now = None  # the shelf is worth showing without it
     if round_now is not None:
-        body["steps"] = {**round_now, "sale": sales.get(steps.PRODUCT)}
-    if product in sales:
-        sale, on = sales[product], rush_now["rush"]
-        is_its = on is not None and on["sale"] == sale["sale"]
-        body["sale"] = named(sale, rush.runs().get(sale["sale"]), on if is_its else None)
-    return JsonResponse(body)
+        round_now["sale"] = sales.get(steps.PRODUCT)
+    return JsonResponse({"sale": sale, "rush": now, "steps": round_now})
 
 
 @endpoint("GET", shown=True)
 def history(request: HttpRequest) -> HttpResponse:
-    """The newest sales, each with its verdict, its lock and what Locust knows of its rush."""
+    """The newest sales, without those that nobody came to."""
     product = parse_product(request.GET)
     with beside_the_pool():
         sales = reports.recent_reports(product, count=SHOWN)
-    runs = rush.runs()
-    shown = []
-    for sale in sales:
-        run = runs.get(sale["sale"])
-        if run is None and not sale["open"] and not sale["orders"]:
-            continue  # nobody came
-        figures = {name: (run or {}).get(name) for name in ("buyers", "hold_ms", "duration_s")}
-        shown.append({**named(sale, run, None), "run": figures})
-    return JsonResponse({"sales": shown})
+    runs, now = rush.runs(), rush.state()["rush"]
+    came = [one for one in sales if one["open"] or one["orders"] or one["sale"] in runs]
+    return JsonResponse({"sales": [named(sale, runs, now) for sale in came]})
 
 
 def named(
-    sale: Mapping[str, Any], run: Mapping[str, Any] | None, on: Mapping[str, Any] | None
+    sale: Mapping[str, Any], runs: Mapping[int, dict[str, Any]], now: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """The sale with its `verdict` and its `lock`.
+    """The sale with its `verdict`, its `lock`, whether a rush `is_on` for it, and the figures of
+    its `run`.
 
-    run  what Locust says of the rush of this sale, as in `summary.json`; None before its end
-    on   the rush that is on for this sale, None if none is
+    runs  sale -> what Locust says of its rush, as in `summary.json`, from its end on
+    now   the rush that is on, None if none is
 
     While it runs, and for a sale without a rush, only the orders decide: `oversold`, else
     `running`, `exact`, `open` or `closed`. A rush that somebody stopped is `stopped`, unless it had
     oversold by then.
     """
-    lock = (run or on or {}).get("lock") or ", ".join(sale["locks"])
-    return {**sale, "verdict": _verdict(sale, run, is_on=on is not None), "lock": lock}
+    run = runs.get(sale["sale"])
+    on = now if now is not None and now["sale"] == sale["sale"] else None
+    known = run or on or {}
+    return {
+        **sale,
+        "verdict": _verdict(sale, run, is_on=on is not None),
+        "lock": known.get("lock") or ", ".join(sale["locks"]),
+        "is_on": on is not None,
+        "run": {name: known.get(name) for name in ("buyers", "hold_ms", "duration_s")},
+    }
 
 
 def _verdict(sale: Mapping[str, Any], run: Mapping[str, Any] | None, *, is_on: bool) -> str:

@@ -60,7 +60,7 @@ def stop(*, product: str) -> None:
 
     Raises NoRush, or Unavailable where the database does not answer in time.
     """
-    if _read("wanted") is None:
+    if not _read("wanted"):
         raise NoRush
     try:
         opening.close(product=product)
@@ -74,30 +74,27 @@ def stop(*, product: str) -> None:
 def state() -> dict[str, Any]:
     """How the rushes go.
 
-    on       whether a rush is on
-    started  the rush that the page asked for; None if none is on
-    number   how many rushes there were
-    rush     the present one: sale, lock, buyers, arrived, answered, left_s; None if none is on
+    on      whether a rush is on
+    number  how many rushes there were
+    rush    the present one: sale, lock, buyers, arrived, answered, left_s; None if none is on
     """
-    started = _read("wanted")
-    now = _read("state") or {"number": 0, "rush": None}
-    return {**now, "on": started is not None, "started": started}
+    return {"number": 0, "rush": None, **_read("state"), "on": bool(_read("wanted"))}
 
 
 def runs() -> dict[int, dict[str, Any]]:
     """Sale -> what became of its rush, as in `summary.json`."""
-    return {int(sale): run for sale, run in (_read("runs") or {}).items()}
+    return {int(sale): run for sale, run in _read("runs").items()}
 
 
 def _path(name: str) -> Path:
     return Path(settings.SHOP_RUSH_FOLDER, name)
 
 
-def _read(name: str) -> dict[str, Any] | None:
-    """What is in a file of the folder; None where there is none."""
+def _read(name: str) -> dict[str, Any]:
+    """What is in a file of the folder; nothing where there is none."""
     if not settings.SHOP_RUSH_FOLDER:
-        return None
+        return {}
     try:
         return dict(json.loads(_path(name).read_text()))
     except FileNotFoundError:
-        return None
+        return {}

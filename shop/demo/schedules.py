@@ -13,7 +13,7 @@ can, as it would in the rush.
 import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from django.db import connection, connections
 from django.test import override_settings
@@ -63,12 +63,9 @@ class Buyers(Driver):
         super().__init__(calls, at=(), timeout=TIMEOUT, using="default")
         self.log: list[str] = []
 
-    def __enter__(self) -> Self:
-        self._undo.enter_context(installed(self._at_point))
-        return super().__enter__()
-
     def _buy(self, attempt: Attempt) -> None:
-        fast_commits()
+        with connection.cursor() as cursor:  # the disk is not waited for: the order is the same
+            cursor.execute("SET synchronous_commit = off")
         gate_the_commit()
         self._connected(connection.connection.info.backend_pid)
         point("begin")
@@ -82,7 +79,8 @@ class Buyers(Driver):
             else:
                 return
 
-    def _at_point(self, place: str, facts: Mapping[str, object]) -> None:
+    def at_point(self, place: str, facts: Mapping[str, object]) -> None:
+        """The log's entries between stops; and where a buyer stops."""
         actor = self._of_thread.get(threading.current_thread())
         if actor is not None and place == "unlocked_before_commit":
             self.log.append(f"{actor.name} {place}")
@@ -108,42 +106,21 @@ class Buyers(Driver):
         return has_stopped
 
 
-class Scheduler:
-    """Runs schedules of one strategy."""
-
-    def __init__(self, lock: str) -> None:
-        self.lock = lock
-        self._settings = {"SHOP_LOCK_WAIT": 0.0} if self._has_a_lock() else {}
-
-    def every_run(self, units: int) -> Iterator[Run]:
-        """The outcome of every schedule, each in a new sale of this many units."""
-        for schedule in SCHEDULES:
-            yield self.run(schedule, units)
-
-    def run(self, schedule: str, units: int) -> Run:
-        """The outcome of one schedule, in a new sale of this many units."""
-        sale = restock(product=PRODUCT, amount=units, lock=self.lock)
-        with override_settings(**self._settings), Buyers(self.lock) as buyers:
-            done = buyers.run(schedule)
-        for name, error in zip("AB", done.errors, strict=True):
-            if error is not None:
-                raise AssertionError(f"{name} broke off: {buyers.log}") from error
-        return Run(schedule, buyers.log, sale_report(sale.pk, buyers=2))
-
-    def _has_a_lock(self) -> bool:
-        """Whether a purchase reaches the point where a lock is held."""
-        fast_commits()
-        restock(product=PRODUCT, amount=1, lock=self.lock)
-        reached: list[str] = []
-        with installed(lambda place, facts: reached.append(place)):
-            check_out(Attempt(PRODUCT, "alone", self.lock))
-        return "acquired" in reached
+def every_run(lock: str, units: int) -> Iterator[Run]:
+    """The outcome of every schedule under this lock, each in a new sale of this many units."""
+    return (run_schedule(lock, schedule, units) for schedule in SCHEDULES)
 
 
-def fast_commits() -> None:
-    """Do not wait for the disk; order and visibility stay the same."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET synchronous_commit = off")
+def run_schedule(lock: str, schedule: str, units: int) -> Run:
+    """The outcome of one schedule, in a new sale of this many units."""
+    sale = restock(product=PRODUCT, amount=units, lock=lock)
+    buyers = Buyers(lock)
+    with override_settings(SHOP_LOCK_WAIT=0.0), installed(buyers.at_point), buyers:
+        done = buyers.run(schedule)
+    for name, error in zip("AB", done.errors, strict=True):
+        if error is not None:
+            raise AssertionError(f"{name} broke off: {buyers.log}") from error
+    return Run(schedule, buyers.log, sale_report(sale.pk, buyers=2))
 
 
 def gate_the_commit() -> None:

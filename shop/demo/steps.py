@@ -49,8 +49,6 @@ ROUND, KEPT = "page:steps", 3_600
 PAUSE, TRIES = 0.5, 40
 #: Seconds without an answer after which a buyer that moves counts as blocked.
 BLOCKED_AFTER = 0.4
-#: Seconds for a buyer who comes to be seen, before the first press of its button is answered.
-HAS_COME = 3.0
 #: Seconds for a buyer to connect to PostgreSQL: nobody else waits for it, and on a machine that is
 #: busy the shop's own few would end the round.
 CONNECT_TIMEOUT = 30
@@ -89,8 +87,8 @@ def step(round_id: str, buyer: str) -> None:
     at = _parsed(client.hget(board(round_id), buyer))
     if at is None:
         stepped = SteppedBuyer(round_id, buyer, now["lock"])
-        threading.Thread(target=stepped.run, daemon=True).start()
-        stepped.has_come.wait(HAS_COME)
+        if stepped.comes():  # of two presses one
+            threading.Thread(target=stepped.run, daemon=True).start()
         return
     if at["status"] != "stopped":
         raise NotNow
@@ -159,14 +157,22 @@ class SteppedBuyer:
         self.name = name
         self.attempt = Attempt(product=PRODUCT, buyer=name, lock=lock)
         self.saw: object = None  # the stock, once it has read it
-        self.has_come = threading.Event()
         self._client = locks_client()
         self._board = board(round_id)
 
+    def comes(self) -> bool:
+        """Publish that this buyer moves, unless one of its name does already; whether it was this
+        one. If the reply to that is lost, it is known by its own value."""
+        state = json.dumps({"status": "moving", "since": time.time(), "come": uuid.uuid4().hex})
+
+        def claim() -> bool:
+            self._client.hsetnx(self._board, self.name, state)
+            return bool(self._client.hget(self._board, self.name) == state.encode())
+
+        return until_answered(claim)
+
     def run(self) -> None:
-        """Buy. Of two threads, for a double click, one does."""
-        if not self._come():
-            return
+        """Buy."""
         _buyer.set(self)
         called = f"oversold buyer {self.name}"
         end: dict[str, Any] = {"outcome": "error", "said": "the shop failed; its log says why"}
@@ -184,20 +190,6 @@ class SteppedBuyer:
         except Exception:
             logger.exception("buyer %s under %s", self.name, self.attempt.lock)
         self.publish("done", **end)
-
-    def _come(self) -> bool:
-        """Publish that this buyer moves, unless a thread of its name does already; whether it was
-        this one. If the reply to that is lost, it is known by its own value."""
-        state = json.dumps({"status": "moving", "since": time.time(), "come": uuid.uuid4().hex})
-
-        def claim() -> bool:
-            self._client.hsetnx(self._board, self.name, state)
-            return bool(self._client.hget(self._board, self.name) == state.encode())
-
-        try:
-            return until_answered(claim)
-        finally:
-            self.has_come.set()
 
     def publish(self, status: str, **facts: Any) -> None:
         """Publish the state of this buyer: moving, stopped or done."""

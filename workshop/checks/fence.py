@@ -132,7 +132,7 @@ def _loses_its_lock() -> None:
 
 def _comes_to(actor: Actor, place: str) -> bool:
     """Let it go on up to a place; False if it ends before."""
-    while actor.starts().stops_within(TIMEOUT) and actor.waits_at not in (place, None):
+    while actor.starts().settled(TIMEOUT) and actor.waits_at not in (place, None):
         pass
     return actor.waits_at == place
 
@@ -142,7 +142,7 @@ def _goes_on(actor: Actor, to: str = "") -> bool:
     alive()
     while True:
         actor.starts()
-        while not actor.stops_within(GLANCE):
+        while not actor.settled(GLANCE):
             with connection.cursor() as cursor:
                 cursor.execute(BLOCKED)
                 if cursor.fetchone()[0]:

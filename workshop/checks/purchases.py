@@ -12,8 +12,8 @@ from typing import Any
 from django.db import DatabaseError, DataError, ProgrammingError, connection
 from django.db.backends.signals import connection_created
 
+from shop.demo import schedules
 from shop.demo.mine import BrokenFile, strategy_of
-from shop.demo.schedules import Run, Scheduler
 from shop.errors import ShopError
 from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
@@ -145,17 +145,16 @@ def second_of_one() -> Refusal | None:
     return None if said == "sold_out" else Refusal("sold-out-not-said", {"said": said})
 
 
-def every_run() -> Iterator[Run]:
+def every_run() -> Iterator[schedules.Run]:
     """Every schedule of two buyers, for one unit and for two."""
     open_sale(1)  # and with it no lock of the purchase before
-    scheduler = Scheduler(MINE)
     for units in (1, 2):
-        for run in scheduler.every_run(units):
+        for run in schedules.every_run(MINE, units):
             alive()
             yield run
 
 
-def told(run: Run) -> str:
+def told(run: schedules.Run) -> str:
     """A run of a schedule in the words of the lessons: A reads, B reads, A writes, A commits."""
     words = []
     for number, entry in enumerate(run.log):

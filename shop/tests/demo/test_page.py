@@ -46,7 +46,7 @@ def test_the_state_is_of_this_sale_and_of_the_rush_that_is_on_or_was(rushes: Rus
     rushes.begin()
     now = state()
     assert (now["sale"]["sale"], now["sale"]["stock_left"], now["steps"]) == (first.pk, 3, None)
-    assert now["rush"] == {"on": True, "started": {"lock": "none"}, "number": 0, "rush": None}
+    assert now["rush"] == {"on": True, "number": 0, "rush": None}
     far = {"sale": first.pk, "lock": "token", "buyers": 20, "arrived": 20, "answered": 4}
     rushes.say({**far, "left_s": 60.0})
     now = state()
@@ -70,7 +70,7 @@ def test_a_look_is_one_query_and_counts_as_every_report_does(
     counted = Client().get(f"/sales/{sale.pk}").json()
     # The page looks up to four times a second: it asks PostgreSQL alone.
     counted |= dict.fromkeys(("settled", "unsettled", "broken_promises"))
-    assert answer == {**counted, "locks": ["redis"], "lock": "redis", "verdict": "open"}
+    assert answer.items() >= {**counted, "lock": "redis", "verdict": "open"}.items()
     assert (answer["orders"], answer["stock_left"]) == (1, 1)
 
 

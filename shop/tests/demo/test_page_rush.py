@@ -156,6 +156,8 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 def test_a_sale_is_called_by_its_run_its_rush_or_its_orders(
     of_sale: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
 ) -> None:
-    shown = named(of_sale, run and {**run, "lock": "none"}, rush)
+    shown = named(
+        of_sale, {1: {**run, "lock": "none"}} if run else {}, rush and {**rush, "sale": 1}
+    )
     lock = "none" if run else "redis" if rush else ", ".join(of_sale["locks"])
     assert (shown["verdict"], shown["lock"]) == (verdict, lock)

@@ -98,7 +98,7 @@ def test_a_second_insert_of_a_key_waits_for_the_first_and_sells_only_if_that_is_
         eventually(somebody_waits_for_a_row, what="B's insert waits for A's")
         if rolled_back:
             with pytest.raises(TimeoutError):
-                a.fails(TimeoutError("given up"))
+                a.starts(TimeoutError("given up")).finishes()
         else:
             a.finishes()
         assert b.finishes().status == (201 if rolled_back else 422)

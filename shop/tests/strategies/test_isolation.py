@@ -2,7 +2,7 @@
 
 import pytest
 
-from shop.demo.schedules import SCHEDULES, Run, Scheduler
+from shop.demo.schedules import SCHEDULES, Run, run_schedule
 from shop.strategies import STRATEGIES
 from shop.tests.till import committed
 
@@ -33,8 +33,7 @@ def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: 
         pytest.skip("its purchases are one script in Redis: there is nothing to interleave")
     differ = lock in WAIT_AT_THE_WRITE | SIDE_BY_SIDE | {*VIOLATES}
     schedules = SCHEDULES if differ else WHEN_THE_SECOND_COMES
-    scheduler = Scheduler(lock)
-    runs = [scheduler.run(each, units=2 if each[0] == "A" else 1) for each in schedules]
+    runs = [run_schedule(lock, each, units=2 if each[0] == "A" else 1) for each in schedules]
     contended = "BAABBA" if lock in SIDE_BY_SIDE else "ABBAAB" if differ else "ABBBAA"
     assert_the_second_one_waits(lock, next(run for run in runs if run.schedule == contended))
     violations = [run for run in runs if run.violates]

@@ -120,7 +120,7 @@ def first_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def turns_back(buyer: Actor) -> None:
     """The buyer rolls back what it has done, and sells nothing."""
-    assert buyer.fails(Unavailable()).status == 503
+    assert buyer.starts(Unavailable()).finishes().status == 503
 
 
 # --- buckets: the last unit is in another one ---------------------------------------------------

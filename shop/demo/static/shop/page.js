@@ -12,7 +12,7 @@ const { product, rushes, deadline } = document.body.dataset;
 let timer = 0;
 let looking = false;
 let wanted = 0; // looks that were asked for
-let rush = { on: false, number: 0, rush: null, started: null };
+let rush = { on: false, number: 0, rush: null };
 let starting = false;
 let stopping = false;
 let shown = ""; // of which the sales were read last
@@ -56,19 +56,18 @@ function show({ sale, rush: now, steps: round }) {
   const key = JSON.stringify([rush.number, rush.on, sale && [sale.sale, sale.verdict, rush.on || sale.orders]]);
   if (key !== shown) {
     shown = key;
-    showSales(rush.rush);
+    showSales();
   }
   return busy || rush.on;
 }
 
 function showSale(sale) {
-  const lock = sale && (sale.lock || (rush.on && rush.started && rush.started.lock));
   $("sale").textContent = sale ? `sale ${sale.sale}, ${count(sale.initial_stock, "unit")}` : "";
   $("stock").textContent = sale ? sale.stock_left : "–";
   $("orders").textContent = sale ? sale.orders : "–";
   $("oversold").textContent = sale ? sale.oversold : "–";
   $("oversold-box").classList.toggle("alarm", Boolean(sale && sale.oversold));
-  if (sale) say($("verdict"), `${sale.sale} ${sale.verdict} ${lock}`, badge(sale.verdict), lock ? ` under ${lock}` : "");
+  if (sale) say($("verdict"), `${sale.sale} ${sale.verdict} ${sale.lock}`, badge(sale.verdict), sale.lock ? ` under ${sale.lock}` : "");
   say($("explained"), explained(sale));
 }
 
@@ -106,32 +105,30 @@ function showButtons() {
 
 // --- the sales so far, one below the other: the contrast ---
 
-async function showSales(now) {
+async function showSales() {
   const { status, body } = await ask(`/history?product=${product}`);
   if (status !== 200) return;
-  const rows = body.sales.map((sale) => rowOf(sale, now));
+  const rows = body.sales.map(rowOf);
   if (!rows.length) rows.push(element("tr", {}, element("td", { colspan: "8" }, "None yet.")));
   $("history").replaceChildren(...rows);
 }
 
-function rowOf(sale, now) {
-  const running = now && now.sale === sale.sale;
+function rowOf(sale) {
   const { buyers, hold_ms: payment, duration_s: seconds } = sale.run;
-  const verdict = running && !sale.oversold ? "running" : sale.verdict;
-  const settled = (figure) => (running ? "…" : figure); // what changes is above, in large digits
+  const settled = (figure) => (sale.is_on ? "…" : figure); // what changes is above, in large digits
   const figures = [
     [settled(`${sale.orders} of ${sale.initial_stock}`), ""],
     [settled(sale.stock_left), ""],
     [settled(sale.lost_updates), ""],
-    [seconds === null ? "–" : seconds.toFixed(2), "wide"],
-    [running ? now.buyers : (buyers ?? "–"), "wider"],
+    [seconds?.toFixed(2) ?? "–", "wide"],
+    [buyers ?? "–", "wider"],
     [payment === null ? "–" : `${payment} ms`, "wider"],
   ];
   return element(
     "tr",
     { title: `sale ${sale.sale}` },
-    element("th", { scope: "row" }, (running && now.lock) || sale.lock || "no orders"),
-    element("td", {}, badge(verdict)),
+    element("th", { scope: "row" }, sale.lock || "no orders"),
+    element("td", {}, badge(sale.verdict)),
     ...figures.map(([value, look]) => element("td", { class: `number ${look}` }, String(value))),
   );
 }
