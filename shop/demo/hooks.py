@@ -94,7 +94,6 @@ class Recorder:
         self.folder = folder
         self.node = settings.SHOP_DEMO_NODE
         self.at_once = (folder / "at").is_dir()
-        self._files: dict[int, int] = {}  # by pid; two first threads may both open it, no harm
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
         """Record what this thread's purchase found there, and stop it if it asked for that."""
@@ -130,13 +129,11 @@ class Recorder:
 
     def write(self, lines: list[dict[str, Any]]) -> None:
         """Append events, all with one write: those of two threads are never mixed."""
-        pid = os.getpid()
-        if pid not in self._files:  # the first event, or the first after a fork
-            path = self.folder / f"node-{self.node}-{pid}.jsonl"
-            self._files[pid] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
-        if os.write(self._files[pid], text) != len(text):
-            raise OSError("half an event was written: make room on the disk and repeat the run")
+        path = self.folder / f"node-{self.node}-{os.getpid()}.jsonl"
+        with path.open("ab", buffering=0) as file:
+            if file.write(text) != len(text):
+                raise OSError("half an event was written: make room on the disk and repeat the run")
 
     def stop_at(self, purchase: TracedPurchase, name: str) -> None:
         """Wait here until the file that lets this purchase go on appears."""

@@ -23,7 +23,7 @@ def lesson(asked: Mapping[str, str]) -> dict[str, Any] | None:
     there.
     """
     number = asked.get("lesson")
-    if not number or not settings.SHOP_DEMO or not settings.SHOP_DEMO_LESSONS:
+    if not number or not settings.SHOP_DEMO_LESSONS:
         return None
     file = Path(settings.SHOP_DEMO_LESSONS)
     listed = {str(one["number"]): one for one in tomllib.loads(file.read_text("utf-8"))["lesson"]}

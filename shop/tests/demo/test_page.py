@@ -159,11 +159,9 @@ def test_an_unknown_lesson_is_refused_with_those_that_there_are() -> None:
 
 
 @pytest.mark.usefixtures("lessons")
-def test_nothing_is_projected_outside_a_demo_or_without_lessons(settings: Any) -> None:
+def test_nothing_is_projected_without_a_question_or_without_lessons(settings: Any) -> None:
     assert lesson({}) is None
-    settings.SHOP_DEMO = False
-    assert lesson({"lesson": "5"}) is None
-    settings.SHOP_DEMO, settings.SHOP_DEMO_LESSONS = True, ""
+    settings.SHOP_DEMO_LESSONS = ""
     assert lesson({"lesson": "5"}) is None
 
 

@@ -11,13 +11,12 @@ export function say(where, key, ...children) {
 
 // A button that cannot be used now keeps the keyboard's focus; `disabled` would drop it.
 export function allow(button, allowed) {
-  button.setAttribute("aria-disabled", allowed ? "false" : "true");
+  button.ariaDisabled = !allowed;
 }
 
-export const allowed = (button) =>
-  !button.disabled && button.getAttribute("aria-disabled") !== "true";
+export const allowed = (button) => button.ariaDisabled !== "true";
 
-// Status and body of an answer; status 0 where the shop does not answer.
+// Status and body of an answer; status 0 where the shop does not answer, or a proxy does in its place.
 export async function ask(path, form) {
   const options = { headers: { Accept: "application/json" } };
   if (form) {
@@ -27,12 +26,7 @@ export async function ask(path, form) {
   }
   try {
     const answer = await fetch(path, options);
-    const text = await answer.text();
-    try {
-      return { status: answer.status, body: JSON.parse(text) };
-    } catch {
-      return { status: answer.status, body: { error: "the shop refused; reload the page" } };
-    }
+    return { status: answer.status, body: await answer.json() };
   } catch {
     return { status: 0, body: { error: "the shop does not answer" } };
   }
@@ -40,7 +34,3 @@ export async function ask(path, form) {
 
 // Why the shop refused, and what it allows.
 export const refusal = ({ error, allowed = [] }) => [error, ...allowed].join(", ");
-
-// "48 s left", in whole seconds; empty where there is no limit.
-export const left = (seconds) =>
-  seconds === null || seconds === undefined ? "" : `${Math.ceil(seconds)} s left`;

@@ -1,7 +1,7 @@
 // The page to project: shows the sale's state, starts rushes and stops them.
 
 import { $, badge, count, element } from "../assets/dom.js";
-import { allow, allowed, ask, left, refusal, say } from "./ask.js";
+import { allow, allowed, ask, refusal, say } from "./ask.js";
 import { follow } from "./chart.js";
 import * as steps from "./steps.js";
 
@@ -63,10 +63,10 @@ function show({ sale, rush: now, steps: round }) {
 
 function showSale(sale) {
   $("sale").textContent = sale ? `sale ${sale.sale}, ${count(sale.initial_stock, "unit")}` : "";
-  $("stock").textContent = sale ? sale.stock_left : "–";
-  $("orders").textContent = sale ? sale.orders : "–";
-  $("oversold").textContent = sale ? sale.oversold : "–";
-  $("oversold-box").classList.toggle("alarm", Boolean(sale && sale.oversold));
+  $("stock").textContent = sale?.stock_left ?? "–";
+  $("orders").textContent = sale?.orders ?? "–";
+  $("oversold").textContent = sale?.oversold ?? "–";
+  $("oversold-box").classList.toggle("alarm", Boolean(sale?.oversold));
   if (sale) say($("verdict"), `${sale.sale} ${sale.verdict} ${sale.lock}`, badge(sale.verdict), sale.lock ? ` under ${sale.lock}` : "");
   say($("explained"), explained(sale));
 }
@@ -86,7 +86,7 @@ function explained(sale) {
 // How far the rush is, next to its button. Not read aloud: it changes every second.
 function progress({ arrived, answered, buyers, left_s: seconds }) {
   if (seconds === null) return `${arrived} of ${buyers} buyers have come.`;
-  const end = seconds > 0 ? `The others give up in ${left(seconds).replace(" left", "")}.` : "The last ones are being answered.";
+  const end = seconds > 0 ? `The others give up in ${Math.ceil(seconds)} s.` : "The last ones are being answered.";
   return `${answered} of ${buyers} buyers have their answer. ${answered < buyers ? end : ""}`;
 }
 
@@ -196,7 +196,7 @@ async function start(event) {
     say($("said"), "");
     $("verdict").scrollIntoView({ block: "nearest" }); // on a phone the form is below it
   } else {
-    say($("said"), `${status} ${refusal(body)}`, refusal(body));
+    say($("said"), refusal(body));
   }
   showButtons();
   look();
@@ -209,7 +209,7 @@ async function stop() {
   const { status, body } = await ask("/rush/stop", {});
   if (status !== 202) {
     stopping = false;
-    say($("said"), `${status} ${body.error}`, body.error);
+    say($("said"), body.error);
   }
   look();
 }

@@ -1,7 +1,7 @@
 // Two buyers, one step at a time. What is shown comes from the shop's own state.
 
 import { $, badge } from "../assets/dom.js";
-import { allow, allowed, ask, left, refusal, say } from "./ask.js";
+import { allow, allowed, ask, refusal, say } from "./ask.js";
 
 const ORDER = ["checked", "paid", "written", "done"];
 const NEXT = { checked: "pay", paid: "write", written: "commit" };
@@ -48,11 +48,11 @@ export function install(refresh) {
 
 // Whether somebody is under way, so that it is worth looking often.
 export function show(steps) {
-  say($("round-lock"), steps ? steps.lock : "", steps ? `This round: ${steps.lock}.` : "");
-  round = steps ? steps.round : null;
-  const sale = steps && steps.sale;
-  $("step-stock").textContent = sale ? sale.stock_left : "–";
-  $("step-orders").textContent = sale ? sale.orders : "–";
+  say($("round-lock"), steps ? `This round: ${steps.lock}.` : "");
+  round = steps?.round;
+  const sale = steps?.sale;
+  $("step-stock").textContent = sale?.stock_left ?? "–";
+  $("step-orders").textContent = sale?.orders ?? "–";
   let busy = false;
   for (const column of document.querySelectorAll(".buyer")) {
     const buyer = steps ? steps.buyers[column.dataset.buyer] : null;
@@ -67,7 +67,7 @@ function showBuyer(column, buyer, steps) {
   const name = column.dataset.buyer;
   const button = column.querySelector(".step");
   const status = buyer ? buyer.status : "none";
-  const at = status === "done" ? "done" : buyer && (buyer.at || buyer.after);
+  const at = status === "done" ? "done" : (buyer?.at ?? buyer?.after);
   const reached = ORDER.indexOf(at);
   const undone = status === "done" && buyer.outcome !== "sold";
   column.querySelectorAll(".track li").forEach((item, index) => {
@@ -77,9 +77,8 @@ function showBuyer(column, buyer, steps) {
   column.dataset.status = status;
   button.disabled = !steps;
   allow(button, !beginning && !pressed.has(name) && (status === "ready" || status === "stopped"));
-  const next = status === "ready" ? "read" : NEXT[at] || "read";
-  button.textContent = status === "done" ? `${name} is done` : `${name}: ${next}`;
-  column.querySelector(".left").textContent = buyer ? left(buyer.left_s) : "";
+  button.textContent = status === "done" ? `${name} is done` : `${name}: ${NEXT[at] || "read"}`;
+  column.querySelector(".left").textContent = buyer?.left_s === undefined ? "" : `${Math.ceil(buyer.left_s)} s left`;
   say(column.querySelector(".place"), JSON.stringify([steps && steps.round, buyer && [status, at, buyer.outcome, buyer.saw]]), ...place(buyer, steps));
 }
 
