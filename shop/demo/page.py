@@ -77,7 +77,7 @@ def history(request: HttpRequest) -> HttpResponse:
     product = parse_product(request.GET)
     with beside_the_pool():
         sales = reports.recent_reports(product, count=SHOWN)
-    runs, now = rush.runs(), rush.state()["rush"]
+    now, runs = rush.state()["rush"], rush.runs()  # in the order in which a rush ends
     came = [one for one in sales if one["open"] or one["orders"] or one["sale"] in runs]
     return JsonResponse({"sales": [named(sale, runs, now) for sale in came]})
 

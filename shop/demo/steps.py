@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from django.conf import settings
 from redis.backoff import ConstantBackoff
@@ -52,7 +52,6 @@ BLOCKED_AFTER = 0.4
 #: Seconds for a buyer to connect to PostgreSQL: nobody else waits for it, and on a machine that is
 #: busy the shop's own few would end the round.
 CONNECT_TIMEOUT = 30
-T = TypeVar("T")
 _buyer: ContextVar[SteppedBuyer | None] = ContextVar("buyer", default=None)
 
 
@@ -143,7 +142,7 @@ def board(round_id: str) -> str:
     return f"{ROUND}:{round_id}"
 
 
-def until_answered(command: Callable[[], T]) -> T:
+def until_answered(command: Callable[[], Any]) -> Any:
     """The reply to a command that may be executed twice. It is sent again for some 20 s: the round
     of a class should not end since Redis was silent for two. Raises redis.RedisError."""
     return Retry(ConstantBackoff(PAUSE), TRIES).call_with_retry(command, lambda error: None)
@@ -167,9 +166,9 @@ class SteppedBuyer:
 
         def claim() -> bool:
             self._client.hsetnx(self._board, self.name, state)
-            return bool(self._client.hget(self._board, self.name) == state.encode())
+            return self._client.hget(self._board, self.name) == state.encode()
 
-        return until_answered(claim)
+        return bool(until_answered(claim))
 
     def run(self) -> None:
         """Buy."""
@@ -205,7 +204,7 @@ class SteppedBuyer:
         # Shorter than the client's own timeout.
         ask = partial(self._client.blpop, [f"{self._board}:{self.name}"], timeout=0.5)
         while time.monotonic() < deadline:
-            popped: Any = until_answered(ask)
+            popped = until_answered(ask)
             if popped is not None and popped[1].decode() == stop:
                 self.publish("moving", after=stop)
                 return

@@ -10,8 +10,7 @@ const SELDOM = 1000;
 
 const { product, rushes, deadline } = document.body.dataset;
 let timer = 0;
-let looking = false;
-let wanted = 0; // looks that were asked for
+let newest = 0; // of the looks that were asked for
 let rush = { on: false, number: 0, rush: null };
 let starting = false;
 let stopping = false;
@@ -21,15 +20,10 @@ let shown = ""; // of which the sales were read last
 // older than that, and not shown: it would undo what the person has just seen happen.
 async function look() {
   clearTimeout(timer);
-  wanted += 1;
-  if (looking) return;
-  looking = true;
-  let number, status, body;
-  do {
-    number = wanted;
-    ({ status, body } = await ask(`/state?product=${product}`));
-  } while (number !== wanted);
-  looking = false;
+  newest += 1;
+  const number = newest;
+  const { status, body } = await ask(`/state?product=${product}`);
+  if (number !== newest) return;
   const busy = status === 200 ? show(body) : away(body);
   if (!document.hidden) timer = setTimeout(look, busy ? OFTEN : SELDOM);
 }
