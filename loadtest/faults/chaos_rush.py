@@ -25,7 +25,7 @@ from loadtest.faults.lost_keys import Eviction, RedisDown
 from loadtest.faults.network import Partition
 from loadtest.faults.refusing_redis import Busy, Stall
 from loadtest.faults.runner import BUYERS, judged, reason
-from loadtest.faults.testbed import TTL, Testbed, until
+from loadtest.faults.testbed import TTL, Testbed, wait_for
 from loadtest.faults.trial import NotFired
 from loadtest.judge.intervals import Hold
 from loadtest.judge.lock_rules import overlaps
@@ -206,10 +206,10 @@ def play(testbed: Testbed, rush: Rush, strategies: Sequence[Strategy]) -> None:
             time.sleep(max(0.0, begun + COME_WITHIN * place / len(buyers) - time.monotonic()))
             buyer.start(*chance.sample(shops, 2))
     testbed.record_fault("chaos", "ok", "heal", "healed")
-    if not until(lambda: all(buyer.answered.is_set() for buyer in buyers), DRAIN_TIMEOUT):
+    if not wait_for(lambda: all(buyer.answered.is_set() for buyer in buyers), DRAIN_TIMEOUT):
         for buyer in buyers:
             buyer.give_up()
-    until(lambda: not any(trial.orphans() for trial in fault.trials), TTL + 0.5)
+    wait_for(lambda: not any(trial.orphans() for trial in fault.trials), TTL + 0.5)
     for trial in fault.trials if not rush.seen else ():
         trial.miss(NOTHING)
     evidence = "; ".join(f"{name}: {seen}" for name, seen in rush.seen.items())

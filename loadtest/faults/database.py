@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from psycopg.conninfo import make_conninfo
 
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, VICTIMS, each, until
+from loadtest.faults.testbed import RIVALS, VICTIMS, each, wait_for
 from loadtest.faults.trial import Trial
 from loadtest.stack.database import manage
 from loadtest.stack.node import StackError
@@ -67,71 +67,23 @@ class DbFailover(Fault):
 
     name = "db-failover"
     title = "PostgreSQL is killed, its asynchronous replica lags and is promoted"
+    #: What a last buyer is answered first, and what the last orders show.
+    answer = "sold"
+    shown = ", and lacks the {} orders that were acknowledged last"
 
     def arm(self) -> None:
         self.database = urlsplit(self.testbed.database_url).path.removeprefix("/")
         here = make_conninfo(host=str(self.testbed.postgres_socket.parent))
         self.first = self._copy("first", of=here)
-        self.replication = self._proxy(self.first)
+        self.replication = self.opened.enter_context(Proxy(self.first.socket))
         host, port = self.replication.address.split(":")
         of = make_conninfo(host=host, port=port, application_name=REPLICA)
         self.second = self._copy("second", of=of, follows=True)
         self.second.catch_up_with(self.first)
-        self.way = self._proxy(self.first)
+        self.way = self.opened.enter_context(Proxy(self.first.socket))
         url = f"postgresql://postgres@{self.way.address}/{self.database}"
         self.testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=POOL)
         self.testbed.nodes[VICTIMS].stop_settling()  # it would settle into the old database
-
-    def enter(self, trial: Trial) -> None:
-        self.require_a_sale(trial)
-
-    def fire(self) -> None:
-        self.second.catch_up_with(self.first)
-        self.replication.black_hole()
-        each(self.trials, self._buys_last)
-        keys = ", ".join(f"'{trial.attempts}/late'" for trial in self.trials)
-        self.late = f"SELECT count(*) FROM purchase_history WHERE idempotency_key IN ({keys})"
-        self._wait_for_the_last()
-        self.dropped = self.replication.dropped
-        self.first.kill()
-        self.second.promote()
-        self.has = self._count(self.second)  # before a consumer writes what it could not
-        self.way.switch(self.second.socket)
-
-    def _buys_last(self, trial: Trial) -> None:
-        """One more buyer, whose order does not reach the replica."""
-        outcome = trial.ask_once("late")
-        if outcome != "sold":
-            trial.miss(f"the last buyer was answered {outcome}")
-
-    def _wait_for_the_last(self) -> None:
-        """A promised order is written a moment after the answer."""
-        until(lambda: self._count(self.first) == len(self.trials), 10)
-        self.had = self._count(self.first)
-
-    def prove(self) -> str:
-        dropped = self._has_failed_over()
-        self.require(self.had == len(self.trials), f"{self.had} of the last orders were there")
-        self.require(not self.has, f"the replica has {self.has} of the {self.had} last orders")
-        return f"{dropped}, and lacks the {self.had} orders that were acknowledged last"
-
-    def act(self, trial: Trial) -> None:
-        """No buyer of this fault is stopped."""
-
-    def clean_up(self) -> None:
-        self.testbed.restart(RIVALS)
-        super().clean_up()
-
-    def _has_failed_over(self) -> str:
-        self.require(self.dropped, "replication lost nothing")
-        recovers = self.second.sql("SELECT pg_is_in_recovery()")[0][0]
-        self.require(not recovers, "the replica was not promoted")
-        lost = f"{self.dropped} bytes of replication never arrived"
-        return f"{lost}; the replica is no longer in recovery"
-
-    def _count(self, server: PostgresCopy) -> int:
-        """How many of the last orders a server has."""
-        return int(server.sql(self.late, self.database)[0][0])
 
     def _copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
         folder = self.testbed.folder / self.name.replace("@", "-")
@@ -142,8 +94,55 @@ class DbFailover(Fault):
         embedded.adopt(server.pid)
         return server
 
-    def _proxy(self, server: PostgresCopy) -> Proxy:
-        return self.opened.enter_context(Proxy(server.socket))
+    def enter(self, trial: Trial) -> None:
+        self.require_a_sale(trial)
+
+    def fire(self) -> None:
+        """Everybody's last buyer comes, whose order does not reach the replica."""
+        self.second.catch_up_with(self.first)
+        self.replication.black_hole()
+        for trial in self.trials:
+            trial.send(trial.buyer("late"))
+        wait_for(lambda: self._last() >= len(self.trials), 10)
+        self.last, self.dropped = self._last(), self.replication.dropped
+        self.first.kill()
+        self.second.promote()
+        self.has = self._count(self.second)  # before a consumer writes what it could not
+        self.way.switch(self.second.socket)
+
+    def _last(self) -> int:
+        """How many of the last buyers were answered and have their order: one that was promised is
+        written a moment after the answer."""
+        sold = sum(trial.buyers[-1].first == "sold" for trial in self.trials)
+        return min(sold, self._count(self.first))
+
+    def _count(self, server: PostgresCopy) -> int:
+        """How many of the last orders a server has."""
+        late = (
+            f"SELECT count(*) FROM purchase_history WHERE idempotency_key LIKE '{self.run}/%/late'"
+        )
+        return int(server.sql(late, self.database)[0][0])
+
+    def prove(self) -> str:
+        count = len(self.trials)
+        self.require(self.dropped, "replication lost nothing")
+        recovers = self.second.sql("SELECT pg_is_in_recovery()")[0][0]
+        self.require(not recovers, "the replica was not promoted")
+        self.require(self.last == count, f"{self.last} of {count} last buyers got so far")
+        self.require(not self.has, f"the replica has {self.has} of the {count} last orders")
+        lost = f"{self.dropped} bytes of replication never arrived"
+        return f"{lost}; the replica is no longer in recovery{self.shown.format(count)}"
+
+    def act(self, trial: Trial) -> None:
+        """No buyer of this fault is stopped; the last ones have been answered, or cut off."""
+        late = trial.buyers[-1]
+        wait_for(lambda: late.first, 10)
+        if late.first != self.answer and not (late.first == "sold" and trial.strategy["deferred"]):
+            trial.miss(f"the last buyer was answered {late.first}")
+
+    def clean_up(self) -> None:
+        self.testbed.restart(RIVALS)
+        super().clean_up()
 
 
 class DbFailoverSync(DbFailover):
@@ -152,6 +151,8 @@ class DbFailoverSync(DbFailover):
 
     name = "db-failover@sync"
     title = "the same, and the replica is synchronous"
+    answer = "unknown"
+    shown = "; {} commits waited for it when the server was killed"
 
     def arm(self) -> None:
         super().arm()
@@ -160,26 +161,10 @@ class DbFailoverSync(DbFailover):
         state = "SELECT sync_state FROM pg_stat_replication"
         self.require_soon(lambda: self.first.sql(state) == [("sync",)], "it is asynchronous")
 
-    def _buys_last(self, trial: Trial) -> None:
-        trial.send(trial.buyer("late"))
-
-    def _wait_for_the_last(self) -> None:
-        """Until the commit of each waits for the replica."""
+    def _last(self) -> int:
+        """How many commits wait for the replica."""
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        until(lambda: self.first.sql(waits)[0][0] >= len(self.trials), 10)
-        self.waiting = self.first.sql(waits)[0][0]
-
-    def prove(self) -> str:
-        dropped, count = self._has_failed_over(), len(self.trials)
-        self.require(self.waiting == count, f"{self.waiting} of {count} commits waited")
-        self.require(not self.has, f"the replica has {self.has} orders that nobody acknowledged")
-        return f"{dropped}; {count} commits waited for it when the server was killed"
-
-    def act(self, trial: Trial) -> None:
-        late = trial.buyers[-1]
-        until(lambda: bool(late.first), 10)
-        if late.first not in {"unknown", *(["sold"] if trial.strategy["deferred"] else [])}:
-            trial.miss(f"the last buyer was answered {late.first}")
+        return int(self.first.sql(waits)[0][0])
 
 
 class FenceAhead(Fault):
@@ -198,7 +183,8 @@ class FenceAhead(Fault):
 
     def fire(self) -> None:
         fence = round((self._clock() + AHEAD) * 1_000_000)
-        self.testbed.sql(f"UPDATE product SET fence = {fence} WHERE {self._ours()} RETURNING 1")
+        update = f"UPDATE product SET fence = {fence} WHERE name LIKE '%-{self.run}' RETURNING 1"
+        self.testbed.sql(update)
 
     def prove(self) -> str:
         ahead = self.ahead()
@@ -220,18 +206,13 @@ class FenceAhead(Fault):
 
     def ahead(self) -> float:
         """Seconds by which the lowest fence is ahead of Redis's clock."""
-        found = self.testbed.sql(f"SELECT min(fence) FROM product WHERE {self._ours()}")
+        found = self.testbed.sql(f"SELECT min(fence) FROM product WHERE name LIKE '%-{self.run}'")
         return float(found[0][0]) / 1_000_000 - self._clock()
 
     def _clock(self) -> float:
         """Redis's clock, in seconds."""
         seconds, microseconds = self.ask("TIME")
         return int(seconds) + int(microseconds) / 1_000_000
-
-    def _ours(self) -> str:
-        """The products, for SQL: names of ours, without a quote."""
-        names = ", ".join(f"'{trial.product}'" for trial in self.trials)
-        return f"name IN ({names})"
 
 
 class FenceAheadRaised(FenceAhead):

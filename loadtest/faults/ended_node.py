@@ -5,7 +5,7 @@ from functools import partial
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import TTL, VICTIMS, until
+from loadtest.faults.testbed import TTL, VICTIMS, wait_for
 from loadtest.faults.trial import Trial
 from loadtest.stack.client import Shop
 
@@ -51,7 +51,7 @@ class Crash(EndedNode):
         self.require_nothing_left(3.0)
         for trial in self.trials:
             pid = trial.victim_pid
-            if pid is None or measure.states_of([pid])[pid] not in measure.ENDED:
+            if pid is None or measure.state_of(pid) not in measure.ENDED:
                 trial.miss("the process that the victim was in still runs")
             trial.victim_was_cut_off()
         return f"the {self.ran} processes of node A are gone, its victims' connections were cut"
@@ -63,7 +63,7 @@ class Crash(EndedNode):
         """Let the rivals buy. Where a rival takes an expired lock over, let two do so at once."""
         rivals, is_stopped_at = trial.rivals, self.testbed.is_stopped_at
         if not trial.strategy["takes_over"]:
-            until(lambda: any(rival.sold_at for rival in rivals), self.grace)
+            wait_for(lambda: any(rival.sold_at for rival in rivals), self.grace)
             return
         nobody = f"{trial.lock}: the rivals do not find the lock expired"
         self.require_soon(
@@ -71,7 +71,7 @@ class Crash(EndedNode):
         )
         for rival in rivals:
             self.testbed.resume(rival, TAKEOVER)
-            until(partial(is_stopped_at, rival, "after_read"), 0.3)
+            wait_for(partial(is_stopped_at, rival, "after_read"), 0.3)
         trial.resume_rivals()
 
 
@@ -100,8 +100,7 @@ class Shutdown(EndedNode):
         self.require_soon(lambda: not shop.is_open(), "node A still accepts new buyers")
         self.require(self.process.poll() is None, "node A has ended already")
         for trial in self.trials:
-            victim = trial.victim
-            if victim is None or victim.first or not self.testbed.is_stopped_at(victim):
+            if trial.victim.first or not self.testbed.is_stopped_at(trial.victim):
                 trial.miss("SIGTERM came when its victim was not at its point any more")
         return "node A accepts no new buyers, has not ended, and its victims are at their points"
 
@@ -109,12 +108,11 @@ class Shutdown(EndedNode):
         super().resume(trial)
         if (first := trial.first_answer(10)) != "sold":
             trial.wrong.append(f"the victim was answered {first}, not sold")
-        guest = trial.guest
-        if guest is None or not guest.answered.wait(10) or guest.first == "unknown":
+        if not trial.guest.answered.wait(10) or trial.guest.first == "unknown":
             trial.wrong.append("the guest behind the victim got no answer")
 
     def meanwhile(self) -> None:
-        until(lambda: self.process.poll() is not None, ENDS + self.grace)
+        wait_for(lambda: self.process.poll() is not None, ENDS + self.grace)
         self.require(self.process.poll() == 0, f"node A ended with {self.process.poll()}, not 0")
         self.require_nothing_left()
 

@@ -26,7 +26,7 @@ import redis
 
 from loadtest.expected import STOPS
 from loadtest.faults import measure
-from loadtest.faults.testbed import RIVALS, TTL, VICTIMS, Testbed, until
+from loadtest.faults.testbed import RIVALS, TTL, VICTIMS, Testbed, wait_for
 from loadtest.faults.trial import NotFired, Trial
 from loadtest.stack.client import Strategy
 
@@ -73,11 +73,6 @@ class Fault(ABC):
         self.trials: list[Trial] = []
         self.opened = ExitStack()
         self.run = secrets.token_hex(4)
-
-    @property
-    def settles(self) -> bool:
-        """Whether consumers have to write orders for one of its strategies."""
-        return any(trial.strategy["deferred"] for trial in self.trials)
 
     def tries(self, strategy: Strategy) -> None:
         """Concern this strategy too."""
@@ -148,7 +143,7 @@ class Fault(ABC):
         self, condition: Callable[[], object], otherwise: str, seconds: float = 10.0
     ) -> None:
         """Raise NotFired unless the condition holds within so many seconds."""
-        self.require(until(condition, seconds), otherwise)
+        self.require(wait_for(condition, seconds), otherwise)
 
     def require_a_sale(self, trial: Trial, node: int = RIVALS) -> None:
         """Let a first buyer buy: connections are open then, and scripts known."""

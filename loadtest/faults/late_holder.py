@@ -36,7 +36,7 @@ class Slow(Fault):
     title = "the holder works for longer than the ttl"
 
     def prove(self) -> str:
-        states = measure.states_of(self.testbed.pids(self.node)).values()
+        states = map(measure.state_of, self.testbed.pids(self.node))
         self.require(psutil.STATUS_STOPPED not in states, "the node is stopped, not slow")
         return f"the victims are stopped at {self.stop}, node A runs"
 
@@ -59,7 +59,6 @@ class LateRelease(Fault):
     def prove(self) -> str:
         shop = self.testbed.shop()
         for trial in self.trials:
-            assert trial.victim is not None
             if trial.victim.attempt not in {order["key"] for order in shop.orders(trial.sale)}:
                 trial.miss("the victim has not committed")
         return "every victim's order is committed, and its lock not released"
@@ -107,11 +106,8 @@ class Pause(Fault):
 
     def _is_stopped(self, trials: Sequence[Trial]) -> bool:
         victims = {trial.victim_pid for trial in trials if not trial.missing}
-        pids = {*self.testbed.pids(self.node), *victims}
-        if None in pids:
-            return False
-        states = measure.states_of(pid for pid in pids if pid is not None)
-        return set(states.values()) == {psutil.STATUS_STOPPED}
+        states = set(map(measure.state_of, {*self.testbed.pids(self.node), *victims}))
+        return states == {psutil.STATUS_STOPPED}
 
     def act(self, trial: Trial) -> None:
         self.meet(trial)

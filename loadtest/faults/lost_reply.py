@@ -41,7 +41,7 @@ class LostReplies(Fault):
         """Let the victim ask once, and look for its lock before it asks again. RedisLock takes its
         lock back at once; its fence stays."""
         stop = HAS_LOCK if _is_redlock(trial) else ""
-        victim = trial.victim = trial.buyer("victim", stop=stop)
+        victim = trial.new_victim(stop)
         if stop:
             trial.send(victim, VICTIMS)
             self.require_soon(lambda: self.testbed.is_stopped_at(victim), "Redlock has no majority")
@@ -85,7 +85,6 @@ class LostReplies(Fault):
 
     def act(self, trial: Trial) -> None:
         """The victim asks again, or goes on."""
-        assert trial.victim is not None
         if trial.victim.started:
             self.testbed.resume(trial.victim)
         else:

@@ -37,13 +37,12 @@ def session_of(leader: int) -> list[int]:
     return sorted(found, key=lambda pid: (pid != leader, pid))
 
 
-def states_of(pids: Iterable[int]) -> dict[int, str]:
-    """The state of each process, as psutil names it; one that is gone is `dead`."""
-    found = dict.fromkeys(pids, psutil.STATUS_DEAD)
-    for pid in found:
-        with suppress(psutil.NoSuchProcess):
-            found[pid] = psutil.Process(pid).status()
-    return found
+def state_of(pid: int | None) -> str:
+    """The state of a process, as psutil names it; `dead` for one that is gone or not known."""
+    with suppress(psutil.NoSuchProcess):
+        if pid is not None:
+            return psutil.Process(pid).status()
+    return psutil.STATUS_DEAD
 
 
 def ask(
@@ -80,12 +79,16 @@ def seconds_left(
     servers  the main Redis, and after it those of Redlock
     """
     redlock = strategy["backend"] == "redlock"
-    left = [
-        _left(server, key, REDLOCK_DB if redlock else LOCKS_DB, bool(strategy["takes_over"]))
-        for server in (servers[1:] if redlock else servers[:1])
-        for key in names_of(str(strategy["name"]), product)
-    ]
-    return max((one for one in left if one is not None), default=None)
+    db, ours = (REDLOCK_DB, servers[1:]) if redlock else (LOCKS_DB, servers[:1])
+    left = []
+    for server in ours:
+        for key in names_of(strategy["name"], product):
+            ms = int(ask(server, "PTTL", key, db=db))
+            if ms >= 0:
+                left.append(ms / 1000)
+            elif ms == -1 and strategy["takes_over"] and (value := ask(server, "GET", key, db=db)):
+                left.append(int(value) / 1000 - time.time())
+    return max(left, default=None)
 
 
 def session_seconds(hosts: str) -> float | None:
@@ -97,14 +100,6 @@ def session_seconds(hosts: str) -> float | None:
         with connection.makefile("rb") as answer:
             text = answer.read().decode()
     return max((int(ms) / 1000 for ms in re.findall(r"[(,]to=([0-9]+)", text)), default=None)
-
-
-def _left(server: embedded.Valkey, key: str, db: int, is_time: bool) -> float | None:
-    ms = int(ask(server, "PTTL", key, db=db))
-    if ms >= 0:
-        return ms / 1000
-    value = ask(server, "GET", key, db=db) if ms == -1 and is_time else None
-    return None if value is None else int(value) / 1000 - time.time()
 
 
 def clock_ahead(url: str) -> float:

@@ -8,7 +8,7 @@ import psycopg
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import ANSWER_TIMEOUT, TTL, until
+from loadtest.faults.testbed import ANSWER_TIMEOUT, TTL, wait_for
 from loadtest.faults.trial import Trial
 from loadtest.stack.client import Strategy
 from servers.proxy.proxy import Proxy
@@ -28,14 +28,14 @@ class Partition(Fault):
     """A black hole between node A and Redis: no byte passes, no connection is closed. The holder
     still reaches the database, so it goes on; its renewals and its release do not arrive.
 
-    before   bytes in black holes when it was proved, less those of the proof; None: it was not
+    before   bytes that fell into black holes until it was proved
     dropped  bytes that fell into it since
     """
 
     name = "partition"
     title = "a black hole between the holder's node and Redis"
     takes_the_lock = True
-    before: int | None = None
+    before = 0
     dropped = 0
 
     @property
@@ -57,16 +57,15 @@ class Partition(Fault):
         """Node A sells nothing without the lock; node B sells when the lock has expired."""
         cut_off = trial.send(trial.buyer("cut-off"), self.node)
         super().meet(trial)
-        until(lambda: bool(cut_off.first), 10)
+        wait_for(lambda: cut_off.first, 10)
         if cut_off.first not in trial.without_reply:
             trial.wrong.append(f"a buyer of node A was answered {cut_off.first} without Redis")
 
     def heal(self) -> None:
         """Where nothing fell into the black hole, no trial shows anything."""
-        if self.before is not None:
-            self.dropped = self.proxy.dropped - self.before
-            for trial in self.trials if not self.dropped else ():
-                trial.miss("node A sent nothing into the black hole")
+        self.dropped = self.proxy.dropped - self.before
+        for trial in self.trials if not self.dropped else ():
+            trial.miss("node A sent nothing into the black hole")
         self.proxy.pass_on()
 
     def observed(self) -> str:
@@ -110,8 +109,11 @@ class PartitionDb(Partition):
         resumed = time.monotonic()
         trial.resume_victim(seconds=0)
         rival = trial.send(trial.buyer("rival-1"))
-        until(rival.answered.is_set, REPLY_TIMEOUT + SLACK)
-        self._require_hold(trial)
+        rival.answered.wait(REPLY_TIMEOUT + SLACK)
+        # A renewed lock keeps others out until its bound; else nothing hung.
+        took, bound = trial.recovery(), self._bound(trial.strategy)
+        if trial.strategy["renewed"] and took is not None and took < bound - TTL - 0.5:
+            trial.miss(f"the victim kept others out for {took:.1f} s only")
         first = trial.first_answer(REPLY_TIMEOUT + SLACK)
         if first == "unavailable":
             self.hung.append(time.monotonic() - resumed)
@@ -124,15 +126,6 @@ class PartitionDb(Partition):
     def _bound(self, strategy: Strategy) -> float:
         """Seconds for which a holder that hangs keeps others out, by the rules of its lock."""
         return MAX_HOLD + TTL if strategy["fenced"] else REPLY_TIMEOUT
-
-    def _require_hold(self, trial: Trial) -> None:
-        """A renewed lock keeps others out until its bound; one that does not shows that nothing
-        hung."""
-        took = trial.recovery()
-        if took is None:
-            trial.wrong.append(f"nobody bought for {REPLY_TIMEOUT + SLACK:g} s")
-        elif trial.strategy["renewed"] and took < self._bound(trial.strategy) - TTL - 0.5:
-            trial.miss(f"the victim kept others out for {took:.1f} s only")
 
     def heal(self) -> None:
         super().heal()

@@ -11,7 +11,7 @@ import psutil
 
 from loadtest.faults import measure
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import VICTIMS, each, until
+from loadtest.faults.testbed import VICTIMS, each, wait_for
 from loadtest.faults.trial import Trial
 from servers.loopback import free_port
 
@@ -52,7 +52,7 @@ class Stall(Fault):
         return "Redis is in state T until every victim has given up"
 
     def lasts(self) -> bool:
-        return measure.states_of([self.pid])[self.pid] == psutil.STATUS_STOPPED
+        return measure.state_of(self.pid) == psutil.STATUS_STOPPED
 
     def act(self, trial: Trial) -> None:
         trial.must_be_answered("victim", *trial.without_reply, node=VICTIMS)
@@ -101,7 +101,7 @@ class Busy(Fault):
 
     def meanwhile(self) -> None:
         time.sleep(BUSY)
-        until(lambda: len(self.refused) == len(self.trials), 10)  # all have asked a busy Redis
+        wait_for(lambda: len(self.refused) == len(self.trials), 10)  # all have asked a busy Redis
         error = self.error(*KILL_SCRIPT)
         self.require(not error, f"the script ended early: SCRIPT KILL answered {error}")
         self.script.join(5)

@@ -13,10 +13,11 @@ from typing import Any, cast
 from loadtest.expected import expected_of
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, each, until
+from loadtest.faults.testbed import RIVALS, each, wait_for
 from loadtest.faults.trial import STOCK, NotFired, Trial
 from loadtest.judge.history import Event, by_product
 from loadtest.judge.run import Cell
+from loadtest.judge.verdict import Asked, Judgement
 from loadtest.report.story import timeline
 from loadtest.stack.client import Strategy
 
@@ -62,23 +63,28 @@ def concerned(fault: str, strategies: Sequence[Strategy]) -> list[Strategy]:
 def _play(fault: Fault) -> list[Cell]:
     testbed, trials = fault.testbed, fault.trials
     testbed.new_events()  # those of the faults before this one
-    if fault.settles:
+    if _settles(fault):
         testbed.settle()
     testbed.set_ttl(fault.ttl)
     each(trials, Trial.open)
     with _afterwards(fault.clean_up):
         evidence = _make(fault)
         each(trials, drain)
-        until(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
+        wait_for(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
         evidence = "; ".join(filter(None, (evidence, fault.observed())))
         left = sorted(key.split("/", 2)[2] for key in testbed.keys_on_lock_servers())
         return judged(fault, evidence, left)
 
 
+def _settles(fault: Fault) -> bool:
+    """Whether consumers have to write orders for one of its strategies."""
+    return any(trial.strategy["deferred"] for trial in fault.trials)
+
+
 def _make(fault: Fault) -> str:
     """Arm, fire, prove, act, heal. Returns the evidence. Raises NotFired, or what a step raises."""
     testbed, trials = fault.testbed, fault.trials
-    stops_settling = fault.loses_promises and fault.settles
+    stops_settling = fault.loses_promises and _settles(fault)
     act, enter = partial(_or_missing, fault.act), partial(_or_missing, fault.enter)
     acting = threading.Thread(target=each, args=(trials, act), daemon=True)
     record = partial(testbed.record_fault, fault.name)
@@ -154,25 +160,25 @@ def drain(trial: Trial) -> None:
 
     One goes first, and no other beside it: it meets what the fault left behind.
     """
-    began = time.monotonic()
+    began, shop = time.monotonic(), trial.testbed.shop(RIVALS)
 
-    def is_stuck() -> bool:
-        now, last = time.monotonic(), max(began, *(buyer.sold_at for buyer in trial.buyers))
-        return now - last > 3 * trial.ttl + 0.5 or now - began > LONGEST_DRAIN
+    def is_over(buyers: Sequence[Buyer]) -> bool:
+        bought = max([began, *(buyer.sold_at for buyer in trial.buyers)])
+        is_stuck = time.monotonic() - bought > 3 * trial.ttl + 0.5
+        return is_stuck or all(buyer.answered.is_set() for buyer in buyers)
 
-    def let_buy(buyers: list[Buyer]) -> None:
+    def let_buy(buyers: Sequence[Buyer]) -> None:
         """Wait until each of these has a final answer, or nobody can buy any more."""
         idle = [buyer for buyer in buyers if not (buyer.started or buyer.answered.is_set())]
-        shop = trial.testbed.shop(RIVALS)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             done = [pool.submit(buyer.buy, shop) for buyer in idle]
-            while not all(buyer.answered.is_set() for buyer in buyers):
-                if is_stuck():
-                    for buyer in buyers:
-                        buyer.give_up()
-                time.sleep(0.02)
+            wait_for(partial(is_over, buyers), began + LONGEST_DRAIN - time.monotonic())
+            for buyer in buyers:
+                buyer.give_up()
         for one in done:
             one.result()
+        for buyer in buyers:
+            buyer.answered.wait()
 
     again = [buyer for buyer in trial.buyers if buyer.asks_again]
     let_buy(again[:1])
@@ -182,20 +188,47 @@ def drain(trial: Trial) -> None:
 
 
 def judged(fault: Fault, evidence: str, left: Sequence[str]) -> list[Cell]:
-    """A cell for each trial. `left` has the keys that are on the lock servers after the drain."""
+    """A cell for each trial. `left` has the keys that are on the lock servers after the drain.
+    Raises ShopUnreachable."""
     new = fault.testbed.new_events()
     events = by_product(new, earlier=fault.testbed.events())
-    found = []
     for trial in fault.trials:
         mine = [e for e in events[trial.product] if e["by"] != "fault" or e["f"] == fault.name]
-        found.append(_cell(fault, trial, mine, evidence, left))
-    return found
+        trial.judgement = _judgement(fault, trial, mine, left)
+    return [_cell(fault, trial, evidence) for trial in fault.trials]
 
 
-def _cell(
-    fault: Fault, trial: Trial, events: Sequence[Event], evidence: str, left: Sequence[str]
-) -> Cell:
-    judgement = trial.judge(events, left=left, two_servers=fault.two_servers)
+def _judgement(
+    fault: Fault, trial: Trial, events: Sequence[Event], left: Sequence[str]
+) -> Judgement:
+    """Compare what was recorded with the shop's record of the sale."""
+    orphans, shop = trial.orphans(), trial.testbed.shop(RIVALS)
+    report = shop.settled_sale(trial.sale)
+    return Judgement(
+        events=events,
+        opened=int(report["initial_stock"]),
+        stock_left=int(report["stock_left"]),
+        orders=shop.orders(trial.sale),
+        ttl=trial.ttl,
+        fired=not trial.missing,
+        orphan_lock=", ".join(orphans),
+        leaked=[key for key in left if trial.is_leaked(key) and key not in orphans],
+        unsettled=report["unsettled"],
+        asked=Asked(
+            stock=STOCK,
+            buyers=[buyer.attempt for buyer in trial.buyers],
+            lock=trial.lock,
+            product=trial.product,
+            sale=trial.sale,
+            recorded=True,
+            robbed=None if fault.two_servers else trial.robbed,
+            excused=frozenset(one.attempt for one in trial.buyers if not one.asks_again),
+        ),
+    )
+
+
+def _cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
+    judgement = trial.judgement
     keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
         trial.wrong.append("two holders at a time, and the fault took no lock away")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterable
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -18,6 +17,7 @@ from loadtest.stack.client import Shop
 from loadtest.stack.stack import REDLOCK_SERVERS, Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
+from servers.registry import wait_for as wait_for
 
 T = TypeVar("T")
 #: Seconds that a lock survives a silent holder, the same for every strategy.
@@ -177,7 +177,7 @@ class Testbed(Stack):
     def restart_empty(server: embedded.Valkey) -> None:
         """Kill a Valkey and start it again, empty, on its old port."""
         server.stop(signal.SIGKILL)
-        embedded.adopt(server.start(server.port))
+        embedded.adopt(server.start())
 
     def repair(self) -> None:
         """Start both nodes anew with their own settings, and an empty Redis; stop every other
@@ -190,7 +190,6 @@ class Testbed(Stack):
             node.kill()  # SIGKILL ends stopped processes too
         while len(self.valkeys) > 1 + REDLOCK_SERVERS:
             self.valkeys.pop().stop(signal.SIGKILL)
-        self.main.replica_of = None
         self.restart_empty(self.main)
         for server in self.valkeys[1:]:
             if not measure.run_id(server, 1.0):
@@ -219,16 +218,6 @@ class Testbed(Stack):
 
     def _mark(self, kind: str, buyer: Buyer, point: str) -> Path:
         return self.records / kind / f"{buyer.attempt.replace('/', '+')}@{point or buyer.stop}"
-
-
-def until(condition: Callable[[], object], seconds: float) -> bool:
-    """Wait until the condition holds, at most so many seconds. Returns whether it does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 def each(found: Iterable[T], what: Callable[[T], object]) -> None:

@@ -1,15 +1,13 @@
 """One strategy under one fault: a product of its own, a victim, its rivals and other buyers."""
 
 import time
-from collections.abc import Sequence
 
 from loadtest.expected import expected_of
 from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
-from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, until
+from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, wait_for
 from loadtest.judge.evidence import STAYS
-from loadtest.judge.history import Event
-from loadtest.judge.verdict import Asked, Judgement
+from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import Strategy
 
 STOCK = 10
@@ -32,11 +30,18 @@ class Trial:
     ttl          seconds that a lock survives a silent holder under this fault
     missing      why the trial shows nothing, or empty
     wrong        what was not as it must be, beside the verdict
+    victim       who stops at the point, once it has entered
     guest        who asks the victim's node while it ends, under `shutdown`
     lock_ttl     seconds that the victim's lock had left when it stopped, measured; None if it has
                  no end of its own, or none on a Redis
     stopped_for  seconds that the victim was stopped
+    robbed       the keys of those whose lock the fault may take away
+    judgement    on its sale, once it is over
     """
+
+    victim: Buyer
+    guest: Buyer
+    judgement: Judgement
 
     def __init__(
         self, testbed: Testbed, strategy: Strategy, run: str, *, fault: str, stop: str, ttl: float
@@ -52,8 +57,7 @@ class Trial:
         self.attempts = f"{run}/{fault}/{self.lock}"
         self.buyers: list[Buyer] = []
         self.rivals: list[Buyer] = []
-        self.victim: Buyer | None = None
-        self.guest: Buyer | None = None
+        self.robbed = frozenset[str]()
         self.sale = 0
         self.missing = ""
         self.fired_at = self.entered_at = self.stopped_for = 0.0
@@ -103,10 +107,15 @@ class Trial:
         if outcome not in wanted:
             self.wrong.append(f"{name} was answered {outcome}, not {' or '.join(wanted)}")
 
+    def new_victim(self, stop: str, *, asks_again: bool = True) -> Buyer:
+        """The victim, not started yet."""
+        self.victim = self.buyer("victim", stop=stop, asks_again=asks_again)
+        self.robbed = frozenset([self.victim.attempt])
+        return self.victim
+
     def victim_enters(self, *, asks_again: bool) -> None:
         """Start the victim on node A, and wait until it stops at its point."""
-        victim = self.victim = self.buyer("victim", stop=self.stop, asks_again=asks_again)
-        self.send(victim, VICTIMS)
+        victim = self.send(self.new_victim(self.stop, asks_again=asks_again), VICTIMS)
         self._wait_for(victim, ENTER_TIMEOUT)
         if self.testbed.is_stopped_at(victim):
             self._measure_ttl()
@@ -118,7 +127,7 @@ class Trial:
 
     def _wait_for(self, buyer: Buyer, seconds: float) -> None:
         """Wait until a buyer is stopped at its point or has its last answer, at most so long."""
-        until(lambda: self.testbed.is_stopped_at(buyer) or buyer.answered.is_set(), seconds)
+        wait_for(lambda: self.testbed.is_stopped_at(buyer) or buyer.answered.is_set(), seconds)
 
     def _measure_ttl(self) -> None:
         """Measure how long the victim's lock would live on, and require that the fault's ttl is
@@ -139,10 +148,9 @@ class Trial:
     @property
     def victim_pid(self) -> int | None:
         """The process that the stopped victim is in, by that process's own record."""
-        victim = self.victim
-        assert victim is not None
-        mine = [event for event in self.testbed.events() if event.get("attempt") == victim.attempt]
-        pids = [event["pid"] for event in mine if event["f"] == f"stops at {victim.stop}"]
+        stops = self.victim.attempt, f"stops at {self.victim.stop}"
+        events = self.testbed.events()
+        pids = [event["pid"] for event in events if (event.get("attempt"), event["f"]) == stops]
         return pids[-1] if pids else None
 
     def rival_enters(self, name: str, *, grace: float) -> None:
@@ -173,15 +181,12 @@ class Trial:
 
     def resume_victim(self, seconds: float = RESUME_TIMEOUT) -> None:
         """Resume the victim. If a rival blocks it, leave it waiting after so many seconds."""
-        victim = self.victim
-        assert victim is not None
-        self.testbed.resume(victim)
-        until(lambda: victim.first, seconds)
+        self.testbed.resume(self.victim)
+        wait_for(lambda: self.victim.first, seconds)
 
     def first_answer(self, seconds: float) -> str:
         """The first answer to the victim once it has its last one, which is waited for as long;
         `nothing` if it has none."""
-        assert self.victim is not None
         self.victim.answered.wait(seconds)
         return self.victim.first or "nothing"
 
@@ -208,42 +213,6 @@ class Trial:
         """Whether a key on a lock server is of this product, and no lock leaves it there."""
         names = {f":{self.product}", f"{{{self.product}}}", f"{{{self.lock}:{self.product}}}"}
         return not STAYS.match(key) and any(name in key for name in names)
-
-    def judge(
-        self, events: Sequence[Event], *, left: Sequence[str], two_servers: bool
-    ) -> Judgement:
-        """Compare what was recorded with the shop's record of the sale. Raises ShopUnreachable.
-
-        left         the keys that are on the lock servers after everybody's drain
-        two_servers  whether two servers grant the lock, so that anybody's may end without its
-                     holder; else only the victim's
-        """
-        orphans, victim = self.orphans(), self.victim
-        shop = self.testbed.shop(RIVALS)
-        report = shop.settled_sale(self.sale)
-        robbed = frozenset([] if victim is None else [victim.attempt])
-        self.judgement = Judgement(
-            events=events,
-            opened=int(report["initial_stock"]),
-            stock_left=int(report["stock_left"]),
-            orders=shop.orders(self.sale),
-            ttl=self.ttl,
-            fired=not self.missing,
-            orphan_lock=", ".join(orphans),
-            leaked=[key for key in left if self.is_leaked(key) and key not in orphans],
-            unsettled=report["unsettled"],
-            asked=Asked(
-                stock=STOCK,
-                buyers=[buyer.attempt for buyer in self.buyers],
-                lock=self.lock,
-                product=self.product,
-                sale=self.sale,
-                recorded=True,
-                robbed=None if two_servers else robbed,
-                excused=frozenset(one.attempt for one in self.buyers if not one.asks_again),
-            ),
-        )
-        return self.judgement
 
     def recovery(self) -> float | None:
         """Seconds from the fault to the next sale: 0 if the victim kept nobody out, None if nobody
