@@ -88,6 +88,7 @@ STOPS: Mapping[str, Mapping[str, str]] = {
     "setnx-expire": {"crash": "setnx:before_expire"},
     "setnx-expire-repair": {"crash": "setnx:before_expire"},
     "token-get-del": {"late-release": "token-get-del:before_del"},
+    "redlock": {"lost-reply": "acquired"},  # its majority has the lock though one reply was lost
     "redis": BEFORE_THE_CLAIM,
     "one-file": BEFORE_THE_CLAIM,
     "buckets": {"crash": "before_commit", "db-kill": "before_commit"},

@@ -8,10 +8,16 @@ from loadtest.faults.database import (
     FenceAheadRaised,
 )
 from loadtest.faults.ended_node import Crash, Shutdown, ShutdownShort
-from loadtest.faults.failover import Failover, FailoverSentinel, SplitBrain
 from loadtest.faults.fault import Fault
 from loadtest.faults.late_holder import Clock, LateRelease, Pause, PauseAcquired, Slow
-from loadtest.faults.lost_keys import Eviction, RedisDown, Restart
+from loadtest.faults.lost_lock import (
+    Eviction,
+    Failover,
+    FailoverSentinel,
+    RedisDown,
+    Restart,
+    SplitBrain,
+)
 from loadtest.faults.lost_reply import LostReplies, UnknownCommit
 from loadtest.faults.network import Partition, PartitionDb, Quorum, SlowWrite
 from loadtest.faults.refusing_redis import Busy, Misconf, Stall

@@ -18,10 +18,9 @@ from random import Random
 from loadtest.faults import measure
 from loadtest.faults.database import DbKill
 from loadtest.faults.ended_node import Crash, ShutdownShort
-from loadtest.faults.failover import Failover
 from loadtest.faults.fault import Fault
 from loadtest.faults.late_holder import Pause
-from loadtest.faults.lost_keys import Eviction, RedisDown
+from loadtest.faults.lost_lock import Eviction, Failover, RedisDown
 from loadtest.faults.network import Partition
 from loadtest.faults.refusing_redis import Busy, Stall
 from loadtest.faults.runner import BUYERS, judged, reason

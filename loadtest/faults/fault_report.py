@@ -78,10 +78,8 @@ def complaint(cell: Cell) -> str:
     """Why a cell is not as expected, in one line."""
     spoiled = cell["violations"] if cell["verdict"] == "unknown" else []
     why = "; ".join(filter(None, (cell["missing"], *cell["wrong"], ", ".join(spoiled))))
-    return (
-        f"{cell['lock']} under {cell['fault']}: {cell['verdict']}, expected {cell['expected']}"
-        + (f" ({why})" if why else "")
-    )
+    off = f"{cell['lock']} under {cell['fault']}: {cell['verdict']}, expected {cell['expected']}"
+    return f"{off} ({why})" if why else off
 
 
 def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
@@ -96,6 +94,17 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         for name in made(cells)
     }
+    timed = [cell for cell in cells if FAULTS[cell["fault"]].recovery]
+    below = "0: the victim kept nobody out."
+    recovery = (
+        [
+            "## Seconds until somebody buys again",
+            _matrix(timed, _seconds, below, left=1),
+        ]
+        if timed
+        else []
+    )
+    broke = [c for c in cells if c["verdict"] not in {"exact", "not_run"} or not c["as_expected"]]
     parts = [
         "# Faults",
         _matrix(cells, _word, about, left=1 + len(shows)),
@@ -104,17 +113,13 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
             f"- **{name}**: {FAULTS[name].title}. Evidence: {evidence.rstrip('.')}."
             for name, evidence in shows.items()
         ),
-        *_recovery(cells),
+        *recovery,
         "## What happened in the cells that broke",
         "Seconds since the first line. A is the victim's node, B that of its rivals. Where the\n"
         "same steps broke several locks, one is shown; `summary.json` of a run has all of them.",
-        *map(_paragraph, _alike([cell for cell in cells if _is_shown(cell)])),
+        *map(_paragraph, _alike(broke)),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
-
-
-def _is_shown(cell: Cell) -> bool:
-    return cell["verdict"] not in {"exact", "not_run"} or not cell["as_expected"]
 
 
 def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -127,14 +132,6 @@ def _alike(cells: Sequence[Cell]) -> list[list[Cell]]:
         found.setdefault((*same, happened), []).append(cell)
     order = list(FAULTS)
     return sorted(found.values(), key=lambda alike: order.index(alike[0]["fault"]))
-
-
-def _recovery(cells: Sequence[Cell]) -> list[str]:
-    timed = [cell for cell in cells if FAULTS[cell["fault"]].recovery]
-    if not timed:
-        return []
-    below = "0: the victim kept nobody out."
-    return ["## Seconds until somebody buys again", _matrix(timed, _seconds, below, left=1)]
 
 
 def _seconds(cell: Cell) -> str:

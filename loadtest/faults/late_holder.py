@@ -84,7 +84,6 @@ class Pause(Fault):
     title = "SIGSTOP of the holder's node past the ttl"
     grace = PAUSE
     takes_the_lock = True
-    may_be_stopped = False
     lasted = 0.0
 
     def arm(self) -> None:
@@ -92,7 +91,6 @@ class Pause(Fault):
         self.may_resume = threading.Event()
 
     def fire(self) -> None:
-        self.may_be_stopped = True
         self.testbed.signal(self.node, signal.SIGSTOP)
         self.since = time.monotonic()
 
@@ -136,10 +134,9 @@ class Pause(Fault):
         return f"they were stopped for {self.lasted:.2f} s, with {self.measured_ttl()}"
 
     def heal(self) -> None:
-        if self.may_be_stopped:
+        if psutil.STATUS_STOPPED in map(measure.state_of, self.testbed.pids(self.node)):
             self.testbed.signal(self.node, signal.SIGCONT)
             self.testbed.record_fault(self.name, "ok", "heal", "SIGCONT of node A")
-        self.may_be_stopped = False
 
 
 class PauseAcquired(Pause):

@@ -8,17 +8,16 @@ from loadtest.faults.testbed import VICTIMS
 from loadtest.faults.trial import STOCK, NotFired, Trial
 from servers.proxy.proxy import LostReply
 
-#: Where Redlock's victim stops: its majority has the lock though one reply was lost.
-HAS_LOCK = "acquired"
-
 
 class LostReplies(Fault):
     """The proxy drops the reply to the victim's first command that names its product: the one that
     takes the lock. The victim is answered `unavailable`, its command took effect all the
-    same, and it asks again with the same key. Redlock does not need that one reply."""
+    same, and it asks again with the same key. Redlock does not need that one reply: its victim has
+    a majority, and stops there."""
 
     name = "lost-reply"
     title = "the reply that says that the lock is ours is cut off"
+    stop = ""
 
     def arm(self) -> None:
         # One victim after the other: the locks of an asgi node share a connection, and a reply that
@@ -33,16 +32,15 @@ class LostReplies(Fault):
             # A reservation does not name the product, but its arguments name the attempt.
             names = f"{trial.attempts}/victim" if trial.strategy["reserves"] else trial.product
             proxy = self.testbed.redis[VICTIMS]
-            if _is_redlock(trial):
+            if trial.stop:
                 self.early, proxy = self._asked_redlock(), self.testbed.redlock[0]
             self.rules[trial.lock] = proxy.lose_reply(names.encode())
 
     def enter(self, trial: Trial) -> None:
         """Let the victim ask once, and look for its lock before it asks again. RedisLock takes its
         lock back at once; its fence stays."""
-        stop = HAS_LOCK if _is_redlock(trial) else ""
-        victim = trial.new_victim(stop)
-        if stop:
+        victim = trial.new_victim(trial.stop)
+        if trial.stop:
             trial.send(victim, VICTIMS)
             self.require_soon(lambda: self.testbed.is_stopped_at(victim), "Redlock has no majority")
         else:
@@ -50,10 +48,10 @@ class LostReplies(Fault):
                 victim.ask(self.testbed.shop(VICTIMS))
         reached = self._on_server(trial) != self.before[trial.lock]
         self.require(self.rules[trial.lock].wait(0), "no reply was cut")
-        answers = {"", "unavailable"} if stop else trial.without_reply
+        answers = {"", "unavailable"} if trial.stop else trial.without_reply
         self.require(victim.first in answers, f"the victim was answered {victim.first}")
         self.require(reached, "the command that lost its reply never reached the server")
-        if stop:
+        if trial.stop:
             # The victim has its lock still: its connection would be there if it had not been cut.
             self.require(self._asked_redlock() <= self.early, "the reply was not cut off")
 
@@ -68,7 +66,7 @@ class LostReplies(Fault):
         names = measure.names_of(trial.lock, trial.product)
         keys = [*names, *(f"{name}:fence" for name in names)]
         server, db = self.testbed.main, measure.LOCKS_DB
-        if _is_redlock(trial):
+        if trial.stop:
             server, db = self.testbed.valkeys[1], measure.REDLOCK_DB
         if trial.strategy["reserves"]:
             keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.lock}}}:{trial.sale}"]
@@ -93,10 +91,6 @@ class LostReplies(Fault):
     def heal(self) -> None:
         for rule in self.rules.values():
             rule.cancel()
-
-
-def _is_redlock(trial: Trial) -> bool:
-    return bool(trial.strategy["backend"] == "redlock")
 
 
 class UnknownCommit(Fault):

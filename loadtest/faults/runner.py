@@ -1,6 +1,7 @@
 """Makes one fault for all the strategies that it concerns, and judges each."""
 
 import os
+import re
 import threading
 import time
 import traceback
@@ -13,8 +14,9 @@ from typing import Any, cast
 from loadtest.expected import expected_of
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.fault import Fault
-from loadtest.faults.testbed import RIVALS, each, wait_for
+from loadtest.faults.testbed import RIVALS, VICTIMS, each, wait_for
 from loadtest.faults.trial import STOCK, NotFired, Trial
+from loadtest.judge.evidence import STAYS
 from loadtest.judge.history import Event, by_product
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import Asked, Judgement
@@ -63,7 +65,7 @@ def concerned(fault: str, strategies: Sequence[Strategy]) -> list[Strategy]:
 def _play(fault: Fault) -> list[Cell]:
     testbed, trials = fault.testbed, fault.trials
     testbed.new_events()  # those of the faults before this one
-    if _settles(fault):
+    if any(trial.strategy["deferred"] for trial in trials):
         testbed.settle()
     testbed.set_ttl(fault.ttl)
     each(trials, Trial.open)
@@ -72,19 +74,14 @@ def _play(fault: Fault) -> list[Cell]:
         each(trials, drain)
         wait_for(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
         evidence = "; ".join(filter(None, (evidence, fault.observed())))
-        left = sorted(key.split("/", 2)[2] for key in testbed.keys_on_lock_servers())
-        return judged(fault, evidence, left)
-
-
-def _settles(fault: Fault) -> bool:
-    """Whether consumers have to write orders for one of its strategies."""
-    return any(trial.strategy["deferred"] for trial in fault.trials)
+        keys = sorted(key.split("/", 2)[2] for key in testbed.keys_on_lock_servers())
+        return judged(fault, evidence, [key for key in keys if not STAYS.match(key)])
 
 
 def _make(fault: Fault) -> str:
     """Arm, fire, prove, act, heal. Returns the evidence. Raises NotFired, or what a step raises."""
     testbed, trials = fault.testbed, fault.trials
-    stops_settling = fault.loses_promises and _settles(fault)
+    stops_settling = fault.loses_promises and testbed.nodes[VICTIMS].settler is not None
     act, enter = partial(_or_missing, fault.act), partial(_or_missing, fault.enter)
     acting = threading.Thread(target=each, args=(trials, act), daemon=True)
     record = partial(testbed.record_fault, fault.name)
@@ -188,7 +185,7 @@ def drain(trial: Trial) -> None:
 
 
 def judged(fault: Fault, evidence: str, left: Sequence[str]) -> list[Cell]:
-    """A cell for each trial. `left` has the keys that are on the lock servers after the drain.
+    """A cell for each trial. `left`: keys on the lock servers after the drain that no lock leaves.
     Raises ShopUnreachable."""
     new = fault.testbed.new_events()
     events = by_product(new, earlier=fault.testbed.events())
@@ -204,6 +201,7 @@ def _judgement(
     """Compare what was recorded with the shop's record of the sale."""
     orphans, shop = trial.orphans(), trial.testbed.shop(RIVALS)
     report = shop.settled_sale(trial.sale)
+    ours = re.compile(rf"[:{{]{trial.product}")
     return Judgement(
         events=events,
         opened=int(report["initial_stock"]),
@@ -212,7 +210,7 @@ def _judgement(
         ttl=trial.ttl,
         fired=not trial.missing,
         orphan_lock=", ".join(orphans),
-        leaked=[key for key in left if trial.is_leaked(key) and key not in orphans],
+        leaked=[key for key in left if ours.search(key) and key not in orphans],
         unsettled=report["unsettled"],
         asked=Asked(
             stock=STOCK,

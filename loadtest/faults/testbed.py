@@ -180,8 +180,8 @@ class Testbed(Stack):
         embedded.adopt(server.start())
 
     def repair(self) -> None:
-        """Start both nodes anew with their own settings, and an empty Redis; stop every other
-        server, and let the proxies pass everything on.
+        """Start both nodes anew with their own settings, and their Redis and those of Redlock
+        empty; stop every other server, and let the proxies pass everything on.
 
         Raises StackError, redis.RedisError, OSError or EmbeddedError when a part does not come
         back.
@@ -190,10 +190,8 @@ class Testbed(Stack):
             node.kill()  # SIGKILL ends stopped processes too
         while len(self.valkeys) > 1 + REDLOCK_SERVERS:
             self.valkeys.pop().stop(signal.SIGKILL)
-        self.restart_empty(self.main)
-        for server in self.valkeys[1:]:
-            if not measure.run_id(server, 1.0):
-                self.restart_empty(server)
+        for server in self.valkeys:
+            self.restart_empty(server)
         for proxy in self.redis:
             proxy.switch(self.address(self.main))
         self.postgres.switch(self.postgres_socket)

@@ -6,7 +6,6 @@ from loadtest.expected import expected_of
 from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, wait_for
-from loadtest.judge.evidence import STAYS
 from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import Strategy
 
@@ -208,11 +207,6 @@ class Trial:
         """The keys of this trial's lock that are on the server."""
         names = measure.names_of(self.lock, self.product)
         return [key for key in names if measure.ask(self.testbed.main, "EXISTS", key)]
-
-    def is_leaked(self, key: str) -> bool:
-        """Whether a key on a lock server is of this product, and no lock leaves it there."""
-        names = {f":{self.product}", f"{{{self.product}}}", f"{{{self.lock}:{self.product}}}"}
-        return not STAYS.match(key) and any(name in key for name in names)
 
     def recovery(self) -> float | None:
         """Seconds from the fault to the next sale: 0 if the victim kept nobody out, None if nobody

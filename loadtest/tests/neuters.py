@@ -13,7 +13,7 @@ from loadtest.faults.buyer import Buyer
 from loadtest.faults.database import FenceAhead, FenceAheadRaised
 from loadtest.faults.ended_node import Crash, Shutdown, ShutdownShort
 from loadtest.faults.late_holder import PAUSE, Pause
-from loadtest.faults.lost_keys import Eviction, RedisDown
+from loadtest.faults.lost_lock import Eviction, RedisDown
 from loadtest.faults.network import Partition
 from loadtest.faults.refusing_redis import Stall
 from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
@@ -55,10 +55,8 @@ _match_rules = Connection._match_rules
 def too_late(fault: Shutdown) -> None:
     """SIGTERM when everybody has been answered."""
     for trial in fault.trials:
-        assert trial.victim is not None
         trial.resume_victim(seconds=10)
-        if trial.guest is not None:
-            trial.guest.answered.wait(10)
+        trial.guest.answered.wait(10)
     _fire_shutdown(fault)
 
 
