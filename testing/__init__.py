@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import InterleavingFailed, NotAllTried, NothingToInterleave
-from .run import Run, Step
+from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, Step
 
 if TYPE_CHECKING:
     from .interleaving import interleave

@@ -11,10 +11,9 @@ from weakref import WeakKeyDictionary
 from django.db import connections
 
 from .actor import Actor
-from .errors import Stuck
 from .orders import name_of
 from .probes import installed
-from .run import Run, Step
+from .run import Run, Step, Stuck
 
 #: Seconds after which a call that moves is looked at: has it reached a step, or does it wait?
 GLANCE = 0.002
@@ -44,7 +43,7 @@ class Driver:
         self._longest = 0.0
         self._at, self._timeout, self._using = at, timeout, using
         self._undo = ExitStack()
-        self._run = Run(schedule="")
+        self._run = Run()
 
     def __enter__(self) -> Self:
         self._undo.enter_context(installed(self._stop, self._at, self._connected))

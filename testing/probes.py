@@ -1,5 +1,6 @@
 """Where a call stops: before a statement, a COMMIT, a ROLLBACK or a function, and at a `step`."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,14 +11,15 @@ from unittest.mock import patch
 from django.db.backends.signals import connection_created
 from django.utils.module_loading import import_string
 
-from .statements import short, short_of_many
-
 #: Stops a thread before a step: called in that thread, with the step's text.
 Stop = Callable[[str], None]
 #: As one of `at`: before each SQL statement, each COMMIT and each ROLLBACK.
 SQL = "sql"
 #: Statements that only mark a place in a transaction: nothing of others can come between.
 _MARKS = ("SAVEPOINT", "RELEASE SAVEPOINT", "SET ", "SHOW ", "BEGIN")
+
+#: Characters that one column of the timeline holds.
+WIDTH = 56
 
 _here: Stop | None = None
 
@@ -92,3 +94,34 @@ def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
         yield
     finally:
         connection_created.disconnect(watch)
+
+
+def short(sql: str, params: Any = None) -> str:
+    """`SELECT stock WHERE id = 1`: its columns left out, its values put in, cut at WIDTH."""
+    text = " ".join(sql.split()).replace('"', "").replace("`", "")
+    text = re.sub(r"^SELECT .*? FROM ", "SELECT ", text)
+    text = re.sub(r"^INSERT INTO (\S+) \(.*?\) VALUES", r"INSERT \1", text)
+    text = re.sub(r" (ORDER BY|LIMIT|RETURNING) .*?(?= FOR UPDATE|$)", "", text)
+    table = re.search(r"^(?:SELECT|INSERT|UPDATE|DELETE FROM) (\w+)", text)
+    if table:
+        text = text.replace(f"{table[1]}.", "")
+    text = _with(text, params)
+    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
+
+
+def short_of_many(sql: str, rows: Sequence[Any]) -> str:
+    """The same for executemany: with the values of the first row, and how many more there are."""
+    more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+    text = short(sql, rows[0] if rows else None)
+    fits = len(text) + len(more) <= WIDTH
+    return text + more if fits else text[: WIDTH - len(more) - 3] + "..." + more
+
+
+def _with(text: str, params: Any) -> str:
+    """The statement with its values in place of its placeholders."""
+    if isinstance(params, (list, tuple)):
+        for value in params:
+            # psycopg's integers are a subclass whose repr is Int4(1).
+            shown = int.__repr__(value) if isinstance(value, int) else repr(value)
+            text = text.replace("%s", shown.replace("%", "%%"), 1)
+    return text.replace("%%", "%")

@@ -1,4 +1,5 @@
-"""One interleaving as it happened: who did what, in which order, and how each call ended."""
+"""One interleaving as it happened: who did what, in which order, and how each call ended; and what
+`interleave` raises."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -7,35 +8,23 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happened.
+    """One thing that happened."""
 
-    actor   A, B, ...: which call, in the order in which they were given
-    text    the statement that was sent, the function that was called, or what else happened
-    kind    "step", "waits" (for the other one), "returns" or "raises"
-    """
-
-    actor: str
-    text: str
-    kind: str = "step"
+    actor: str  # A, B, ...: which call, in the order in which they were given
+    text: str  # the statement that was sent, the function that was called, or what else happened
+    kind: str = "step"  # "step", "waits" (for the other one), "returns" or "raises"
 
 
 @dataclass(slots=True)
 class Run:
-    """The outcome of one schedule.
+    """The outcome of one schedule. `results` and `errors` are in the order of the calls."""
 
-    schedule  whose turn it was: `AABB`
-    steps     what happened, in order
-    results   what each call returned, in the order of the calls; None where it raised
-    errors    what each call raised, in the order of the calls; None where it returned
-    trace     the turns with those in small letters that were passed over and woke somebody
-    passed    which turns were passed over, by the trace before them, and changed nothing
-    """
-
-    schedule: str
-    steps: list[Step] = field(default_factory=list)
-    results: list[Any] = field(default_factory=list)
-    errors: list[BaseException | None] = field(default_factory=list)
-    trace: str = ""
+    schedule: str = ""  # whose turn it was: `AABB`
+    steps: list[Step] = field(default_factory=list)  # what happened, in order
+    results: list[Any] = field(default_factory=list)  # what was returned; None where it raised
+    errors: list[BaseException | None] = field(default_factory=list)  # None where it returned
+    trace: str = ""  # the turns, in small letters those that were passed over and woke somebody
+    #: Turns that were passed over and changed nothing, each with the trace before it.
     passed: set[tuple[str, str]] = field(default_factory=set)
 
     @property
@@ -47,3 +36,19 @@ class Run:
 def switches(schedule: str) -> int:
     """How often the turn passes from one to another."""
     return sum(one != two for one, two in pairwise(schedule))
+
+
+class InterleavingFailed(AssertionError):
+    """The check failed after at least one interleaving; the message shows it as a timeline."""
+
+
+class NothingToInterleave(ValueError):
+    """A callable reached no step: it sent no statement and called none of the named functions."""
+
+
+class Stuck(AssertionError):
+    """No thread moves, and none waits for a lock of the database."""
+
+
+class NotAllTried(UserWarning):
+    """The time was over before all orders were tried: what is left may hide a race."""

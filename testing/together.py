@@ -12,16 +12,11 @@ from django.db import connections
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the calls ended.
+    """How the calls ended."""
 
-    returned   what was returned, of the calls that returned
-    raised     what was raised, of those that raised
-    spread     seconds between the first start and the last one
-    """
-
-    returned: list[Any]
-    raised: list[Exception]
-    spread: float
+    returned: list[Any]  # what was returned, of the calls that returned
+    raised: list[Exception]  # what was raised, of those that raised
+    spread: float  # seconds between the first start and the last one
 
 
 def rush(call: Callable[..., Any], n: int = 20, *, timeout: float = 30.0) -> Outcome:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testing.statements import WIDTH, short, short_of_many
+from testing.probes import WIDTH, short, short_of_many
 
 
 @pytest.mark.parametrize(
