@@ -163,7 +163,7 @@ def repeated(runs: Sequence[Run]) -> list[str]:
 
 
 def _sheet(runs: Sequence[Run]) -> report.Sheet:
-    rows = [(run, run["verdict"], [figure(run) for figure in COLUMNS.values()]) for run in runs]
+    rows = [(run, [figure(run) for figure in COLUMNS.values()]) for run in runs]
     return report.Sheet(list(COLUMNS), rows)
 
 

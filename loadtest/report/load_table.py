@@ -64,7 +64,8 @@ def sheet(summary: Summary) -> report.Sheet:
     for lock in dict.fromkeys(run["lock"] for run in runs):
         of_lock = (run for run in runs if run["lock"] == lock)
         worst = min(of_lock, key=lambda run: run["as_expected"])  # the first that is off, if any
-        rows.append((worst, _verdict(worst), [_cell(found.get(lock), name) for name in columns]))
+        shown: Any = {**worst, "verdict": _verdict(worst)}
+        rows.append((shown, [_cell(found.get(lock), name) for name in columns]))
     return report.Sheet(columns, rows)
 
 
@@ -87,9 +88,9 @@ def _cell(medians: Mapping[str, float | None] | None, name: str) -> str:
 
 
 def _verdict(run: Mapping[str, Any]) -> str:
-    """The verdict in capitals; of a sale that lost decrements before it ran out, what it shows."""
+    """The verdict in words; of a sale that lost decrements before it ran out, what it shows."""
     has_lost = run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0
-    return "LOST UPDATES" if has_lost else str(run["verdict"]).upper().replace("_", " ")
+    return "lost updates" if has_lost else str(run["verdict"]).replace("_", " ")
 
 
 def title(summary: Summary) -> str:

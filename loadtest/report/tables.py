@@ -54,12 +54,12 @@ MATRIX = (
 IF_ANY = "no answer"
 
 
-def verdict_cell(run: Run, words: str = "") -> str:
-    """The verdict, or other words for it, with a sign for those who see no colour."""
+def verdict_cell(run: Run) -> str:
+    """The verdict, with a sign for those who see no colour."""
     colour = {"exact": "green", "oversold": "red"}.get(run["verdict"], "yellow")
     sign = "✓" if run["verdict"] == "exact" else "✗"
     surprise = "" if run["as_expected"] else f" (expected {run['expected']})"
-    return f"[bold {colour}]{sign} {(words or run['verdict']).upper()}[/]{surprise}"
+    return f"[bold {colour}]{sign} {run['verdict'].upper()}[/]{surprise}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class Sheet:
     """A table for the terminal and for the documents: a line for each run, with its verdict.
 
     headings  of the figures, which follow the name and the verdict
-    rows      a run, its verdict in words, and its figures
+    rows      a run and its figures
     """
 
     headings: Sequence[str]
-    rows: Sequence[tuple[Run, str, Sequence[str]]]
+    rows: Sequence[tuple[Run, Sequence[str]]]
 
     def table(self) -> Table:
         """For the terminal: each word of a heading is on a line of its own, so 80 columns do."""
@@ -80,25 +80,25 @@ class Sheet:
         shown.add_column("verdict")
         for heading in self.headings:
             shown.add_column(re.sub(" (?!/)", "\n", heading), justify="right", no_wrap=True)
-        for run, words, texts in self.rows:
-            shown.add_row(named(run), verdict_cell(run, words), *texts)
+        for run, texts in self.rows:
+            shown.add_row(named(run), verdict_cell(run), *texts)
         return shown
 
     def markdown(self, below: str) -> str:
         """As Markdown, with a paragraph below it."""
-        rows = [[named(run, code="`"), bold(words), *texts] for run, words, texts in self.rows]
+        rows = [[named(run, "`"), bold(run["verdict"]), *texts] for run, texts in self.rows]
         return markdown_table([self._first, "verdict", *self.headings], rows, below)
 
     @property
     def _first(self) -> str:
         """The heading of the names."""
-        return "target" if any("target" in run for run, *_ in self.rows) else "lock"
+        return "target" if any("target" in run for run, _ in self.rows) else "lock"
 
 
 def sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
     """These columns of rushes."""
     shown = [name for name in columns if name != IF_ANY or any(no_answer(run) for run in runs)]
-    return Sheet(shown, [(run, run["verdict"], figures(run, runs, shown)) for run in runs])
+    return Sheet(shown, [(run, figures(run, runs, shown)) for run in runs])
 
 
 def markdown(summary: Summary, columns: Sequence[str]) -> str:

@@ -22,7 +22,10 @@ HINT = (
 class Visit:
     """One buyer of another shop, at these addresses.
 
-    give_up  called where the target is wrong: the rush ends without a verdict
+    client     the buyer's own; from now on it asks no machine but the shop's
+    give_up    called where the target is wrong: the rush ends without a verdict
+    responses  those that Locust has yet to count, which it does when they are reported, each with
+               whether it was asked for with catch_response
     """
 
     def __init__(
@@ -33,10 +36,28 @@ class Visit:
         give_up: Callable[[TargetError], NoReturn],
     ) -> None:
         self.target = target
+        self.hosts = {name_of(node) for node in nodes}
         self.give_up = give_up
         self.responses: list[tuple[Any, bool]] = []
-        stay_at_home(client, {name_of(node) for node in nodes})
-        keep_open(client, self.responses)
+        self._request, self._urlopen = client.request, client.client._urlopen
+        client.request, client.client._urlopen = self.request, self.urlopen
+
+    def request(self, *arguments: Any, **options: Any) -> Any:
+        """Send a request of this buyer, and keep its response open."""
+        response = self._request(*arguments, **{**options, "catch_response": True})
+        self.responses.append((response, bool(options.get("catch_response"))))
+        return response
+
+    def urlopen(self, request: Any) -> Any:
+        """Called for each request and for each redirect: a full address may lead elsewhere too."""
+        host = str(request.url_split.host).strip("[]")
+        if host not in self.hosts:
+            only = ", ".join(sorted(self.hosts))
+            raise TargetError(
+                f"a request or a redirect leads to {host}, and only {only} may be asked: pass "
+                "allow_redirects=False, or another --host"
+            )
+        return self._urlopen(request)
 
     def connect(self, me: Buyer) -> None:
         """All that comes before the barrier: login, cart."""
@@ -83,36 +104,6 @@ class Visit:
                     f"prepare(): {asked} was answered {said}. Repair that request, or send it with "
                     "catch_response=True if it may fail"
                 )
-
-
-def stay_at_home(client: Any, hosts: set[str]) -> None:
-    """Let this client ask no machine but these, neither by a full address nor after a redirect."""
-    agent = client.client
-    send = agent._urlopen  # it is called for each request and for each redirect
-
-    def send_there(request: Any) -> Any:
-        host = str(request.url_split.host).strip("[]")
-        if host not in hosts:
-            raise TargetError(
-                f"a request or a redirect leads to {host}, and only {', '.join(sorted(hosts))} "
-                "may be asked: pass allow_redirects=False, or another --host"
-            )
-        return send(request)
-
-    agent._urlopen = send_there
-
-
-def keep_open(client: Any, responses: list[tuple[Any, bool]]) -> None:
-    """From now on every response of the client is added to these, with whether it was asked for
-    with catch_response, and Locust counts it when it is reported."""
-    send: Callable[..., Any] = client.request
-
-    def request(*arguments: Any, **options: Any) -> Any:
-        response = send(*arguments, **{**options, "catch_response": True})
-        responses.append((response, bool(options.get("catch_response"))))
-        return response
-
-    client.request = request
 
 
 def report(response: Any, failure: str = "") -> None:

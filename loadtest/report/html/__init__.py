@@ -53,8 +53,7 @@ def write(
     }
     if not faults:
         sheet = report.sheet(summary["runs"], report.DEMO)
-        rows = [texts for _, _, texts in sheet.rows]
-        data["table"] = {"headings": sheet.headings, "rows": rows}
+        data["table"] = {"headings": sheet.headings, "rows": [texts for _, texts in sheet.rows]}
     path = folder / NAME
     path.write_text(render(data), encoding="utf-8")
     return path
