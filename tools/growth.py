@@ -116,8 +116,7 @@ def _one(stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, base:
     `threads` is the most that the nodes had. `cpu` is in percent of one processor during the rush:
     of each part in all, of its busiest process as `... (one)`, and of the machine, whoever used it.
     """
-    locust = [] if buyers.pid is None else [buyers.pid]
-    with Usage({**parts(stack), "Locust": locust}) as usage:
+    with Usage({**parts(stack), "Locust": [buyers.pid]}) as usage:
         done = rush(stack, buyers, setting, lock)
     peak = max(sample.memory for sample in usage.samples) / MB
     grown = {

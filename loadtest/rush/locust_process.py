@@ -30,17 +30,16 @@ class LocustProcess:
 
     log      where Locust's own log goes
     workers  processes that the buyers are in; with one, the child itself has them
+    pid      its own, once it was started
     """
+
+    pid: int
+    _child: subprocess.Popen[bytes]
+    _was_ended = False
 
     def __init__(self, log: IO[bytes], *, workers: int = 1) -> None:
         self.log = log
         self.workers = workers
-        self._child: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The pid of Locust; None while it does not run."""
-        return None if self._child is None else self._child.pid
 
     def __enter__(self) -> Self:
         """Start Locust, without waiting for it. In a session of its own: Ctrl-C in the terminal
@@ -55,17 +54,18 @@ class LocustProcess:
                 stderr=self.log,
                 start_new_session=True,
             )
+            self.pid = self._child.pid
         return self
 
     def __exit__(self, *_: object) -> None:
         """End Locust, with its workers."""
         with uninterrupted():
-            child, self._child = self._child, None
-            if child is None:
+            if self._was_ended:
                 return
+            self._was_ended = True
             with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # there is nothing in it to be lost
-            child.communicate()
+                os.killpg(self.pid, signal.SIGKILL)  # there is nothing in it to be lost
+            self._child.communicate()
 
     def rush(self, hosts: Sequence[str], **options: Any) -> dict[str, Any]:
         """Run one rush on the shop at these addresses. Returns the run as in `summary.json`. Raises
@@ -74,7 +74,6 @@ class LocustProcess:
         options  buyers, and options of the locustfile: stock, lock, hold_ms, target, history ...
         """
         self._tell({"hosts": hosts, **options})
-        assert self._child is not None
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         if not line:
@@ -90,12 +89,10 @@ class LocustProcess:
 
     def wait(self) -> NoReturn:
         """Wait until Locust ends, which it does not by itself. Raises StackError then."""
-        assert self._child is not None
         self._child.wait()
         raise StackError(f"Locust ended, and with it the page's rushes; see {self.log.name}")
 
     def _tell(self, line: dict[str, Any]) -> None:
-        assert self._child is not None
         assert self._child.stdin is not None
         with suppress(BrokenPipeError):  # it has ended: rush() says so
             self._child.stdin.write(json.dumps(line).encode() + b"\n")

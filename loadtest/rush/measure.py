@@ -1,6 +1,7 @@
 """Figures of a rush, from when each buyer sent its request and had its answer. Pure functions."""
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from math import ceil
 from typing import Any
 
@@ -35,22 +36,13 @@ def figures(requests: Sequence[Request]) -> dict[str, Any]:
 def in_flight(intervals: Iterable[tuple[float, float]]) -> int:
     """The most requests that were sent and not yet answered at one instant."""
     steps = sorted(step for sent, answered in intervals for step in ((sent, 1), (answered, -1)))
-    most = now = 0
-    for _, step in steps:
-        now += step
-        most = max(most, now)
-    return most
+    return max(accumulate(step for _, step in steps), default=0)
 
 
 def percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
-    """The percentiles p50, p99 and so on, and the largest: `max`."""
-    ordered = sorted(values)
-    found = {f"p{percent}": percentile(ordered, percent) for percent in percents}
-    return {**found, "max": percentile(ordered, 100)}
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that at least `percent` of them do not exceed (nearest rank)."""
-    if not ordered:
-        return 0.0
-    return round(ordered[max(0, ceil(len(ordered) * percent / 100) - 1)], 1)
+    """The percentiles p50, p99 and so on, and the largest: `max`. Each is the smallest value that
+    at least so many percent of them do not exceed (nearest rank); without values 0."""
+    ordered = sorted(values) or [0.0]
+    ranks = {f"p{percent}": ceil(len(ordered) * percent / 100) for percent in percents}
+    ranks["max"] = len(ordered)
+    return {name: round(ordered[rank - 1], 1) for name, rank in ranks.items()}
