@@ -38,7 +38,7 @@ class Buyer(FastHttpUser):
         steps = self.rush.steps(self)  # these below; with --target those of the target's file
         steps.connect(me)
         answer = self.rush.ask(me, steps.buy)  # is built, waits at the barrier, and is sent
-        while self.rush.asks_again(answer):
+        while self.rush.asks_again(answer):  # after a pause
             answer = self.rush.ask(me, steps.buy)
         self.rush.leave()
 

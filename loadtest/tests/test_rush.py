@@ -138,11 +138,9 @@ def test_of_requests_that_end_as_others_begin_one_is_in_flight() -> None:
     assert measure.in_flight([(1, 2)] * 3) == 3
 
 
-@pytest.mark.parametrize(
-    ("percent", "value"), [(1, 1.0), (50, 50.0), (95, 95.0), (99.5, 100.0), (100, 100.0)]
-)
-def test_a_percentile_is_a_value_that_was_measured(percent: float, value: float) -> None:
-    assert measure.percentile([float(n) for n in range(1, 101)], percent) == value
+def test_a_percentile_is_a_value_that_was_measured() -> None:
+    found = measure.percentiles([float(n) for n in range(150, 0, -1)], 1, 50, 95, 99)
+    assert found == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
 
 
 def test_nothing_measured_is_zero() -> None:
