@@ -2,8 +2,7 @@
 
     python -m loadtest.tests.cart_shop PORT MODE
 
-MODE: honest sells under a mutex; generous answers `sold` to everybody and orders what there is;
-hiding shows no more orders than three.
+It sells under a mutex. MODE: honest, or hiding, which shows no more orders than three.
 """
 
 import json
@@ -84,12 +83,11 @@ class Shop(BaseHTTPRequestHandler):
         if Shop.carts.get(user) != ["pear", "apple"]:
             return self._answer(400, {"error": "the cart is not full"})
         with Shop.lock:
-            if not Shop.stock and self.mode != "generous":
+            if not Shop.stock:
                 return self._answer(409, {"error": "sold out"})
+            Shop.stock -= 1
             number = f"A-{len(Shop.orders) + 1}"
-            if Shop.stock:
-                Shop.stock -= 1
-                Shop.orders.append((number, user))
+            Shop.orders.append((number, user))
         return self._answer(201, {"order": number})
 
     def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:

@@ -2,11 +2,13 @@
 
 import itertools
 import json
+import math
 import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,12 +23,12 @@ OBSERVED = 1.5
 
 
 def post_buy(body: Mapping[str, object], *, key: str = "") -> bytes:
-    """The bytes of one purchase, on a connection of its own."""
+    """The bytes of one purchase, on a connection of its own. Without a key each is another one."""
     content = json.dumps(body).encode()
+    named = f"Idempotency-Key: {key}\r\n" if key else ""
     head = (
         "POST /buy HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"Idempotency-Key: {key or 'none'}\r\nContent-Length: {len(content)}\r\n"
-        "Connection: close\r\n\r\n"
+        f"{named}Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + content
 
@@ -46,26 +48,22 @@ class Crowd:
     @contextmanager
     def at(self, port: int) -> Iterator[None]:
         """Connect them all, and disconnect them at the end of the block."""
-        sockets: list[socket.socket] = []
-        try:
+        with ExitStack() as sockets:
             for _ in range(self.size):
-                sockets.append(socket.create_connection(("127.0.0.1", port), DEAD))
-                sockets[-1].sendall(self.sends)
+                client = socket.create_connection(("127.0.0.1", port), DEAD)
+                sockets.enter_context(client).sendall(self.sends)
             yield
-        finally:
-            for client in sockets:
-                client.close()
 
 
 _PURCHASE = post_buy({"buyer": "slow", "lock": "conditional"})
-#: Each waits for the lock, or holds it for long. Without a key: each is another purchase.
+#: Each waits for the lock, or holds it for long.
 _WAITS = post_buy({"buyer": "waits", "lock": "redis", "hold_ms": 5000, "product": "queue"})
 CROWDS = {
     "lingering": Crowd(200, get("/healthz")),
     "half headers": Crowd(200, _PURCHASE[:40]),
     "half bodies": Crowd(200, _PURCHASE[:-10]),
     "silent": Crowd(1500, b""),
-    "waiting buyers": Crowd(420, _WAITS.replace(b"Idempotency-Key: none\r\n", b"")),
+    "waiting buyers": Crowd(420, _WAITS),
 }
 #: What other visitors ask for.
 HEALTH, PAGES = get("/healthz"), (get("/strategies"), get("/sales/latest"))
@@ -81,27 +79,24 @@ def whole_answer(port: int, question: bytes, timeout: float = DEAD) -> bytes:
 def longest_wait(port: int, questions: Sequence[bytes]) -> float:
     """The longest time that any of these questions waited for its answer, each asked again and
     again. No answer in DEAD seconds, or a status of 410 and more, is infinitely long."""
-    waits: list[float] = []
     end = time.monotonic() + OBSERVED
 
-    def ask(question: bytes) -> None:
+    def ask(question: bytes) -> float:
+        longest = 0.0
         while time.monotonic() < end:
             began = time.monotonic()
             try:
-                answered = int(whole_answer(port, question).split(b" ", 2)[1]) < 410
+                status = int(whole_answer(port, question).split(b" ", 2)[1])
             except (OSError, IndexError, ValueError):
-                answered = False
-            waits.append(time.monotonic() - began if answered else float("inf"))
-            if not answered:
-                return
+                return math.inf
+            if status >= 410:
+                return math.inf
+            longest = max(longest, time.monotonic() - began)
             time.sleep(0.02)
+        return longest
 
-    askers = [threading.Thread(target=ask, args=(question,)) for question in questions]
-    for asker in askers:
-        asker.start()
-    for asker in askers:
-        asker.join()
-    return max(waits)
+    with ThreadPoolExecutor(len(questions)) as pool:
+        return max(pool.map(ask, questions))
 
 
 class Customers:

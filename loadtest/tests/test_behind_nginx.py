@@ -39,9 +39,7 @@ SOON = 0.5
 TRIES = 5
 #: Purchases before and after each restart: of each of the 24 customers two.
 SOLD = 50
-PURCHASE = post_buy({"buyer": "other", "lock": "conditional"}).replace(
-    b"Idempotency-Key: none\r\n", b""
-)
+PURCHASE = post_buy({"buyer": "other", "lock": "conditional"})
 
 
 def program() -> str | None:

@@ -10,10 +10,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from loadtest.tests.happenings import Happenings
 
 
@@ -35,7 +31,7 @@ class CorrectShop:
     random: Random
     stock: int
     buyers: int
-    pauses: bool = False
+    pauses: bool
     now: float = 0.0
     fence: int = 0
     claimed: int = 0
@@ -143,26 +139,12 @@ class CorrectShop:
             self.holder = None
 
 
-#: Threads left behind by earlier tests may use `random` too, which Hypothesis takes for ours.
-pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
-
-quick = settings(
-    derandomize=True,
-    database=None,
-    deadline=None,
-    max_examples=100,
-    suppress_health_check=list(HealthCheck),  # they measure the machine, not the judge
-)
-
-
-def shops(*, pauses: bool = False) -> st.SearchStrategy[CorrectShop]:
-    return st.builds(
-        CorrectShop,
-        random=st.builds(Random, st.integers(0, 2**32)),
-        stock=st.integers(1, 6),
-        buyers=st.integers(1, 12),
-        pauses=st.just(pauses),
-    )
+def sales(*, pauses: bool) -> Iterator[tuple[int, Happenings]]:
+    """A hundred of them, each with its seed."""
+    for seed in range(100):
+        chance = Random(seed)
+        stock, buyers = chance.randint(1, 6), chance.randint(1, 12)
+        yield seed, CorrectShop(chance, stock, buyers, pauses).run()
 
 
 def expected(sale: Happenings) -> str:
@@ -171,29 +153,23 @@ def expected(sale: Happenings) -> str:
     return "exact" if sale.orders and served else "unknown"
 
 
-@quick
-@given(shops())
-def test_a_correct_shop_breaks_no_rule(shop: CorrectShop) -> None:
-    sale = shop.run()
-    judged = sale.judged()
-    assert judged.findings == ()
-    assert judged.verdict == expected(sale)
-    acknowledged = {key for key, last in sale.last.items() if last.outcome == "sold"}
-    assert judged.recovered == {
-        order["key"]: order["order"] for order in sale.orders if order["key"] not in acknowledged
-    }
+def test_a_correct_shop_breaks_no_rule() -> None:
+    for seed, sale in sales(pauses=False):
+        judged = sale.judged()
+        assert (judged.findings, judged.verdict) == ((), expected(sale)), seed
+        acknowledged = {key for key, last in sale.last.items() if last.outcome == "sold"}
+        assert judged.recovered == {
+            order["key"]: order["order"]
+            for order in sale.orders
+            if order["key"] not in acknowledged
+        }, seed
 
 
-@quick
-@given(shops(pauses=True))
-def test_a_fence_keeps_a_sale_exact_though_holds_overlap(shop: CorrectShop) -> None:
-    sale = shop.run()
-    judged = sale.judged()
-    assert set(judged.violations) <= {"overlap"}
-    assert judged.verdict == expected(sale)
-
-
-def test_holders_that_were_paused_do_overlap() -> None:
-    """Otherwise the test above would show nothing."""
-    found = [CorrectShop(Random(n), 6, 12, pauses=True).run().judged() for n in range(20)]
-    assert sum("overlap" in judged.violations for judged in found) > 10
+def test_a_fence_keeps_a_sale_exact_though_holds_overlap() -> None:
+    overlaps = 0
+    for seed, sale in sales(pauses=True):
+        judged = sale.judged()
+        assert set(judged.violations) <= {"overlap"}, seed
+        assert judged.verdict == expected(sale), seed
+        overlaps += bool(judged.violations)
+    assert overlaps > 50, "otherwise this would show nothing"

@@ -66,57 +66,46 @@ HOLDER = (
 
 
 class Command:
-    """One such command in a checkout, and what it printed."""
+    """One such command in a checkout, and what it printed. Nothing is ignored but `ignoring`, also
+    where nohup started the tests."""
 
     def __init__(
         self, root: Path, *, ignoring: signal.Signals | None = None, stop_timeout: float = 0.5
     ) -> None:
-        self.root = root
-        self.printed = ""
+        def as_a_terminal_starts_it() -> None:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            if ignoring is not None:
+                signal.signal(ignoring, signal.SIG_IGN)
+
+        words = ("-uc", COMMAND, str(stop_timeout))
         self.process = start(
-            root,
-            *("-uc", COMMAND, str(stop_timeout)),
-            stdin=subprocess.PIPE,
-            preexec_fn=lambda: as_a_terminal_starts_it(ignoring),
+            root, *words, stdin=subprocess.PIPE, preexec_fn=as_a_terminal_starts_it
         )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.send = self.process.send_signal
+        self.printed = ""
+        self.read_until("ready")
 
     def read_until(self, text: str) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self.stdout:
             self.printed += line
             if text in line:
                 return
         raise AssertionError(f"it never printed {text!r}: {self.printed}")
 
-    def send(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def stop_reading(self) -> None:
-        """As `| head -1` does, and `| tee` after Ctrl-C."""
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
     def print_something(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("something\n")
-        self.process.stdin.flush()
+        self.stdin.write("something\n")
+        self.stdin.flush()
 
     def end(self) -> int:
-        assert self.process.stdout is not None
-        if not self.process.stdout.closed:
-            self.printed += self.process.stdout.read()
-            self.process.stdout.close()
+        if not self.stdout.closed:
+            self.printed += self.stdout.read()
+            self.stdout.close()
         code = self.process.wait(30)
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        self.stdin.close()
         return code
-
-
-def as_a_terminal_starts_it(ignoring: signal.Signals | None) -> None:
-    """Nothing is ignored but this, also where nohup started the tests."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    if ignoring is not None:
-        signal.signal(ignoring, signal.SIG_IGN)
 
 
 def ctrl_c(command: Command) -> None:
@@ -135,20 +124,20 @@ def sigterm_twice(command: Command) -> None:
 
 
 def closed_terminal(command: Command) -> None:
-    command.stop_reading()
+    command.stdout.close()
     command.send(signal.SIGHUP)
     assert command.end() == 128 + signal.SIGHUP
 
 
 def closed_pipe(command: Command) -> None:
-    command.stop_reading()
+    """As `| head -1` does, and `| tee` after Ctrl-C."""
+    command.stdout.close()
     command.print_something()
     assert command.end() == 1
 
 
 def end_of_its_work(command: Command) -> None:
-    assert command.process.stdin is not None
-    command.process.stdin.close()
+    command.stdin.close()
     assert command.end() == 0
 
 
@@ -187,7 +176,6 @@ def test_a_command_leaves_no_process_and_is_forgotten(
 ) -> None:
     """With SIGINT ignored, as a shell's `&` does: otherwise nobody could end it by Ctrl-C."""
     command = Command(held, ignoring=signal.SIGINT)
-    command.read_until("ready")
     started = children(held)
     assert len(started) == 3, "two nodes and a Valkey"
     ends(command)
@@ -197,7 +185,6 @@ def test_a_command_leaves_no_process_and_is_forgotten(
 
 def test_nohup_is_respected(held: Path) -> None:
     command = Command(held, ignoring=signal.SIGHUP)
-    command.read_until("ready")
     command.send(signal.SIGHUP)
     command.print_something()
     command.read_until("something")
@@ -207,7 +194,6 @@ def test_nohup_is_respected(held: Path) -> None:
 def test_what_a_command_killed_while_it_stops_left_is_ended_by_the_next_one(held: Path) -> None:
     """Forgotten before they have ended, nobody would ever end them."""
     killed = Command(held, stop_timeout=60)
-    killed.read_until("ready")
     left = children(held)[1:]  # the nodes
     killed.send(signal.SIGINT)
     killed.read_until("stopping: node A, node B")
@@ -216,7 +202,6 @@ def test_what_a_command_killed_while_it_stops_left_is_ended_by_the_next_one(held
     assert all(runs(pid) for pid in left)
 
     following = Command(held)
-    following.read_until("ready")
     assert [pid for pid in left if runs(pid)] == []
     ctrl_c(following)
 
@@ -254,7 +239,6 @@ def test_with_a_disk_that_became_full_everything_ends_and_the_next_command_works
     held: Path, fill_the_disk: Callable[[], None]
 ) -> None:
     command = Command(held)
-    command.read_until("ready")
     started = children(held)
     fill_the_disk()
     command.send(signal.SIGINT)
@@ -265,6 +249,5 @@ def test_with_a_disk_that_became_full_everything_ends_and_the_next_command_works
 
     (held / "var" / "users.partial").unlink()
     following = Command(held)
-    following.read_until("ready")
     ctrl_c(following)
     eventually(lambda: len(users(held)) == 1, what="both are forgotten")

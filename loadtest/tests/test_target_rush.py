@@ -70,23 +70,14 @@ def test_only_the_request_that_buys_is_in_the_rush_and_later_rushes_have_fewer_u
     assert "8 units; my_shop.py at http://127.0.0.1" in (latest / "report.html").read_text()
 
 
-def test_a_shop_that_answers_sold_without_an_order_is_found_out(
-    results: Path, rush: Rushing, tmp_path: Path
-) -> None:
-    with cart_shop(tmp_path, "generous") as host:
-        status, printed = rush(host)
-    assert status == 1, printed
-    assert "(expected exact)" in printed
-    (only,) = summary(results)["runs"]
-    assert (only["verdict"], only["orders"], only["oversold"]) == ("oversold", 8, 12)
-    assert (only["expected"], only["as_expected"]) == ("exact", False)
-    assert only["violations"] == ["lost_ack"]
-
-
 def test_a_shop_that_hides_orders_is_found_out_and_may_be_expected_to(
     results: Path, rush: Rushing, tmp_path: Path
 ) -> None:
     with cart_shop(tmp_path, "hiding") as host:
+        status, printed = rush(host)
+        assert status == 1, printed
+        assert "(expected exact)" in printed
+        assert not summary(results)["runs"][0]["as_expected"]
         status, printed = rush(host, expect="undersold")
     assert status == 0, printed
     assert "(expected" not in printed
