@@ -46,10 +46,6 @@ class Run(NamedTuple):
     def violates(self) -> bool:
         return bool(self.report.oversold or self.report.lost_updates)
 
-    def __str__(self) -> str:
-        sold = f"{self.report.orders} of {self.report.initial_stock} sold"
-        return f"{self.schedule}: {', '.join(self.log)}; {sold}, {self.report.stock_left} left"
-
 
 #: Every order in which two buyers can make their moves.
 SCHEDULES = sorted(orders([MOVES, MOVES], limit=20))

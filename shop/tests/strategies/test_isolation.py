@@ -39,8 +39,7 @@ def test_every_interleaving_of_two_buyers_has_the_result_that_is_expected(lock: 
     violations = [run for run in runs if run.violates]
     first = f"the first: {violations[0]}" if violations else ""
     assert len(violations) == VIOLATES.get(lock, 0), first
-    undersold = [str(run) for run in runs if run.report.undersold]
-    assert not undersold, undersold[0]
+    assert [run for run in runs if run.report.undersold] == []
     if lock in VIOLATES:
         assert {run.schedule for run in runs} - {run.schedule for run in violations} == SERIAL
     if lock == "redis-in-transaction":

@@ -1,12 +1,9 @@
 // How the page asks the shop, and how it says what came of it.
 
-// Changed only if it says something else: a live region is read aloud on every change. What is said
-// is the key itself, or these children.
-export function say(where, key, ...children) {
-  if (where.dataset.said === key) return;
-  where.dataset.said = key;
-  if (children.length) where.replaceChildren(...children);
-  else where.textContent = key;
+// Changed only if it says something else: a live region is read aloud on every change.
+export function say(where, ...children) {
+  const text = children.map((one) => one.textContent ?? one).join("");
+  if (where.textContent !== text) where.replaceChildren(...children);
 }
 
 // A button that cannot be used now keeps the keyboard's focus; `disabled` would drop it.
@@ -28,7 +25,7 @@ export async function ask(path, form) {
     const answer = await fetch(path, options);
     return { status: answer.status, body: await answer.json() };
   } catch {
-    return { status: 0, body: { error: "the shop does not answer" } };
+    return { status: 0, body: { outcome: "error", error: "the shop does not answer" } };
   }
 }
 

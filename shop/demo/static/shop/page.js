@@ -61,7 +61,7 @@ function showSale(sale) {
   $("orders").textContent = sale?.orders ?? "–";
   $("oversold").textContent = sale?.oversold ?? "–";
   $("oversold-box").classList.toggle("alarm", Boolean(sale?.oversold));
-  if (sale) say($("verdict"), `${sale.sale} ${sale.verdict} ${sale.lock}`, badge(sale.verdict), sale.lock ? ` under ${sale.lock}` : "");
+  if (sale) say($("verdict"), badge(sale.verdict), sale.lock ? ` under ${sale.lock}` : "");
   say($("explained"), explained(sale));
 }
 
@@ -212,9 +212,8 @@ async function buyOne() {
   const hold = $("hold_ms").value;
   const wanted = { product, lock: $("lock").value, buyer: "page", hold_ms: hold };
   const { body } = await ask("/buy", wanted);
-  const words =
-    body.outcome === "sold" ? `sold: order ${body.order}` : `${body.outcome}: ${body.error}`;
-  say($("said"), `${words} ${Date.now()}`, words);
+  say($("said"), ""); // what is said twice is read aloud twice
+  say($("said"), body.outcome === "sold" ? `sold: order ${body.order}` : `${body.outcome}: ${body.error}`);
   look();
 }
 

@@ -79,7 +79,7 @@ function showBuyer(column, buyer, steps) {
   allow(button, !beginning && !pressed.has(name) && (status === "ready" || status === "stopped"));
   button.textContent = status === "done" ? `${name} is done` : `${name}: ${NEXT[at] || "read"}`;
   column.querySelector(".left").textContent = buyer?.left_s === undefined ? "" : `${Math.ceil(buyer.left_s)} s left`;
-  say(column.querySelector(".place"), JSON.stringify([steps && steps.round, buyer && [status, at, buyer.outcome, buyer.saw]]), ...place(buyer, steps));
+  say(column.querySelector(".place"), ...place(buyer, steps));
 }
 
 function place(buyer, steps) {
@@ -108,5 +108,5 @@ function showVerdict(steps, sale) {
   if (sale?.oversold) shown = [badge("oversold"), ` ${sale.orders} orders for the last unit, under ${steps.lock}.`];
   else if (over && sale?.orders === 1) shown = [badge("exact"), ` One order for one unit, under ${steps.lock}.`];
   else if (over) shown = ["Nobody bought it. Begin a new round."];
-  say($("step-verdict"), `${steps?.round} ${shown.at(-1)}`, ...shown);
+  say($("step-verdict"), ...shown);
 }
