@@ -33,8 +33,8 @@ MISSING = {
     "REDLOCK_URLS": "needs five more Redis servers: REDLOCK_URLS",
     "ZOOKEEPER_HOSTS": "needs ZooKeeper: ZOOKEEPER_HOSTS",
 }
-#: Verdicts of the judge that a later order of the same sale refutes.
-NOT_OVERSOLD = {"exact", "undersold"}
+#: What is said of a run, or nothing yet, that one order too many of its sale refutes.
+NOT_OVERSOLD = {"", "exact", "undersold", "stopped"}
 
 
 @ensure_csrf_cookie
@@ -108,13 +108,11 @@ def named(
 
 
 def _verdict(sale: Mapping[str, Any], run: Mapping[str, Any] | None, *, is_on: bool) -> str:
-    stopped = run is not None and run.get("stopped")
-    if sale["oversold"] and (run is None or stopped or run["verdict"] in NOT_OVERSOLD):
+    said = "" if run is None else "stopped" if run.get("stopped") else str(run["verdict"])
+    if sale["oversold"] and said in NOT_OVERSOLD:
         return "oversold"
-    if run is not None:
-        return "stopped" if stopped else str(run["verdict"])
-    if is_on:
-        return "running"
+    if said or is_on:
+        return said or "running"
     if sale["orders"] == sale["initial_stock"] and not sale["lost_updates"]:
         return "exact"
     return "open" if sale["open"] else "closed"
