@@ -3,7 +3,6 @@
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,8 @@ from workshop.teaching import Teaching
 
 
 class Words:
-    """Runs words, one at a time. `saves` looks for what was saved in between."""
+    """Runs words, one at a time: `run` is do_run, here or in Teaching. `saves` looks for what was
+    saved in between."""
 
     def __init__(self, out: Console, progress: Progress, checking: Checking) -> None:
         self.out = out
@@ -33,29 +33,9 @@ class Words:
         """Do what was typed. The exit code that it would have as a command."""
         word, *rest = line.split() or [""]
         word = word.lower()
-        teaching = Teaching(self.out, self.progress, self.typed)
-        words: dict[str, Callable[[list[str]], int]] = {
-            "predict": self.do_predict,
-            "run": self.do_run,
-            "check": self.do_check,
-            "page": self.do_page,
-            "hint": self.do_hint,
-            "next": self.do_next,
-            "goto": self.do_goto,
-            "list": self.do_list,
-            "explain": self.do_explain,
-            "reset": self.do_reset,
-            "solution": self.do_solution,
-            "plan": teaching.do_plan,
-            "notes": teaching.do_notes,
-            "quiz": teaching.do_quiz,
-            "report": teaching.do_report,
-            "observe": teaching.do_observe,
-            "pack": teaching.do_pack,
-            "help": self.do_help,
-        }
-        if word in words:
-            return words[word](rest)
+        for place in (self, Teaching(self.out, self.progress, self.typed)):
+            if do := getattr(place, f"do_{word}", None):
+                return int(do(rest))
         if len(word) == 1 and word in "abcdefgh":
             return self.do_predict([word])
         self.out.print(f"unknown word {word!r}; help lists them all", markup=False)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -93,9 +94,5 @@ def printed_over_each_other(texts: list[dict[str, Any]]) -> list[tuple[str, str]
             for at, size in (("x", "width"), ("y", "height"))
         )
 
-    return [
-        (one["text"], other["text"])
-        for number, one in enumerate(texts)
-        for other in texts[:number]
-        if overlap(one, other)
-    ]
+    pairs = combinations(texts, 2)
+    return [(one["text"], other["text"]) for one, other in pairs if overlap(one, other)]

@@ -1,13 +1,13 @@
 """The verdict: what is concluded from the figures of a sale, its findings and its open answers, and
 from what became of its units when it was closed."""
 
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from loadtest.commands.rushes import judge_closed
 from loadtest.judge.verdict import EXIT_CODES, OUTCOMES, Asked, Judgement
-from loadtest.stack.client import Shop
 from loadtest.tests.happenings import Happenings
 
 
@@ -73,15 +73,11 @@ def test_only_exact_exits_with_zero() -> None:
 # --- a sale that was closed -----------------------------------------------------------------------
 
 
-class Closed:
-    """A shop that closed its sales with so many units."""
-
-    def __init__(self, **left: int) -> None:
-        self.left = left
-
-    def sale(self, number: int) -> dict[str, Any]:
-        name = f"sale_{number}"
-        return {"open": name not in self.left, "stock_left": self.left.get(name, 0)}
+def closed(left: dict[int, int]) -> Any:
+    """A shop that closed its sales, by number, with so many units."""
+    return SimpleNamespace(
+        sale=lambda number: {"open": number not in left, "stock_left": left.get(number, 0)}
+    )
 
 
 def run(**more: Any) -> dict[str, Any]:
@@ -94,8 +90,8 @@ def run(**more: Any) -> dict[str, Any]:
 )
 def test_units_that_vanish_when_a_sale_is_closed_leave_no_exact_verdict(shape: Any) -> None:
     right, wrong = run(**shape), run(**shape)
-    judge_closed(cast(Shop, Closed(sale_7=40)), [right])
-    judge_closed(cast(Shop, Closed(sale_7=10)), [wrong])
+    judge_closed(closed({7: 40}), [right])
+    judge_closed(closed({7: 10}), [wrong])
     assert right == run(**shape)
     assert (wrong["verdict"], wrong["violations"]) == ("unknown", ["lost_at_close"])
     assert wrong["why"] == "sale 7 had 40 units left, and was closed with 10"
@@ -104,6 +100,6 @@ def test_units_that_vanish_when_a_sale_is_closed_leave_no_exact_verdict(shape: A
 
 def test_a_sale_that_is_open_and_a_run_without_one_are_left_alone() -> None:
     still, none = run(sale=7, stock_left=40), run(verdict="not_run")
-    judge_closed(cast(Shop, Closed()), [still, none])
+    judge_closed(closed({}), [still, none])
     assert still["verdict"] == "exact"
     assert none["verdict"] == "not_run"

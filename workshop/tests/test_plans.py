@@ -80,11 +80,3 @@ def test_the_glossary_has_at_least_twenty_terms_in_both_languages() -> None:
     terms = [row for row in rows if row[0] not in ("English", "---")]
     assert len(terms) >= 20
     assert all(re.search("[\u4e00-\u9fff]", chinese) for _, chinese in terms)
-
-
-def test_files_that_the_texts_name_are_there() -> None:
-    for name in ("README.md", "FACILITATOR.md"):
-        for path in re.findall(
-            r"`((?:docs|locks|testing|examples)/[\w./]+)`", (HERE / name).read_text()
-        ):
-            assert (HERE.parent / path).exists(), path
