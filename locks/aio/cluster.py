@@ -6,6 +6,7 @@ which node renews what, in ../cluster/nodes.py.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from ..cluster.nodes import AtNode, AtSlot, Nodes, ToSlot
@@ -57,7 +58,7 @@ class AsyncNodes(Nodes):
     def _slots_as_seen_by(self, place: Place) -> Awaitable[Any]:
         return in_place(self.at(place).connections.run("CLUSTER", "SLOTS", within=LOOK_UP))
 
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task that ends with the cluster."""
         task = asyncio.get_running_loop().create_task(work, name="locks.cluster")
         self.tasks.add(task)
@@ -151,29 +152,28 @@ class AsyncSlot(ToSlot):
         place = self.watchdog.topology.place_of(self._slot) or self.watchdog.topology.known[0]
         first = self.watchdog.at(place).connections.post(which, keys, args, within=within)
 
-        async def go_on(error: WireError) -> None:
-            sent = error.sent and not is_a(error.__cause__ or error, "ResponseError")
-            try:
-                done.set_result(await self.call(which, keys, args, within=within, sent=sent))
-            except BaseException as failed:
-                fail(failed if isinstance(failed, WireError) else error)
-
-        def fail(error: BaseException) -> None:
-            if not done.done():  # a task that is cancelled before it begins does nothing
+        def settle(tried: asyncio.Future[Any], before: WireError | None = None) -> None:
+            """The last try is over. `before`: what the first one met, if this is another."""
+            error = before if tried.cancelled() else tried.exception()
+            if before is not None and error is not None and not isinstance(error, WireError):
+                error = before
+            if error is None:
+                done.set_result(tried.result())
+            else:
                 done.set_exception(error)
                 done.exception()  # retrieved: nobody need wait for it
 
         def answered(reply: Reply) -> None:
             error = reply.exception()
-            if error is None:
-                done.set_result(reply.result())
-            elif isinstance(error, WireError) and (redirect(error, place) or is_passing(error)):
-                found = redirect(error, place)
-                if found is not None and not found.only_once:
-                    self.watchdog.topology.moved(self._slot, found.place)
-                self._nodes.start(go_on(error)).add_done_callback(lambda _: fail(error))
-            else:
-                fail(error)
+            found = redirect(error, place) if isinstance(error, WireError) else None
+            if not isinstance(error, WireError) or not (found or is_passing(error)):
+                settle(reply)
+                return
+            if found is not None and not found.only_once:
+                self.watchdog.topology.moved(self._slot, found.place)
+            sent = error.sent and not is_a(error.__cause__ or error, "ResponseError")
+            again = self._nodes.start(self.call(which, keys, args, within=within, sent=sent))
+            again.add_done_callback(partial(settle, before=error))
 
         first.add_done_callback(answered)
         return done

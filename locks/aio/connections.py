@@ -159,21 +159,17 @@ class AsyncConnections:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._line: Line | None = None
-        self._retired: list[Line] = []  # others may still wait for replies there
+        self._lines: list[Line] = []  # the last one is in use; on the others replies may be due
         self.on_demoted: Callable[[], None] = lambda: None
 
     @property
     def line(self) -> Line:
         """The connection for the next command."""
-        line = self._line
-        if line is None or not line.usable or line.has_moved():
-            self._retired = [each for each in self._retired if not each.ended]
-            if line is not None:
-                line.retire()
-                self._retired.append(line)
-            line = self._line = Line(self._address, self.demoted)
-        return line
+        if not self._lines or not self._lines[-1].usable or self._lines[-1].has_moved():
+            self.leave()
+            open_ones = [each for each in self._lines if not each.ended]
+            self._lines = [*open_ones, Line(self._address, self.demoted)]
+        return self._lines[-1]
 
     def call(
         self,
@@ -215,8 +211,8 @@ class AsyncConnections:
         return reply
 
     async def aclose(self) -> None:
-        """Close the connection."""
-        for line in [*self._retired, *([self._line] if self._line else ())]:
+        """Close the connections."""
+        for line in self._lines:
             await line.aclose()
 
     def demoted(self) -> None:
@@ -226,8 +222,8 @@ class AsyncConnections:
 
     def leave(self) -> None:
         """Send the next command on a new connection."""
-        if self._line is not None:
-            self._line.retire()
+        for line in self._lines:
+            line.retire()
 
 
 async def in_place(reply: Reply) -> Any:

@@ -35,61 +35,7 @@ class Incomplete(Exception):
     """The rest of the reply has not arrived yet."""
 
 
-class Receiver(asyncio.Protocol):
-    """Takes RESP2 apart: each reply goes to `received`, an error as what `error` makes of it."""
-
-    def __init__(
-        self,
-        error: Callable[[str], Exception],
-        received: Callable[[Any], None],
-        lost: Callable[[BaseException], None],
-    ) -> None:
-        self._error = error
-        self._received = received
-        self._lost = lost
-        self._buffer = b""
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer = self._buffer + data if self._buffer else data
-        start = 0
-        try:
-            while start < len(self._buffer):
-                reply, start = self._parse(start)
-                self._received(reply)
-        except Incomplete:
-            pass
-        self._buffer = self._buffer[start:]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost(exc or ConnectionError("the server closed the connection"))
-
-    def _parse(self, start: int) -> tuple[Any, int]:
-        buffer = self._buffer
-        end = buffer.find(b"\r\n", start)
-        if end < 0:
-            raise Incomplete
-        kind, head, start = buffer[start], buffer[start + 1 : end], end + 2
-        if kind == 0x3A:  # :
-            return int(head), start
-        if kind == 0x2B:  # +
-            return head, start
-        if kind == 0x2D:  # -
-            return self._error(head.decode(errors="replace")), start
-        size = int(head)
-        if size < 0:
-            return None, start
-        if kind == 0x24:  # $
-            if len(buffer) < start + size + 2:
-                raise Incomplete
-            return buffer[start : start + size], start + size + 2
-        items = []  # *
-        for _ in range(size):
-            item, start = self._parse(start)
-            items.append(item)
-        return items, start
-
-
-class Link:
+class Link(asyncio.Protocol):
     """A connection that opens itself, on which commands are written and replies come back.
 
     opened    called once it is open
@@ -110,6 +56,7 @@ class Link:
         self._received = received
         self._lost = lost
         self._ended = False
+        self._buffer = b""
         self._connection = address.connection(socket_timeout=None)
         _links.add(self)
         loop = asyncio.get_running_loop()
@@ -157,9 +104,7 @@ class Link:
         if error is not None or self._ended:
             self._end(error or ConnectionError("the connection was closed"))
             return
-        self._connection._writer.transport.set_protocol(
-            Receiver(self._connection._parser.parse_error, self._received, self._end)
-        )
+        self._connection._writer.transport.set_protocol(self)
         self.is_open = True
         self._opened()
 
@@ -171,3 +116,44 @@ class Link:
         if not self._ended:
             self._ended = True
             self._lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the transport. RESP2 is taken apart here."""
+        self._buffer = self._buffer + data if self._buffer else data
+        start = 0
+        try:
+            while start < len(self._buffer):
+                reply, start = self._parse(start)
+                self._received(reply)
+        except Incomplete:
+            pass
+        self._buffer = self._buffer[start:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the transport."""
+        self._end(exc or ConnectionError("the server closed the connection"))
+
+    def _parse(self, start: int) -> tuple[Any, int]:
+        buffer = self._buffer
+        end = buffer.find(b"\r\n", start)
+        if end < 0:
+            raise Incomplete
+        kind, head, start = buffer[start], buffer[start + 1 : end], end + 2
+        if kind == 0x3A:  # :
+            return int(head), start
+        if kind == 0x2B:  # +
+            return head, start
+        if kind == 0x2D:  # -
+            return self._connection._parser.parse_error(head.decode(errors="replace")), start
+        size = int(head)
+        if size < 0:
+            return None, start
+        if kind == 0x24:  # $
+            if len(buffer) < start + size + 2:
+                raise Incomplete
+            return buffer[start : start + size], start + size + 2
+        items = []  # *
+        for _ in range(size):
+            item, start = self._parse(start)
+            items.append(item)
+        return items, start

@@ -31,15 +31,13 @@ logger = logging.getLogger(__name__)
 class Mailbox:
     """Of one waiter. It holds a wake-up, or None: ask again."""
 
-    __slots__ = ("_future", "_wakes")
-
     def __init__(self) -> None:
-        self._future: asyncio.Future[None] | None = None
         self._wakes: list[Wake | None] = []
+        self._look = asyncio.Event()
 
     def put(self, wake: Wake | None) -> None:
         self._wakes.append(wake)
-        self._resume()
+        self._look.set()
 
     async def get(self, asks_at: Callable[[], float]) -> Wake | None:
         """What was put, or None when it is time to ask: `asks_at` may change meanwhile."""
@@ -48,18 +46,13 @@ class Mailbox:
             left = asks_at() - now()
             if left <= 0:
                 return None
-            self._future = loop.create_future()
-            timer = loop.call_later(left, self._resume)
+            timer = loop.call_later(left, self._look.set)
             try:
-                await self._future
+                await self._look.wait()
             finally:
                 timer.cancel()
-                self._future = None
+                self._look.clear()
         return self._wakes.pop(0)
-
-    def _resume(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
 
 
 class AsyncWakeUps:

@@ -24,7 +24,7 @@ class AsyncWatchdog(Renewals):
         super().__init__()
         self.connections = AsyncConnections(address)  # its own: not behind anybody's commands
         self._task: asyncio.Task[None] | None = None
-        self._nap: asyncio.Future[None] | None = None
+        self._roused = asyncio.Event()
         self._wakes_at = math.inf
         self._closed = False
 
@@ -48,17 +48,13 @@ class AsyncWatchdog(Renewals):
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run(), name="locks.watchdog")
             self._task.add_done_callback(self._ended)
-        self._rouse()
+        self._roused.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Go on if it was cancelled with all other tasks, as asyncio.run does when its main has
         ended: some of them may clean up for a while, and hold locks."""
         if task.cancelled() and not self._closed and self.next_due() < math.inf:
             self.on_due(-math.inf)
-
-    def _rouse(self) -> None:
-        if self._nap is not None and not self._nap.done():
-            self._nap.set_result(None)
 
     async def _run(self) -> None:
         try:
@@ -88,14 +84,13 @@ class AsyncWatchdog(Renewals):
 
     async def _sleep(self) -> bool:
         """Sleep until something is due. Returns False when there is nothing left to do."""
-        loop = asyncio.get_running_loop()
-        self._nap = loop.create_future()
+        self._roused.clear()
         self._wakes_at = due = self.next_look()
-        timer = loop.call_later(IDLE if due == math.inf else max(0.0, due - now()), self._rouse)
+        nap = IDLE if due == math.inf else max(0.0, due - now())
+        timer = asyncio.get_running_loop().call_later(nap, self._roused.set)
         try:
-            await self._nap
+            await self._roused.wait()
         finally:
             timer.cancel()
-            self._nap = None
             self._wakes_at = -math.inf  # it looks at everything before it sleeps again
         return due < math.inf or self.next_due() < math.inf

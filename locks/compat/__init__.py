@@ -7,14 +7,247 @@ The key is redis-py's, so old and new locks of one name exclude each other while
 out. FROM_REDIS_PY.md has the steps, and what differs.
 """
 
-from typing import Any
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from types import SimpleNamespace, TracebackType
+from typing import Any, Literal
 
 try:
     from redis import Redis as Client
 except ImportError:  # where valkey-py alone is installed
     from valkey import Valkey as Client  # type: ignore[assignment]
 
-from .lock import Lock as Lock
+from ..errors import LockBackendError, LockLost, LockTimeout, Release
+from ..lease import Lease
+from ..protocol import ADD, ANY_HOLDER, SET, Arg, WireError, milliseconds
+from ..redis_lock import RedisLock
+from ..renewals import Held
+
+logger = logging.getLogger(__name__)
+
+Token = bytes | str
+
+
+def _exceptions_of(client_or_connection: type) -> Any:
+    """The module with the exceptions of such clients or connections: redis-py's, or valkey-py's."""
+    packages = (kind.__module__.partition(".")[0] for kind in client_or_connection.__mro__)
+    modules = (sys.modules.get(f"{package}.exceptions") for package in packages)
+    return next(module for module in modules if hasattr(module, "NoScriptError"))
+
+
+class _Local(threading.local):
+    """What a thread has: None in each that has acquired nothing."""
+
+    token: bytes | None = None
+    lease: Lease | None = None
+
+
+class Lock:
+    """A lock with redis-py's methods, arguments and exceptions. See redis.lock.Lock for those.
+
+    redis     a redis.Redis or RedisCluster, or valkey-py's: then the exceptions are valkey-py's
+    timeout   seconds after which the lock ends; None: renewed as long as this process lives
+    sleep     seconds; nothing polls, but a shorter wait means one try, as in redis-py
+    lease     of this thread: its fence, and check() before a write
+    ttl       seconds that a lock without a timeout survives its process (on the class)
+    """
+
+    ttl = 10.0
+
+    def __init__(
+        self,
+        redis: Any,
+        name: Token,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+    ) -> None:
+        self.redis = redis
+        self.name = name
+        self.timeout = timeout
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        self.local: Any = _Local() if thread_local else SimpleNamespace(token=None, lease=None)
+        pool = getattr(redis, "connection_pool", None)  # a cluster's client has none
+        self._exceptions = _exceptions_of(type(redis) if pool is None else pool.connection_class)
+        key = self._encode(name)
+        self._lock = RedisLock(
+            redis,
+            key.decode(errors="backslashreplace"),
+            key=key,
+            ttl=timeout or self.ttl,
+            renew=not timeout,
+        )
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that this thread acquired here, None without one."""
+        lease: Lease | None = self.local.lease
+        return lease
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: Token | None = None,
+    ) -> bool:
+        """Whether the lock was acquired. Waits for as long as the arguments, or the lock's, say.
+
+        token  used instead of a random one. Raises ValueError if it is not UTF-8.
+        """
+        pause = self.sleep if sleep is None else sleep
+        wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        blocks = self.blocking if blocking is None else blocking
+        if not blocks or (wait is not None and wait < pause):
+            wait = 0.0
+        own = None if token is None else self._encode(token)
+        if own in (b"", ANY_HOLDER):
+            raise ValueError(f"{token!r} cannot be a token; give text that nobody else uses")
+        try:
+            lease = self._lock.acquire(wait)
+            if own is not None:
+                lease = self._rename(lease, own)
+        except LockTimeout:
+            return False
+        except LockLost as error:
+            raise self._error("LockNotOwnedError", "Not acquired: it ended at once.") from error
+        except LockBackendError as error:
+            raise (error.__cause__ or error) from error
+        self.local.token, self.local.lease = lease.token.encode(), lease
+        # A lock with a timeout may just end, as after a cooldown: nobody is told. One without is
+        # renewed until it is released or lost, even where nothing refers to it any more: its token
+        # may be in another process. Kept last: what an interrupt leaves behind ends with its ttl.
+        renewal = self._lock._watchdog.remove(self._held(lease.token))
+        if renewal is not None and not self.timeout:
+            renewal.keep = lease
+            self._lock._watchdog.add(renewal)
+        return True
+
+    def locked(self) -> bool:
+        """Whether anybody has the lock."""
+        return self._owner() is not None
+
+    def owned(self) -> bool:
+        """Whether the token of this thread has the lock."""
+        token = self._token()
+        return token is not None and self._owner() == token
+
+    def release(self) -> None:
+        """Release the lock that has the token of this thread, wherever it was acquired.
+
+        Raises LockError without a token, LockNotOwnedError if another one, or none, has the lock.
+        When the server is not reached, redis-py's error is raised and the token is kept: try again.
+        """
+        token = self._token()
+        if token is None:
+            raise self._error("LockError", "Nothing to release: acquire the lock first.")
+        name = token.decode(errors="backslashreplace")
+        before = self.local.token, self.local.lease
+        try:
+            # First: as soon as it is released, another thread may have it here, with its own token.
+            self.local.token = self.local.lease = None
+            renewal = self._lock._watchdog.remove(self._held(name))
+            released = self._ask("release", token, milliseconds(self._lock.fence_ttl)) == 1
+        except BaseException:
+            if self.local.token is None:
+                self.local.token, self.local.lease = before
+            raise
+        lease = before[1] if renewal is None else renewal.keep
+        if lease is not None and lease.token == name:
+            lease.outcome = Release.RELEASED if released else Release.EXPIRED
+        if not released:
+            raise self._error("LockNotOwnedError", "Not released: the lock had ended before.")
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
+        """Add seconds to what is left of the lock, or (replace_ttl) put them in its place."""
+        return self._prolong("extend", additional_time, SET if replace_ttl else ADD)
+
+    def reacquire(self) -> Literal[True]:
+        """Make the lock end `timeout` seconds from now."""
+        return self._prolong("reacquire", self.timeout, SET)
+
+    def __enter__(self) -> Lock:
+        if self.acquire():
+            return self
+        raise self._error("LockError", "Not acquired within the time given; ask again later.")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Release. Unlike in redis-py the block's own exception is never replaced."""
+        try:
+            self.release()
+        except Exception as failed:
+            if error is not None:
+                error.add_note(f"{self.name!r}: and its release failed: {failed}")
+            elif self.raise_on_release_error or not isinstance(failed, self._exceptions.LockError):
+                raise
+            logger.warning("%r: not released when leaving the block: %s", self.name, failed)
+
+    def _rename(self, lease: Lease, token: bytes) -> Lease:
+        """Give the lease that token. It was queued with a unique one: two callers may bring the
+        same."""
+        try:
+            return self._lock.adopt(lease.hand_over(), token=token.decode())
+        except BaseException:
+            self._lock._watchdog.abandon(lease.token, self._lock)
+            raise
+
+    def _held(self, token: str) -> Held:
+        return self._lock.keys[0], token
+
+    def _prolong(self, what: str, seconds: float | None, how: bytes) -> Literal[True]:
+        token, lease = self._token(), self.lease
+        if token is None:
+            raise self._error("LockError", f"Nothing to {what}: acquire the lock first.")
+        if not self.timeout or seconds is None:
+            raise self._error("LockError", f"Nothing to {what}: it has no timeout.")
+        if lease is not None and lease.token.encode() != token:
+            lease = None
+        try:
+            keeping = self._lock._keeping()
+            reply = keeping.do(keeping.prolong(lease, token, seconds, how))
+        except WireError as error:
+            raise error.__cause__ or error from None
+        if reply != 1:
+            raise self._error("LockNotOwnedError", f"Not able to {what}: the lock has ended.")
+        return True
+
+    def _token(self) -> bytes | None:
+        """This thread's token, as bytes."""
+        return None if self.local.token is None else self._encode(self.local.token)
+
+    def _owner(self) -> bytes | None:
+        owner: bytes | None = self._ask("inspect")[0]
+        return owner
+
+    def _ask(self, script: str, *args: Arg) -> Any:
+        try:
+            return self._lock._call(script, *args)
+        except WireError as error:
+            raise error.__cause__ or error from None
+
+    def _error(self, kind: str, text: str) -> Exception:
+        error: Exception = getattr(self._exceptions, kind)(text)
+        error.lock_name = self.name  # type: ignore[attr-defined]  # older ones take no argument
+        return error
+
+    def _encode(self, text: Token) -> bytes:
+        encoded: bytes = self.redis.get_encoder().encode(text)
+        return encoded
 
 
 class Redis(Client):
@@ -32,5 +265,5 @@ class Redis(Client):
         **options: Any,
     ) -> Any:
         """A lock; see redis.Redis.lock()."""
-        given = timeout, sleep, blocking, blocking_timeout, *more
-        return (lock_class or Lock)(self, name, *given, **options)
+        kind = lock_class or Lock
+        return kind(self, name, timeout, sleep, blocking, blocking_timeout, *more, **options)

@@ -9,7 +9,7 @@ from ..aio.lease import AsyncLease, AsyncLock
 from ..aio.redis_lock import AsyncRedisLock
 from ..errors import Release
 from ..support import now
-from .together import Together, in_order, in_turn, name_of, to_release
+from .threads import Together, in_order, in_turn, name_of, to_release
 
 
 class AsyncMultiLock(AsyncLock["AsyncMultiLease"]):

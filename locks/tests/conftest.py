@@ -7,10 +7,9 @@ import redis
 
 from .. import RedisLock, compat, wakeups
 from ..aio import wakeups as aio_wakeups
-from ..testing.process import LOCKS
-from ..testing.process import Process as Worker
 from ..testing.server import Proxy, Server
 from .waiting import Start
+from .worker import Worker
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +68,7 @@ def worker(server: Server) -> Iterator[Start]:
     workers: list[Worker] = []
 
     def start() -> Worker:
-        workers.append(Worker(server.port, f"{LOCKS}.tests.worker"))
+        workers.append(Worker(server.port))
         return workers[-1]
 
     yield start

@@ -17,10 +17,9 @@ from ..aio.connections import AsyncConnections
 from ..connection import Address
 from ..protocol import WireError, packed
 from ..support import now
-from ..testing.process import LOCKS
 from ..testing.server import Proxy, Server, eventually
 from .looped import is_free, lock_on, looped, until, waits
-from .waiting import run
+from .waiting import LOCKS, run
 
 
 @looped
@@ -136,9 +135,9 @@ async def test_connections_that_were_left_are_forgotten_once_they_are_closed(
 
         for _ in range(10):
             await left()
-        await until(lambda: all(each.ended for each in connections._retired), within=10)
+        await until(lambda: all(each.ended for each in connections._lines), within=10)
         await left()
-        assert len(connections._retired) <= 2
+        assert len(connections._lines) == 1
         await connections.aclose()
 
 

@@ -14,7 +14,7 @@ import redis.asyncio
 from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, RedisLock
 from ..testing.server import Server, eventually
 from .looped import lock_on
-from .waiting import Start, held, in_thread, queued
+from .waiting import Start, held, in_thread, listeners, queued
 
 
 def test_loops_that_begin_at_once_may_all_find_that_another_one_is_closed(server: Server) -> None:
@@ -95,7 +95,7 @@ def test_a_lease_that_is_checked_after_the_end_of_its_loop_is_lost(server: Serve
     "waits", [{"do": "async_waiter"}, {"do": "crowd", "wait": 30, "waiters": 1}]
 )
 def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
-    client: redis.Redis, lock: RedisLock, worker: Start, waits: dict[str, Any]
+    lock: RedisLock, worker: Start, waits: dict[str, Any]
 ) -> None:
     """Its copy of the subscription's socket would: the next waiter would wait for a ttl."""
     process = worker()
@@ -106,7 +106,7 @@ def test_a_fork_does_not_keep_a_dead_waiter_s_subscription_alive(
         other = None
         try:
             process.kill()
-            eventually(lambda: subscribers(client, "lock:{tested}:waiting") == 0)
+            eventually(lambda: listeners(lock) == [0])
             assert lease.release()
             other = lock.acquire(1)
         finally:
@@ -148,8 +148,3 @@ def test_a_fork_while_the_subscription_is_opened_does_not_keep_it_alive_either(
         for child in children:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-
-
-def subscribers(client: redis.Redis, key: str) -> int:
-    channels = [value.split()[0] for value in client.hgetall(key).values()]
-    return sum(count for _, count in client.pubsub_numsub(*channels))

@@ -9,40 +9,42 @@ import redis
 
 from ..bench.stress import PROCESSES, judge
 from ..testing.server import Server
+from .waiting import LOCKS
 
-drain = pytest.importorskip(f"{__package__.rpartition('.')[0]}.bench.drain", exc_type=ImportError)
+bench = pytest.importorskip(f"{LOCKS}.bench.__main__", exc_type=ImportError)
 
 
 def test_a_drain_serves_every_waiter_once_and_counts_what_it_took(
     server: Server, client: redis.Redis
 ) -> None:
-    with ProcessPoolExecutor(drain.PROCESSES, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(bench.PROCESSES, multiprocessing.get_context("spawn")) as pool:
         for lock in ("floor", "RedisLock", "python-redis-lock", "AsyncRedisLock"):
-            found = drain.drain(pool, server.port, 8, 0.002, lock)
+            found = bench.drain(pool, server.port, 8, 0.002, lock)
             assert found["seconds"] > 8 * 0.002
-            assert found[drain.COMMANDS] >= 2
+            assert found[bench.COMMANDS] >= 2
     client.flushall()  # the floor's tokens have no ttl
 
 
 def test_two_holders_at_once_are_found() -> None:
-    with pytest.raises(drain.Violation, match=r"held from 1.9 although held until 2.0"):
-        drain.judge([(1.0, 2.0), (1.9, 3.0)], opened=0.5)
+    with pytest.raises(bench.Violation, match=r"held from 1.9 although held until 2.0"):
+        bench.judge([(1.0, 2.0), (1.9, 3.0)], opened=0.5)
 
 
 CLEAN = [{"left": {"waiters": 0}}] * PROCESSES
 
 
-def good(fence: int, at: float) -> dict[str, Any]:
-    return {"fence": fence, "at": at}
+def good(fence: int, at: float, token: str = "") -> dict[str, Any]:
+    return {"token": token or f"of {fence}", "fence": fence, "at": at}
 
 
 @pytest.mark.parametrize(
     ("planted", "wrong"),
     [
-        ([good(1, 0.0), good(1, 0.4), good(2, 0.5), {"counted": 1}], ""),
+        ([good(1, 0.0), good(1, 0.4), good(2, 0.5)], ""),
         ([good(1, 0.0), good(1, 1.0), good(2, 0.5)], "was good until"),
         ([good(1, 0.0), good(2, 0.5), good(1, 1.0)], "was good until"),
         ([good(2, 0.0), good(1, 0.5)], "the fence fell"),
+        ([good(1, 0.0), good(1, 0.5, "another")], "the fence fell"),
         ([good(1, 0.0), good(2, 4.5)], "nobody had the lock for 4.50 s"),
         ([{"left": {"waiters": 1}}], "left behind"),
     ],

@@ -3,20 +3,18 @@
 LOCKS_CHAOS_SECONDS=120 runs it longer, LOCKS_CHAOS_SEED=7 replays another plan of faults.
 """
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from .. import RedisLock
-from ..bench.stress import holds, overlaps
-from ..testing.process import LOCKS, ROOT
+from ..bench.stress import holds, overlaps, read, start
 from ..testing.server import Proxy, Server, eventually
+from .worker import send_signal
 
 SECONDS = float(os.environ.get("LOCKS_CHAOS_SECONDS", "6"))
 SEED = os.environ.get("LOCKS_CHAOS_SEED", "1")
@@ -28,18 +26,12 @@ FAULTS = ["kill", "pause", "pause", "cut", "reply", "pubsub", "none"]
 class Crowd:
     """The processes that contend, and what befalls them."""
 
-    def __init__(self, port: int, counter: int, history: Path) -> None:
-        self.arguments = ["threads", port, counter, TTL, 10 * SECONDS, history]
-        self.running: list[subprocess.Popen[bytes]] = []
-        self.paused: dict[subprocess.Popen[bytes], float] = {}
-        for _ in range(WORKERS):
-            self.start()
+    def __init__(self, port: int, history: Path) -> None:
+        self.start = partial(start, "threads", port, TTL, 10 * SECONDS, history)
+        self.running = [self.start() for _ in range(WORKERS)]
+        self.paused: dict[BaseProcess, float] = {}
 
-    def start(self) -> None:
-        program = [sys.executable, "-m", f"{LOCKS}.bench.stress_worker", *map(str, self.arguments)]
-        self.running.append(subprocess.Popen(program, cwd=ROOT))
-
-    def pick(self, lock: RedisLock, chance: random.Random) -> subprocess.Popen[bytes]:
+    def pick(self, lock: RedisLock, chance: random.Random) -> BaseProcess:
         """The process of the holder, of the first waiter, or any: their tokens name it."""
         seen = lock.inspect()
         whom = chance.choice(["holder", "head", "anybody"])
@@ -48,21 +40,21 @@ class Crowd:
         pids = [token.partition("-")[0] for token in tokens if whom != "anybody"]
         return next((each for each in self.running if str(each.pid) in pids), anybody)
 
-    def kill(self, victim: subprocess.Popen[bytes]) -> None:
+    def kill(self, victim: BaseProcess) -> None:
         victim.kill()
-        victim.wait(10)
+        victim.join(10)
         self.running.remove(victim)
         self.paused.pop(victim, None)
-        self.start()
+        self.running.append(self.start())
 
-    def pause(self, victim: subprocess.Popen[bytes], seconds: float) -> None:
-        victim.send_signal(signal.SIGSTOP)
+    def pause(self, victim: BaseProcess, seconds: float) -> None:
+        send_signal(victim, signal.SIGSTOP)
         self.paused[victim] = time.monotonic() + seconds
 
     def resume(self, everybody: bool = False) -> None:
         for victim, until in list(self.paused.items()):
             if everybody or until <= time.monotonic():
-                victim.send_signal(signal.SIGCONT)
+                send_signal(victim, signal.SIGCONT)
                 del self.paused[victim]
 
 
@@ -75,7 +67,7 @@ def test_whatever_happens_no_two_hold_the_lock_and_the_queue_drains(
     history = tmp_path / "history.jsonl"
     chance = random.Random(SEED)
     plan = [*FAULTS, *chance.choices(FAULTS, k=int(8 * SECONDS))]
-    crowd = Crowd(proxy.port, own_server.port, history)
+    crowd = Crowd(proxy.port, history)
     try:
         eventually(history.exists, within=30)
         for fault in chance.sample(plan, len(plan)):
@@ -96,17 +88,18 @@ def test_whatever_happens_no_two_hold_the_lock_and_the_queue_drains(
         for worker in crowd.running:
             worker.terminate()
         for worker in crowd.running:
-            assert worker.wait(30) in (0, -signal.SIGTERM)  # the latter: it had just been started
+            worker.join(30)
+            assert worker.exitcode in (0, -signal.SIGTERM)  # the latter: it had just been started
     finally:
         crowd.resume(everybody=True)
         for worker in crowd.running:
             worker.kill()
-            worker.wait(10)
+            worker.join(10)
         proxy.stop()
-    events = [json.loads(line) for line in history.read_text().splitlines()]
+    events = read(history)
     assert overlaps(events) == [], f"LOCKS_CHAOS_SEED={SEED}"
     assert len(holds(events)) > len(plan) / 4
-    assert [key for key in client.scan_iter() if client.pttl(key) == -1] == [b"counter"]
+    assert [key for key in client.scan_iter() if client.pttl(key) == -1] == []
     with lock.hold(wait=2 * TTL):  # nobody that died or gave up is in the way
         pass
     eventually(partial(_queue_is_empty, lock))

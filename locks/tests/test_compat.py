@@ -121,18 +121,6 @@ def test_a_lock_that_ended_before_it_had_the_token_brought_along_is_an_error_of_
         lock_of(timeout=0.05).acquire(token="mine")
 
 
-def test_a_lock_that_was_taken_away_is_not_kept_in_mind(
-    client: redis.Redis, lock_of: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compat.Lock, "ttl", 0.6)
-    lock = lock_of()
-    assert lock.acquire()
-    client.delete("job")
-    assert lock.lease is not None
-    assert lock.lease.lost_event.wait(5)
-    eventually(lambda: not lock._lock._watchdog.renewals)
-
-
 def test_a_wait_ends_on_time_and_says_false(lock_of: Make) -> None:
     with lock_of(blocking=False):
         other = lock_of(sleep=0.05, blocking_timeout=0.3)

@@ -3,9 +3,6 @@
 The proxy is the name: connections that are open stay where they are, new ones go to the new master.
 """
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as NotYet
@@ -20,8 +17,7 @@ import redis.sentinel
 from servers.sentinels import MASTER, Sentinels
 
 from .. import LockBackendError, RedisLock, Release
-from ..bench.stress import holds, overlaps
-from ..testing.process import LOCKS, ROOT
+from ..bench.stress import holds, overlaps, read, start
 from ..testing.server import Proxy, Server, eventually, free_port
 from .contract.doors import Door, opened, single
 from .waiting import in_thread, waiter
@@ -225,14 +221,10 @@ def _fails_over(port: int) -> bool:
             return False
 
 
-def test_failovers_that_keep_their_clients_give_no_lock_to_two(
-    pair: Pair, own_server: Server, tmp_path: Path
-) -> None:
+def test_failovers_that_keep_their_clients_give_no_lock_to_two(pair: Pair, tmp_path: Path) -> None:
     """FAILOVER waits for the replica: no write is lost, so there is no excuse."""
     history = tmp_path / "history.jsonl"
-    program = [sys.executable, "-m", f"{LOCKS}.bench.stress_worker", "threads"]
-    arguments = [pair.name.port, own_server.port, 0.6, 60, history]
-    workers = [subprocess.Popen([*program, *map(str, arguments)], cwd=ROOT) for _ in range(4)]
+    workers = [start("threads", pair.name.port, 0.6, 60, history) for _ in range(4)]
     try:
         eventually(history.exists, within=30)
         for _ in range(8):
@@ -242,11 +234,12 @@ def test_failovers_that_keep_their_clients_give_no_lock_to_two(
         for each in workers:
             each.terminate()
         for each in workers:
-            assert each.wait(30) == 0
+            each.join(30)
+            assert each.exitcode == 0
     finally:
         for each in workers:
             each.kill()
-            each.wait(10)
-    events = [json.loads(line) for line in history.read_text().splitlines()]
+            each.join(10)
+    events = read(history)
     assert overlaps(events) == []
     assert len(holds(events)) > 8

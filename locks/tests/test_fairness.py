@@ -9,10 +9,10 @@ import pytest
 import redis
 
 from .. import RedisLock
-from ..testing.process import Process as Worker
 from ..testing.server import Server, eventually
 from .contract.doors import Door, single
-from .waiting import Start, held, in_line, in_thread, queued, waiter
+from .waiting import Start, held, in_line, in_thread, listeners, queued, waiter
+from .worker import Worker
 
 
 def test_a_monitoring_tool_that_subscribes_to_everything_brings_no_dead_waiter_to_life(
@@ -63,7 +63,7 @@ def test_waiters_whose_subscription_broke_at_a_release_keep_their_places(
             second.answer()
         queued(lock, 3)  # ours are back
         queue_up(last)
-        eventually(lambda: all_listen(client))
+        eventually(lambda: set(listeners(lock)) == {1})
         assert second.ask("release") == "released"
         last.answer()
         assert order == ["ours 0", "ours 1", "ours 2"]
@@ -100,13 +100,6 @@ class broken_subscription:
     def __exit__(self, *_: object) -> None:
         self.go_on.set()
         self.patch.undo()
-
-
-def all_listen(client: redis.Redis) -> bool:
-    """Whether every channel that a waiter names has its subscriber."""
-    waiters = client.hgetall("lock:{kept places}:waiting")
-    channels = {value.split()[0] for token, value in waiters.items() if token != b"*"}
-    return all(count == 1 for _, count in client.pubsub_numsub(*channels))
 
 
 def test_a_lease_that_nobody_adopts_costs_no_waiter_of_its_first_process_its_place(

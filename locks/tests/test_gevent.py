@@ -4,9 +4,8 @@ import sys
 
 import pytest
 
-from ..testing.process import LOCKS
 from ..testing.server import Server
-from .waiting import run
+from .waiting import LOCKS, run
 
 pytest.importorskip("gevent")
 

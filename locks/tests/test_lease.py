@@ -1,7 +1,6 @@
 """A lease: who may use it, what it knows, its fence, and arguments that cannot work."""
 
 import math
-import threading
 import time
 from typing import Any
 
@@ -9,9 +8,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from .. import AsyncRedisLock, LockLost, RedisLock
-from ..errors import LossReason
-from ..support import now
+from .. import AsyncRedisLock, RedisLock
 from ..testing.server import Server, eventually
 from .waiting import Start, held, waiter
 
@@ -66,28 +63,6 @@ def test_the_client_s_wall_clock_may_jump(lock: RedisLock, monkeypatch: pytest.M
     monkeypatch.setattr(time, "time", lambda: 4e9)
     assert 29 < other.result(5).remaining() < 30
     other.result().release()
-
-
-def test_on_lost_may_fail_and_is_called_once(
-    client: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    called: list[LossReason] = []
-    done = threading.Event()
-
-    def on_lost(_: object, loss: LossReason) -> None:
-        called.append(loss)
-        done.set()
-        raise ZeroDivisionError
-
-    lease = RedisLock(client, "called", ttl=10, on_lost=on_lost).acquire(1)
-    lease.deadline = now()
-    with pytest.raises(LockLost):
-        lease.check()
-    lease.mark_lost(LossReason.TAKEN)
-    assert done.wait(5)
-    eventually(lambda: "ZeroDivisionError" in caplog.text)
-    assert called == [LossReason.EXPIRED]
-    lease.release()
 
 
 def test_a_fence_has_all_its_digits(client: redis.Redis, lock: RedisLock) -> None:

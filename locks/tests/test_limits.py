@@ -12,9 +12,8 @@ import redis
 import redis.asyncio
 
 from .. import LockBackendError, LockLost, RedisLock
-from ..testing.process import LOCKS
 from ..testing.server import Server, eventually, free_port
-from .waiting import held, run, waiter
+from .waiting import LOCKS, held, run, waiter
 
 
 def test_ten_thousand_failed_acquires_leave_no_memory_behind() -> None:

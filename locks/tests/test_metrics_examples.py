@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ..testing.process import LOCKS
 from ..testing.server import Server
-from .waiting import run
+from .waiting import LOCKS, run
 
 PAGE = (Path(__file__).parents[1] / "METRICS.md").read_text()
 

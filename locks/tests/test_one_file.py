@@ -14,9 +14,8 @@ import redis
 
 from .. import RedisLock, one_file
 from ..one_file import Lease, LockLost, LockTimeout, OneFileLock
-from ..testing.process import LOCKS
 from ..testing.server import Proxy, Server, eventually
-from .waiting import in_thread, run
+from .waiting import LOCKS, in_thread, run
 
 Make = Callable[..., OneFileLock]
 

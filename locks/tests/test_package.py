@@ -18,9 +18,8 @@ import redis
 from servers import valkey
 
 from ..testing.server import Server, binary
-from .waiting import run
+from .waiting import LOCKS, run
 
-PACKAGE = str(__package__).rpartition(".")[0]
 HERE = Path(__file__).parents[1]
 PROJECT = HERE.parent / "pyproject.toml"
 
@@ -130,7 +129,7 @@ def test_the_locks_import_nothing_but_redis_py_or_valkey_py() -> None:
 
 
 def test_the_type_hints_of_everything_public_can_be_resolved() -> None:
-    package = import_module(PACKAGE)
+    package = import_module(LOCKS)
     for kind in (getattr(package, name) for name in package.__all__):
         for name, function in inspect.getmembers(kind, inspect.isfunction):
             if not name.startswith("_") or name == "__init__":
@@ -141,11 +140,11 @@ def test_a_lock_that_tells_of_a_loss_has_loaded_what_it_needs() -> None:
     """In a child that was forked during an import, that import never ends."""
     program = f"""
 import sys, redis
-from {PACKAGE} import Metrics, RedisLock
+from {LOCKS} import Metrics, RedisLock
 RedisLock(redis.Redis(), "told nothing", ttl=1)
-assert "{PACKAGE}.hooks" not in sys.modules
+assert "{LOCKS}.hooks" not in sys.modules
 RedisLock(redis.Redis(), "told", ttl=1, metrics=Metrics())
-assert "{PACKAGE}.hooks" in sys.modules
+assert "{LOCKS}.hooks" in sys.modules
 """
     path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", program], env=path, check=True)

@@ -26,7 +26,7 @@ from ..protocol import (
     milliseconds,
     queue_args,
 )
-from ..support import now
+from ..support import now, run
 
 TTL = 10.0
 QUEUED = Answer(asked=1000.0, clock=5_000_000, fence=None, left=9.0)
@@ -126,17 +126,18 @@ def error(cause: Exception, *, sent: bool = True) -> WireError:
 
 def drive(topology: Topology, *answers: Any, until: float = math.inf, **options: Any) -> list[Any]:
     """The steps, and at the end what came out of them."""
-    steps = route(topology, SLOT, until, **options)
     seen: list[Any] = []
     rest = list(answers)
-    step: Hop = next(steps)
+
+    def do(step: Hop) -> Any:
+        seen.append(step)
+        answer = rest.pop(0) if isinstance(step, Send) else None
+        if isinstance(answer, WireError):
+            raise answer
+        return answer
+
     try:
-        while True:
-            seen.append(step)
-            answer = rest.pop(0) if isinstance(step, Send) else None
-            step = steps.throw(answer) if isinstance(answer, WireError) else steps.send(answer)
-    except StopIteration as end:
-        return [*seen, end.value]
+        return [*seen, run(route(topology, SLOT, until, **options), do)]
     except WireError as failed:
         return [*seen, failed]
 

@@ -12,18 +12,6 @@ from ..testing.server import Server
 from .waiting import Start, held, in_thread, queued, waiter
 
 
-def test_a_releaser_that_asks_again_at_once_goes_to_the_end(lock: RedisLock) -> None:
-    with held(lock) as first:
-        others = [waiter(lock) for _ in range(3)]
-        first.release()
-        again = in_thread(lambda: lock.acquire(10))
-        queued(lock, 3)
-    for each in others:
-        assert not again.done()
-        each.result(5).release()
-    again.result(5).release()
-
-
 def test_a_newcomer_cannot_barge_in_where_the_lock_expired_under_a_queue(
     client: redis.Redis, lock: RedisLock
 ) -> None:

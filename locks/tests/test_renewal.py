@@ -143,7 +143,9 @@ def test_a_lease_is_good_until_its_ttl_where_no_thread_can_be_started_to_renew_i
     assert not lock.locked()
 
 
-def test_on_lost_that_exits_ends_no_thread_that_the_next_one_needs(client: redis.Redis) -> None:
+def test_on_lost_is_called_once_and_if_it_exits_ends_no_thread_that_the_next_one_needs(
+    client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
     called: list[str] = []
 
     def on_lost(lease: Lease, _: LossReason) -> None:
@@ -154,7 +156,9 @@ def test_on_lost_that_exits_ends_no_thread_that_the_next_one_needs(client: redis
         lock = RedisLock(client, f"exits {number}", ttl=10, on_lost=on_lost)
         with held(lock) as lease:
             lease.mark_lost(LossReason.GONE)
+            lease.mark_lost(LossReason.TAKEN)
             eventually(partial(called.__contains__, lease.name))
+    eventually(lambda: caplog.text.count("SystemExit") == len(called) == hooks.MOST + 2)
 
 
 def test_a_full_server_still_renews_extends_and_hands_over(own_server: Server) -> None:

@@ -1,6 +1,5 @@
 """Locks through Sentinels: after a failover the next connection asks for the master anew."""
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +12,6 @@ from redis.sentinel import SentinelConnectionPool
 from .. import RedisLock
 from ..testing.server import Server, eventually
 from .waiting import held, waiter
-
-names = (f"master-{number}" for number in itertools.count())
 
 
 class Sentinels:
@@ -45,15 +42,10 @@ def sentinels(servers: tuple[Server, Server]) -> Sentinels:
 
 @pytest.fixture
 def client(sentinels: Sentinels) -> Iterator[redis.Redis]:
-    with client_of(sentinels) as client:
+    told: Any = sentinels
+    pool = SentinelConnectionPool("any", told, retry=Retry(NoBackoff(), 0), socket_timeout=2)
+    with redis.Redis.from_pool(pool) as client:
         yield client
-
-
-def client_of(sentinels: Any, name: str | None = None) -> redis.Redis:
-    pool = SentinelConnectionPool(
-        name or next(names), sentinels, retry=Retry(NoBackoff(), 0), socket_timeout=2
-    )
-    return redis.Redis.from_pool(pool)
 
 
 def look_up(client: redis.Redis) -> None:

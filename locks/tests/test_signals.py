@@ -8,9 +8,8 @@ import redis
 
 from .. import Lease, RedisLock, Release
 from ..protocol import Arg, packed
-from ..testing.process import LOCKS
 from ..testing.server import Server
-from .waiting import held, run
+from .waiting import LOCKS, held, run
 
 STORM = """
 import signal, sys, time

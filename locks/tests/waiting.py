@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from .. import Lease
-from ..testing.process import ROOT, Process
 from ..testing.server import eventually
+from .worker import Worker
 
 T = TypeVar("T")
-#: Starts a process (worker.py) on the test's server.
-Start: TypeAlias = Callable[[], Process]
+#: Starts a process on the test's server.
+Start: TypeAlias = Callable[[], Worker]
+#: The package of the locks, whatever it is called here, and the folder that it is imported from.
+LOCKS = str(__package__).rpartition(".")[0]
+ROOT = Path(__file__).parents[LOCKS.count(".") + 2]
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
@@ -56,6 +59,13 @@ def in_line(lock: Any, who: str, served: list[str]) -> Future[None]:
     turned = in_thread(turn)
     queued(lock, place)
     return turned
+
+
+def listeners(lock: Any) -> list[int]:
+    """How many are subscribed to the channel of each process that waits for the lock."""
+    waiters = lock.client.hgetall(lock.keys[2])
+    channels = {value.split()[0] for token, value in waiters.items() if token != b"*"}
+    return [count for _, count in lock.client.pubsub_numsub(*channels)]
 
 
 def is_free(lock: Any) -> bool:

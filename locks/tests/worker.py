@@ -1,4 +1,4 @@
-"""A process for the tests to pause and to kill: one JSON object per line in, one answer per line.
+"""A process for the tests to pause and to kill, and what it can be asked to do:
 
 acquire  name ttl wait [more options of RedisLock]   {"fence", "token"}
 async_waiter  name ttl: a task waits, in a loop in a thread of its own
@@ -11,18 +11,67 @@ fork                                                 what a forked child finds i
 
 import asyncio
 import json
+import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import redis
 import redis.asyncio
 
 from .. import AsyncRedisLock, Lease, LockError, RedisLock
+from ..testing.server import eventually
+
+
+class Worker:
+    """A process of its own that does one thing after the other."""
+
+    def __init__(self, port: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, there = spawn.Pipe()
+        self._process = spawn.Process(target=serve, args=(port, there), daemon=True)
+        self._process.start()
+        there.close()
+        assert self.answer() == "ready"
+
+    def send(self, do: str, **arguments: Any) -> None:
+        """Have it do that, and do not wait for its answer."""
+        self._pipe.send((do, arguments))
+
+    def answer(self) -> Any:
+        """The answer to the oldest thing sent."""
+        return self._pipe.recv()
+
+    def ask(self, do: str, **arguments: Any) -> Any:
+        self.send(do, **arguments)
+        return self.answer()
+
+    def pause(self) -> None:
+        """SIGSTOP, and wait until it is stopped."""
+        send_signal(self._process, signal.SIGSTOP)
+        stat = Path(f"/proc/{self._process.pid}/stat")
+        if stat.exists():
+            eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+
+    def resume(self) -> None:
+        send_signal(self._process, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is dead."""
+        self._process.kill()
+        self._process.join(10)
+        self._pipe.close()
+
+
+def send_signal(process: BaseProcess, number: signal.Signals) -> None:
+    assert process.pid is not None
+    os.kill(process.pid, number)
 
 
 class Holder:
@@ -105,18 +154,15 @@ async def _take(lock: AsyncRedisLock) -> None:
         pass
 
 
-def main(port: int) -> None:
+def serve(port: int, pipe: Connection) -> None:
+    """In the process: answer one request after the other."""
     holder = Holder(port)
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        command = json.loads(line)
-        do: Callable[..., Any] = getattr(holder, command.pop("do"))
+    pipe.send("ready")
+    while True:
+        do, arguments = pipe.recv()
+        work: Callable[..., Any] = getattr(holder, do)
         try:
-            answer = do(**command)
+            answer = work(**arguments)
         except LockError as error:
             answer = type(error).__name__
-        print(json.dumps(answer), flush=True)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+        pipe.send(answer)

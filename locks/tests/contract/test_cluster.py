@@ -3,9 +3,9 @@
 import asyncio
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any
 
@@ -55,24 +55,17 @@ def test_the_slot_moves_while_twenty_wait_and_the_next_one_has_the_lock_within_t
     waiting = [in_thread(wait) for _ in range(20)]
     eventually(lambda: len(lock.inspect().waiters) == 20)
     before = holder.remaining()
-    released: list[Release] = []
+    released: list[Future[Release]] = []
 
-    def release() -> None:  # in the middle of the migration: some of the keys are there already
-        released.append(holder.release())
-
-    halfway: list[threading.Thread] = []
-
-    def pause() -> None:
-        halfway.append(threading.Thread(target=release))
-        halfway[0].start()
+    def pause() -> None:  # in the middle of the migration: some of the keys are there already
+        released.append(in_thread(holder.release))
         time.sleep(0.05)
 
     moved = time.monotonic()
     cluster.move(slot, cluster.nodes[1], pause=pause)
-    halfway[0].join()
     for each in waiting:
         each.result(20)
-    assert released == [Release.RELEASED]
+    assert released[0].result(20) is Release.RELEASED
     assert before > 0
     assert grants[0] - moved < ttl
     assert order == sorted(order)

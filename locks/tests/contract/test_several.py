@@ -20,7 +20,7 @@ from ... import (
     Release,
     shared,
 )
-from ...several import together
+from ...several import threads
 from ...testing.server import Server, eventually, free_port
 from ..test_giving_up import Interrupted
 from ..waiting import held, in_thread, queued
@@ -221,7 +221,7 @@ def test_the_wait_is_for_all_locks_together_and_not_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = iter([100.0, 104.0, 107.0, 108.0])
-    monkeypatch.setattr(together, "now", lambda: next(times))
+    monkeypatch.setattr(threads, "now", lambda: next(times))
     locks: Any = ["a", "b", "c"]
-    assert list(together.in_turn(locks, 5.0)) == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
-    assert list(together.in_turn(locks, None)) == [("a", None), ("b", None), ("c", None)]
+    assert list(threads.in_turn(locks, 5.0)) == [("a", 5.0), ("b", 1.0), ("c", 0.0)]
+    assert list(threads.in_turn(locks, None)) == [("a", None), ("b", None), ("c", None)]
