@@ -57,9 +57,8 @@ def _probed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def proxy(server: Server) -> Iterator[Proxy]:
-    proxy = Proxy(server.port)
-    yield proxy
-    proxy.stop()
+    with Proxy(server.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture

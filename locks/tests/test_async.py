@@ -178,9 +178,7 @@ async def _once(lock: AsyncRedisLock) -> None:
 
 
 @looped
-async def test_what_is_sent_on_a_line_that_has_ended_fails_at_once(
-    server: Server, proxy: Proxy
-) -> None:
+async def test_what_is_sent_on_a_line_that_has_ended_fails_at_once(proxy: Proxy) -> None:
     async with lock_on(proxy.port) as lock:
         assert not await lock.locked()
         line: Any = (await lock._here()).connections.line

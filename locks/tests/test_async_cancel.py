@@ -131,30 +131,6 @@ def test_a_task_cancelled_while_it_connects_and_subscribes_leaves_nothing_behind
 
 
 @looped
-async def test_a_hold_that_is_used_again_after_a_loss_can_still_be_cancelled(
-    server: Server,
-) -> None:
-    async with lock_on(server.port, ttl=30) as lock:
-        hold = lock.hold(wait=5, cancel_on_loss=True)
-        with pytest.raises(LockLost):  # noqa: PT012
-            async with hold as lease:
-                asyncio.get_running_loop().call_soon(lease.mark_lost, LossReason.TAKEN)
-                await asyncio.sleep(5)
-        entered = asyncio.Event()
-
-        async def again() -> None:
-            async with hold:
-                entered.set()
-                await asyncio.sleep(5)
-
-        task = asyncio.create_task(again())
-        await entered.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-
-@looped
 async def test_an_outer_cancel_a_timeout_and_a_loss_are_distinguished(server: Server) -> None:
     async with lock_on(server.port, ttl=0.6) as lock:
         # asyncio.timeout
@@ -164,36 +140,38 @@ async def test_an_outer_cancel_a_timeout_and_a_loss_are_distinguished(server: Se
         assert not isinstance(timed.value, LockTimeout)
         assert await is_free(lock)
 
-        # cancelled from outside
+        # lost
+        hold = lock.hold(wait=5, cancel_on_loss=True)  # used again below
         entered = asyncio.Event()
 
+        async def begun(*, lost: bool) -> asyncio.Task[None]:
+            entered.clear()
+            task = asyncio.create_task(body(lost=lost))
+            await entered.wait()
+            return task
+
         async def body(*, lost: bool) -> None:
-            async with lock.hold(wait=5, cancel_on_loss=True) as lease:
+            async with hold as lease:
                 entered.set()
                 try:
                     await asyncio.sleep(5)
                 finally:
                     assert lease.lost is lost
 
-        task = asyncio.create_task(body(lost=False))
-        await entered.wait()
+        task = await begun(lost=True)
+        await lock.force_release()
+        with pytest.raises(LockLost):
+            await task
+
+        # cancelled from outside
+        task = await begun(lost=False)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert task.cancelled()
 
-        # lost
-        entered.clear()
-        task = asyncio.create_task(body(lost=True))
-        await entered.wait()
-        await lock.force_release()
-        with pytest.raises(LockLost):
-            await task
-
         # lost, and cancelled from outside before it could say so
-        entered.clear()
-        task = asyncio.create_task(body(lost=True))
-        await entered.wait()
+        task = await begun(lost=True)
         lease = next(iter(_leases(await lock._here())))
         await lock.force_release()
         lease._on_lost = lambda *_: None

@@ -26,10 +26,9 @@ from .waiting import in_thread, waiter
 class Pair:
     """A master, its replica, and a name that leads to the master."""
 
-    def __init__(self, folder: Path) -> None:
-        there = ["--dir", str(folder)]  # where a replica writes what it is sent
-        self.master = Server("--repl-diskless-sync-delay", "0", *there)
-        self.replica = Server("--replicaof", f"127.0.0.1 {self.master.port}", *there)
+    def __init__(self) -> None:
+        self.master = Server()
+        self.replica = Server("--replicaof", f"127.0.0.1 {self.master.port}")
         self.name = Proxy(self.master.port)
         eventually(lambda: self._status() == "up")
 
@@ -67,8 +66,8 @@ def _role(server: Server) -> str:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
+def pair() -> Iterator[Pair]:
+    pair = Pair()
     yield pair
     pair.stop()
 

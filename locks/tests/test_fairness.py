@@ -2,7 +2,8 @@
 
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -38,10 +39,7 @@ def test_a_monitoring_tool_that_subscribes_to_everything_brings_no_dead_waiter_t
 
 
 def test_waiters_whose_subscription_broke_at_a_release_keep_their_places(
-    client: redis.Redis,
-    lock: RedisLock,
-    worker: Start,
-    monkeypatch: pytest.MonkeyPatch,
+    client: redis.Redis, lock: RedisLock, worker: Start
 ) -> None:
     """Whoever can be woken goes first; not those who come when the others are back."""
     order: list[str] = []
@@ -72,34 +70,26 @@ def test_waiters_whose_subscription_broke_at_a_release_keep_their_places(
         each.result(5)
 
 
-class broken_subscription:
+@contextmanager
+def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
     """In the block this process's waiters have no subscription; the other processes' have."""
+    ours, go_on = lock._wakeups, threading.Event()
+    listen = type(ours).listen
 
-    def __init__(self, client: redis.Redis, lock: RedisLock) -> None:
-        self.client = client
-        self.wakeups = lock._wakeups
+    def late(wakeups: Any, until: float) -> None:
+        if wakeups is ours and not wakeups.waiters.listening:
+            go_on.wait(5)
+        listen(wakeups, until)
 
-    def __enter__(self) -> None:
-        self.go_on = threading.Event()
-        listen = type(self.wakeups).listen
-
-        def late(wakeups: Any, until: float) -> None:
-            if wakeups is self.wakeups and not wakeups.waiters.listening:
-                self.go_on.wait(5)
-            listen(wakeups, until)
-
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(type(self.wakeups), "listen", late)
-        channel = self.wakeups.waiters.channel.decode()
-        name = self.client.client_list(_type="pubsub")
-        port = self.wakeups._connection._sock.getsockname()[1]
-        address = next(each["addr"] for each in name if each["addr"].endswith(f":{port}"))
-        self.client.client_kill_filter(addr=address)
-        eventually(lambda: self.client.pubsub_numsub(channel)[0][1] == 0)
-
-    def __exit__(self, *_: object) -> None:
-        self.go_on.set()
-        self.patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(ours), "listen", late)
+        channel = ours.waiters.channel
+        port = ours._connection._sock.getsockname()[1]
+        addresses = [each["addr"] for each in client.client_list(_type="pubsub")]
+        client.client_kill_filter(addr=next(a for a in addresses if a.endswith(f":{port}")))
+        eventually(lambda: client.pubsub_numsub(channel)[0][1] == 0)
+        yield
+        go_on.set()
 
 
 def test_a_lease_that_nobody_adopts_costs_no_waiter_of_its_first_process_its_place(

@@ -65,16 +65,6 @@ def test_the_client_s_wall_clock_may_jump(lock: RedisLock, monkeypatch: pytest.M
     other.result().release()
 
 
-def test_a_fence_has_all_its_digits(client: redis.Redis, lock: RedisLock) -> None:
-    client.set("lock:{tested}:fence", 2**52 + 1, px=60_000)
-    with held(lock) as lease:
-        assert lease.fence == 2**52 + 2
-        other = waiter(lock)
-        assert client.get("lock:{tested}:fence") == b"%d" % (2**52 + 2)
-    assert other.result(5).fence == 2**52 + 3
-    other.result().release()
-
-
 def test_a_paused_holder_knows_when_it_wakes_that_its_lease_is_over(
     lock: RedisLock, worker: Start
 ) -> None:

@@ -111,7 +111,7 @@ def is_lost(lease: Lease) -> bool:
     return False
 
 
-def test_a_reply_that_got_lost_leaves_no_lock(server: Server, proxy: Proxy) -> None:
+def test_a_reply_that_got_lost_leaves_no_lock(proxy: Proxy) -> None:
     client = once(proxy)
     lock = OneFileLock(client, "x", ttl=30)
     with lock.hold(wait=1):
@@ -126,7 +126,7 @@ def test_a_reply_that_got_lost_leaves_no_lock(server: Server, proxy: Proxy) -> N
     assert not client.exists("lock:{x}")
 
 
-def test_an_outage_shorter_than_the_lease_loses_nothing(server: Server, proxy: Proxy) -> None:
+def test_an_outage_shorter_than_the_lease_loses_nothing(proxy: Proxy) -> None:
     with OneFileLock(once(proxy), "x", ttl=0.9).hold(wait=1) as lease:
         proxy.cut()
         proxy.lose_request(b"\r\n")

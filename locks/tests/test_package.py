@@ -1,10 +1,8 @@
 """What a stranger takes home: the installed package, and the folder copied under another name."""
 
 import inspect
-import os
 import re
 import shutil
-import subprocess
 import sys
 import typing
 import zipfile
@@ -146,5 +144,4 @@ assert "{LOCKS}.hooks" not in sys.modules
 RedisLock(redis.Redis(), "told", ttl=1, metrics=Metrics())
 assert "{LOCKS}.hooks" in sys.modules
 """
-    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", program], env=path, check=True)
+    run(sys.executable, "-c", program)

@@ -19,10 +19,7 @@ from .waiting import held, waiter
 @pytest.fixture
 def six(server: Server) -> Iterator[list[Proxy]]:
     with ExitStack() as stack:
-        proxies = [Proxy(server.port) for _ in range(6)]
-        for proxy in proxies:
-            stack.callback(proxy.stop)
-        yield proxies
+        yield [stack.enter_context(Proxy(server.port)) for _ in range(6)]
 
 
 def test_a_short_ttl_once_leaves_later_renewals_their_own_timeout(

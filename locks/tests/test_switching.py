@@ -10,7 +10,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from .. import LockTimeout, MultiLock, RedisLock, compat
+from .. import MultiLock, RedisLock, compat
 from ..protocol import keys_of
 from ..testing.server import Server
 from .waiting import in_thread, waiter
@@ -58,18 +58,6 @@ def test_while_a_step_is_rolled_out_old_and_new_exclude_each_other_and_both_get_
 def _once(block: Block) -> None:
     with block():
         pass
-
-
-def test_the_trap_a_redis_lock_without_the_key_does_not_exclude_redis_py_s(
-    client: redis.Redis,
-) -> None:
-    """Why the steps: here two hold what they believe is the same lock."""
-    lock = RedisLock(client, NAME, ttl=10)
-    with client.lock(NAME, timeout=10), lock.hold(wait=1):
-        pass
-    there = RedisLock(client, NAME, key=NAME, ttl=10)
-    with client.lock(NAME, timeout=10), pytest.raises(LockTimeout):
-        there.acquire(0)
 
 
 @pytest.mark.parametrize("token", [None, "17-3", "2026-11", "job-17"])

@@ -1,7 +1,6 @@
 """Between the lock and the server: lost replies, forgotten scripts, any client."""
 
 import threading
-from functools import partial
 from typing import Any
 
 import pytest
@@ -54,7 +53,9 @@ def test_a_subscription_that_went_silent_is_noticed_and_replaced(
         eventually(
             lambda: far._wakeups.waiters.listening and far._wakeups.waiters.channel != channel
         )
-        eventually(partial(_has_channel, client, far))
+        eventually(
+            lambda: any(far._wakeups.waiters.channel in each for each in client.hvals(far.keys[2]))
+        )  # queued with the channel on which its process listens now
         lease.release()
         assert other.result(2).release() is Release.RELEASED
 
@@ -104,20 +105,20 @@ def test_any_client_will_do(server: Server, options: dict[str, Any]) -> None:
     client.flushdb()
 
 
-def test_a_contended_acquisition_is_two_commands_however_many_wait(own_server: Server) -> None:
+@pytest.mark.parametrize("waiters", [5, 50])
+def test_a_contended_acquisition_is_two_commands_however_many_wait(
+    own_server: Server, waiters: int
+) -> None:
     client = own_server.client()  # on which no test before this one still cleans up
     lock = RedisLock(client, "counted", ttl=30)
     lock._wakeups.listen(now() + 5)
-    for waiters in (5, 50):
-        with held(lock) as lease:
-            client.config_resetstat()
-            threads = [in_thread(lambda: lock.acquire(30).release()) for _ in range(waiters)]
-            eventually(partial(_has_length, client, "lock:{counted}:places", waiters))
-            lease.release()
-            for each in threads:
-                each.result(10)
-        calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
-        assert calls == 2 * waiters + 1
+    with held(lock):
+        client.config_resetstat()
+        threads = [in_thread(lambda: lock.acquire(30).release()) for _ in range(waiters)]
+        eventually(lambda: client.zcard("lock:{counted}:places") == waiters)
+    for each in threads:
+        each.result(10)
+    assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 2 * waiters + 1
 
 
 def test_waiting_for_longer_than_the_ttl_costs_no_more_commands_while_the_queue_moves(
@@ -135,19 +136,10 @@ def test_waiting_for_longer_than_the_ttl_costs_no_more_commands_while_the_queue_
     with held(lock):
         client.config_resetstat()
         threads = [in_thread(turn) for _ in range(12)]
-        eventually(partial(_has_length, client, "lock:{moving}:places", 12))
+        eventually(lambda: client.zcard("lock:{moving}:places") == 12)
     for each in threads:
         each.result(10)
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 2 * 12 + 1 + 3
-
-
-def _has_channel(client: redis.Redis, lock: RedisLock) -> bool:
-    """Whether the waiter is queued with the channel on which its process listens now."""
-    return any(lock._wakeups.waiters.channel in waiter for waiter in client.hvals(lock.keys[2]))
-
-
-def _has_length(client: redis.Redis, key: str, length: int) -> bool:
-    return bool(client.zcard(key) == length)
 
 
 def _is_dead(connection: Any) -> bool:

@@ -54,7 +54,6 @@ def test_the_slot_moves_while_twenty_wait_and_the_next_one_has_the_lock_within_t
 
     waiting = [in_thread(wait) for _ in range(20)]
     eventually(lambda: len(lock.inspect().waiters) == 20)
-    before = holder.remaining()
     released: list[Future[Release]] = []
 
     def pause() -> None:  # in the middle of the migration: some of the keys are there already
@@ -66,7 +65,6 @@ def test_the_slot_moves_while_twenty_wait_and_the_next_one_has_the_lock_within_t
     for each in waiting:
         each.result(20)
     assert released[0].result(20) is Release.RELEASED
-    assert before > 0
     assert grants[0] - moved < ttl
     assert order == sorted(order)
     assert is_free(lock)
@@ -165,9 +163,7 @@ def shared_of(door: Door, lock: Any) -> Any:
     return lock._shared
 
 
-def test_nodes_that_are_all_silent_are_not_asked_one_after_the_other(
-    door: Door, cluster: Cluster
-) -> None:
+def test_nodes_that_are_all_silent_are_not_asked_one_after_the_other(door: Door) -> None:
     """Meanwhile nothing is renewed where it was asked for, no loss is noticed, and all wait."""
     with ExitStack() as silent:
         lock = door.lock("asks")
@@ -189,7 +185,7 @@ def test_nodes_that_are_all_silent_are_not_asked_one_after_the_other(
 
 @pytest.mark.usefixtures("_probed_at_once")
 def test_who_waits_at_a_silent_node_follows_the_slot_although_no_command_says_so(
-    door: Door, cluster: Cluster
+    door: Door,
 ) -> None:
     name = f"follows {type(door).__name__}"
     lock = door.lock(name, ttl=30)
