@@ -8,7 +8,7 @@ import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
 from .. import RedisLock, compat
-from ..testing.server import Proxy, Server, eventually, free_port
+from ..testing.server import Proxy, Server, eventually
 from .waiting import in_thread
 
 Make = Callable[..., compat.Lock]
@@ -95,13 +95,6 @@ def test_a_release_without_an_answer_raises_redis_py_s_error_and_keeps_the_token
     assert client.exists("job")
     lock.release()
     assert not client.exists("job")
-
-
-def test_a_server_that_is_not_reached_is_redis_py_s_error() -> None:
-    lock: compat.Lock = redis.Redis(port=free_port()).lock("job", lock_class=compat.Lock)
-    for use in (lock.acquire, lock.locked):
-        with pytest.raises(redis.ConnectionError):
-            use()
 
 
 def test_a_token_whose_answer_was_lost_is_not_released_under_the_next_who_brings_it(

@@ -8,7 +8,7 @@ import redis
 from .. import LockTimeout, RedisLock, Release, acquisition, connection, renewals, shared
 from ..protocol import LEAVE, WireError
 from ..testing.server import eventually
-from .waiting import Start, held, queued, waiter
+from .waiting import Start, held, is_free, queued, waiter
 
 
 class Interrupted(BaseException):
@@ -71,9 +71,7 @@ def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
 
     def last_question(waiter: acquisition.Acquisition, *what: Any) -> Any:
         if what == (LEAVE,) and released == "before its last question":
-            client.delete(
-                "lock:{tested}:places", "lock:{tested}:waiting"
-            )  # its wait is over there too
+            client.delete(*lock.keys[1:3])  # its wait is over there too
             assert lease.release() is Release.RELEASED
         answer = yield from ask(waiter, *what)
         if what == (LEAVE,) and released == "after it":
@@ -90,8 +88,7 @@ def test_a_hand_over_that_races_the_end_of_the_wait_has_exactly_one_owner(
     else:
         with pytest.raises(LockTimeout):
             lock.acquire(5)
-    state = lock.inspect()
-    assert (state.owner, state.waiters) == (None, ())
+    assert is_free(lock)
 
 
 def test_a_waiter_whose_wait_is_over_is_not_handed_the_lock(

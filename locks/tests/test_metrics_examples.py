@@ -23,7 +23,6 @@ with lock.hold(wait=5) as lease:
         time.sleep(0.01)
 """
 
-
 #: By the example: the module that it needs, what goes before it and after it, what it should count.
 EXAMPLES = {
     "prometheus": (

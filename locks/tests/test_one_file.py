@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from .. import RedisLock, one_file
 from ..one_file import Lease, LockLost, LockTimeout, OneFileLock
@@ -136,9 +138,6 @@ def test_an_outage_shorter_than_the_lease_loses_nothing(proxy: Proxy) -> None:
 
 
 def once(proxy: Proxy) -> redis.Redis:
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
     return redis.Redis(port=proxy.port, retry=Retry(NoBackoff(), 0))
 
 

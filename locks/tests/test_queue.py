@@ -62,7 +62,7 @@ def test_a_waiter_that_receives_nothing_finds_at_its_end_that_the_lock_is_free(
 ) -> None:
     with held(lock):
         other = waiter(lock, wait=0.2)
-        client.delete("lock:{tested}", "lock:{tested}:places", "lock:{tested}:waiting")
+        client.delete(*lock.keys[:3])
         assert other.result(5).waited_seconds >= 0.2
     other.result().release()
 

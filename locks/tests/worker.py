@@ -99,7 +99,7 @@ class Holder:
     def async_waiter(self, name: str, ttl: float) -> str:
         client = redis.asyncio.Redis(port=self.client.connection_pool.connection_kwargs["port"])
         lock = AsyncRedisLock(client, name, ttl=ttl)
-        threading.Thread(target=lambda: asyncio.run(_take(lock)), daemon=True).start()
+        threading.Thread(target=lambda: asyncio.run(lock.acquire(None)), daemon=True).start()
         return "waiting"
 
     def leave_a_child_now(self) -> int:
@@ -147,11 +147,6 @@ class Holder:
             found = json.loads(pipe.read())
         os.waitpid(child, 0)
         return found
-
-
-async def _take(lock: AsyncRedisLock) -> None:
-    async with lock.hold(wait=None):
-        pass
 
 
 def serve(port: int, pipe: Connection) -> None:

@@ -31,22 +31,19 @@ def test_waiters_get_the_lock_in_the_order_of_their_arrival(door: Door) -> None:
 
 def test_two_never_hold_it_and_nobody_is_left_out(door: Door) -> None:
     lock = door.lock("counter")
-    inside, counted, together, tokens = 0, 0, threading.Lock(), set()
+    inside, counted, tokens = threading.Lock(), 0, set()
 
     def count() -> None:
-        nonlocal inside, counted
+        nonlocal counted
         for _ in range(10):
             with lock.hold(wait=20) as lease:
                 tokens.add(lease.token)
-                with together:
-                    inside += 1
-                    assert inside == 1
+                assert inside.acquire(blocking=False)
                 found = counted
                 time.sleep(0.0005)
                 assert lease.remaining() > 0
                 counted = found + 1
-                with together:
-                    inside -= 1
+                inside.release()
 
     for each in [in_thread(count) for _ in range(6)]:
         each.result(30)
