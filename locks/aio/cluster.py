@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from ..cluster.nodes import AtNode, AtSlot, Nodes, ToSlot
 from ..cluster.slots import LOOK_UP, Hop, Place, Send, is_passing, redirect, route, slot_of, tag_of
 from ..protocol import Arg, Call, Script, WireError, is_a
-from ..support import now
 from .connections import AsyncConnections, Reply, in_place, run_async
 from .link import Link
 from .shared import until_the_end
@@ -131,17 +130,15 @@ class AsyncSlot(ToSlot):
         sent: bool = False,
     ) -> Any:
         """As AsyncConnections.call, but `within` includes the time until a slot has settled."""
-        until = self.until(within)
 
         async def send(step: Send) -> Any:
-            left = max(0.05, until - now())
             there = self._nodes.at(step.place).connections
-            reply = await there.call(which, keys, args, within=left, asking=step.asking)
+            reply = await there.call(which, keys, args, within=step.within, asking=step.asking)
             if not step.asking:
                 self.wakeups.seen_at(step.place)
             return reply
 
-        return await self._nodes.drive(self.route(which, args, until, sent=sent), send)
+        return await self._nodes.drive(self.route(which, args, within, sent=sent), send)
 
     def post(
         self, which: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None

@@ -193,14 +193,11 @@ class ToSlot:
         """These: see call()."""
         return self
 
-    def until(self, within: float | None) -> float:
-        """The second of our clock until which a slot may settle."""
-        return now() + (self.watchdog.address.timeout if within is None else min(within, OUTAGE))
-
     def route(
-        self, which: Script, args: Sequence[Arg], until: float, *, sent: bool = False
+        self, which: Script, args: Sequence[Arg], within: float | None, *, sent: bool = False
     ) -> Generator[Hop, Any, Any]:
         """The steps by which the script gets its reply: see slots.route()."""
+        until = now() + (self.watchdog.address.timeout if within is None else min(within, OUTAGE))
         adopts = which is script("renew") and args[0] != args[3]
         repeatable = which is not script("release") and not adopts
         return route(self.watchdog.topology, self._slot, until, repeatable=repeatable, sent=sent)

@@ -124,6 +124,7 @@ class Send(NamedTuple):
 
     place: Place
     asking: bool
+    within: float  # seconds
 
 
 class Refresh(NamedTuple):
@@ -158,7 +159,7 @@ def route(
             error = WireError(ConnectionError(f"no node is known to have slot {slot}"), sent=sent)
         else:
             try:
-                reply = yield Send(place, asking=once is not None)
+                reply = yield Send(place, once is not None, within=max(0.05, until - now()))
                 if repeatable or not sent or reply == 1:
                     return reply
                 error = WireError(ConnectionError("the reply to a try before was lost"), sent=True)

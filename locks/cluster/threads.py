@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ..connection import Connections, ask_anew
 from ..protocol import Arg, Call, Script, WireError
-from ..support import lazily, now, run
+from ..support import lazily, run
 from ..wakeups import WakeUps
 from ..watchdog import Watchdog
 from .nodes import AtNode, AtSlot, Nodes, ToSlot
@@ -127,17 +127,15 @@ class Slot(ToSlot):
         self, which: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None
     ) -> Any:
         """As Connections.call, but `within` includes the time until a slot has settled."""
-        until = self.until(within)
 
         def send(step: Send) -> Any:
-            left = max(0.05, until - now())
             there = self.watchdog.at(step.place).connections
-            reply = there.call(which, keys, args, within=left, asking=step.asking)
+            reply = there.call(which, keys, args, within=step.within, asking=step.asking)
             if not step.asking:
                 self.wakeups.seen_at(step.place)
             return reply
 
-        return self._cluster.nodes.drive(self.route(which, args, until), send)
+        return self._cluster.nodes.drive(self.route(which, args, within), send)
 
 
 class Cluster:

@@ -24,7 +24,6 @@ from ..errors import LockBackendError, LockLost, LockTimeout, Release
 from ..lease import Lease
 from ..protocol import ADD, ANY_HOLDER, SET, Arg, WireError, milliseconds
 from ..redis_lock import RedisLock
-from ..renewals import Held
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +126,7 @@ class Lock:
         # A lock with a timeout may just end, as after a cooldown: nobody is told. One without is
         # renewed until it is released or lost, even where nothing refers to it any more: its token
         # may be in another process. Kept last: what an interrupt leaves behind ends with its ttl.
-        renewal = self._lock._watchdog.remove(self._held(lease.token))
+        renewal = self._lock._watchdog.remove((self._lock.keys[0], lease.token))
         if renewal is not None and not self.timeout:
             renewal.keep = lease
             self._lock._watchdog.add(renewal)
@@ -156,7 +155,7 @@ class Lock:
         try:
             # First: as soon as it is released, another thread may have it here, with its own token.
             self.local.token = self.local.lease = None
-            renewal = self._lock._watchdog.remove(self._held(name))
+            renewal = self._lock._watchdog.remove((self._lock.keys[0], name))
             released = self._ask("release", token, milliseconds(self._lock.fence_ttl)) == 1
         except BaseException:
             if self.local.token is None:
@@ -205,9 +204,6 @@ class Lock:
         except BaseException:
             self._lock._watchdog.abandon(lease.token, self._lock)
             raise
-
-    def _held(self, token: str) -> Held:
-        return self._lock.keys[0], token
 
     def _prolong(self, what: str, seconds: float | None, how: bytes) -> Literal[True]:
         token, lease = self._token(), self.lease

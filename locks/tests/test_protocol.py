@@ -232,7 +232,8 @@ def test_a_cluster_of_which_nothing_is_known_is_asked_first() -> None:
     steps = route(topology, SLOT, now() + OUTAGE)
     assert next(steps) == Refresh(0.0)
     topology.learn([[0, 16383, [None, 5]]], A)  # a node that does not know its own host
-    assert next(steps) == Send(("a", 5), asking=False)
+    assert sends([next(steps)]) == [("a", False)]
+    assert topology.place_of(SLOT) == ("a", 5)
 
 
 def test_addresses_are_translated_as_the_client_does() -> None:
