@@ -33,11 +33,11 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._wakes: list[Wake | None] = []
-        self._look = asyncio.Event()
+        self._roused = asyncio.Event()
 
     def put(self, wake: Wake | None) -> None:
         self._wakes.append(wake)
-        self._look.set()
+        self._roused.set()
 
     async def get(self, asks_at: Callable[[], float]) -> Wake | None:
         """What was put, or None when it is time to ask: `asks_at` may change meanwhile."""
@@ -46,12 +46,12 @@ class Mailbox:
             left = asks_at() - now()
             if left <= 0:
                 return None
-            timer = loop.call_later(left, self._look.set)
+            timer = loop.call_later(left, self._roused.set)
             try:
-                await self._look.wait()
+                await self._roused.wait()
             finally:
                 timer.cancel()
-                self._look.clear()
+                self._roused.clear()
         return self._wakes.pop(0)
 
 
