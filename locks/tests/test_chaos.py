@@ -89,7 +89,7 @@ def test_whatever_happens_no_two_hold_the_lock_and_the_queue_drains(
             worker.terminate()
         for worker in crowd.running:
             worker.join(30)
-            assert worker.exitcode in (0, -signal.SIGTERM)  # the latter: it had just been started
+            assert worker.exitcode in (0, -signal.SIGTERM)  # or it had just been started
     finally:
         crowd.resume(everybody=True)
         for worker in crowd.running:

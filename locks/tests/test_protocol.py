@@ -137,7 +137,8 @@ def drive(topology: Topology, *answers: Any, until: float = math.inf, **options:
         return answer
 
     try:
-        return [*seen, run(route(topology, SLOT, until, **options), do)]
+        reply = run(route(topology, SLOT, until, **options), do)
+        return [*seen, reply]
     except WireError as failed:
         return [*seen, failed]
 
