@@ -17,14 +17,13 @@ from loadtest.judge.sale_record import Record
 @rule("lost_update")
 def lost_update(record: Record) -> Iterator[Case]:
     """Conservation: every order took one unit off the shelf, and nothing else took one."""
-    sold, gone = record.units, record.initial_stock - record.stock_left
-    if sold != gone:
-        one = abs(sold - gone) == 1
+    if lost := record.lost_updates:
+        one, gone = abs(lost) == 1, record.units - lost
         erased = "decrement was erased" if one else "decrements were erased"
         unsold = "unit went without an order" if one else "units went without an order"
-        which = erased if sold > gone else unsold
         units = "1 unit" if gone == 1 else f"{gone} units"
-        yield Case(f"{len(record.orders)} orders took {units}: {abs(sold - gone)} {which}")
+        which = erased if lost > 0 else unsold
+        yield Case(f"{len(record.orders)} orders took {units}: {abs(lost)} {which}")
 
 
 @rule("wrong_amount")

@@ -115,9 +115,8 @@ class Record(ProductHistory):
     @property
     def outcomes(self) -> dict[str, int]:
         """How many buyers got each outcome as their last answer."""
-        count = Counter(dict.fromkeys(OUTCOMES, 0))
-        count.update(request.outcome for request in self.last.values())
-        return dict(count)
+        found = Counter(request.outcome for request in self.last.values())
+        return {**dict.fromkeys(OUTCOMES, 0), **found}
 
     @cached_property
     def of_nodes(self) -> dict[str, list[Event]]:

@@ -54,11 +54,6 @@ class Judgement(Record):
         return tuple(found for one in RULES if (found := one.find(self)) is not None)
 
     @property
-    def is_proved(self) -> bool:
-        """Whether the fault happened."""
-        return self.fired and not self._phases("prove", "fail")
-
-    @property
     def violations(self) -> tuple[str, ...]:
         """The names of the findings, each once."""
         return tuple(dict.fromkeys(finding.rule for finding in self.findings))
@@ -68,35 +63,35 @@ class Judgement(Record):
         """Buyers who asked and were neither sold a unit nor answered sold_out."""
         return len(self.unanswered)
 
-    @cached_property
+    @property
     def verdict(self) -> str:
-        if self.oversold:
-            return "oversold"
-        if not self.is_proved or any(finding.voids for finding in self.findings):
-            return "unknown"
-        if self._is_deadlocked():
-            return "deadlock"
-        nothing_sold = not self.orders and self.initial_stock > 0
-        if not self.last or nothing_sold or self._unserved():
-            return "unknown"
-        if self.undersold:
-            return "undersold"
-        # Fewer buyers than units cannot show an oversell, but a wrong record is not exact either.
-        return "unknown" if any(finding.spoils for finding in self.findings) else "exact"
+        return self._conclusion[0]
 
     @property
     def why(self) -> str:
         """Why nothing can be concluded, in one sentence that says what to do; else empty."""
-        if self.verdict != "unknown":
-            return ""
-        if not self.is_proved:
-            return "it is not proved that the fault happened"
+        return self._conclusion[1]
+
+    @cached_property
+    def _conclusion(self) -> tuple[str, str]:
+        """The verdict, and why it is `unknown`."""
+        if self.oversold:
+            return "oversold", ""
+        if not self.fired or self._phases("prove", "fail"):
+            return "unknown", "it is not proved that the fault happened"
         if voids := [finding.what for finding in self.findings if finding.voids]:
-            return voids[0]
-        if not self.last:
-            return "nobody asked"
-        spoils = [finding.what for finding in self.findings if finding.spoils and self.orders]
-        return self._unserved() or next(iter(spoils), "nobody bought anything")
+            return "unknown", voids[0]
+        if self._is_deadlocked():
+            return "deadlock", ""
+        nothing_sold = not self.orders and self.initial_stock > 0
+        unserved = self._unserved() if self.last else "nobody asked"
+        if unserved or nothing_sold:
+            return "unknown", unserved or "nobody bought anything"
+        if self.undersold:
+            return "undersold", ""
+        # Fewer buyers than units cannot show an oversell, but a wrong record is not exact either.
+        spoils = [finding.what for finding in self.findings if finding.spoils]
+        return ("unknown", spoils[0]) if spoils else ("exact", "")
 
     def as_run(self) -> Judged:
         """Its part of a run in `summary.json`."""
@@ -145,13 +140,10 @@ class Judgement(Record):
             kinds = ", ".join(f"{count} {outcome}" for outcome, count in waiting.most_common())
             parts.append(f"{waiting.total()} had no final answer ({kinds})")
             most = waiting.most_common(1)[0][0]
-            parts += filter(None, [self._error() if most == "error" else REMEDY.get(most, "")])
+            said = [request.error for request in self.requests if request.outcome == "error"]
+            shop_says = f"the shop says: {said[-1]}" if said and said[-1] else ""
+            parts += filter(None, [shop_says if most == "error" else REMEDY.get(most)])
         return "; ".join(parts)
-
-    def _error(self) -> str:
-        """What the shop said to a buyer whose last answer was `error`."""
-        said = [request.error for request in self.requests if request.outcome == "error"]
-        return f"the shop says: {said[-1]}" if said and said[-1] else ""
 
     def _phases(self, phase: str, kind: str) -> list[Event]:
         """The events of faults of this phase and type."""
