@@ -70,7 +70,7 @@ def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
     def before(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
         if not sql.lstrip().upper().startswith(_MARKS):
             params = list(params) if many else params
-            stop(short_of_many(sql, params) if many else short(sql, params))
+            stop(short(sql, params, many=many))
         return execute(sql, params, many, context)
 
     def stopping(what: str, end: Callable[[], None]) -> Callable[[], None]:
@@ -96,8 +96,9 @@ def _sql(stop: Stop, connected: Callable[[int], None]) -> Iterator[None]:
         connection_created.disconnect(watch)
 
 
-def short(sql: str, params: Any = None) -> str:
-    """`SELECT stock WHERE id = 1`: its columns left out, its values put in, cut at WIDTH."""
+def short(sql: str, params: Any = None, *, many: bool = False) -> str:
+    """`SELECT stock WHERE id = 1`: its columns left out, its values put in, cut at WIDTH. Of
+    executemany the values of the first row, and how many more there are."""
     text = " ".join(sql.split()).replace('"', "").replace("`", "")
     text = re.sub(r"^SELECT .*? FROM ", "SELECT ", text)
     text = re.sub(r"^INSERT INTO (\S+) \(.*?\) VALUES", r"INSERT \1", text)
@@ -105,16 +106,11 @@ def short(sql: str, params: Any = None) -> str:
     table = re.search(r"^(?:SELECT|INSERT|UPDATE|DELETE FROM) (\w+)", text)
     if table:
         text = text.replace(f"{table[1]}.", "")
-    text = _with(text, params)
-    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
-
-
-def short_of_many(sql: str, rows: Sequence[Any]) -> str:
-    """The same for executemany: with the values of the first row, and how many more there are."""
+    rows = params if many else [params]
+    text = _with(text, rows[0] if rows else None)
     more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
-    text = short(sql, rows[0] if rows else None)
-    fits = len(text) + len(more) <= WIDTH
-    return text + more if fits else text[: WIDTH - len(more) - 3] + "..." + more
+    room = WIDTH - len(more)
+    return (text if len(text) <= room else text[: room - 3] + "...") + more
 
 
 def _with(text: str, params: Any) -> str:

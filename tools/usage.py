@@ -21,18 +21,12 @@ MB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look.
+    """One look."""
 
-    t        monotonic seconds
-    memory   bytes of the nodes, proportional set size where the system has it
-    threads  of the nodes
-    cpu      part -> pid -> seconds of processor since the process began
-    """
-
-    t: float
-    memory: int
-    threads: int
-    cpu: Mapping[str, Mapping[int, float]]
+    t: float  # monotonic seconds
+    memory: int  # bytes of the nodes, proportional set size where the system has it
+    threads: int  # of the nodes
+    cpu: Mapping[str, Mapping[int, float]]  # part -> pid -> seconds of processor since its start
 
 
 class Usage:

@@ -8,14 +8,15 @@ further line.
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import django
 import redis
-from django.db import connection, connections
+from django.db import connection
+
+from testing import rush
 
 
 def _say(what: Any) -> None:
@@ -35,8 +36,6 @@ def _main(module: str, product: int, ttl: float) -> None:
             return f"order {example.buy(**known, buyer=name, key=name).pk}"
         except (example.SoldOut, example.TryAgain) as error:
             return type(error).__name__
-        finally:
-            connections.close_all()
 
     stops = ["UPDATE"]
 
@@ -53,19 +52,7 @@ def _main(module: str, product: int, ttl: float) -> None:
         with connection.execute_wrapper(stop):
             _say(buy(request["name"]))
         return
-    gate = threading.Barrier(request["buyers"])
-    outcomes: list[str] = []
-
-    def one(number: int) -> None:
-        gate.wait()
-        outcomes.append(buy(f"{os.getpid()}-{number}"))
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(request["buyers"])]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    _say(outcomes)
+    _say(rush(lambda number: buy(f"{os.getpid()}-{number}"), request["buyers"]).returned)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from examples.targets import __main__ as launcher
-from examples.targets import shops
-from examples.targets.shops import HERE, SHOPS
+from examples.targets.__main__ import HERE, SHOPS
 from loadtest.target.loading import load
 from servers import embedded, signals
 
@@ -25,11 +24,11 @@ def test_every_target_can_be_loaded(name: str) -> None:
 def test_the_repair_of_the_fastapi_shop_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shops, "VAR", tmp_path)
+    monkeypatch.setattr(launcher, "VAR", tmp_path)
     sources = []
     SHOPS["fastapi"].folder.mkdir(parents=True)
     for repaired in (False, True):
-        shops.prepare_fastapi(SHOPS["fastapi"], repaired)
+        launcher.prepare_fastapi(SHOPS["fastapi"], repaired)
         sources.append((SHOPS["fastapi"].folder / "fastapi_shop.py").read_text())
         ast.parse(sources[-1])
     wrong, right = (source.splitlines() for source in sources)

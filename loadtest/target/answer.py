@@ -15,21 +15,14 @@ PAUSE = (0.2, 0.6)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer, as a target reads it.
+    """One answer, as a target reads it."""
 
-    outcome  one of the judge's OUTCOMES; made by the functions below
-    order    the number of the order, where the answer names it: an int or a str
-    why      what the shop said of an error
-    open     whether the purchase may have happened all the same
-    after    seconds after which the shop asks to come back, because too many wait there
-    body     what else it says that the judge compares; of this project's shop alone
-    """
-
-    outcome: str
-    order: int | str | None = None
-    why: str = ""
-    open: bool = False
-    after: float = 0.0
+    outcome: str  # one of the judge's OUTCOMES; made by the functions below
+    order: int | str | None = None  # the number of the order, where the answer names it
+    why: str = ""  # what the shop said of an error
+    open: bool = False  # whether the purchase may have happened all the same
+    after: float = 0.0  # seconds after which the shop asks to come back: too many wait there
+    #: What else it says that the judge compares; of this project's shop alone.
     body: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -20,17 +20,12 @@ Found = int | list[dict[str, Any]]
 
 @dataclass
 class Count:
-    """The orders and the stock of one sale of a target.
-
-    keys    the key of each buyer by its name: an Order may name its buyer by either
-    opened  units that the shop showed when the sale was opened, None if it shows none
-    before  the orders that there were then
-    """
+    """The orders and the stock of one sale of a target."""
 
     target: Target
-    keys: Mapping[str, str]
-    opened: int | None = None
-    before: Found = 0
+    keys: Mapping[str, str]  # of each buyer by its name: an Order may name its buyer by either
+    opened: int | None = None  # units that the shop showed when the sale was opened, if any
+    before: Found = 0  # the orders that there were then
 
     def open(self, stock: int) -> None:
         """Open a sale, and count what is there. Raises ShopUnreachable, TargetError."""

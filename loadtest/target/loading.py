@@ -1,7 +1,6 @@
 """A target from its file."""
 
-import importlib.util
-import inspect
+import runpy
 from pathlib import Path
 
 from loadtest.target.errors import TargetError, wrong
@@ -41,20 +40,13 @@ def load(path: Path | str, host: str) -> Target:
 def _class(file: Path) -> type[Target]:
     """The one subclass of Target in a file. Raises TargetError."""
     name = f"target_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise TargetError(f"{file.name} is no Python file: its name has to end in .py")
-    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        defined = runpy.run_path(str(file), run_name=name)
     except Exception as error:  # any: the code is not ours
         what = f"{type(error).__name__}: {error}"
         raise TargetError(f"{file.name} cannot be imported: {what}. Repair it first") from error
-    classes = [
-        one
-        for one in vars(module).values()
-        if inspect.isclass(one) and issubclass(one, Target) and one.__module__ == name
-    ]
+    own = [one for one in defined.values() if getattr(one, "__module__", "") == name]
+    classes = [one for one in own if isinstance(one, type) and issubclass(one, Target)]
     if len(classes) != 1:
         found = ", ".join(one.__name__ for one in classes) or "none"
         raise TargetError(

@@ -9,20 +9,13 @@ from loadtest.target.answer import Answer
 
 @dataclass
 class Buyer:
-    """One buyer of a rush.
+    """One buyer of a rush."""
 
-    number  0, 1, 2, ...
-    key     its own in every rush: an idempotency key, or a name that no earlier rush has used
-    client  a Locust FastHttpSession with the buyer's own cookies: get, post, ... of FastHttpUser
-    kept    what prepare() keeps for buy(): a token, the id of a cart
-    tries   how often it has asked before
-    """
-
-    number: int
-    key: str
-    client: Any
-    kept: dict[str, Any] = field(default_factory=dict)
-    tries: int = 0
+    number: int  # 0, 1, 2, ...
+    key: str  # its own in every rush: an idempotency key, or a name that no rush has used before
+    client: Any  # a Locust FastHttpSession with the buyer's own cookies: get, post, ...
+    kept: dict[str, Any] = field(default_factory=dict)  # of prepare() for buy(): a token, a cart
+    tries: int = 0  # how often it has asked before
 
     @property
     def name(self) -> str:
@@ -44,24 +37,16 @@ Orders = int | Sequence[Order | Mapping[str, Any]]
 
 class Target:
     """How one shop is bought from, and how its orders are counted. Override the four methods that
-    raise NotImplementedError; the others, and the attributes, where the shop needs it.
+    raise NotImplementedError; the others, and the attributes, where the shop needs it. `host` is
+    the address of the shop, without a slash at its end."""
 
-    name        the shop's in tables; the name of the file by default
-    repeatable  whether a buyer whose answer was lost may ask again without buying twice: the shop
-                takes an idempotency key
-    warm_up     a path that every buyer gets before the rush, to be connected; empty: none
-    prepare_s   seconds that all buyers may take for prepare(), beside 50 ms for each buyer
-    settles_s   seconds that orders may be written after the answers: a queue, say
-    host        the address of the shop, without a slash at its end
-    file        the file of this class
-    """
-
-    name: str = ""
+    name: str = ""  # the shop's in tables; the name of the file by default
+    #: A buyer whose answer was lost may ask again and not buy twice: it takes an idempotency key.
     repeatable: bool = False
-    warm_up: str = "/"
-    prepare_s: float = 30.0
-    settles_s: float = 10.0
-    file: str = ""
+    warm_up: str = "/"  # a path that every buyer gets before the rush, to be connected; "": none
+    prepare_s: float = 30.0  # that all buyers may take for prepare(), beside 50 ms for each buyer
+    settles_s: float = 10.0  # that orders may be written after the answers: a queue, say
+    file: str = ""  # the file of this class
     #: Only this project's shop has these.
     product: str = "unit"
     hold_ms: int = 0

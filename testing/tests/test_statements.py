@@ -2,7 +2,7 @@
 
 import pytest
 
-from testing.probes import WIDTH, short, short_of_many
+from testing.probes import WIDTH, short
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,5 @@ def test_a_long_one_is_cut() -> None:
 def test_many_rows_show_the_first_and_how_many_more_there_are() -> None:
     rows = [(1, 7), (2, 8), (3, 9)]
     sql = 'UPDATE "stock" SET "amount" = %s WHERE "id" = %s'
-    assert short_of_many(sql, rows) == "UPDATE stock SET amount = 1 WHERE id = 7 (and 2 more)"
-    assert short_of_many(sql, rows[:1]) == "UPDATE stock SET amount = 1 WHERE id = 7"
+    assert short(sql, rows, many=True) == "UPDATE stock SET amount = 1 WHERE id = 7 (and 2 more)"
+    assert short(sql, rows[:1], many=True) == "UPDATE stock SET amount = 1 WHERE id = 7"
