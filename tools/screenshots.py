@@ -27,7 +27,6 @@ ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-SIZE = (1280, 800)
 #: Milliseconds for a rush of 200 to begin and end.
 RUSH_MS = 60_000
 
@@ -81,11 +80,7 @@ def _report(browser: Browser, console: Console) -> None:
 
 
 def _open(browser: Browser, url: str) -> Page:
-    width, height = SIZE
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, reduced_motion="reduce"
-    )
-    page = context.new_page()
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     page.goto(url)
     return page
 
