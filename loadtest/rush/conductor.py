@@ -150,29 +150,31 @@ class Conductor:
         """Release the buyers when all are there, end the run when all have their answers. Locust
         itself would not end it."""
         members = list(self.members.values())
-        self._wait(rush, lambda: all(one.arrived for one in members), rush.arrival_timeout)
+
+        def are_done(is_done: Callable[[Member], bool]) -> bool:
+            if rush.over or all(map(is_done, members)):
+                return True
+            for member in members:
+                if not member.reported and self._is_lost(member):
+                    rush.lose(member.name, len(member.buyers))
+            return rush.over
+
+        self._wait(lambda: are_done(lambda one: one.arrived), rush.arrival_timeout)
         if not rush.over:
             rush.released_at = time.monotonic() + (LEAD if self.has_workers else 0.0)
             go = {"rush": rush.id, "at": rush.released_at}
             for member in members:
                 self.runner.send_message(messages.GO, go, member.id)
-            self._wait(rush, lambda: all(one.reported for one in members), rush.deadline_s + 60)
+            self._wait(lambda: are_done(lambda one: one.reported), rush.deadline_s + 60)
         if self.conclude(rush):
             self.end_the_run()
 
-    def _wait(self, rush: Rush, is_done: Callable[[], bool], seconds: float) -> None:
-        """Wait until then, or until the rush is over for another reason."""
+    def _wait(self, is_over: Callable[[], bool], seconds: float) -> None:
+        """Wait until it is over, and look again with every message, and every LOOK_EVERY."""
         until = time.monotonic() + seconds
-        while not (rush.over or is_done() or time.monotonic() > until):
-            self._hear()
-            for member in self.members.values():
-                if not member.reported and self._is_lost(member):
-                    rush.lose(member.name, len(member.buyers))
-
-    def _hear(self) -> None:
-        """Wait for a message, at most LOOK_EVERY."""
-        self._heard.clear()
-        self._heard.wait(LOOK_EVERY)
+        while not is_over() and time.monotonic() < until:
+            self._heard.clear()
+            self._heard.wait(LOOK_EVERY)
 
     def _is_lost(self, member: Member) -> bool:
         """Whether a process has ended, or Locust has waited in vain for its heartbeats."""
@@ -236,11 +238,9 @@ class Conductor:
         missing = [one for one in self.members.values() if one.pid and not one.reported]
         for member in missing:
             self.runner.send_message(messages.END, {"rush": rush.id}, member.id)
-        deadline = time.monotonic() + COLLECT_TIMEOUT
-        while time.monotonic() < deadline:
-            if all(one.reported or self._is_lost(one) for one in missing):
-                return
-            self._hear()
+        self._wait(
+            lambda: all(one.reported or self._is_lost(one) for one in missing), COLLECT_TIMEOUT
+        )
 
     def _written(self, rush: Rush, result: dict[str, Any]) -> dict[str, Any]:
         """The result, once it and the history are in their files. A run without them is no
