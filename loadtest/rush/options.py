@@ -84,8 +84,6 @@ def permissions(environment: Environment, buyers: int) -> list[str]:
     Without --target the shop asks for its own token, and opens no sale without it.
     """
     options: Any = environment.parsed_options
-    if not options.target:
-        return []
-    allowed = options.i_may_load
-    asked = [require_permission(host, allowed, buyers=buyers) for host in hosts(environment)]
-    return [warning for warning in asked if warning]
+    asked = hosts(environment) if options.target else []
+    warnings = (require_permission(one, options.i_may_load, buyers=buyers) for one in asked)
+    return [warning for warning in warnings if warning]

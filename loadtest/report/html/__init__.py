@@ -7,14 +7,14 @@ data; its scripts draw the rest.
 import html
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import ProductHistory
-from loadtest.judge.run import Run, Summary
+from loadtest.judge.run import Summary
 from loadtest.report import tables as report
 from loadtest.report.html.timeline import timeline
 from servers.embedded import ROOT
@@ -88,19 +88,11 @@ def _read(path: Path) -> str:
 
 
 def report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
-    """The runs of the summary, each with its `timeline` (None if nothing was recorded)."""
-    histories = _histories(summary["runs"], events)
-    return {
-        "runs": [
-            {**run, "timeline": timeline(history, run)}
-            for run, history in zip(summary["runs"], histories, strict=True)
-        ]
-    }
+    """The runs of the summary, each with its `timeline` (None if nothing was recorded).
 
-
-def _histories(runs: Sequence[Run], events: Sequence[Event]) -> Iterator[ProductHistory]:
-    """The history of each run. The attempts of a rush begin with the run's `attempts`; those of a
-    cell name its fault and its strategy; the last part of an attempt's id is the buyer."""
+    The attempts of a rush begin with the run's `attempts`; those of a cell name its fault and its
+    strategy; the last part of an attempt's id is the buyer.
+    """
     found: dict[str, list[Event]] = defaultdict(list)
     made: dict[str, list[Event]] = defaultdict(list)
     for event in events:
@@ -109,7 +101,9 @@ def _histories(runs: Sequence[Run], events: Sequence[Event]) -> Iterator[Product
         if "attempt" in event:
             found[event["attempt"].rpartition("/")[0]].append(event)
     cells = {tuple(name.split("/")[-2:]): name for name in found}
-    for run in runs:
+    runs = []
+    for run in summary["runs"]:
         name = run.get("attempts") or cells.get((run["fault"], run["lock"]), "")
-        there = [*found[name], *made[run["fault"]]]
-        yield ProductHistory(sorted(there, key=lambda event: event["t"]))
+        there = sorted([*found[name], *made[run["fault"]]], key=lambda event: event["t"])
+        runs.append({**run, "timeline": timeline(ProductHistory(there), run)})
+    return {"runs": runs}
