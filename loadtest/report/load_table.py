@@ -64,8 +64,12 @@ def sheet(summary: Summary) -> report.Sheet:
     for lock in dict.fromkeys(run["lock"] for run in runs):
         of_lock = (run for run in runs if run["lock"] == lock)
         worst = min(of_lock, key=lambda run: run["as_expected"])  # the first that is off, if any
-        shown: Any = {**worst, "verdict": _verdict(worst)}
-        rows.append((shown, [_cell(found.get(lock), name) for name in columns]))
+        words = worst["verdict"].replace("_", " ")
+        if words == "unknown" and (worst.get("lost_updates") or 0) > 0:
+            words = "lost updates"  # what it shows, though it ended before the stock did
+        shown: Any = {**worst, "verdict": words}
+        texts = [_cell(name, found[lock][name]) if lock in found else "" for name in columns]
+        rows.append((shown, texts))
     return report.Sheet(columns, rows)
 
 
@@ -76,21 +80,11 @@ def markdown(summary: Summary) -> str:
     return sheet(summary).markdown(f"{_where(summary)}\n\n`{command}`")
 
 
-def _cell(medians: Mapping[str, float | None] | None, name: str) -> str:
-    """A figure of a strategy; empty for one that was not run. A processor time of 0 was measured:
-    what was not is unknown."""
-    if medians is None:
-        return ""
-    value = medians[name]
+def _cell(name: str, value: float | None) -> str:
+    """A figure of a strategy. A processor time of 0 was measured: what was not is unknown."""
     if value is None:
         return "unknown" if name.startswith("CPU") else "-"
     return f"{value:{FIGURES[name][1]}}"
-
-
-def _verdict(run: Mapping[str, Any]) -> str:
-    """The verdict in words; of a sale that lost decrements before it ran out, what it shows."""
-    has_lost = run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0
-    return "lost updates" if has_lost else str(run["verdict"]).replace("_", " ")
 
 
 def title(summary: Summary) -> str:
