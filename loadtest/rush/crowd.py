@@ -127,10 +127,8 @@ class Crowd:
     def read(self, response: Any) -> Answer:
         """The meaning of an answer of our shop. Locust counts a correct one as a success."""
         answer = self.target.read(response)
-        if answer.outcome in CORRECT:
-            response.success()
-        else:
-            response.failure(f"{response.status_code} {answer.outcome}")
+        failure = f"{response.status_code} {answer.outcome}"
+        response.success() if answer.outcome in CORRECT else response.failure(failure)
         return answer
 
     def asks_again(self, answer: Answer) -> bool:
