@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,10 +18,7 @@ from playwright.sync_api import Browser, expect
 
 from loadtest.commands.rushes import Setting
 from loadtest.commands.serve import serving
-from loadtest.judge.verdict import EXIT_CODES
-from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT, Stack
-from servers.tests.polling import eventually
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +40,9 @@ def web_ui(served: tuple[Stack, str]) -> str:
     return served[1]
 
 
-def command(stack: Stack) -> list[str]:
-    return [sys.executable, "-m", "locust", "--headless", "--host", stack.nodes[0].url]
-
-
 def locust(stack: Stack, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*command(stack), *options],
+        [sys.executable, "-m", "locust", "--headless", "--host", stack.nodes[0].url, *options],
         cwd=ROOT,
         env={**os.environ, "SHOP_RESTOCK_TOKEN": stack.token},
         stdin=subprocess.DEVNULL,
@@ -90,34 +82,6 @@ def test_what_cannot_be_says_what_to_do_and_is_no_verdict(
     done = locust(stack, "-u", "5", *options)
     assert done.returncode == status, done.stderr
     assert [words for words in said if words not in done.stderr] == []
-
-
-def test_a_rush_that_is_cut_off_is_no_verdict(stack: Stack, tmp_path: Path) -> None:
-    """By Ctrl-C; its time limit ends it in the same way."""
-    result = tmp_path / "result.json"
-    slow = ("--lock", "row-lock", "--hold-ms", "300", "--product", "cut", "--deadline", "30")
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command(stack), *slow, "-u", "40", "--stock", "40", "--result", str(result)],
-            cwd=ROOT,
-            env={**os.environ, "SHOP_RESTOCK_TOKEN": stack.token},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-        eventually(lambda: has_sold(stack, "cut"), what="an order", timeout=60)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == EXIT_CODES["unknown"], (tmp_path / "log").read_text()
-    run = json.loads(result.read_text())
-    assert run["verdict"] == "unknown"
-    assert run["why"].startswith("the rush was stopped: ")
-
-
-def has_sold(stack: Stack, product: str) -> bool:
-    try:
-        return bool(stack.shop()._ask("GET", f"/sales/latest?product={product}")["orders"])
-    except ShopUnreachable:  # there is no such sale yet
-        return False
 
 
 def test_the_web_ui_has_every_lock_in_a_drop_down_no_path_and_no_token(

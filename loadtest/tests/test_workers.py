@@ -43,6 +43,9 @@ def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> 
         assert master.wait(60) == UNKNOWN, locust.log.read_text()
         _, left = psutil.wait_procs(workers, timeout=30)
         assert left == []
+        run = locust.run()
+    assert run["verdict"] == "unknown"
+    assert run["why"].startswith("the rush was stopped")
 
 
 def test_a_worker_that_joins_in_a_rush_disturbs_nobody_and_is_in_the_next_one(
