@@ -17,7 +17,6 @@ from typing import IO, Any
 
 import redis
 
-from servers.errors import NotReady
 from servers.loopback import free_port
 from servers.process import ServerProcess
 from servers.valkey import binary, client_at
@@ -76,15 +75,11 @@ class Sentinels:
         return pids
 
     def wait_until_ready(self) -> None:
-        """Wait until each sees the master, the others and a synced replica. Raises TimeoutError."""
+        """Wait until each sees the master, the others and a synced replica. Raises NotReady."""
+        first = f"start a replica of the master on port {self.master_port} first"
         for port, sentinel in zip(self.ports, self._processes, strict=True):
-            try:
-                sentinel.wait_until(partial(_is_ready, port), timeout=START_TIMEOUT)
-            except NotReady as error:
-                raise TimeoutError(
-                    "the Sentinels do not see each other and a replica of the master on port "
-                    f"{self.master_port}: start that replica first; see {self.log.name}"
-                ) from error
+            is_ready = partial(_is_ready, port)
+            sentinel.wait_until(is_ready, timeout=START_TIMEOUT, otherwise=first)
 
     def master(self) -> tuple[str, int]:
         """Host and port of the master, from the first Sentinel that answers. Raises LookupError."""

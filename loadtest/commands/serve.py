@@ -17,10 +17,9 @@ from loadtest.commands.output import Progress, require_known
 from loadtest.commands.rushes import Setting, stack_and_buyers
 from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.database import manage
-from loadtest.stack.stack import ROOT, Stack, StackError, inherited
+from loadtest.stack.stack import ROOT, Stack, inherited
 from servers import embedded
 from servers.embedded import VAR
-from servers.errors import NotReady
 from servers.loopback import free_port, runtime_folder
 from servers.process import ServerProcess
 
@@ -47,7 +46,7 @@ def serving(
     """The shop and Locust for as long as the block lasts, at these ports where they are free.
     Yields the address of Locust's web UI, too, and the process of the page's rushes.
 
-    Raises StackError when a part does not start.
+    Raises StackError or NotReady when a part does not start.
     """
     with (
         tempfile.TemporaryDirectory(prefix="rushes-", dir=runtime_folder()) as folder,
@@ -73,10 +72,7 @@ def serving(
         words = [sys.executable, "-m", "locust", *_shop(stack), "--web-port", str(port)]
         embedded.adopt(locust.start(words, folder=ROOT, environment=environment))
         url = f"http://127.0.0.1:{port}"
-        try:
-            locust.wait_until(lambda: urlopen(url, timeout=5).close() or True, timeout=30)
-        except NotReady as error:
-            raise StackError(str(error)) from error
+        locust.wait_until(lambda: urlopen(url, timeout=5).close() or True, timeout=30)
         stack.settle()  # the page may choose any lock
         yield stack, url, buyers
 

@@ -13,17 +13,14 @@ SETTLE_TIMEOUT = 15.0
 
 
 class Strategy(TypedDict):
-    """A strategy as GET /strategies has it. shop/sale/strategy.py says what each field means.
+    """As much of a strategy as is read of GET /strategies. shop/sale/strategy.py says what each
+    field means.
 
     verdicts  what is expected of it under each fault, where that is not in loadtest/expected.py
     """
 
     name: str
-    title: str
-    article: str
-    summary: str
     expected: dict[str, str]
-    file: str
     backend: str
     sound: bool
     renewed: bool

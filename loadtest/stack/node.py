@@ -12,7 +12,6 @@ import psutil
 from loadtest.stack.client import Shop
 from servers import embedded
 from servers.embedded import ROOT
-from servers.errors import NotReady
 from servers.loopback import free_port
 from servers.process import STOP_TIMEOUT, ServerProcess
 
@@ -33,7 +32,7 @@ PLAIN = {
 
 
 class StackError(RuntimeError):
-    """A part of the stack did not start. The message names its log."""
+    """A run cannot be made as it was asked for. The message says what to do, or names a log."""
 
 
 def inherited() -> dict[str, str]:
@@ -68,7 +67,6 @@ class Node:
         self.name = name
         self.port = free_port(port)
         self.environment = environment
-        self.log = log
         self._server = ServerProcess(f"node {name}", log)
         self._settler = ServerProcess(f"consumer {name}", log)
         self._settles = False
@@ -96,9 +94,8 @@ class Node:
         ]
 
     def start(self) -> None:
-        embedded.adopt(
-            self._server.start(self.command(), folder=ROOT, environment=self.environment)
-        )
+        pid = self._server.start(self.command(), folder=ROOT, environment=self.environment)
+        embedded.adopt(pid)
         if self._settles:
             self._start_settler()
 
@@ -115,16 +112,12 @@ class Node:
 
     def _start_settler(self) -> None:
         command = [sys.executable, "manage.py", "settle"]
-        own = {"SHOP_DB_POOL": "1"}  # of the consumer's own thread
-        environment = {**self.environment, **own}
+        environment = {**self.environment, "SHOP_DB_POOL": "1"}  # of the consumer's own thread
         embedded.adopt(self._settler.start(command, folder=ROOT, environment=environment))
 
     def wait_until_ready(self, shop: Shop) -> None:
-        """Wait until /readyz is good. Raises StackError."""
-        try:
-            self._server.wait_until(shop.ready, timeout=START_TIMEOUT)
-        except NotReady as error:
-            raise StackError(str(error)) from error
+        """Wait until /readyz is good. Raises NotReady."""
+        self._server.wait_until(shop.ready, timeout=START_TIMEOUT)
 
     def terminate(self) -> None:
         """Ask it to end, and do not wait."""

@@ -15,6 +15,7 @@ from loadtest.stack.client import Shop
 from loadtest.stack.stack import Stack
 from loadtest.tests.raw_clients import Customers
 from servers import embedded
+from servers.errors import NotReady
 from servers.sentinels import MASTER, Sentinels
 from servers.tests.polling import eventually
 
@@ -143,7 +144,7 @@ def test_sentinels_without_a_replica_say_what_to_do(
     for pid in sentinels.start():
         embedded.adopt(pid)
     try:
-        with pytest.raises(TimeoutError, match="start that replica first"):
+        with pytest.raises(NotReady, match="start a replica of the master on port 1 first"):
             sentinels.wait_until_ready()
     finally:
         sentinels.stop()
