@@ -17,29 +17,25 @@ import psycopg
 from servers.embedded import ROOT
 from servers.tests.polling import eventually
 
+#: Answers each line of its input with the value of it as an expression, in JSON.
 USER = """
 import json, os, subprocess, sys
 from servers import embedded
 
-def reply(**what):
-    print(json.dumps(what), flush=True)
+def child():
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    embedded.adopt(started.pid)
+    return started.pid
+
+def fork():
+    if pid := os.fork():
+        return os.waitpid(pid, 0)
+    sys.exit()
 
 embedded.provide_urls()
-reply(database=os.environ["DATABASE_URL"], redis=os.environ["REDIS_URL"])
+print(json.dumps([os.environ["DATABASE_URL"], os.environ["REDIS_URL"]]), flush=True)
 for line in sys.stdin:
-    order, _, name = line.strip().partition(" ")
-    if order == "database":
-        reply(url=embedded.create_database(name))
-    elif order == "child":
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        embedded.adopt(child.pid)
-        reply(pid=child.pid)
-    elif order == "fork":
-        child = os.fork()
-        if not child:
-            sys.exit()
-        os.waitpid(child, 0)
-        reply(forked=True)
+    print(json.dumps(eval(line)), flush=True)
 """
 
 
@@ -80,9 +76,6 @@ class Copy:
     def postgres(self) -> psutil.Process:
         return psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
 
-    def socket_folder(self) -> Path:
-        return Path((self.data / "postmaster.pid").read_text().splitlines()[4])
-
     def valkey(self) -> psutil.Process:
         registry = json.loads((self.root / "var" / "users.json").read_text())
         return psutil.Process(registry["valkey"]["pid"])
@@ -112,11 +105,10 @@ class User:
             start_new_session=True,
         )
         try:
-            urls = self._reply()
+            self.database_url, self.redis_url = self._answer()
         except AssertionError:
             self.leave()
             raise
-        self.database_url, self.redis_url = urls["database"], urls["redis"]
 
     def __enter__(self) -> Self:
         return self
@@ -124,20 +116,16 @@ class User:
     def __exit__(self, *_: object) -> None:
         self.leave()
 
-    def ask(self, order: str) -> dict[str, Any]:
+    def ask(self, expression: str) -> Any:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{order}\n")
+        self.process.stdin.write(f"{expression}\n")
         self.process.stdin.flush()
-        return self._reply()
+        return self._answer()
 
     def leave(self) -> int:
-        """Close its input and wait until it ends. Returns its exit code."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        code = self.process.wait(30)
-        self.process.stdout.close()
-        return code
+        """End its input and wait until it ends. Returns its exit code."""
+        self.process.communicate(timeout=30)
+        return self.process.returncode
 
     def kill(self) -> None:
         self.process.kill()
@@ -147,11 +135,11 @@ class User:
         with psycopg.connect(self.database_url) as connection:
             return {name for (name,) in connection.execute("SELECT datname FROM pg_database")}
 
-    def _reply(self) -> dict[str, Any]:
+    def _answer(self) -> Any:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the process ended with {self.process.wait(5)}"
-        return dict(json.loads(line))
+        return json.loads(line)
 
 
 def is_gone(process: psutil.Process) -> bool:

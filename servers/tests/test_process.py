@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.request import getproxies, proxy_bypass
 
 import psutil
@@ -102,10 +103,6 @@ def test_the_folder_of_sockets_is_short_whatever_tmpdir_is(
     assert len(str(runtime_folder())) < 50
 
 
-class Attached(Exception):
-    """A server was to be started."""
-
-
 @pytest.mark.parametrize(
     ("named", "starts"),
     [
@@ -124,13 +121,9 @@ def test_a_server_is_started_only_where_one_of_the_two_is_not_named(
         monkeypatch.delenv(f"{name}_FILE", raising=False)
     for name in named:
         monkeypatch.setenv(name, "/somewhere")
-
-    def attach() -> None:
-        raise Attached
-
-    monkeypatch.setattr(embedded, "attach", attach)
-    monkeypatch.setattr(embedded, "read_env", lambda: None)
+    monkeypatch.setattr(embedded, "attach", Mock(side_effect=InterruptedError))
+    monkeypatch.setattr(embedded, "read_env", Mock())
     before = dict(os.environ)
-    with pytest.raises(Attached) if starts else nullcontext():
+    with pytest.raises(InterruptedError) if starts else nullcontext():
         embedded.provide_urls()
     assert dict(os.environ) == before
