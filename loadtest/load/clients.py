@@ -155,15 +155,19 @@ def measure(runner: Any) -> None:
     """Let them sell, measure, wait for the answers to all who came, and end the run."""
     parts = {**PLAN.pids, "Locust": [os.getpid()]}
     gevent.sleep(PLAN.warm_up)
-    began, before = time.monotonic(), {part: cpu_seconds(pids) for part, pids in parts.items()}
+    began, before = time.monotonic(), [cpu_seconds(pids) for pids in parts.values()]
     while (left := began + PLAN.seconds - time.monotonic()) > 0:
         gevent.sleep(min(EVERY, left))
         if runner.stats.get(SOLD, "POST").num_requests >= PLAN.stock * PLAN.products:
             break  # Locust's workers say it every few seconds: the figures end with the last unit
-    ended, after = time.monotonic(), {part: cpu_seconds(pids) for part, pids in parts.items()}
+    ended, after = time.monotonic(), [cpu_seconds(pids) for pids in parts.values()]
     is_busy = runner.cpu_warning_emitted or runner.worker_cpu_warning_emitted
     runner.stop()
-    found = {"begin": began, "end": ended, "before": before, "after": after, "is_busy": is_busy}
+    cpu = {
+        part: None if then is None or now is None else now - then
+        for part, then, now in zip(parts, before, after, strict=True)
+    }
+    found = {"begin": began, "end": ended, "cpu": cpu, "is_busy": is_busy}
     FILE.with_name("window.json").write_text(json.dumps(found))
     runner.quit()
 

@@ -51,17 +51,11 @@ def measured(folder: Path) -> Measured:
     for file in files:
         for product, found in file["events"].items():
             events.setdefault(product, []).extend(found)
-    window = json.loads((folder / "window.json").read_text())
-    before, after = window.pop("before"), window.pop("after")
     return Measured(
         {product: sorted(found, key=lambda one: one["t"]) for product, found in events.items()},
-        cpu={
-            part: None if now is None or before[part] is None else now - before[part]
-            for part, now in after.items()
-        },
         turned_away=sum(file["turned_away"] for file in files),
         shares=len(files),
-        **window,
+        **json.loads((folder / "window.json").read_text()),
     )
 
 

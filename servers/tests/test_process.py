@@ -5,7 +5,6 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from unittest.mock import Mock
 from urllib.request import getproxies, proxy_bypass
 
 import psutil
@@ -121,8 +120,12 @@ def test_a_server_is_started_only_where_one_of_the_two_is_not_named(
         monkeypatch.delenv(f"{name}_FILE", raising=False)
     for name in named:
         monkeypatch.setenv(name, "/somewhere")
-    monkeypatch.setattr(embedded, "attach", Mock(side_effect=InterruptedError))
-    monkeypatch.setattr(embedded, "read_env", Mock())
+
+    def attach() -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(embedded, "attach", attach)
+    monkeypatch.setattr(embedded, "read_env", lambda: None)
     before = dict(os.environ)
     with pytest.raises(InterruptedError) if starts else nullcontext():
         embedded.provide_urls()
