@@ -69,41 +69,28 @@ OPTIONS: dict[str, tuple[Parse | Sequence[str], str]] = {
 FIELDS = {"lock": "locks", "fault": "faults", "i-may-load": "allowed"}
 STACK = "nodes workers locust-workers"
 RUSHED = f"lock buyers stock hold-ms {STACK} server"
-#: Each command: its function, in a module of this folder, its options, and what it does.
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": (
-        "rushes:demo",
-        RUSHED,
-        "the same rush under each lock, with a verdict each (the default)",
-    ),
-    "matrix": (
-        "rushes:matrix",
-        RUSHED,
-        "every strategy under the rush, each compared with its expected verdict",
-    ),
+#: Each command with its options and what it does.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": (RUSHED, "the same rush under each lock, with a verdict each (the default)"),
+    "matrix": (RUSHED, "every strategy under the rush, each compared with its expected verdict"),
     "faults": (
-        "faults:run",
         "lock fault server",
         "every fault made for real, each strategy compared with its expected verdict",
     ),
     "chaos": (
-        "chaos:run",
         "seed minutes",
         "random faults at random times during rushes of the sound strategies",
     ),
     "target": (
-        "target:run",
         "host buyers stock deadline repeat i-may-load expect",
         "the rush against a shop of your own: target my_shop.py --host http://127.0.0.1:8001",
     ),
     "load": (
-        "load:run",
         f"lock stock hold-ms {STACK} clients arrivals-per-second arrivals cap seconds warm-up "
         "products skew rounds",
         "sustained sales: buyers who keep coming, at a rate or one purchase after the other",
     ),
     "serve": (
-        "serve:run",
         f"lock buyers {STACK} mine server",
         "the shop with its page, and Locust's web UI, left running",
     ),
@@ -115,7 +102,7 @@ def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespa
     a message where one is wrong. Without a command it is the first one."""
     parser = argparse.ArgumentParser(prog="python -m loadtest", description=description)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command, (_, options, says) in COMMANDS.items():
+    for command, (options, says) in COMMANDS.items():
         own = commands.add_parser(
             command,
             help=says,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from loadtest.commands.output import Output, require_known
+from loadtest.commands.output import Output, known_strategies, require_known
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.runner import concerned, play, unknown
 from loadtest.faults.testbed import RIVALS, Testbed
@@ -49,8 +49,7 @@ def run(
         Output(console) as out,
         Testbed(log=out.log, progress=out.progress, threads=THREADS, server=server) as testbed,
     ):
-        known = {str(one["name"]): one for one in testbed.shop(RIVALS).strategies()}
-        require_known(locks, list(known), "lock")
+        known = known_strategies(testbed.shop(RIVALS), locks)
         strategies = [known[lock] for lock in locks or known]
         names = [name for name in names if concerned(name, strategies)]
         if not names:

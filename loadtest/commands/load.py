@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from loadtest.commands.output import Output, require_known
+from loadtest.commands.output import Output, known_strategies
 from loadtest.commands.rushes import judge_closed, not_run
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
@@ -51,9 +51,20 @@ def run(console: Console, **given: Any) -> int:
     StackError for what cannot be loaded, and when a part does not start.
     """
     chosen = Chosen(**given)
-    with Output(console) as out, _stack(chosen, out) as stack:
-        known = {str(one["name"]): one for one in stack.shop().strategies()}
-        require_known(chosen.locks, list(known), "lock")
+    pool = min(20, max(2, CONNECTIONS // (chosen.nodes * chosen.workers)))
+    with (
+        Output(console) as out,
+        Stack(
+            nodes=chosen.nodes,
+            workers=chosen.workers,
+            threads=chosen.threads,
+            log=out.log,
+            progress=out.progress,
+            extras=not set(chosen.locks) <= set(LOCKS),
+            environment={"SHOP_DB_POOL": str(pool)},
+        ) as stack,
+    ):
+        known = known_strategies(stack.shop(), chosen.locks)
         runs: list[Run] = []
         for number in range(1, chosen.rounds + 1):
             # another order in each round: no strategy always follows the same other one
@@ -78,19 +89,6 @@ def run(console: Console, **given: Any) -> int:
     return out.conclude(runs, table, reasons, load_table.LEGEND, load_table.NAME)
 
 
-def _stack(chosen: Chosen, out: Output) -> Stack:
-    pool = min(20, max(2, CONNECTIONS // (chosen.nodes * chosen.workers)))
-    return Stack(
-        nodes=chosen.nodes,
-        workers=chosen.workers,
-        threads=chosen.threads,
-        log=out.log,
-        progress=out.progress,
-        extras=not set(chosen.locks) <= set(LOCKS),
-        environment={"SHOP_DB_POOL": str(pool)},
-    )
-
-
 def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict[str, Any]:
     """One strategy in one round."""
     if not strategy["available"]:
@@ -101,14 +99,14 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
     run: dict[str, Any] = {"lock": lock, "fault": fault, "expected": EXPECTED[lock][fault]}
     stack.settle_for(lock)
     shop = stack.shop()
-    names = [f"load-{number:03}" for number in range(1, chosen.products + 1)]
+    products = [f"load-{number:03}" for number in range(1, chosen.products + 1)]
     plan = Plan(
         **asdict(chosen),
         id=uuid.uuid4().hex,
         lock=lock,
         sales={
-            name: shop.restock(product=name, stock=chosen.stock, lock=lock)["sale"]
-            for name in names
+            product: shop.restock(product=product, stock=chosen.stock, lock=lock)["sale"]
+            for product in products
         },
         hosts=[node.url for node in stack.nodes],
         pids=parts(stack),

@@ -6,7 +6,7 @@ from pkgutil import resolve_name
 
 from rich.console import Console
 
-from loadtest.commands.arguments import COMMANDS, parse
+from loadtest.commands.arguments import parse
 from loadtest.commands.output import console_on_stdout
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import StackError
@@ -15,12 +15,15 @@ from servers.embedded import EmbeddedError
 from servers.errors import explain
 from servers.signals import end_on, end_on_hangup_and_sigterm
 
+#: The functions of commands that have no module of their own.
+ELSEWHERE = {"demo": "rushes:demo", "matrix": "rushes:matrix"}
+
 
 def main(arguments: Sequence[str], description: str | None = None) -> int:
     """Run one command. Returns its exit code, as exit_code_of() does."""
     options = vars(parse(arguments, description))
-    function, *_ = COMMANDS[options.pop("command")]
-    run = resolve_name(f"loadtest.commands.{function}")
+    command = options.pop("command")
+    run = resolve_name(f"loadtest.commands.{ELSEWHERE.get(command, f'{command}:run')}")
     return exit_code_of(lambda console: int(run(console, **options)))
 
 

@@ -19,6 +19,7 @@ from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
+from loadtest.stack.client import Shop, Strategy
 from loadtest.stack.stack import ROOT, Stack, StackError
 from servers.embedded import VAR
 
@@ -153,6 +154,14 @@ def _keep_or_remove(stale: Path) -> None:
         stale.rename(final)
     else:
         shutil.rmtree(stale, ignore_errors=True)
+
+
+def known_strategies(shop: Shop, asked: Sequence[str]) -> dict[str, Strategy]:
+    """The strategies of a shop by name. Raises StackError for a name that is asked for and is not
+    among them."""
+    known = {one["name"]: one for one in shop.strategies()}
+    require_known(asked, list(known), "lock")
+    return known
 
 
 def require_known(asked: Sequence[str], known: Sequence[str], what: str) -> None:

@@ -10,7 +10,7 @@ from typing import IO, Any, cast
 
 from rich.console import Console
 
-from loadtest.commands.output import Output, require_known
+from loadtest.commands.output import Output, known_strategies
 from loadtest.expected import EXPECTED
 from loadtest.judge.evidence import STAYS
 from loadtest.judge.history import Event
@@ -157,8 +157,7 @@ def rush_each(
     with stack_and_buyers(
         setting, log=out.log, progress=out.progress, extras=extras, record=True
     ) as (stack, buyers):
-        known = {one["name"]: one for one in stack.shop().strategies()}
-        require_known(setting.locks, list(known), "lock")
+        known = known_strategies(stack.shop(), setting.locks)
         locks = setting.locks or list(known)
         runs: list[Run] = []
         for number, lock in enumerate(locks, 1):

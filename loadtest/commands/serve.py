@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 from rich.console import Console
 
-from loadtest.commands.output import Progress, require_known
+from loadtest.commands.output import Progress, known_strategies
 from loadtest.commands.rushes import Setting, stack_and_buyers
 from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.database import manage
@@ -126,8 +126,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
             locust_port=LOCUST_PORT,
         ) as (stack, locust, buyers),
     ):
-        known = [str(one["name"]) for one in stack.shop().strategies()]
-        require_known(locks, known, "lock")
+        known_strategies(stack.shop(), locks)
         progress("making the admin's user")
         password = make_admin(stack)
         progress.stop()  # before something else is printed

@@ -4,13 +4,13 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 
 from loadtest.commands.output import Output
 from loadtest.judge import history
-from loadtest.judge.run import Machine, Run, Rushed, Summary
+from loadtest.judge.run import Run
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import BUYERS, LocustProcess, NotSold
@@ -56,12 +56,12 @@ def run(
         console.print(warning, style="yellow", soft_wrap=True)
     with Output(console) as out, LocustProcess(out.log) as crowd:
         recorded = out.path / BUYERS
-        runs: list[Run] = []
+        runs: list[Any] = []
         while len(runs) < repeat and (not runs or runs[-1]["verdict"] == "exact"):
             units = max(1, stock // CONTENTION[len(runs) % len(CONTENTION)])
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
             try:
-                run: Any = crowd.rush(
+                run = crowd.rush(
                     [host],
                     target=str(file),
                     i_may_load=allowed,
@@ -74,20 +74,17 @@ def run(
                 Path(out.log.name).unlink()
                 raise
             run |= {"target": file.name, "expected": expect, "round": len(runs) + 1}
-            run["as_expected"] = run["verdict"] == expect
-            result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(run)
+            runs.append({**run, "as_expected": run["verdict"] == expect})
+            result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(runs[-1])
             console.print(f"{buyers} buyers for {units} units: {result}")
-            runs.append(run)
         # Of the shop's own machine and servers nothing is known.
         here = {"cpus": os.cpu_count(), "python": platform.python_version()}
-        scope = {title: list(cast(Any, runs[0])[title]) for title in ("judged", "not_judged")}
-        summary: Summary = {
+        scope = {title: runs[0][title] for title in ("judged", "not_judged")}
+        summary: Any = {
             "started": out.started.isoformat(timespec="seconds"),
-            "machine": cast(Machine, {**here, "postgres": "", "redis": ""}),
-            "nodes": 0,
-            "workers": 0,
-            "threads": 0,
-            "target": cast(Rushed, {"file": file.name, "host": host, **scope}),
+            "machine": {**here, "postgres": "", "redis": ""},
+            **{"nodes": 0, "workers": 0, "threads": 0},
+            "target": {"file": file.name, "host": host, **scope},
             "runs": runs,
         }
         events = history.read([recorded])

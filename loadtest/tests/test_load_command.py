@@ -32,7 +32,7 @@ def chosen(*words: str) -> Chosen:
 
 
 def test_what_is_asked_for_is_what_is_loaded() -> None:
-    options = [f"--{name}" for name in COMMANDS["load"][1].split()]
+    options = [f"--{name}" for name in COMMANDS["load"][0].split()]
     values = {"--lock": "redis,row-lock", "--arrivals": "constant"}
     asked = chosen(*(word for name in options for word in (name, values.get(name, "4"))))
     fours: dict[str, Any] = dict.fromkeys(Chosen.__dataclass_fields__, 4)

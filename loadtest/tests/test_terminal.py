@@ -95,7 +95,7 @@ def test_what_a_command_does_not_use_is_refused_with_what_to_do(
 
 
 def test_every_option_is_taken_by_a_command_and_none_is_the_first_command() -> None:
-    assert {name for _, options, _ in COMMANDS.values() for name in options.split()} == set(OPTIONS)
+    assert {name for options, _ in COMMANDS.values() for name in options.split()} == set(OPTIONS)
     given = parse(["matrix", "--lock", "none, redis,", "--nodes", "2"], "")
     assert vars(given) == {"command": "matrix", "locks": ["none", "redis"], "nodes": 2}
     assert (parse([], "").command, parse(["--buyers", "5"], "").buyers) == ("demo", 5)
