@@ -12,7 +12,7 @@ import django
 import pytest
 from django.core.management import find_commands
 
-from loadtest.commands.arguments import COMMANDS, parse
+from loadtest.commands.main import COMMANDS, parse
 from loadtest.expected import EXPECTED
 from loadtest.tests.checkout import files
 from servers.embedded import ROOT

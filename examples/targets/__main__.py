@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
-from loadtest.commands.arguments import EXPECTED
+from loadtest.commands.main import EXPECTED
 from servers import embedded
 from servers.embedded import ROOT, VAR
 from servers.errors import EmbeddedError, NotReady

@@ -23,8 +23,8 @@ from servers.embedded import VAR
 from servers.loopback import free_port, runtime_folder
 from servers.process import ServerProcess
 
-SHOP_PORT = 8000
-LOCUST_PORT = 8089
+#: Of the shop, and of Locust's web UI.
+PORTS = (8000, 8089)
 ADMIN = "demo"
 #: Seconds that a class may discuss a step; see SHOP_DEMO_STEP_TIMEOUT.
 STEP_TIMEOUT = "600"
@@ -40,10 +40,9 @@ def serving(
     *,
     log: IO[bytes],
     progress: Callable[[str], None] = lambda step: None,
-    shop_port: int = 0,
-    locust_port: int = 0,
+    ports: tuple[int, int] = (0, 0),
 ) -> Iterator[tuple[Stack, str, LocustProcess]]:
-    """The shop and Locust for as long as the block lasts, at these ports where they are free.
+    """The shop and Locust for as long as the block lasts, at these `ports` where they are free.
     Yields the address of Locust's web UI, too, and the process of the page's rushes.
 
     Raises StackError or NotReady when a part does not start.
@@ -54,7 +53,7 @@ def serving(
             setting,
             log=log,
             progress=progress,
-            port=shop_port,
+            port=ports[0],
             environment={
                 "SHOP_RUSH_FOLDER": folder,
                 "SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT,
@@ -65,7 +64,7 @@ def serving(
         ExitStack() as parts,
     ):
         buyers.serve(folder, [node.url for node in stack.nodes], stack.token)
-        port = free_port(locust_port)
+        port = free_port(ports[1])
         locust = ServerProcess("Locust", log)
         parts.callback(locust.stop, LOCUST_STOPS_IN)
         environment = {**inherited(), "SHOP_RESTOCK_TOKEN": stack.token, "PYTHONUTF8": "1"}
@@ -118,13 +117,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
     with (
         Path(VAR / "serve.log").open("wb") as log,
         Progress(console) as progress,
-        serving(
-            setting,
-            log=log,
-            progress=progress,
-            shop_port=SHOP_PORT,
-            locust_port=LOCUST_PORT,
-        ) as (stack, locust, buyers),
+        serving(setting, log=log, progress=progress, ports=PORTS) as (stack, locust, buyers),
     ):
         known_strategies(stack.shop(), locks)
         progress("making the admin's user")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loadtest.commands import load
-from loadtest.commands.arguments import COMMANDS, parse
+from loadtest.commands.main import COMMANDS, parse
 from loadtest.judge.intervals import Request
 from loadtest.load.figures import Measured, figures, jain
 from loadtest.load.judging import judged

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.commands.arguments import COMMANDS, OPTIONS, parse
+from loadtest.commands.main import COMMANDS, OPTIONS, parse
 from loadtest.commands.output import console_on_stdout
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from loadtest.commands.arguments import parse
+from loadtest.commands.main import parse
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
 from workshop.lessons import HERE, lessons
