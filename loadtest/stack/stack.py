@@ -137,12 +137,11 @@ class Stack:
         environment = self._environment()
         self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
-        for number in range(self._count):
-            name, port = NAMES[number], self._port if number == 0 else 0
+        for number, name in enumerate(NAMES[: self._count]):
             own = self._environment_of(number, environment)
-            node = Node(name, environment=own, log=self.log, port=port)
-            self.nodes.append(node)
-            node.start()
+            port = self._port if number == 0 else 0
+            self.nodes.append(Node(name, environment=own, log=self.log, port=port))
+            self.nodes[-1].start()
         if os.environ.get("DATABASE_URL"):
             self.progress("migrating")
             database.migrate(environment, log=self.log)

@@ -64,10 +64,13 @@ class Copy:
         return self.root / "var" / "postgres"
 
     def manage(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, "manage.py", *command)
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*self.prefix, sys.executable, "manage.py", *command],
+            [*self.prefix, *command],
             cwd=self.root,
-            env=self.environment,
+            env={**self.environment, **environment},
             capture_output=True,
             text=True,
             timeout=60,

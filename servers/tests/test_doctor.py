@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,20 +12,12 @@ import pytest
 from servers import doctor
 from servers.tests.copy_of_project import Copy
 
-
-def ask(copy: Copy, python: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [python, "-m", "servers.doctor"],
-        cwd=copy.root,
-        env={**copy.environment, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+#: The words of `make doctor`, after those of Python.
+DOCTOR = ("-m", "servers.doctor")
 
 
 def test_where_all_is_there_it_says_ready_and_leaves_nothing(copy: Copy) -> None:
-    asked = ask(copy, sys.executable, http_proxy="http://127.0.0.1:9", PGSERVICE="nowhere")
+    asked = copy.run(sys.executable, *DOCTOR, http_proxy="http://127.0.0.1:9", PGSERVICE="nowhere")
     assert (asked.returncode, asked.stderr) == (0, ""), asked.stdout
     assert asked.stdout.endswith("\nREADY: make demo\n")
     for found in ("system", "Python", "packages", "disk", "PostgreSQL", "Valkey"):
@@ -36,14 +27,14 @@ def test_where_all_is_there_it_says_ready_and_leaves_nothing(copy: Copy) -> None
 
 def test_servers_of_ones_own_that_do_not_answer_are_named(copy: Copy) -> None:
     nobody = {"DATABASE_URL": "postgresql://127.0.0.1:9/x", "REDIS_URL": "redis://127.0.0.1:9"}
-    asked = ask(copy, sys.executable, **nobody)
+    asked = copy.run(sys.executable, *DOCTOR, **nobody)
     assert asked.returncode == 1
     assert "NO  PostgreSQL" in asked.stdout
     assert "NO  Valkey or Redis" in asked.stdout
 
 
 def test_with_nothing_but_python_it_says_what_to_do_first(copy: Copy) -> None:
-    asked = ask(copy, str(Path(sys.base_prefix) / "bin" / "python3"))
+    asked = copy.run(str(Path(sys.base_prefix) / "bin" / "python3"), *DOCTOR)
     assert (asked.returncode, asked.stderr) == (1, "")
     assert "NO  packages         nothing is installed yet\n" in asked.stdout
     assert asked.stdout.endswith("NOT READY. Do this, then make doctor again:\n  1. make install\n")
@@ -52,7 +43,7 @@ def test_with_nothing_but_python_it_says_what_to_do_first(copy: Copy) -> None:
 def test_a_server_that_does_not_start_is_shown_with_its_log(copy: Copy) -> None:
     with (copy.data / "postgresql.conf").open("a") as file:
         file.write("nonsense = 1\n")
-    asked = ask(copy, sys.executable)
+    asked = copy.run(sys.executable, *DOCTOR)
     text = (copy.data / "postgresql.conf").read_text()
     (copy.data / "postgresql.conf").write_text(text.replace("nonsense = 1\n", ""))
     assert asked.returncode == 1
