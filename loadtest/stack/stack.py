@@ -11,7 +11,7 @@ from typing import IO, Self
 
 import redis
 
-from loadtest.judge.history import Event, Reader
+from loadtest.judge.history import Reader
 from loadtest.stack import database
 from loadtest.stack.client import Shop
 from loadtest.stack.node import PLAIN, Node, StackError, inherited
@@ -50,6 +50,9 @@ class Stack:
     record                   the nodes record what each purchase did, in a file each in `records`
     server                   what serves the nodes, one of SERVERS
     environment              variables of the nodes, added to the usual ones, which they override
+
+    `events()` are all that were recorded so far, `new_events()` those since its last call, oldest
+    first; both raise OSError.
     """
 
     def __init__(
@@ -88,7 +91,8 @@ class Stack:
         self.records = Path(self._folder.name) / "history"
         if record:
             self.records.mkdir()
-        self.reader = Reader(self.records)
+        reader = Reader(self.records)
+        self.events, self.new_events = reader.events, reader.new_events
 
     def __enter__(self) -> Self:
         try:
@@ -175,14 +179,6 @@ class Stack:
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
         """The variables of one node: also its name, by which a history distinguishes nodes."""
         return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self._given}
-
-    def new_events(self) -> list[Event]:
-        """The events recorded since the last call, oldest first. Raises OSError."""
-        return self.reader.new_events()
-
-    def events(self) -> list[Event]:
-        """All events recorded so far, oldest first. Raises OSError."""
-        return self.reader.events()
 
     def settle(self) -> None:
         """Run a consumer of promises (`manage.py settle`) from now on."""
