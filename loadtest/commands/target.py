@@ -4,13 +4,13 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 
 from loadtest.commands.output import Output
 from loadtest.judge import history
-from loadtest.judge.run import Run
+from loadtest.judge.run import Run, Rushed, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import BUYERS, LocustProcess, NotSold
@@ -77,14 +77,16 @@ def run(
             runs.append({**run, "as_expected": run["verdict"] == expect})
             result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(runs[-1])
             console.print(f"{buyers} buyers for {units} units: {result}")
-        # Of the shop's own machine and servers nothing is known.
-        here = {"cpus": os.cpu_count(), "python": platform.python_version()}
         scope = {title: runs[0][title] for title in ("judged", "not_judged")}
-        summary: Any = {
+        python, cpus = platform.python_version(), os.cpu_count()
+        summary: Summary = {
             "started": out.started.isoformat(timespec="seconds"),
-            "machine": {**here, "postgres": "", "redis": ""},
-            **{"nodes": 0, "workers": 0, "threads": 0},
-            "target": {"file": file.name, "host": host, **scope},
+            # Of the shop's own machine and servers nothing is known.
+            "machine": {"cpus": cpus, "python": python, "postgres": "", "redis": ""},
+            "nodes": 0,
+            "workers": 0,
+            "threads": 0,
+            "target": cast(Rushed, {"file": file.name, "host": host, **scope}),
             "runs": runs,
         }
         events = history.read([recorded])

@@ -127,8 +127,12 @@ class User:
 
     def leave(self) -> int:
         """End its input and wait until it ends. Returns its exit code."""
-        self.process.communicate(timeout=30)
-        return self.process.returncode
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        code = self.process.wait(30)
+        self.process.stdout.close()  # not read to its end: a child of a killed user has it too
+        return code
 
     def kill(self) -> None:
         self.process.kill()
