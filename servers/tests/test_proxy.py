@@ -29,6 +29,11 @@ def names(direct: redis.Redis) -> list[str]:
     return [entry["name"] for entry in direct.client_list()]
 
 
+def ping(connected: socket.socket) -> bytes:
+    connected.sendall(b"PING\r\n")
+    return connected.recv(100)
+
+
 def is_cut(connected: socket.socket) -> bool:
     try:
         return connected.recv(1) == b""
@@ -92,8 +97,7 @@ def test_after_a_black_hole_connections_that_lost_bytes_are_cut_and_the_others_s
     loser, keeper = (socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(2))
     with loser, keeper:
         for each in (loser, keeper):
-            each.sendall(b"PING\r\n")
-            assert each.recv(100) == b"+PONG\r\n"
+            assert ping(each) == b"+PONG\r\n"
         loser.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
         eventually(lambda: has_half_a_message(direct), what="half a message is at the server")
         proxy.black_hole()
@@ -102,13 +106,9 @@ def test_after_a_black_hole_connections_that_lost_bytes_are_cut_and_the_others_s
             eventually(lambda: proxy.connections == 3, what="the newcomer is accepted")
             eventually(lambda: has_lost(proxy) == 1, what="the proxy has dropped something")
             proxy.pass_on()
-            newcomer.sendall(b"PING\r\n")
-            assert newcomer.recv(100) == b"+PONG\r\n", (
-                "who was accepted in the hole and sent nothing"
-            )
+            assert ping(newcomer) == b"+PONG\r\n", "it sent nothing in the hole"
         assert loser.recv(100) == b""
-        keeper.sendall(b"PING\r\n")
-        assert keeper.recv(100) == b"+PONG\r\n"
+        assert ping(keeper) == b"+PONG\r\n"
     assert direct.get("k") is None
 
 
