@@ -117,7 +117,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
     summary.json after each. The rushes' seeds are drawn by `seed`.
 
     Returns what `Found.exit_code` says. Raises StackError for a server that is not the run's own,
-    or when a part does not start.
+    and EmbeddedError when a part does not start.
     """
     refuse_external_servers()
     seed = randbits(32) if seed is None else seed

@@ -39,8 +39,8 @@ def run(
     Print the matrix, write the results: summary.json after every fault, the rest at the end, also
     when the run ends early.
 
-    Returns what `exit_code` says. Raises StackError, with what to do, for an unknown name, for a
-    server that is not the run's own, or when a part does not start.
+    Returns what `exit_code` says. Raises StackError, with what to do, for an unknown name or for a
+    server that is not the run's own, and EmbeddedError when a part does not start.
     """
     require_known(faults, list(FAULTS), "fault")
     names = [name for name in FAULTS if name in (faults or FAULTS)]

@@ -48,7 +48,7 @@ def run(console: Console, **given: Any) -> int:
     Chosen.
 
     Returns 0 if every verdict was the expected one and every measurement succeeded, else 1. Raises
-    StackError for what cannot be loaded, and when a part does not start.
+    StackError for what cannot be loaded, and EmbeddedError when a part does not start.
     """
     chosen = Chosen(**given)
     pool = min(20, max(2, CONNECTIONS // (chosen.nodes * chosen.workers)))

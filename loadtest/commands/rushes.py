@@ -75,7 +75,7 @@ def demo(console: Console, **given: Any) -> int:
     Setting.
 
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, for
-    an unknown lock or when a part does not start.
+    an unknown lock, and EmbeddedError when a part does not start.
     """
     setting = Setting(**given)
     extras = not set(setting.locks) <= set(CONTRAST)
@@ -118,7 +118,8 @@ def stack_and_buyers(
     setting: Setting, *, log: IO[bytes], progress: Callable[[str], None], **more: Any
 ) -> Iterator[tuple[Stack, LocustProcess]]:
     """The stack for a setting, with `more` as in Stack, and a Locust that starts meanwhile. Raises
-    StackError when a part does not start, or may not open as many files as a rush needs."""
+    EmbeddedError when a part does not start, StackError when a process may not open as many files
+    as a rush needs."""
     processes = setting.locust_workers
     allow(
         ceil(setting.buyers / processes),

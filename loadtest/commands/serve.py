@@ -45,7 +45,7 @@ def serving(
     """The shop and Locust for as long as the block lasts, at these `ports` where they are free.
     Yields the address of Locust's web UI, too, and the process of the page's rushes.
 
-    Raises StackError or NotReady when a part does not start.
+    Raises EmbeddedError when a part does not start.
     """
     with (
         tempfile.TemporaryDirectory(prefix="rushes-", dir=runtime_folder()) as folder,
@@ -109,8 +109,8 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
     """Start both, print where they are, wait for Ctrl-C, which is its normal end; `given` are
     fields of Setting.
 
-    Raises StackError when a part does not start, when the process of the page's rushes ends, or for
-    an unknown lock.
+    Raises EmbeddedError when a part does not start, StackError when the process of the page's
+    rushes ends, or for an unknown lock.
     """
     setting = Setting(locks=locks, **given)
     VAR.mkdir(exist_ok=True)
