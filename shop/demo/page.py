@@ -15,7 +15,7 @@ from shop.api.parse import DEMO_PRODUCT, integer_of, parse_product
 from shop.demo import rush, steps
 from shop.demo.code import blocks_of
 from shop.demo.lesson import lesson
-from shop.errors import BadInput, Unavailable
+from shop.errors import BadInput, Forbidden, Unavailable
 from shop.ops.connections import beside_the_pool
 from shop.sale import reports
 from shop.strategies import STRATEGIES, Strategy
@@ -161,7 +161,8 @@ def step(request: HttpRequest) -> HttpResponse:
 def _demo() -> Iterator[None]:
     """Only in a demo, and only while Redis answers: what the page starts is kept there."""
     if not settings.SHOP_DEMO:
-        raise rush.DemoOnly
+        start = "start the shop with make serve, or with SHOP_DEMO=1."
+        raise Forbidden(f"This works in a demo only: {start}")
     try:
         yield
     except redis.RedisError as error:

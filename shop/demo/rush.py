@@ -19,29 +19,16 @@ from typing import Any
 from django.conf import settings
 from django.db import OperationalError
 
-from shop.errors import Forbidden, ShopError, Unavailable
+from shop.demo.steps import NotNow
+from shop.errors import Unavailable
 from shop.sale import opening
 
 #: Seconds after its release until the buyers of a rush give up.
 DEADLINE = 60
 
 
-class RushIsOn(ShopError):
-    text = "A rush is on. Wait until it is over."
-    status = 409
-
-
-class NoRush(ShopError):
-    text = "No rush is on: there is nothing to stop."
-    status = 409
-
-
-class DemoOnly(Forbidden):
-    text = "This works in a demo only: start the shop with make serve, or with SHOP_DEMO=1."
-
-
 def start(wanted: Mapping[str, Any]) -> None:
-    """Ask for a rush: lock, buyers, stock, hold_ms, product. Raises RushIsOn, or Unavailable where
+    """Ask for a rush: lock, buyers, stock, hold_ms, product. Raises NotNow, or Unavailable where
     nobody runs it."""
     if not settings.SHOP_RUSH_FOLDER:
         raise Unavailable("there is nobody to run it: start the shop with make serve")
@@ -51,17 +38,17 @@ def start(wanted: Mapping[str, Any]) -> None:
         try:
             os.link(file.name, _path("wanted"))  # whole, and only the first one
         except FileExistsError:
-            raise RushIsOn from None
+            raise NotNow("A rush is on. Wait until it is over.") from None
     _path("stop").unlink(missing_ok=True)  # one that came when the rush before had just ended
 
 
 def stop(*, product: str) -> None:
     """End the rush that is on, and its sale: what is still under way sells nothing any more.
 
-    Raises NoRush, or Unavailable where the database does not answer in time.
+    Raises NotNow, or Unavailable where the database does not answer in time.
     """
     if not _read("wanted"):
-        raise NoRush
+        raise NotNow("No rush is on: there is nothing to stop.")
     try:
         opening.close(product=product)
     except OperationalError as error:

@@ -56,7 +56,7 @@ _buyer: ContextVar[SteppedBuyer | None] = ContextVar("buyer", default=None)
 
 
 class NotNow(ShopError):
-    text = "This buyer cannot take a step now. Wait until it has stopped, or begin a new round."
+    text = "What is on does not allow this now. Wait until it is over."
     status = 409
 
 
@@ -90,7 +90,8 @@ def step(round_id: str, buyer: str) -> None:
             threading.Thread(target=stepped.run, daemon=True).start()
         return
     if at["status"] != "stopped":
-        raise NotNow
+        wait = "Wait until it has stopped, or begin a new round."
+        raise NotNow(f"This buyer cannot take a step now. {wait}")
     permit(round_id, buyer, at["at"])
 
 
