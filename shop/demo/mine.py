@@ -35,10 +35,9 @@ class BrokenFile(BadInput):
 
 def install() -> None:
     """Add the strategies that the setting names. Nothing happens outside a demo."""
-    if not settings.SHOP_DEMO:
-        return
-    for name, path in settings.SHOP_DEMO_STRATEGIES.items():
-        STRATEGIES[name] = strategy_of(name, Path(path))
+    if settings.SHOP_DEMO:
+        for name, path in settings.SHOP_DEMO_STRATEGIES.items():
+            STRATEGIES[name] = strategy_of(name, Path(path))
 
 
 def strategy_of(name: str, path: Path) -> Strategy:
@@ -51,7 +50,6 @@ def strategy_of(name: str, path: Path) -> Strategy:
         summary="A file of your own; what it comes to is for you to find out.",
         marks=(),
         buy=OwnFile(name, path).buy,
-        backend="redis",
         path=str(path.resolve()),
     )
 

@@ -68,11 +68,10 @@ class Buyers(Driver):
         while True:
             try:
                 check_out(attempt)
+                return
             except Busy:
                 point("refused")
             except ShopError:
-                return
-            else:
                 return
 
     def at_point(self, place: str, facts: Mapping[str, object]) -> None:
