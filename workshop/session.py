@@ -19,7 +19,6 @@ from rich.console import Console
 from loadtest.stack.stack import ROOT
 from servers.signals import uninterrupted
 from workshop.lessons import lessons
-from workshop.progress import Progress
 
 if TYPE_CHECKING:
     from workshop.words import Words
@@ -131,52 +130,45 @@ def _stamp(path: Path) -> Stamp:
     return stat.st_mtime_ns, stat.st_size
 
 
-class Session:
-    """Reads words until the end, and looks for saves in between."""
+def interact(words: Words) -> None:
+    """Words from stdin until quit or the end of input, and a check after each save."""
+    words.typed.read()
+    words.introduce()
+    _prompt(words)
+    while True:
+        try:
+            line = words.typed.line(LOOK_EVERY)
+        except Empty:
+            if _look_for_saves(words):
+                _prompt(words)
+            continue
+        if line is None or line.strip().lower() in ENDS:
+            return
+        if line.strip():
+            words.run(line)
+        _prompt(words)
 
-    def __init__(self, out: Console, progress: Progress, words: Words) -> None:
-        self.out = out
-        self.progress = progress
-        self.words = words
 
-    def interact(self) -> None:
-        """Words from stdin until quit or the end of input, and a check after each save."""
-        self.words.typed.read()
-        self.words.introduce()
-        self._prompt()
-        while True:
-            try:
-                line = self.words.typed.line(LOOK_EVERY)
-            except Empty:
-                if self._look_for_saves():
-                    self._prompt()
-                continue
-            if line is None or line.strip().lower() in ENDS:
-                return
-            if line.strip():
-                self.words.run(line)
-            self._prompt()
+def _look_for_saves(words: Words) -> bool:
+    """Check the present exercise if it was saved. Whether anything was printed."""
+    present = words.progress.file(words.progress.lesson)
+    saved = words.saves.saved()
+    for path in saved:
+        words.out.print()
+        if path == present:
+            words.do_check([])
+            continue
+        for lesson in lessons().values():
+            if lesson.file == path.name:
+                words.out.print(
+                    f"{path.name} is of lesson {lesson.number}: goto {lesson.number}, then check."
+                )
+    return bool(saved)
 
-    def _look_for_saves(self) -> bool:
-        """Check the present exercise if it was saved. Whether anything was printed."""
-        present = self.progress.file(self.progress.lesson)
-        saved = self.words.saves.saved()
-        for path in saved:
-            self.out.print()
-            if path == present:
-                self.words.do_check([])
-                continue
-            for lesson in lessons().values():
-                if lesson.file == path.name:
-                    self.out.print(
-                        f"{path.name} is of lesson {lesson.number}: goto {lesson.number}, "
-                        "then check."
-                    )
-        return bool(saved)
 
-    def _prompt(self) -> None:
-        if self.out.is_terminal:
-            self.out.print(f"lesson {self.progress.lesson.number}> ", end="", markup=False)
+def _prompt(words: Words) -> None:
+    if words.out.is_terminal:
+        words.out.print(f"lesson {words.progress.lesson.number}> ", end="", markup=False)
 
 
 def run(command: str, shall_end: Callable[[], bool]) -> int:

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,8 +20,10 @@ pytestmark = pytest.mark.xdist_group("sessions")
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fresh_copy(tmp_path_factory.mktemp("workshop"))
+def project() -> Iterator[Path]:
+    """Not in tmp_path: another run of pytest closes it for PostgreSQL's user."""
+    with tempfile.TemporaryDirectory(prefix="oversold-workshop-") as folder:
+        yield fresh_copy(Path(folder).resolve())
 
 
 @pytest.fixture
