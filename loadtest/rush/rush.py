@@ -102,7 +102,7 @@ class Rush:
         self.count.settle(sum(one.outcome == "sold" for one in last.values()))
         left, opened = self.count.stock(), self.count.opened
         found = self.count.orders()
-        orders = match(found, self.requests)
+        orders = match(found, self.requests, keyed=self.target.keyed)
         judgement = Judgement(
             events=self.events(),
             opened=self.stock if opened is None else opened,

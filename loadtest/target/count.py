@@ -105,7 +105,7 @@ def whole(number: int | str) -> int | str:
     return int(text) if text.isdecimal() and text == str(int(text)) else number
 
 
-def match(found: list[dict[str, Any]] | int, requests: Sequence[Request]) -> list[dict[str, Any]]:
+def match(found: Found, requests: Sequence[Request], *, keyed: bool) -> list[dict[str, Any]]:
     """The orders as the judge takes them; the requests are changed in place to fit them.
 
     Where there is only a number of orders, each answer `sold` gets one, then each answer that left
@@ -114,7 +114,10 @@ def match(found: list[dict[str, Any]] | int, requests: Sequence[Request]) -> lis
 
     Raises TargetError where no order names a buyer of the rush, nor any answer an order.
     """
-    orders = _assigned(found, requests) if isinstance(found, int) else _owned(found, requests)
+    if isinstance(found, int):
+        orders = _assigned(found, requests)
+    else:
+        orders = found if keyed else _owned(found, requests)
     words: dict[str, int] = {}
 
     def place(number: int | str) -> int:

@@ -48,6 +48,7 @@ class Target:
     settles_s: float = 10.0  # that orders may be written after the answers: a queue, say
     file: str = ""  # the file of this class
     #: Only this project's shop has these.
+    keyed: bool = False  # each order has the key that it was bought with, whoever bought it
     product: str = "unit"
     hold_ms: int = 0
     sale: int = 0
