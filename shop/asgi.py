@@ -6,12 +6,13 @@ Django's own ASGI handler, which has a thread for each request while it is answe
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from io import BytesIO
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import django
 from django.conf import settings
+from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.exception import response_for_exception
 from django.http import HttpRequest, HttpResponse
@@ -35,13 +36,8 @@ from shop.views import sold  # noqa: E402
 
 refuse_to_start()
 
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Any], Awaitable[None]]
 Hook = Callable[..., HttpResponseBase | None]
 
-#: Bytes of a purchase that are kept: more than the shop takes, so that it refuses them itself.
-KEPT_BODY = 64 * 1024
 #: Purchases that begin in one turn of the event loop: some 20 ms of work. More would keep it from
 #: Redis's answers for so long that those who asked take the silence for an outage.
 AT_ONCE = 50
@@ -96,18 +92,13 @@ class Purchases:
                     return refusal
             request.resolver_match = self._match
             await apoint("arrives")
-            return await self._buy(request)
-        except Exception as error:
-            return response_for_exception(request, error)
-
-    async def _buy(self, request: HttpRequest) -> HttpResponse:
-        try:
             attempt = parse_attempt(request)
             address = address_of(request)
-            receipt = await check_out(attempt, address=address, threads=self.threads)
+            return sold(attempt, await check_out(attempt, address=address, threads=self.threads))
         except REFUSED as error:
             return refused(request, error)
-        return sold(attempt, receipt)
+        except Exception as error:
+            return response_for_exception(request, error)
 
 
 def _not_called(request: HttpRequest) -> HttpResponse:
@@ -126,19 +117,26 @@ class Application(ASGIHandler):
         self.purchases = Purchases(Threads(settings.WEB_THREADS))
         self._turn = asyncio.Semaphore(AT_ONCE)
 
-    async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":  # a web socket: the shop speaks none
             await send({"type": "websocket.close"})
         elif scope["path"] != "/buy" or scope["method"] != "POST":
             await self._show(scope, receive, send)
-        elif (body := await read_body(receive)) is not None:
+        else:
+            with suppress(RequestAborted):  # the client is gone
+                await self._buy(scope, receive, send)
+
+    async def _buy(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        with await self.read_body(receive) as body:
             async with self._turn:
                 await asyncio.sleep(0)
-            request, refusal = self.create_request(scope, BytesIO(body))
-            answer = refusal if request is None else await self.purchases.answer(request)
-            await _send(answer, send)
+            request, answer = self.create_request(scope, body)
+            if request is not None:
+                answer = await self.purchases.answer(request)
+            assert answer is not None  # it is one or the other
+            await self.send_response(answer, send)
 
-    async def _show(self, scope: Message, receive: Any, send: Send) -> None:
+    async def _show(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Everything but a purchase. Answers, or ends, before a cancellation is passed on.
 
         gunicorn cancels the task of a client that is gone. Django's handler would leave at once,
@@ -150,27 +148,6 @@ class Application(ASGIHandler):
         except asyncio.CancelledError:
             await wait_out(page)
             raise
-
-
-async def read_body(receive: Receive) -> bytes | None:
-    """The first KEPT_BODY bytes of the body; None where the client is gone. The rest is read and
-    thrown away: a client that is cut off while it sends would get no answer."""
-    kept = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        part: bytes = message.get("body", b"")
-        kept += part[: KEPT_BODY - len(kept)]
-        if not message.get("more_body", False):
-            return kept
-
-
-async def _send(answer: HttpResponseBase | None, send: Send) -> None:
-    assert isinstance(answer, HttpResponse)  # none of a purchase is streamed
-    headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in answer.items()]
-    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.content})
 
 
 application = Application()

@@ -10,17 +10,17 @@ import redis
 from shop.lua import lua
 from shop.ops.redis import locks_client
 from shop.reserve.promises import STREAM, books_key, count_key, in_use
-from shop.sale.reports import NONE, UNKNOWN, Settled
+from shop.sale.reports import UNKNOWN
 
 logger = logging.getLogger("shop.reserve.figures")
 
 LAG = "lag:"
 
 
-def settled_of(sale: int) -> Settled:
+def settled_of(sale: int) -> dict[str, Any]:
     """How the promises of this sale ended, as far as its Redis remembers."""
     if not in_use():
-        return NONE
+        return {**UNKNOWN, "settled": 0, "unsettled": 0, "broken_promises": 0}
     client = locks_client()
     try:
         _, waiting = lua("promised")(client, [count_key(sale), STREAM], [sale])
@@ -29,12 +29,12 @@ def settled_of(sale: int) -> Settled:
         logger.warning("the promises of sale %s are not known: %s", sale, error)
         return UNKNOWN
     count = {name.decode(): int(value) for name, value in books.items()}
-    return Settled(
-        settled=count.get("kept", 0),
-        unsettled=len(waiting),
-        broken_promises=count.get("broken", 0) + count.get("again", 0),
-        settlement_lag_ms=_lag(count),
-    )
+    return {
+        "settled": count.get("kept", 0),
+        "unsettled": len(waiting),
+        "broken_promises": count.get("broken", 0) + count.get("again", 0),
+        "settlement_lag_ms": _lag(count),
+    }
 
 
 def backlog() -> tuple[int, float]:

@@ -16,10 +16,9 @@ from django.conf import settings
 from django.db import connection
 
 from locks import AsyncLease, AsyncRedisLock
-from shop.ops.observe import hooks_of
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, on_sale
-from shop.sale.locked import redis_lock, sell_under
+from shop.sale.locked import redis_lock, renewed, sell_under
 from shop.sale.points import apoint, inside, of_released
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
@@ -96,10 +95,11 @@ async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -
         with inside(lease):
             return selling.section(attempt, lease)
 
+    lock = AsyncRedisLock(async_locks_client(), attempt.lock_name, **renewed(attempt))
     await apoint("acquire")
     lease = None
     try:
-        async with async_redis_lock(attempt).hold(wait=settings.SHOP_LOCK_WAIT) as lease:
+        async with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
             receipt = await _named(threads, attempt, partial(section, lease))
     finally:
         if lease is not None:  # released also after a purchase that sold nothing
@@ -116,14 +116,3 @@ async def _named(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T
             return call()
 
     return await in_thread(threads.short, named)
-
-
-def async_redis_lock(attempt: Attempt) -> AsyncRedisLock:
-    """`redis_lock` for an event loop. Both take the same lock."""
-    return AsyncRedisLock(
-        async_locks_client(),
-        attempt.lock_name,
-        ttl=settings.SHOP_LOCK_TTL,
-        max_hold=settings.SHOP_LOCK_MAX_HOLD,
-        metrics=hooks_of(attempt.lock),
-    )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -15,29 +15,39 @@ from shop.ops.redis import locks_client
 from shop.sale.points import Held, point, seen
 from shop.sale.purchase import Attempt, Receipt, sell_one
 
+AnyLock = TypeVar("AnyLock", bound=Lock | OneFileLock)
 
-def on_redis(kind: Callable[..., Lock], *, ttl: str = "SHOP_LOCK_TTL") -> Callable[[Attempt], Lock]:
-    """A factory of such locks for a purchase, on the locks' Redis; `ttl` names a setting."""
 
-    def lock_for(attempt: Attempt) -> Lock:
-        return kind(locks_client(), attempt.lock_name, ttl=getattr(settings, ttl))
+def on_redis(
+    kind: Callable[..., AnyLock], *, ttl: str = "SHOP_LOCK_TTL", **more: str
+) -> Callable[[Attempt], AnyLock]:
+    """A factory of such locks for a purchase, on the locks' Redis. `ttl` and what else the lock
+    takes name a setting each."""
+
+    def lock_for(attempt: Attempt) -> AnyLock:
+        given = {"ttl": ttl, **more}
+        options = {option: getattr(settings, name) for option, name in given.items()}
+        return kind(locks_client(), attempt.lock_name, **options)
 
     return lock_for
 
 
 def redis_lock(attempt: Attempt) -> RedisLock:
-    """RedisLock for a purchase, on the locks' Redis, counted.
+    """RedisLock for a purchase, on the locks' Redis, counted."""
+    return RedisLock(locks_client(), attempt.lock_name, **renewed(attempt))
+
+
+def renewed(attempt: Attempt) -> dict[str, Any]:
+    """The options of RedisLock, and of AsyncRedisLock.
 
     A holder that hangs, in a database that was cut off for instance, lives and would be renewed for
     as long as it hangs: `max_hold` ends that. What it writes later is refused by its fence.
     """
-    return RedisLock(
-        locks_client(),
-        attempt.lock_name,
-        ttl=settings.SHOP_LOCK_TTL,
-        max_hold=settings.SHOP_LOCK_MAX_HOLD,
-        metrics=hooks_of(attempt.lock),
-    )
+    return {
+        "ttl": settings.SHOP_LOCK_TTL,
+        "max_hold": settings.SHOP_LOCK_MAX_HOLD,
+        "metrics": hooks_of(attempt.lock),
+    }
 
 
 class LockInsideTransaction(RuntimeError):

@@ -21,7 +21,10 @@ There is no probe unless somebody installs one, and then a point costs one compa
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import TypeAlias
+
+from locks import one_file
+from locks.lease import BaseLease
 
 #: Called with the name of the point and its facts, in the thread that is there.
 Probe = Callable[[str, Mapping[str, object]], None]
@@ -69,21 +72,8 @@ def installed(probe: Probe) -> Iterator[None]:
 # --- around a lock --------------------------------------------------------------------------------
 
 
-class Held(Protocol):
-    """What a sale needs to know of a lease, whatever lock it comes from."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def token(self) -> str: ...
-    @property
-    def fence(self) -> int | None: ...
-    @property
-    def waited_seconds(self) -> float: ...
-    @property
-    def held_seconds(self) -> float: ...
-    @property
-    def outcome(self) -> str | None: ...
+#: A lease, of whatever lock.
+Held: TypeAlias = BaseLease | one_file.Lease
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The figures of a sale, counted from its orders and never from a negative stock."""
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from django.db import connection
@@ -16,27 +17,8 @@ class UnknownSale(ShopError):
     status = 404
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The promises of a sale. None where Redis was not asked or did not answer.
-
-    settled            whose order is written
-    unsettled          whose order is not written yet
-    broken_promises    that nobody could write: no unit was left, the key has another order, ...
-    settlement_lag_ms  p50, p99 and max of the milliseconds from the promise to after its order's
-                       commit, both by Redis's clock; p50 and p99 rounded up, to a step of 1 below
-                       100 ms, of 10 below 1 s, of 100 above, 60 s at most; None before the first
-    """
-
-    settled: int | None
-    unsettled: int | None
-    broken_promises: int | None
-    settlement_lag_ms: dict[str, int] | None
-
-
-UNKNOWN = Settled(None, None, None, None)
-#: Of a shop that promises nothing.
-NONE = Settled(0, 0, 0, None)
+#: The promises of a sale where Redis was not asked or did not answer.
+UNKNOWN = dict.fromkeys(("settled", "unsettled", "broken_promises", "settlement_lag_ms"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +29,14 @@ class SaleReport:
     undersold     units that buyers were refused though there was stock; None where the number of
                   buyers is not known
     lost_updates  decrements that another write erased
-    settlement    what became of its promises
+    settlement    what became of its promises:
+        settled            whose order is written
+        unsettled          whose order is not written yet
+        broken_promises    that nobody could write: no unit was left, the key has another order, ...
+        settlement_lag_ms  p50, p99 and max of the milliseconds from the promise to after its
+                           order's commit, both by Redis's clock; p50 and p99 rounded up, to a step
+                           of 1 below 100 ms, of 10 below 1 s, of 100 above, 60 s at most; None
+                           before the first
     """
 
     sale: int
@@ -57,7 +46,7 @@ class SaleReport:
     orders: int
     stock_left: int
     buyers: int | None = None
-    settlement: Settled = UNKNOWN
+    settlement: Mapping[str, Any] = field(default_factory=UNKNOWN.copy)
 
     @property
     def oversold(self) -> int:

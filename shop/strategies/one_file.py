@@ -5,24 +5,10 @@ higher one in the database and sells nothing. The queue of RedisLock only makes 
 fair; here the first to ask after the release has the lock.
 """
 
-from django.conf import settings
-
 from locks.one_file import OneFileLock
-from shop.ops.redis import locks_client
 from shop.sale.fences import sell_fenced
-from shop.sale.locked import sell_under
-from shop.sale.purchase import Attempt
+from shop.sale.locked import on_redis, sell_under
 from shop.sale.strategy import Strategy
-
-
-def lock_for(attempt: Attempt) -> OneFileLock:
-    return OneFileLock(
-        locks_client(),
-        attempt.lock_name,
-        ttl=settings.SHOP_LOCK_TTL,
-        max_hold=settings.SHOP_LOCK_MAX_HOLD,
-    )
-
 
 STRATEGY = Strategy(
     place=165,
@@ -31,7 +17,7 @@ STRATEGY = Strategy(
     article="beyond",
     summary="The lock that most should copy: no queue, and the same fence, claimed at the read.",
     marks=("lock.hold(wait=", "UPDATE product SET fence"),
-    buy=sell_under(lock_for, sell_fenced),
+    buy=sell_under(on_redis(OneFileLock, max_hold="SHOP_LOCK_MAX_HOLD"), sell_fenced),
     sound=True,
     renewed=True,
     fenced=True,

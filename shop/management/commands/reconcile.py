@@ -1,16 +1,27 @@
-"""manage.py reconcile: what was promised, compared with what is written."""
+"""manage.py reconcile: what was promised, compared with what is written. Changes nothing.
 
+Redis knows what it has not lost. The nodes' access logs name the orders that buyers were answered:
+with them, what Redis has lost is found too.
+"""
+
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
 from shop.api.parse import DEMO_PRODUCT
-from shop.models import Sale
-from shop.reserve.promises import count_key
-from shop.reserve.reconcile import reconcile
+from shop.models import Product, Sale
+from shop.reserve.promises import count_key, promised
 from shop.sale import reports
+
+#: An answer `sold` in a line of the access log, as text or as JSON.
+SOLD = re.compile(r"outcome(?:=|\"?: ?\")sold\b")
+NUMBER = r"\b{}(?:=|\"?: ?)([0-9]+)\b"
+ORDER, OF_SALE = re.compile(NUMBER.format("order")), re.compile(NUMBER.format("sale"))
 
 
 class Command(BaseCommand):
@@ -41,21 +52,62 @@ class Command(BaseCommand):
             raise CommandError(f"--answers: {error}: name files that can be read") from error
         except redis.RedisError as error:
             raise CommandError(f"Redis does not answer ({error}): manage.py check_stack") from error
-        sellable = "not on sale" if balance.sellable is None else balance.sellable
-        for name, value in (
-            ("sale", balance.sale),
-            ("left", balance.left),
-            ("unsettled", balance.unsettled),
-            ("sellable", sellable),
-            ("undersold", balance.undersold),
-            ("overpromised", balance.overpromised),
-            ("not_kept", len(balance.not_kept)),
-        ):
+        lost = balance.pop("not_kept")
+        shown = {**balance, "not_kept": len(lost)}
+        if balance["sellable"] is None:
+            shown["sellable"] = "not on sale"
+        for name, value in shown.items():
             self.stdout.write(f"{name:14} {value}")
-        for order in balance.not_kept:
+        for order in lost:
             self.stdout.write(self.style.ERROR(f"order {order} was answered sold, and is lost"))
-        if balance.not_kept or balance.undersold or balance.overpromised:
+        if lost or balance["undersold"] or balance["overpromised"]:
             raise CommandError(
                 "promises and orders differ: refund what is lost; where Redis counts wrongly, "
-                f"DEL {count_key(balance.sale)} there: the next buyer begins with what is left"
+                f"DEL {count_key(number)} there: the next buyer begins with what is left"
             )
+
+
+def answered(lines: Iterable[str], sale: int) -> set[int]:
+    """The orders of this sale that lines of the access log say were answered `sold`."""
+    found = set()
+    for line in lines:
+        order, of_sale = ORDER.search(line), OF_SALE.search(line)
+        if SOLD.search(line) and order and of_sale and int(of_sale[1]) == sale:
+            found.add(int(order[1]))
+    return found
+
+
+@transaction.atomic(durable=True)
+def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
+    """One sale in Redis and in PostgreSQL; while its product's row is locked nothing of it is
+    settled.
+
+    answers       lines of the nodes' access logs
+
+    left          units that PostgreSQL has left
+    unsettled     promises on the stream whose order is not written
+    sellable      units that Redis may still promise; None where it does not sell this sale now
+    undersold     units that nobody has and Redis does not sell
+    overpromised  units that Redis has promised or may promise, and PostgreSQL does not have
+    not_kept      orders that buyers were answered, and that neither PostgreSQL nor the stream has
+
+    Raises redis.RedisError.
+    """
+    product = Product.objects.select_for_update().get(pk=sale.product_id)
+    sale.refresh_from_db()
+    sellable, waiting = promised(sale.pk)
+    told = answered(answers, sale.pk)
+    numbers = told | {promise.order for promise in waiting}
+    written = set(sale.orders.filter(pk__in=numbers).values_list("pk", flat=True))
+    unsettled = {promise.order for promise in waiting} - written
+    left = product.amount if sale.final_stock is None else sale.final_stock
+    unpromised = left - len(unsettled)
+    return {
+        "sale": sale.pk,
+        "left": left,
+        "unsettled": len(unsettled),
+        "sellable": sellable,
+        "undersold": 0 if sellable is None else max(0, unpromised - sellable),
+        "overpromised": max(0, (sellable or 0) - unpromised),
+        "not_kept": sorted(told - written - unsettled),
+    }

@@ -12,11 +12,11 @@ import pytest
 from django.db import connection
 from pytest_django import Settings
 
+from shop.management.commands.reconcile import reconcile
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.reserve import promises, settle
 from shop.reserve.promises import KEEP, STREAM, attempt_key, count_key, promised
-from shop.reserve.reconcile import reconcile
 from shop.sale.reports import sale_report
 from shop.tests.till import (
     APPLE,
@@ -150,7 +150,7 @@ def test_reconciliation_finds_nothing_wrong_while_two_consumers_settle_and_buyer
         asked = [crowd.submit(come, number) for number in range(60)]
         while not all(one.done() for one in asked):
             found = reconcile(sale)
-            looks.append((found.undersold, found.overpromised))
+            looks.append((found["undersold"], found["overpromised"]))
     assert {one.result(TIMEOUT) for one in asked} == {"sold"}
     settle_all()
     assert set(looks) == {(0, 0)}
