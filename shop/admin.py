@@ -18,14 +18,10 @@ else:
 class ReadOnly(ModelAdmin):
     """History is read, not written."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def never(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    has_add_permission = has_change_permission = has_delete_permission = never
 
 
 @admin.register(Product)

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 class ShopError(Exception):
     """The shop could not do what was asked."""
 
-    #: The default message. Not the docstring, because python -OO removes docstrings; a subclass's
-    #: docstring is made from it.
+    #: The default message. Not the docstring, because python -OO removes docstrings.
     text = "The shop could not do what was asked."
     status = 500
     outcome = "error"
@@ -21,9 +20,6 @@ class ShopError(Exception):
     def __init__(self, message: str | None = None, *, allowed: Iterable[str] | None = None) -> None:
         super().__init__(message or self.text)
         self.allowed = None if allowed is None else list(allowed)
-
-    def __init_subclass__(cls) -> None:
-        cls.__doc__ = cls.text
 
 
 class BadInput(ShopError):

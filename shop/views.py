@@ -33,22 +33,17 @@ def buy(request: HttpRequest) -> HttpResponse:
 
 def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:
     """The answer to a purchase that has its unit, and what the log and the metrics say of it."""
+    bought = {"order": receipt.order_id, "sale": receipt.sale_id}
     body = {
         "outcome": "sold",
-        "order": receipt.order_id,
-        "sale": receipt.sale_id,
+        **bought,
         "stock_seen": receipt.stock_seen,
         "replayed": receipt.replayed,
         "lock": {"name": attempt.lock, **receipt.lock},
     }
     answer = Answer(body, status=200 if receipt.replayed else 201)
-    answer.facts = {
-        "outcome": "replayed" if receipt.replayed else "sold",
-        "order": receipt.order_id,
-        "sale": receipt.sale_id,
-        "waited_ms": receipt.lock.get("waited_ms"),
-        "held_ms": receipt.lock.get("held_ms"),
-    }
+    times = {name: receipt.lock.get(name) for name in ("waited_ms", "held_ms")}
+    answer.facts = {"outcome": "replayed" if receipt.replayed else "sold", **bought, **times}
     return answer
 
 
@@ -75,15 +70,11 @@ def strategies(request: HttpRequest) -> HttpResponse:
 
 
 @endpoint("GET")
-def sale(request: HttpRequest, sale_id: int) -> HttpResponse:
-    report = reports.sale_report(sale_id, buyers=parse_buyers(request))
-    return JsonResponse(report.as_dict())
-
-
-@endpoint("GET")
-def latest_sale(request: HttpRequest) -> HttpResponse:
+def sale(request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
+    """The report of a sale; without its number that of the product's latest."""
     buyers = parse_buyers(request)
-    sale_id = reports.latest_sale_id(product=parse_product(request.GET))
+    if sale_id is None:
+        sale_id = reports.latest_sale_id(product=parse_product(request.GET))
     return JsonResponse(reports.sale_report(sale_id, buyers=buyers).as_dict())
 
 

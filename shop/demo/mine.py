@@ -46,7 +46,6 @@ def strategy_of(name: str, path: Path) -> Strategy:
         place=1000,
         name=name,
         title=f"Your own ({path.name})",
-        article="beyond",
         summary="A file of your own; what it comes to is for you to find out.",
         marks=(),
         buy=OwnFile(name, path).buy,

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from shop.ops.postgres import Silence
 
@@ -53,12 +52,8 @@ def beside_the_pool() -> AbstractContextManager[None]:
     Under a lock in the database each buyer who queues keeps a connection. The page that shows the
     rush, and its Stop, would wait behind them and say that the database does not answer.
     """
-    return own_connection() if _has_to_wait(connections[DEFAULT_DB_ALIAS]) else nullcontext()
-
-
-def _has_to_wait(wrapper: BaseDatabaseWrapper) -> bool:
-    """Whether this thread would have to wait for a connection of the pool."""
-    pool = getattr(wrapper, "pool", None)
-    if pool is None or wrapper.connection is not None:
-        return False
-    return not pool.get_stats()["pool_available"]
+    wrapper = connections[DEFAULT_DB_ALIAS]
+    pool: Any = getattr(wrapper, "pool", None)
+    connects = pool is not None and wrapper.connection is None
+    has_to_wait = connects and not pool.get_stats()["pool_available"]
+    return own_connection() if has_to_wait else nullcontext()

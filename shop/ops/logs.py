@@ -9,7 +9,6 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-FORMATS = ("text", "json")
 #: What is taken over from a client or a proxy. Anything else could forge a log line, or fill it.
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 #: In a log line that belongs to no request.
@@ -67,20 +66,18 @@ class TextFormatter(logging.Formatter):
         return "\n".join(f"    {line}" for line in super().formatException(ei).splitlines())
 
 
-def formatter(kind: str) -> dict[str, Any]:
-    """For `formatters` of logging.config. Raises ImproperlyConfigured for an unknown kind."""
-    if kind == "json":
-        return {
-            "()": "pythonjsonlogger.json.JsonFormatter",
-            "fmt": [*JSON_FIELDS, "request_id", "message"],
-            "rename_fields": JSON_FIELDS,
-        }
-    if kind == "text":
-        return {
-            "()": f"{__name__}.TextFormatter",
-            "format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s",
-        }
-    raise ImproperlyConfigured(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATS)}")
+#: For `formatters` of logging.config, by LOG_FORMAT.
+FORMATTERS: dict[str, dict[str, Any]] = {
+    "text": {
+        "()": TextFormatter,
+        "format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s",
+    },
+    "json": {
+        "()": "pythonjsonlogger.json.JsonFormatter",
+        "fmt": [*JSON_FIELDS, "request_id", "message"],
+        "rename_fields": JSON_FIELDS,
+    },
+}
 
 
 def _to_stderr(kind: str) -> dict[str, Any]:
@@ -90,7 +87,7 @@ def _to_stderr(kind: str) -> dict[str, Any]:
             "request_id": {"()": f"{__name__}.RequestIdFilter"},
             "expected": {"()": f"{__name__}.ExpectedAnswersFilter"},
         },
-        "formatters": {"line": formatter(kind)},
+        "formatters": {"line": FORMATTERS[kind]},
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
@@ -108,6 +105,8 @@ def logging_config(*, kind: str, level: str, access: bool) -> dict[str, Any]:
     level   of everything but the access lines
     access  one line for each request (observe.py)
     """
+    if kind not in FORMATTERS:
+        raise ImproperlyConfigured(f"LOG_FORMAT is {kind!r}: use one of {', '.join(FORMATTERS)}")
     return {
         **_to_stderr(kind),
         "version": 1,

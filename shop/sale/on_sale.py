@@ -14,8 +14,6 @@ from django.db import connection
 from shop.errors import Unavailable, UnknownProduct
 from shop.models import Product
 
-#: Names that are remembered at most.
-MOST_KNOWN = 10_000
 #: Seconds to wait for others who look for a name: longer than a connection takes that fails.
 LOOKING = 8.0
 
@@ -43,8 +41,6 @@ def require_on_sale(product: str) -> None:
             return
         if not _is_on_sale(product):
             raise UnknownProduct
-        if len(_known) >= MOST_KNOWN:
-            _known.clear()
         _known.add(product)
     finally:
         _looking.release()

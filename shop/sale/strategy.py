@@ -14,12 +14,12 @@ class Strategy:
 
     place       where it stands among the others: the articles', those to copy, those that only
                 look right, the database's own
-    name        the value of `lock` in POST /buy
     title       a few words for a table or a drop-down
-    article     where it comes from (A0 to A4), or `beyond`
     summary     one sentence: what it does, and what breaks it
     marks       what its decisive lines contain, for the page that shows its code
     buy         sells one unit to one buyer, or raises a ShopError
+    name        the value of `lock` in POST /buy: that of its file, with dashes
+    article     where it comes from (A0 to A4), or `beyond`
     backend     what guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
                 `process` or `none`
     sound       whether no known fault makes it oversell or stops it for good; those that are no
@@ -41,12 +41,12 @@ class Strategy:
     """
 
     place: int
-    name: str
     title: str
-    article: str
     summary: str
     marks: tuple[str, ...]
     buy: Callable[[Attempt], Receipt]
+    name: str = ""
+    article: str = "beyond"
     backend: str = "redis"
     sound: bool = False
     renewed: bool = False

@@ -3,6 +3,7 @@
 CONTRIBUTING.md says how to add one ("A strategy").
 """
 
+from dataclasses import replace
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -13,8 +14,11 @@ __all__ = ["STRATEGIES", "Strategy"]
 
 def _found() -> list[Strategy]:
     """The STRATEGY of each file of this folder, in the order in which they are shown."""
-    files = [import_module(f"{__name__}.{file.name}") for file in iter_modules(__path__)]
-    return sorted((file.STRATEGY for file in files), key=lambda strategy: strategy.place)
+    found = [
+        replace(import_module(f"{__name__}.{file}").STRATEGY, name=file.replace("_", "-"))
+        for _, file, _ in iter_modules(__path__)
+    ]
+    return sorted(found, key=lambda strategy: strategy.place)
 
 
 STRATEGIES.update((strategy.name, strategy) for strategy in _found())

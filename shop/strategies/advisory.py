@@ -21,7 +21,6 @@ def buy(attempt: Attempt) -> Receipt:
 
 STRATEGY = Strategy(
     place=190,
-    name="advisory",
     title="Advisory lock",
     article="A1 database lock",
     summary="A lock by name in PostgreSQL that ends with the transaction.",

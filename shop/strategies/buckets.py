@@ -87,9 +87,7 @@ def gather_buckets(sale_id: int) -> int:
 
 STRATEGY = Strategy(
     place=250,
-    name="buckets",
     title="Stock in buckets",
-    article="beyond",
     summary="The stock is split over 16 rows, and each buyer takes from one at random.",
     marks=("random.choice(", "SET amount = amount - 1 "),
     buy=buy,

@@ -26,9 +26,7 @@ def buy(attempt: Attempt) -> Receipt:
 
 STRATEGY = Strategy(
     place=230,
-    name="conditional",
     title="UPDATE WHERE amount > 0",
-    article="beyond",
     summary="Check and decrement in one statement: nothing to come between.",
     marks=("filter(amount__gt=0)",),
     buy=buy,

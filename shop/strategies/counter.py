@@ -79,9 +79,7 @@ def keys_of(sale_id: int) -> list[str]:
 
 STRATEGY = Strategy(
     place=270,
-    name="counter",
     title="Counter in Redis",
-    article="beyond",
     summary="Redis hands out the units, PostgreSQL records them; a crash in between undersells.",
     marks=("= reserve(", "write=write_relative"),
     buy=buy,

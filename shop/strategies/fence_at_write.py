@@ -32,9 +32,7 @@ def sell(attempt: Attempt, lease: Held) -> Receipt:
 
 STRATEGY = Strategy(
     place=170,
-    name="fence-at-write",
     title="Fence checked at the write",
-    article="beyond",
     summary="Looks right: a stale write is refused, but what was read before is not.",
     marks=("lock.hold(wait=", "fence__lt=lease.fence"),
     buy=sell_under(redis_lock, sell),

@@ -20,7 +20,6 @@ def buy(attempt: Attempt) -> Receipt:
 
 STRATEGY = Strategy(
     place=10,
-    name="none",
     title="No lock",
     article="A1",
     summary="Read, check, write back: two buyers who read the same stock both sell it.",

@@ -12,9 +12,7 @@ from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     place=165,
-    name="one-file",
     title="A lock in one file, with a fence",
-    article="beyond",
     summary="The lock that most should copy: no queue, and the same fence, claimed at the read.",
     marks=("lock.hold(wait=", "UPDATE product SET fence"),
     buy=sell_under(on_redis(OneFileLock, max_hold="SHOP_LOCK_MAX_HOLD"), sell_fenced),

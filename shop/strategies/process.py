@@ -55,7 +55,6 @@ def lock_for(attempt: Attempt) -> Lock:
 
 STRATEGY = Strategy(
     place=20,
-    name="process",
     title="Lock in one process",
     article="A1 synchronized",
     summary="Exact in a single process; a second one has a lock of its own.",

@@ -11,7 +11,6 @@ from shop.sale.strategy import Strategy
 
 STRATEGY = Strategy(
     place=160,
-    name="redis",
     title="RedisLock with a fence",
     article="A0 A1 A2 A3 A4, and beyond",
     summary="A fair, renewed lock: its fence, claimed at the read, stops a holder that lost it.",

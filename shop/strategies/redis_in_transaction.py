@@ -28,9 +28,7 @@ def buy(attempt: Attempt) -> Receipt:
 
 STRATEGY = Strategy(
     place=180,
-    name="redis-in-transaction",
     title="RedisLock inside the transaction",
-    article="beyond",
     summary="Looks right: the lock is perfect, and released before the commit.",
     marks=("transaction.atomic(", "with held("),
     buy=buy,

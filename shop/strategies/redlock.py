@@ -160,7 +160,6 @@ def lock_for(attempt: Attempt) -> Lock:
 
 STRATEGY = Strategy(
     place=140,
-    name="redlock",
     title="Redlock",
     article="A1 A4",
     summary="A majority of five servers: one may fail, but a slow or paused holder still loses it.",

@@ -125,7 +125,6 @@ class ReentrantLock(Lock):
 
 STRATEGY = Strategy(
     place=130,
-    name="reentrant",
     title="Redisson's reentrant lock",
     article="A0 A3",
     summary="Its owner may take it again, waiters are woken; a paused process loses it unawares.",

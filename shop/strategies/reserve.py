@@ -39,9 +39,7 @@ def buy(attempt: Attempt) -> Receipt:
 
 STRATEGY = Strategy(
     place=280,
-    name="reserve",
     title="Reservation in Redis",
-    article="beyond",
     summary="Redis promises units, orders are written later; what Redis loses was promised.",
     marks=("promises.promise(attempt)", 'lua("promise"'),
     buy=buy,

@@ -18,7 +18,6 @@ def buy(attempt: Attempt) -> Receipt:
 
 STRATEGY = Strategy(
     place=220,
-    name="rollback",
     title="Decrement, roll back below zero",
     article="A1 optimistic",
     summary="A relative decrement, and a CHECK constraint that refuses the one too many.",

@@ -21,7 +21,6 @@ def buy(attempt: Attempt) -> Receipt:
 
 STRATEGY = Strategy(
     place=200,
-    name="row-lock",
     title="SELECT FOR UPDATE",
     article="A1 pessimistic",
     summary="The database locks the row at the read and releases it at the commit.",

@@ -20,9 +20,7 @@ def buy(attempt: Attempt) -> Receipt:
 
 STRATEGY = Strategy(
     place=240,
-    name="serializable",
     title="SERIALIZABLE",
-    article="beyond",
     summary="The naive code on the strictest isolation level; conflicts start again.",
     marks=("@until_it_fits", "ISOLATION LEVEL SERIALIZABLE"),
     buy=buy,

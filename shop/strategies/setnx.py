@@ -32,7 +32,6 @@ class SetnxLock(PollingLock):
 
 STRATEGY = Strategy(
     place=30,
-    name="setnx",
     title="SETNX, DEL",
     article="A0 A2 A4",
     summary="No end of its own: a holder that crashes leaves it locked forever.",

@@ -32,7 +32,6 @@ class SetnxExpireLock(PollingLock):
 
 STRATEGY = Strategy(
     place=40,
-    name="setnx-expire",
     title="SETNX, then EXPIRE",
     article="A2 A4",
     summary="Two steps: a crash between them locks it forever, a late DEL frees another's.",

@@ -32,7 +32,6 @@ class SetnxExpireLuaLock(PollingLock):
 
 STRATEGY = Strategy(
     place=60,
-    name="setnx-expire-lua",
     title="SETNX and EXPIRE in Lua",
     article="A4",
     summary="Both in one script: right but laborious, says A4; a slow holder loses it unawares.",

@@ -37,7 +37,6 @@ class SetnxExpireRepairLock(PollingLock):
 
 STRATEGY = Strategy(
     place=50,
-    name="setnx-expire-repair",
     title="SETNX, EXPIRE, repaired",
     article="A0",
     summary="Whoever finds it without a ttl gives it one; a late DEL still frees another's.",

@@ -45,7 +45,6 @@ class SetnxTimestampLock(PollingLock):
 
 STRATEGY = Strategy(
     place=70,
-    name="setnx-timestamp",
     title="SETNX with a timestamp",
     article="A1 A4",
     summary="Its end is a time by the client's clock: one that is ahead steals a live lock.",

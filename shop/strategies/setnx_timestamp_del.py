@@ -39,7 +39,6 @@ class SetnxTimestampDelLock(PollingLock):
 
 STRATEGY = Strategy(
     place=80,
-    name="setnx-timestamp-del",
     title="Timestamp, DEL then SETNX",
     article="A4",
     summary="Expired, it is deleted and taken: two contenders at once both have it.",

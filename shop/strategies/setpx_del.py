@@ -29,7 +29,6 @@ class SetpxDelLock(PollingLock):
 
 STRATEGY = Strategy(
     place=90,
-    name="setpx-del",
     title="SET NX PX, plain DEL",
     article="A0 A2",
     summary="Atomic with its ttl, but whoever is late deletes the next holder's lock.",

@@ -84,9 +84,7 @@ def gather_units(sale_id: int) -> int:
 
 STRATEGY = Strategy(
     place=260,
-    name="skip-locked",
     title="SKIP LOCKED",
-    article="beyond",
     summary="One row a unit: each buyer takes one that nobody has, and waits only where all are.",
     marks=("FOR UPDATE SKIP LOCKED", "wait_for_a_unit(attempt)"),
     buy=buy,

@@ -31,7 +31,6 @@ class TokenLock(PollingLock):
 
 STRATEGY = Strategy(
     place=110,
-    name="token",
     title="SET NX PX with a token",
     article="A0 A1 A4",
     summary="The lock has an owner and an end; a holder slower than its ttl loses it unawares.",

@@ -34,7 +34,6 @@ class TokenGetDelLock(PollingLock):
 
 STRATEGY = Strategy(
     place=100,
-    name="token-get-del",
     title="Token, GET then DEL",
     article="A0 A1 A2",
     summary="Compares in the client: expired between GET and DEL, it deletes another's.",

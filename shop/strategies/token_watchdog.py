@@ -61,7 +61,6 @@ class TokenWatchdogLock(PollingLock):
 
 STRATEGY = Strategy(
     place=120,
-    name="token-watchdog",
     title="Token with a watchdog",
     article="A2 A4",
     summary="A thread renews it while the holder works; a paused process renews nothing.",

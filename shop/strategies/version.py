@@ -31,7 +31,6 @@ def buy(attempt: Attempt) -> Receipt:
 
 STRATEGY = Strategy(
     place=210,
-    name="version",
     title="Version column",
     article="A1 optimistic",
     summary="Write only if nobody wrote since the read; whoever is second reads again.",

@@ -220,7 +220,6 @@ def lock_for(attempt: Attempt) -> Lock:
 
 STRATEGY = Strategy(
     place=150,
-    name="zookeeper",
     title="ZooKeeper",
     article="A1",
     summary="First come, first served, and gone with its session; a paused process loses that.",

@@ -65,15 +65,6 @@ def test_a_unit_sold_is_201_with_its_order_sale_stock_seen_and_the_locks_outcome
     assert books() == (1, 2)
 
 
-def test_no_stock_is_409_sold_out() -> None:
-    open_sale(0)
-    answer = buy()
-    assert answer.status == 409
-    assert answer.body == {"outcome": "sold_out", "error": "No unit is left."}
-    assert "Retry-After" not in answer.headers
-    assert books() == (0, 0)
-
-
 def test_the_body_goes_before_the_query_and_a_default_is_an_apple_without_a_lock() -> None:
     open_sale(3)
     form = "application/x-www-form-urlencoded"

@@ -66,14 +66,6 @@ def test_a_rush_for_a_product_that_is_new_to_the_process_asks_one_at_a_time(
     assert asked == ["new-here"]
 
 
-def test_what_is_known_of_products_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_sale, "MOST_KNOWN", 2)
-    for number in range(5):
-        open_sale(1, product=f"many-{number}")
-        assert buy(product=f"many-{number}").status == 201
-    assert len(on_sale._known) <= 2
-
-
 # --- and no statement that a sale can do without --------------------------------------------------
 
 
