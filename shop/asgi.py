@@ -29,7 +29,6 @@ from shop.api.answers import REFUSED, Answer, refused  # noqa: E402  (after the 
 from shop.api.parse import parse_attempt  # noqa: E402
 from shop.checks import refuse_to_start  # noqa: E402
 from shop.ops.logs import NO_REQUEST, request_id  # noqa: E402
-from shop.ops.throttle import address_of  # noqa: E402
 from shop.sale.async_checkout import Threads, check_out, wait_out  # noqa: E402
 from shop.sale.points import apoint  # noqa: E402
 from shop.views import sold  # noqa: E402
@@ -93,8 +92,7 @@ class Purchases:
             request.resolver_match = self._match
             await apoint("arrives")
             attempt = parse_attempt(request)
-            address = address_of(request)
-            return sold(attempt, await check_out(attempt, address=address, threads=self.threads))
+            return sold(attempt, await check_out(attempt, self.threads))
         except REFUSED as error:
             return refused(request, error)
         except Exception as error:

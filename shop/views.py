@@ -10,7 +10,6 @@ from shop.api.answers import Answer, endpoint, has_token, require_token
 from shop.api.parse import parse_attempt, parse_buyers, parse_page, parse_product, parse_restock
 from shop.ops import health
 from shop.ops.connections import beside_the_pool
-from shop.ops.throttle import address_of
 from shop.sale import opening, reports
 from shop.sale.checkout import check_out
 from shop.sale.purchase import Attempt, Receipt
@@ -28,7 +27,7 @@ LISTED = (
 @endpoint("POST")
 def buy(request: HttpRequest) -> HttpResponse:
     attempt = parse_attempt(request)
-    return sold(attempt, check_out(attempt, address=address_of(request)))
+    return sold(attempt, check_out(attempt))
 
 
 def sold(attempt: Attempt, receipt: Receipt) -> HttpResponse:

@@ -12,6 +12,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.http.request import UnreadablePostError
 
 from shop.errors import BadInput, LengthRequired
+from shop.ops.throttle import address_of
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import STRATEGIES
 
@@ -54,7 +55,8 @@ def parse_attempt(request: HttpRequest) -> Attempt:
         lock=lock,
         hold=_hold_ms(given) / 1000,
         key=key,
-        sale=_sale(given),
+        sale=_integer_or_none(given, "sale", least=1, most=LARGEST_ID),
+        address=address_of(request),
     )
 
 
@@ -75,9 +77,7 @@ def parse_product(given: Mapping[str, Any]) -> str:
 def parse_buyers(request: HttpRequest) -> int | None:
     """How many buyers a report should count with, if it was asked to."""
     given = parameters_of(request, {"buyers", "product"})
-    if "buyers" not in given:
-        return None
-    return integer_of(given, "buyers", default=None, least=0, most=LARGEST_STOCK)
+    return _integer_or_none(given, "buyers", least=0, most=LARGEST_STOCK)
 
 
 def parse_page(request: HttpRequest) -> tuple[int, int]:
@@ -108,12 +108,6 @@ def _hold_ms(given: Mapping[str, Any]) -> int:
     if "hold_ms" in given and not settings.SHOP_DEMO:
         raise BadInput("hold_ms works in a demo only: start the shop with SHOP_DEMO=1")
     return hold
-
-
-def _sale(given: Mapping[str, Any]) -> int | None:
-    if "sale" not in given:
-        return None
-    return integer_of(given, "sale", default=None, least=1, most=LARGEST_ID)
 
 
 # --- parameters ----------------------------------------------------------------------------------
@@ -193,6 +187,10 @@ def integer_of(
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadInput(f"bad {name}: {_short(value)}", allowed=bounds)
     return value
+
+
+def _integer_or_none(given: Mapping[str, Any], name: str, **bounds: int) -> int | None:
+    return integer_of(given, name, default=None, **bounds) if name in given else None
 
 
 def _short(value: object) -> str:

@@ -180,7 +180,7 @@ class SteppedBuyer:
             with own_connection(
                 options=timeouts(), application_name=called, connect_timeout=CONNECT_TIMEOUT
             ):
-                receipt = check_out(self.attempt, address=f"page:{self.name}")
+                receipt = check_out(self.attempt)
             released = receipt.lock.get("released")
             end = {"outcome": "sold", "order": receipt.order_id, "released": released}
         except LeftAlone as error:

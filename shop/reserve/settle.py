@@ -11,7 +11,7 @@ sale had left.
 import logging
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -162,68 +162,56 @@ def settle_each(promises: Sequence[Promise]) -> dict[str, Ending]:
 def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
     """Write the orders of these promises, oldest first. Returns how each ended, by its entry.
     Raises DatabaseError, and then nothing is written (or, at the commit, perhaps all)."""
-    sales: dict[int, list[Promise]] = defaultdict(list)
-    for promise in promises:
-        sales[promise.sale].append(promise)
-    products = Product.objects.select_for_update().order_by("pk")
-    room: dict[int | None, int | None] = dict(
-        products.filter(pk__in={one.product for one in promises}).values_list("sale", "amount")
-    )
-    closed = Sale.objects.filter(pk__in=sales, closed_at__isnull=False)
-    room |= dict(closed.values_list("pk", "final_stock"))
+    room = _lock_what_is_left(promises)
+    numbers = [promise.order for promise in promises]
+    keys = [promise.key for promise in promises if promise.key is not None]
+    orders = PurchaseHistory.objects.filter(Q(pk__in=numbers) | Q(idempotency_key__in=keys))
+    known = {order.pk: (order.idempotency_key, order.fingerprint) for order in orders}
+    of_key = {key: number for number, (key, _) in known.items() if key is not None}
     endings: dict[str, Ending] = {}
-    for sale, wanted in sales.items():
-        endings |= _settle_sale(sale, wanted, room.get(sale) or 0)
+    keep: list[Promise] = []
+    for promise in promises:
+        if promise.order in known:
+            same = known[promise.order] == (promise.key, promise.fingerprint)
+            endings[promise.entry] = Ending.KEPT if same else Ending.BROKEN
+            if not same:
+                logger.error("order %s was promised, and is another buyer's", promise.order)
+        elif promise.key is not None and promise.key in of_key:
+            endings[promise.entry] = Ending.AGAIN
+            other = of_key[promise.key]
+            logger.error("order %s was promised to a key that has order %s", promise.order, other)
+        elif room[promise.sale] < 1:
+            endings[promise.entry] = Ending.BROKEN
+            logger.error(
+                "order %s of sale %s was promised, and no unit is left: %s", promise.order,
+                promise.sale,
+                "buyer and key are on the stream of the broken; refund, or deliver from elsewhere",
+            )  # fmt: skip
+        else:
+            room[promise.sale] -= 1
+            keep.append(promise)
+            if promise.key is not None:  # of two in one batch the first has the order
+                of_key[promise.key] = promise.order
+    written = _write(keep) if keep else set()
+    for promise in keep:  # a key that another strategy has sold to meanwhile
+        endings[promise.entry] = Ending.KEPT if promise.order in written else Ending.AGAIN
+    sale_of = {promise.order: promise.sale for promise in keep}
+    for sale, sold in Counter(sale_of[order] for order in sorted(written)).items():
+        if not Product.objects.filter(sale=sale).update(amount=F("amount") - sold):
+            Sale.objects.filter(pk=sale).update(final_stock=F("final_stock") - sold)
     point("settling", orders=len(promises))
     return endings
 
 
-def _settle_sale(sale: int, wanted: Sequence[Promise], room: int) -> dict[str, Ending]:
-    endings = _known(wanted)
-    new = [promise for promise in wanted if promise.entry not in endings]
-    keep, broken = new[: max(0, room)], new[max(0, room) :]
-    written = _write(keep) if keep else set()
-    for promise in keep:  # a key that another strategy has sold to meanwhile
-        endings[promise.entry] = Ending.KEPT if promise.order in written else Ending.AGAIN
-    for promise in broken:
-        endings[promise.entry] = Ending.BROKEN
-        logger.error(
-            "order %s of sale %s was promised, and no unit is left: %s", promise.order, sale,
-            "buyer and key are on the stream of the broken; refund, or deliver from elsewhere",
-        )  # fmt: skip
-    if written and not Product.objects.filter(sale=sale).update(amount=F("amount") - len(written)):
-        Sale.objects.filter(pk=sale).update(final_stock=F("final_stock") - len(written))
-    return endings
-
-
-def _known(wanted: Sequence[Promise]) -> dict[str, Ending]:
-    """The promises that have an order already, or cannot have theirs."""
-    numbers = [promise.order for promise in wanted]
-    keys = [promise.key for promise in wanted if promise.key is not None]
-    orders = PurchaseHistory.objects.filter(Q(pk__in=numbers) | Q(idempotency_key__in=keys))
-    of_number = {}
-    of_key: dict[str | None, int] = {}
-    for number, key, fingerprint in orders.values_list("pk", "idempotency_key", "fingerprint"):
-        of_number[number] = (key, fingerprint)
-        of_key[key] = number
-    found: dict[str, Ending] = {}
-    for promise in wanted:
-        if promise.order in of_number:
-            same = of_number[promise.order] == (promise.key, promise.fingerprint)
-            found[promise.entry] = Ending.KEPT if same else Ending.BROKEN
-            if not same:
-                logger.error("order %s was promised, and is another buyer's", promise.order)
-        elif promise.key is None:
-            continue
-        elif promise.key in of_key:
-            found[promise.entry] = Ending.AGAIN
-            logger.error(
-                "order %s was promised to a key that has order %s", promise.order,
-                of_key[promise.key],
-            )  # fmt: skip
-        else:
-            of_key[promise.key] = promise.order  # of two in one batch the first has the order
-    return found
+def _lock_what_is_left(promises: Sequence[Promise]) -> dict[Any, Any]:
+    """Lock the rows of the products; the units left of each sale, those that are closed too."""
+    products = Product.objects.select_for_update().order_by("pk")
+    on_sale = products.filter(pk__in={promise.product for promise in promises})
+    room: dict[Any, Any] = defaultdict(int, on_sale.values_list("sale", "amount"))
+    sales = {promise.sale for promise in promises}
+    closed = Sale.objects.filter(pk__in=sales, closed_at__isnull=False)
+    room.update(closed.values_list("pk", "final_stock"))
+    return room
 
 
 def _write(keep: Sequence[Promise]) -> set[int]:

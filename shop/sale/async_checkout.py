@@ -71,16 +71,15 @@ def _then_close(call: Callable[[], T]) -> T:
         connection.close()  # back to the pool
 
 
-async def check_out(attempt: Attempt, *, address: str, threads: Threads) -> Receipt:
+async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
     """As `checkout.check_out`. Cancelled while it waits without a thread, it leaves the queue;
     cancelled later, the sale is finished first."""
     selling = STRATEGIES[attempt.lock].buy
     if not (isinstance(selling, sell_under) and selling.lock_for is redis_lock):
-        call = partial(checkout.check_out, attempt, address=address)
-        return await in_thread(threads.whole, call)
+        return await in_thread(threads.whole, partial(checkout.check_out, attempt))
     with checkout.named_errors(attempt), room.place(attempt.product):
         if settings.BUY_RATE_LIMIT is not None or not on_sale.is_known(attempt.product):
-            await _named(threads, attempt, partial(checkout.admit_attempt, attempt, address))
+            await _named(threads, attempt, partial(checkout.admit_attempt, attempt))
         await apoint("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
         try:
             return await _under_lock(attempt, selling, threads)

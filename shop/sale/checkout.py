@@ -44,14 +44,14 @@ BOUGHT = """
 """
 
 
-def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
-    """Sell one unit to one buyer, who asks from `address`, or say why not.
+def check_out(attempt: Attempt) -> Receipt:
+    """Sell one unit to one buyer, or say why not.
 
     A key that has bought gets its order again. Raises a ShopError; after any of them but
     CommitUnknown nothing was sold.
     """
     with named_errors(attempt), room.place(attempt.product):  # a repeat too
-        admit_attempt(attempt, address)
+        admit_attempt(attempt)
         point("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
         try:
             return STRATEGIES[attempt.lock].buy(attempt)
@@ -59,10 +59,10 @@ def check_out(attempt: Attempt, *, address: str = "") -> Receipt:
             return order_again(attempt, refusal)
 
 
-def admit_attempt(attempt: Attempt, address: str) -> None:
+def admit_attempt(attempt: Attempt) -> None:
     """Raises UnknownProduct, or Throttled, before the buyer waits for anything."""
     require_on_sale(attempt.product)
-    admit(address=address)
+    admit(address=attempt.address)
 
 
 def order_again(attempt: Attempt, refusal: Exception) -> Receipt:

@@ -41,6 +41,7 @@ class Attempt:
     hold     seconds spent between the check and the decrement
     key      Idempotency-Key, or None
     sale     number of the sale that the buyer came for, or None: whichever is open
+    address  where the request comes from
     """
 
     product: str
@@ -49,6 +50,7 @@ class Attempt:
     hold: float = 0.0
     key: str | None = None
     sale: int | None = None
+    address: str = ""
     #: True from the last statement on: an error after it leaves the commit in doubt.
     committing: bool = False
 
