@@ -44,9 +44,18 @@ AT_ONCE = 50
 GONE = 499
 
 
-class Purchases:
-    """Answers POST /buy: the same middleware, the same parsing, the same answers as shop/views.py.
+def _not_called(request: HttpRequest) -> HttpResponse:
+    raise NotImplementedError("only process_request and process_response are called")
 
+
+def _nothing(*_: object) -> None:
+    """Stands in for a hook that a middleware does not have."""
+
+
+class Application(ASGIHandler):
+    """The ASGI application: Django's own, but for purchases.
+
+    Those have the same middleware, the same parsing, the same answers as in shop/views.py.
     Django's own way through async middleware and an async view hops into a thread for each
     middleware and each signal, and keeps a thread for each request. Nothing that a purchase passes
     through blocks but the sale itself, so here all of it runs in the loop. Of settings.MIDDLEWARE
@@ -54,8 +63,10 @@ class Purchases:
     ask a server anything.
     """
 
-    def __init__(self, threads: Threads) -> None:
-        self.threads = threads
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads = Threads(settings.WEB_THREADS)
+        self._turn = asyncio.Semaphore(AT_ONCE)
         kinds = map(import_string, settings.MIDDLEWARE)
         self._middleware = [
             kind(_not_called)
@@ -63,6 +74,25 @@ class Purchases:
             if isinstance(kind, type) and issubclass(kind, MiddlewareMixin)
         ]
         self._match = resolve("/buy")
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] != "http":  # a web socket: the shop speaks none
+            await send({"type": "websocket.close"})
+        elif scope["path"] != "/buy" or scope["method"] != "POST":
+            await self._show(scope, receive, send)
+        else:
+            with suppress(RequestAborted):  # the client is gone
+                await self._buy(scope, receive, send)
+
+    async def _buy(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        with await self.read_body(receive) as body:
+            async with self._turn:
+                await asyncio.sleep(0)
+            request, answer = self.create_request(scope, body)
+            if request is not None:
+                answer = await self.answer(request)
+            assert answer is not None  # it is one or the other
+            await self.send_response(answer, send)
 
     async def answer(self, request: HttpRequest) -> HttpResponseBase:
         """The answer to a purchase. Raises only CancelledError, where the client is gone."""
@@ -97,42 +127,6 @@ class Purchases:
             return refused(request, error)
         except Exception as error:
             return response_for_exception(request, error)
-
-
-def _not_called(request: HttpRequest) -> HttpResponse:
-    raise NotImplementedError("only process_request and process_response are called")
-
-
-def _nothing(*_: object) -> None:
-    """Stands in for a hook that a middleware does not have."""
-
-
-class Application(ASGIHandler):
-    """The ASGI application: Django's own, but for purchases."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.purchases = Purchases(Threads(settings.WEB_THREADS))
-        self._turn = asyncio.Semaphore(AT_ONCE)
-
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] != "http":  # a web socket: the shop speaks none
-            await send({"type": "websocket.close"})
-        elif scope["path"] != "/buy" or scope["method"] != "POST":
-            await self._show(scope, receive, send)
-        else:
-            with suppress(RequestAborted):  # the client is gone
-                await self._buy(scope, receive, send)
-
-    async def _buy(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        with await self.read_body(receive) as body:
-            async with self._turn:
-                await asyncio.sleep(0)
-            request, answer = self.create_request(scope, body)
-            if request is not None:
-                answer = await self.purchases.answer(request)
-            assert answer is not None  # it is one or the other
-            await self.send_response(answer, send)
 
     async def _show(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Everything but a purchase. Answers, or ends, before a cancellation is passed on.

@@ -6,9 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from django.core.exceptions import ImproperlyConfigured
-from redis.backoff import NoBackoff
 from redis.connection import SSLConnection
-from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool, SentinelConnectionPoolProxy
 
 
@@ -46,11 +44,7 @@ def through_sentinels(
             # The factory takes the name from the URL, where capitals get lost.
             "CONNECTION_POOL_KWARGS": {**pool, "service_name": master},
             "SENTINELS": sentinels,
-            "SENTINEL_KWARGS": {
-                "retry": Retry(NoBackoff(), 0),
-                "socket_timeout": pool["socket_timeout"],
-                "socket_connect_timeout": pool["socket_connect_timeout"],
-            },
+            "SENTINEL_KWARGS": {name: pool[name] for name in pool if name != "max_connections"},
         },
     }
 

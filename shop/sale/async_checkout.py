@@ -18,7 +18,7 @@ from django.db import connection
 from locks import AsyncLease, AsyncRedisLock
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, on_sale
-from shop.sale.locked import redis_lock, renewed, sell_under
+from shop.sale.locked import options_of, redis_lock, sell_under
 from shop.sale.points import apoint, inside, of_released
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
@@ -94,7 +94,7 @@ async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -
         with inside(lease):
             return selling.section(attempt, lease)
 
-    lock = AsyncRedisLock(async_locks_client(), attempt.lock_name, **renewed(attempt))
+    lock = AsyncRedisLock(async_locks_client(), attempt.lock_name, **options_of(attempt))
     await apoint("acquire")
     lease = None
     try:
@@ -109,9 +109,4 @@ async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -
 async def _named(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:
     """The call in a short thread. Its errors are named there: the connection that failed is the
     thread's."""
-
-    def named() -> T:
-        with checkout.named_errors(attempt):
-            return call()
-
-    return await in_thread(threads.short, named)
+    return await in_thread(threads.short, checkout.named_errors(attempt)(call))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -15,16 +15,17 @@ from shop.ops.redis import locks_client
 from shop.sale.points import Held, point, seen
 from shop.sale.purchase import Attempt, Receipt, sell_one
 
-AnyLock = TypeVar("AnyLock", bound=Lock | OneFileLock)
+#: A lock for a purchase.
+LockFor: TypeAlias = Callable[[Attempt], Lock | OneFileLock]
 
 
 def on_redis(
-    kind: Callable[..., AnyLock], *, ttl: str = "SHOP_LOCK_TTL", **more: str
-) -> Callable[[Attempt], AnyLock]:
+    kind: Callable[..., Lock | OneFileLock], *, ttl: str = "SHOP_LOCK_TTL", **more: str
+) -> LockFor:
     """A factory of such locks for a purchase, on the locks' Redis. `ttl` and what else the lock
     takes name a setting each."""
 
-    def lock_for(attempt: Attempt) -> AnyLock:
+    def lock_for(attempt: Attempt) -> Lock | OneFileLock:
         given = {"ttl": ttl, **more}
         options = {option: getattr(settings, name) for option, name in given.items()}
         return kind(locks_client(), attempt.lock_name, **options)
@@ -34,10 +35,10 @@ def on_redis(
 
 def redis_lock(attempt: Attempt) -> RedisLock:
     """RedisLock for a purchase, on the locks' Redis, counted."""
-    return RedisLock(locks_client(), attempt.lock_name, **renewed(attempt))
+    return RedisLock(locks_client(), attempt.lock_name, **options_of(attempt))
 
 
-def renewed(attempt: Attempt) -> dict[str, Any]:
+def options_of(attempt: Attempt) -> dict[str, Any]:
     """The options of RedisLock, and of AsyncRedisLock.
 
     A holder that hangs, in a database that was cut off for instance, lives and would be renewed for
@@ -88,7 +89,7 @@ class sell_under:
     buyer waits.
     """
 
-    lock_for: Callable[[Attempt], Lock | OneFileLock]
+    lock_for: LockFor
     sell: Callable[[Attempt, Any], Receipt] = sell_plainly
 
     def __call__(self, attempt: Attempt) -> Receipt:

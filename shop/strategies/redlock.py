@@ -21,8 +21,6 @@ from typing import Any
 
 import redis
 from django.conf import settings
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from locks import Lock, LockBackendError
 from locks.protocol import drift, milliseconds
@@ -140,16 +138,9 @@ def _failed(reply: Any) -> bool:
 def clients() -> list[redis.Redis]:
     """One per server. A server that is cut off must not cost a large part of the ttl."""
     timeout = min(0.5, settings.SHOP_LOCK_TTL / 10)
-    return [
-        redis.Redis.from_url(
-            url,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            max_connections=settings.SHOP_REDIS_POOL,
-        )
-        for url in settings.REDLOCK_URLS
-    ]
+    short = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    given = settings.LOCKS_POOL | short
+    return [redis.Redis.from_url(url, **given) for url in settings.REDLOCK_URLS]
 
 
 def lock_for(attempt: Attempt) -> Lock:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
 
-from shop.asgi import Purchases
+from shop.asgi import Application
 from shop.sale.async_checkout import Threads
 from shop.tests.till import Answer, answer_of
 
@@ -20,7 +20,8 @@ class Loop:
     """What answers POST /buy in one event loop, with `whole` threads for locks that block."""
 
     def __init__(self, whole: int = 4) -> None:
-        self.purchases = Purchases(Threads(whole))
+        self.application = Application()
+        self.application.threads = Threads(whole)
 
     async def buy(self, *, key: str | None = None, **wanted: object) -> Answer:
         """The answer to one purchase. Raises CancelledError where its client leaves."""
@@ -32,7 +33,7 @@ class Loop:
             *([] if key is None else [(b"idempotency-key", key.encode())]),
         ]
         scope = {"type": "http", "method": "POST", "path": "/buy", "headers": headers}
-        answer: Any = await self.purchases.answer(ASGIRequest(scope, BytesIO(body)))
+        answer: Any = await self.application.answer(ASGIRequest(scope, BytesIO(body)))
         answer.json = lambda: json.loads(answer.content)
         return answer_of(answer)
 

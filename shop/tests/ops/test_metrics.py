@@ -5,7 +5,6 @@ import os
 import re
 import secrets
 import signal
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from pytest_django import Settings
 
 from shop.ops.redis import locks_client
 from shop.tests import servers
-from shop.tests.node import Node, new_database
+from shop.tests.node import Node, node_at
 from shop.tests.till import buy, eventually, open_sale, rolled_back
 
 TOKEN = secrets.token_urlsafe(24)
@@ -30,25 +29,12 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
+def node(folder: Path) -> Iterator[Node]:
     """A real node with two workers whose metrics are on."""
-    given = {
-        "METRICS_TOKEN": TOKEN,
-        "WEB_WORKERS": "2",
-        "ACCESS_LOG": "1",
-        "LOG_FORMAT": "json",
-        "SHOP_LOCK_TTL": "1",
-        "SHOP_LOCK_WAIT": "5",
-    }
-    with (
-        tempfile.TemporaryDirectory(prefix="oversold-") as folder,
-        Node(
-            Path(folder) / "node.log",
-            database_url=new_database(),
-            redis_url=servers.valkey.url,
-            environment=given,
-        ) as node,
-    ):
+    logs = {"ACCESS_LOG": "1", "LOG_FORMAT": "json"}
+    short = {"SHOP_LOCK_TTL": "1", "SHOP_LOCK_WAIT": "5"}
+    given: Any = {"METRICS_TOKEN": TOKEN, "WEB_WORKERS": "2", **logs, **short}
+    with node_at(folder / "metrics.log", valkey=servers.valkey, **given) as node:
         yield node
 
 

@@ -101,7 +101,7 @@ def test_who_leaves_before_a_thread_is_free_has_asked_for_nothing() -> None:
     open_sale(10)
 
     async def test(loop: Loop) -> None:
-        threads = loop.purchases.threads.whole
+        threads = loop.application.threads.whole
         async with a_queue(loop, "token", 0) as (inside, asked):
             queued = asyncio.create_task(loop.buy(lock="token", buyer="b9"))
             await until(threads._work_queue.qsize)

@@ -21,24 +21,6 @@ def test_without_a_key_asking_twice_buys_twice_and_with_two_keys_too() -> None:
     assert books() == (5, 4)
 
 
-def test_a_key_keeps_its_order_when_the_next_sale_is_open() -> None:
-    first_sale = open_sale(1)
-    first = buy(key="k1", sale=first_sale.pk)
-    open_sale(7)
-    again = buy(key="k1", sale=first_sale.pk)
-    assert (first.status, first.body["replayed"], again.status) == (201, False, 200)
-    assert again.body == {
-        "outcome": "sold",
-        "order": first.body["order"],
-        "sale": first_sale.pk,
-        "stock_seen": 1,
-        "replayed": True,
-        "lock": {"name": "redis"},
-    }
-    assert books() == (1, 7)
-    assert PurchaseHistory.objects.get().idempotency_key == "k1"
-
-
 @pytest.mark.parametrize(
     "other",
     [{"buyer": "bob"}, {"lock": "none"}, {"hold_ms": 1}, {"product": "pear"}, {"sale": 1}],
