@@ -87,7 +87,7 @@ def _to_stderr(kind: str) -> dict[str, Any]:
             "request_id": {"()": f"{__name__}.RequestIdFilter"},
             "expected": {"()": f"{__name__}.ExpectedAnswersFilter"},
         },
-        "formatters": {"line": FORMATTERS[kind]},
+        "formatters": {"line": {**FORMATTERS[kind]}},  # a copy: logging.config takes it apart
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
