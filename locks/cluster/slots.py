@@ -113,10 +113,9 @@ class Topology:
         """This node refused or was silent: the others know better who has the slots."""
         self.known = [*(each for each in self.known if each != place), place]
 
-    def moved(self, slot: int, place: Place) -> Place:
+    def moved(self, slot: int, place: Place) -> None:
         """One slot is somewhere else."""
-        self._moved[slot] = place = self._remap(place)
-        return place
+        self._moved[slot] = self._remap(place)
 
 
 class Send(NamedTuple):
