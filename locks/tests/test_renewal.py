@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -14,12 +14,6 @@ from .. import Lease, LossReason, RedisLock, Release, hooks, watchdog
 from ..protocol import Call
 from ..testing.server import Proxy, Server, eventually
 from .waiting import held, waiter
-
-
-@pytest.fixture
-def six(server: Server) -> Iterator[list[Proxy]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(Proxy(server.port)) for _ in range(6)]
 
 
 def test_a_short_ttl_once_leaves_later_renewals_their_own_timeout(
@@ -56,18 +50,18 @@ def test_leases_of_unlike_ttl_are_renewed_with_timeouts_of_their_own(
 
 
 def test_six_silent_servers_lose_no_lease_of_a_healthy_one(
-    server: Server, client: redis.Redis, six: list[Proxy]
+    server: Server, client: redis.Redis
 ) -> None:
-    silent = [
-        RedisLock(server.client(port=proxy.port, socket_timeout=1), f"silent {n}", ttl=2).acquire(1)
-        for n, proxy in enumerate(six)
-    ]
-    lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
-    for proxy in six:
-        proxy.black_hole()
-    assert not lease.lost_event.wait(2.5)
-    assert lease.release() is Release.RELEASED
-    assert [each.loss for each in silent] == [LossReason.EXPIRED] * 6
+    with ExitStack() as stack:
+        six = [stack.enter_context(Proxy(server.port)) for _ in range(6)]
+        far = [server.client(port=proxy.port, socket_timeout=1) for proxy in six]
+        silent = [RedisLock(each, f"silent {n}", ttl=2).acquire(1) for n, each in enumerate(far)]
+        lease = RedisLock(client, "healthy", ttl=0.9).acquire(1)
+        for proxy in six:
+            proxy.black_hole()
+        assert not lease.lost_event.wait(2.5)
+        assert lease.release() is Release.RELEASED
+        assert [each.loss for each in silent] == [LossReason.EXPIRED] * 6
 
 
 class Odd(redis.Connection):
