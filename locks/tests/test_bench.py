@@ -11,7 +11,7 @@ from ..bench.stress import PROCESSES, judge
 from ..testing.server import Server
 from .waiting import LOCKS
 
-bench = pytest.importorskip(f"{LOCKS}.bench.__main__", exc_type=ImportError)
+bench = pytest.importorskip(f"{LOCKS}.bench.drain", exc_type=ImportError)
 
 
 def test_a_drain_serves_every_waiter_once_and_counts_what_it_took(

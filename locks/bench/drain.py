@@ -1,0 +1,211 @@
+"""RedisLock, redis-py's Lock, python-redis-lock and the floor, interleaved in one run.
+
+    python -m locks.bench     about three minutes
+
+Prints a table for each measure. Every figure is a median over the rounds; within a round the locks
+take turns in shuffled order, so that a busy machine slows all of them. Commands are what the server
+has read, the handshakes of new connections included.
+"""
+
+import asyncio
+import itertools
+import multiprocessing
+import os
+import platform
+import random
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from functools import cache, partial
+from typing import Any
+
+import redis
+import redis.asyncio
+import redis.asyncio.lock
+import redis.lock
+import redis_lock  # type: ignore[import-untyped]  # python-redis-lock
+
+from .. import AsyncRedisLock, RedisLock
+from ..testing.server import Server
+
+#: Seconds: how long each lock waits at most, and its lease.
+WAIT, TTL = 60.0, 30
+PROCESSES = 4
+COMMANDS = "commands per acquisition"
+#: acquired, released: seconds of the monotonic clock, which all processes share
+Span = tuple[float, float]
+_numbers = itertools.count()
+
+
+class Violation(Exception):
+    """Two held the lock at once."""
+
+
+@contextmanager
+def floor(client: redis.Redis, name: str) -> Iterator[None]:
+    """The least that a hand-over through one server takes: two commands, past redis-py's retries.
+
+    A token in a list goes round. It is no lock: the token of a holder that dies is gone, and
+    somebody has to put the first one in.
+    """
+    connection: Any = client.connection_pool.get_connection()
+    connection.send_command("BLPOP", name, 0)
+    connection.read_response()
+    try:
+        yield
+    finally:
+        connection.send_command("RPUSH", name, "token")
+        connection.read_response()
+        client.connection_pool.release(connection)
+
+
+#: redis-py's ask again every 100 ms by default.
+THREADS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = {
+    "floor": floor,
+    "RedisLock": lambda client, name: RedisLock(client, name, ttl=TTL).hold(wait=WAIT),
+    "redis-py Lock": lambda client, name: redis.lock.Lock(
+        client, name, timeout=TTL, blocking_timeout=WAIT
+    ),
+    "python-redis-lock": lambda client, name: redis_lock.Lock(client, name, expire=TTL),
+}
+TASKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
+    "AsyncRedisLock": lambda client, name: AsyncRedisLock(client, name, ttl=TTL).hold(wait=WAIT),
+    "redis-py asyncio": lambda client, name: redis.asyncio.lock.Lock(
+        client, name, timeout=TTL, blocking_timeout=WAIT
+    ),
+}
+#: The lock for threads that excludes one for tasks.
+EXCLUDES = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py Lock"}
+
+
+@cache
+def client_at(port: int) -> redis.Redis:
+    """This process's client, which keeps its connections from one measure to the next."""
+    return redis.Redis(port=port, max_connections=500, socket_timeout=60)
+
+
+def free_name(client: redis.Redis, lock: str) -> str:
+    """A name that no measure used before; for the floor, that of a list with a token."""
+    name = f"bench:{next(_numbers)}"
+    if lock == "floor":
+        client.rpush(name, "token")
+    return name
+
+
+def pairs(port: int, lock: str, seconds: float) -> dict[str, float]:
+    """Acquire and release with nobody else there, in one thread."""
+    client, hold = client_at(port), THREADS[lock]
+    name = free_name(client, lock)
+    with hold(client, name):
+        pass
+    reads, done, started = _reads(client), 0, time.perf_counter()
+    while (took := time.perf_counter() - started) < seconds:
+        with hold(client, name):
+            done += 1
+    return {"pairs per second": done / took, COMMANDS: (_reads(client) - reads) / done}
+
+
+def drain(
+    pool: ProcessPoolExecutor, port: int, waiters: int, hold: float, lock: str
+) -> dict[str, float]:
+    """`waiters` queue behind a gate, one every 2 ms; from its opening until the last released."""
+    client = client_at(port)
+    name = free_name(client, lock)
+    with THREADS[EXCLUDES.get(lock, lock)](client, name):
+        reads = _reads(client)
+        base = time.monotonic() + 0.1
+        arrivals = [base + 0.002 * number for number in range(waiters)]
+        shares = [arrivals[number::PROCESSES] for number in range(PROCESSES)]
+        jobs = [pool.submit(contend, port, lock, name, hold, share) for share in shares]
+        time.sleep(arrivals[-1] + 0.5 - time.monotonic())
+        opened = time.monotonic()
+    spans = [span for job in jobs for span in job.result()]
+    return judge(spans, opened) | {COMMANDS: (_reads(client) - reads) / waiters}
+
+
+def _reads(client: redis.Redis) -> int:
+    """How often the server has read from its clients: once for each command and handshake."""
+    return int(client.info("stats")["total_reads_processed"])
+
+
+def judge(spans: Sequence[Span], opened: float) -> dict[str, float]:
+    """What the holds show, if there was one at a time. Raises Violation if two overlap."""
+    spans = sorted(spans)
+    for (_, released), (acquired, _) in itertools.pairwise(spans):
+        if acquired < released:
+            raise Violation(f"held from {acquired} although held until {released}")
+    took = spans[-1][1] - opened
+    return {
+        "seconds": took,
+        "hand-over, microseconds": (took - sum(r - a for a, r in spans)) / len(spans) * 1e6,
+    }
+
+
+def contend(port: int, lock: str, name: str, hold: float, arrivals: Sequence[float]) -> list[Span]:
+    """In one of the processes: a thread or a task for each arrival takes the lock once."""
+    if lock in TASKS:
+        return asyncio.run(_tasks(port, lock, name, hold, arrivals))
+    client = client_at(port)
+
+    def once(arrival: float) -> Span:
+        time.sleep(max(0.0, arrival - time.monotonic()))
+        with THREADS[lock](client, name):
+            acquired = time.monotonic()
+            time.sleep(hold)
+            return acquired, time.monotonic()
+
+    with ThreadPoolExecutor(len(arrivals)) as threads:
+        return list(threads.map(once, arrivals))
+
+
+async def _tasks(
+    port: int, lock: str, name: str, hold: float, arrivals: Sequence[float]
+) -> list[Span]:
+    async def once(arrival: float) -> Span:
+        await asyncio.sleep(max(0.0, arrival - time.monotonic()))
+        async with TASKS[lock](client, name):
+            acquired = time.monotonic()
+            await asyncio.sleep(hold)
+            return acquired, time.monotonic()
+
+    async with redis.asyncio.Redis(port=port, max_connections=500) as client:
+        return await asyncio.gather(*map(once, arrivals))
+
+
+def compare(
+    title: str, locks: list[str], rounds: int, measure: Callable[[str], dict[str, float]]
+) -> None:
+    """Print the medians, a row per figure and a column per lock."""
+    chance = random.Random(rounds)
+    found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for _ in range(rounds):
+        for lock in chance.sample(locks, len(locks)):
+            for name, value in measure(lock).items():
+                found[name][lock].append(value)
+    print("".join([f"\n{title}".ljust(35), *(lock.rjust(19) for lock in locks)]))
+    for name, values in found.items():
+        medians = [f"{statistics.median(values[lock]):,.4g}".rjust(19) for lock in locks]
+        print("".join([f"  {name}".ljust(34), *medians]), flush=True)
+
+
+def main() -> None:
+    server = Server()
+    try:
+        info = server.client().info("server")
+        version = info.get("valkey_version") or info["redis_version"]
+        print(f"{os.cpu_count()} processors, Python {platform.python_version()}, server {version}")
+        compare("uncontended", [*THREADS], 100, lambda lock: pairs(server.port, lock, 0.1))
+        with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(time.sleep, [0.5] * PROCESSES))  # all have started
+            for kind, locks, hold in (
+                ("threads", [*THREADS], 0.001),
+                ("threads", [*THREADS], 0.005),
+                ("tasks", ["RedisLock", *TASKS], 0.001),
+            ):
+                title = f"200 {kind}, hold {1000 * hold:.0f} ms"
+                compare(title, locks, 11, partial(drain, pool, server.port, 200, hold))
+    finally:
+        server.stop()
