@@ -5,14 +5,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
+from loadtest.commands.faults import EXTERNAL
+from loadtest.faults.testbed import SETTINGS, Testbed
 from loadtest.stack.client import Shop
-from loadtest.stack.stack import Stack
-from servers.proxy.proxy import Proxy
 from servers.tests.polling import eventually
 
 TTL, MAX_HOLD = 1.0, 2.0
@@ -29,43 +27,35 @@ RENEWED = ("redis", "token-watchdog", "reentrant", "fence-at-write")
 LIMITED = {"SHOP_LOCK_TTL": str(TTL), "SHOP_LOCK_MAX_HOLD": str(MAX_HOLD), "SHOP_LOCK_WAIT": "12"}
 
 
-class CutOff(Stack):
-    """Two nodes; a proxy can cut A off from PostgreSQL. Purchases stop at marks in `records`."""
+class CutOff(Testbed):
+    """Two nodes with the shop's own settings, but for these; a proxy can cut A off from PostgreSQL.
+    Purchases stop at marks in `records`."""
 
-    def __init__(self, settings: dict[str, str], **options: Any) -> None:
-        super().__init__(nodes=2, workers=1, threads=16, record=True, **options)
-        self.settings = {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6", **settings}
-        for mark in ("at", "go"):
-            (self.records / mark).mkdir()
+    settings: dict[str, str]
 
     def _environment(self) -> dict[str, str]:
-        environment = super()._environment()
-        folder = parse_qs(urlsplit(environment["DATABASE_URL"]).query)["host"][0]
-        self.proxy = Proxy(Path(folder) / ".s.PGSQL.5432", folder=Path(self._folder.name))
-        self.proxy.start()
-        return environment | self.settings
+        found = super()._environment()
+        plain = {name: value for name, value in found.items() if name not in SETTINGS}
+        return plain | {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6"} | self.settings
 
-    def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        own = super()._environment_of(number, environment)
-        if number == 0:
-            whole = own["DATABASE_URL"].partition("?")[0]
-            own["DATABASE_URL"] = f"{whole}?host={quote(self.proxy.address, safe='')}"
-        return own
-
-    def stop(self) -> None:
-        if hasattr(self, "proxy"):
-            self.proxy.stop()
-        super().stop()
+    def _lives(self) -> dict[str, str]:
+        return {}
 
 
 @pytest.fixture
 def cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., CutOff]]:
     """Start a stack with these settings."""
-    for name in ("DATABASE_URL", "REDIS_URL", "SHOP_DB_POOL"):
+    for name in EXTERNAL:
         monkeypatch.delenv(name, raising=False)
     with ExitStack() as opened:
         log = opened.enter_context((tmp_path / "log").open("wb"))
-        yield lambda **settings: opened.enter_context(CutOff(settings, log=log))
+
+        def start(**settings: str) -> CutOff:
+            stack = CutOff(log=log, threads=16, extras=False)
+            stack.settings, stack.answer_timeout = settings, 60
+            return opened.enter_context(stack)
+
+        yield start
 
 
 @pytest.mark.parametrize(
@@ -82,14 +72,14 @@ def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
 ) -> None:
     """A holds the lock of each, stopped at that point, and is cut off there."""
     stack = cut_off(**settings)
-    a, b = (Shop(stack.shop(node).url, timeout=60, token=stack.token) for node in (0, 1))
+    a, b = stack.shop(0), stack.shop(1)
     sales = {one: a.restock(product="-".join(one), stock=5)["sale"] for one in bounds}
     marks = {(lock, stop): f"cut-off-{lock}-{stop}@{stop}" for lock, stop in bounds}
     with ThreadPoolExecutor(2 * len(bounds)) as pool:
         holders = {one: pool.submit(buy, a, one, "cut-off", one[1]) for one in bounds}
         for mark in marks.values():
             eventually((stack.records / "at" / mark).exists, what="A holds the lock")
-        stack.proxy.black_hole()
+        stack.postgres.black_hole()
         since = time.monotonic()
         for mark in marks.values():
             (stack.records / "go" / mark).touch()
@@ -101,12 +91,12 @@ def test_the_other_node_sells_within_the_bound_and_nothing_is_sold_twice(
             assert at - since > 1, "A held the lock when it was cut off"
         if settings:
             assert not any(holder.done() for holder in holders.values())
-            stack.proxy.pass_on()
+            stack.postgres.pass_on()
         for one, holder in holders.items():
             # busy: PostgreSQL's last message, idle for too long in a transaction, came through
             status, outcome = holder.result(60)
             assert (status, outcome in ("unavailable", "lost", "busy")) == (503, True), one
-    stack.proxy.pass_on()
+    stack.postgres.pass_on()
     for one, sale in sales.items():
         report = b.sale(sale)
         assert (report["orders"], report["stock_left"], report["lost_updates"]) == (1, 4, 0)
