@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -102,17 +102,14 @@ def lose_replies(to: bytes, testbed: Testbed, chance: Random) -> str:
 
 def delay_everything(testbed: Testbed, chance: Random) -> str:
     delay = chance.uniform(0.02, 0.1)
-    proxies = [*testbed.redis, testbed.postgres]
-    for proxy in proxies:
-        proxy.delay(delay)
-    try:
+    with ExitStack() as healing:
+        for proxy in (*testbed.redis, testbed.postgres):
+            healing.callback(proxy.pass_on)
+            proxy.delay(delay)
         began = time.monotonic()
         measure.ask(testbed.redis[0], "PING")
         took = time.monotonic() - began
         time.sleep(chance.uniform(0.5, 2))
-    finally:
-        for proxy in proxies:
-            proxy.pass_on()
     evidence = f"to connect and to PING took {took * 1000:.0f} ms"
     if took < 2 * delay:
         raise NotFired(evidence)

@@ -82,6 +82,7 @@ class DbFailover(Fault):
         self.second.catch_up_with(self.first)
         self.way = self.opened.enter_context(Proxy(self.first.socket))
         url = f"postgresql://postgres@{self.way.address}/{self.database}"
+        self.opened.callback(self.testbed.restart, RIVALS)
         self.testbed.restart(RIVALS, DATABASE_URL=url, SHOP_DB_POOL=POOL)
         self.testbed.nodes[VICTIMS].stop_settling()  # it would settle into the old database
 
@@ -139,10 +140,6 @@ class DbFailover(Fault):
         wait_for(lambda: late.first, 10)
         if late.first != self.answer and not (late.first == "sold" and trial.strategy["deferred"]):
             trial.miss(f"the last buyer was answered {late.first}")
-
-    def clean_up(self) -> None:
-        self.testbed.restart(RIVALS)
-        super().clean_up()
 
 
 class DbFailoverSync(DbFailover):

@@ -52,6 +52,7 @@ class Fault(ABC):
     recovery        whether to measure the time from firing to the next sale
     node            the node that it is made on, where it is made on one
     trials          of the strategies that it concerns
+    healing         what puts everything back when the buyers have acted, the last first
     opened          what was started or opened for it, until it is cleaned up
     run             makes the names of products and the keys of attempts unique
     """
@@ -71,7 +72,7 @@ class Fault(ABC):
     def __init__(self, testbed: Testbed) -> None:
         self.testbed = testbed
         self.trials: list[Trial] = []
-        self.opened = ExitStack()
+        self.healing, self.opened = ExitStack(), ExitStack()
         self.run = secrets.token_hex(4)
 
     def tries(self, strategy: Strategy) -> None:
@@ -112,8 +113,9 @@ class Fault(ABC):
     def meanwhile(self) -> None:  # noqa: B027
         """What is done to the servers while the buyers act."""
 
-    def heal(self) -> None:  # noqa: B027
+    def heal(self) -> None:
         """Put everything back. Called whether the fault fired or not."""
+        self.healing.close()
 
     def clean_up(self) -> None:
         """Put back what has to stay until the sales are judged, and close what was opened. Called

@@ -86,11 +86,8 @@ class Pause(Fault):
     takes_the_lock = True
     lasted = 0.0
 
-    def arm(self) -> None:
-        #: Set when the victims may go on.
-        self.may_resume = threading.Event()
-
     def fire(self) -> None:
+        self.may_resume = threading.Event()  # set when the victims may go on
         self.testbed.signal(self.node, signal.SIGSTOP)
         self.since = time.monotonic()
 
@@ -170,6 +167,7 @@ class Clock(Fault):
         (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
         known = self.testbed.nodes[RIVALS].environment.get("PYTHONPATH", "")
         path = os.pathsep.join(filter(None, (str(folder), known)))
+        self.healing.callback(self.testbed.restart, RIVALS)
         self.testbed.restart(RIVALS, PYTHONPATH=path)
 
     def prove(self) -> str:
@@ -177,6 +175,3 @@ class Clock(Fault):
             ahead = measure.clock_ahead(node.url)
             self.require(abs(ahead - wanted) < EXACT, f"node {node.name} is {ahead:.0f} s ahead")
         return f"the Date of node B's answers is {AHEAD:g} s ahead, that of node A's is not"
-
-    def heal(self) -> None:
-        self.testbed.restart(RIVALS)

@@ -34,6 +34,7 @@ class Restart(LostLock):
 
     def arm(self) -> None:
         for proxy in self.testbed.redlock[3:]:
+            self.healing.callback(proxy.pass_on)
             proxy.refuse()
 
     def fire(self) -> None:
@@ -48,10 +49,6 @@ class Restart(LostLock):
         self.require(not same, "Redis, or Redlock's third server, did not restart")
         self.require_no_lock()
         return f"new run_ids, and no key of the {self.held} locks held before"
-
-    def heal(self) -> None:
-        for proxy in self.testbed.redlock:
-            proxy.pass_on()
 
     def _servers(self) -> list[embedded.Valkey]:
         """The main Redis, and Redlock's third server: a small testbed has none."""
@@ -72,6 +69,7 @@ class RedisDown(Fault):
         self.require_a_sale(trial)
 
     def fire(self) -> None:
+        self.healing.callback(self.testbed.restart_empty, self.testbed.main)
         self.testbed.main.stop(signal.SIGKILL)
 
     def prove(self) -> str:
@@ -84,10 +82,6 @@ class RedisDown(Fault):
             trial.must_be_answered(f"rival-{number}", wanted)
         if measure.run_id(self.testbed.main):
             trial.miss("Redis was back before the buyers had asked")
-
-    def heal(self) -> None:
-        """Kill it first if it runs, or it would be left behind."""
-        self.testbed.restart_empty(self.testbed.main)
 
 
 class Eviction(LostLock):
@@ -243,7 +237,10 @@ class SplitBrain(Failover):
         self.old = self.testbed.main
         self.opened.callback(self.old.stop, signal.SIGKILL)  # SIGTERM would wait for its replica
         self.replica.promote()
-        self.testbed.redis[RIVALS].switch(self.testbed.address(self.replica))
+        replica = self.testbed.address(self.replica)
+        self.testbed.redis[RIVALS].switch(replica)
+        # When its victims have released on the old master.
+        self.healing.callback(self.testbed.redis[VICTIMS].switch, replica)
         self.testbed.replace_main(self.replica)
 
     def prove(self) -> str:
@@ -257,7 +254,3 @@ class SplitBrain(Failover):
             "node A and node B have a Redis each, both with the role of master; that of node B has "
             f"none of the {self.held} locks held before"
         )
-
-    def heal(self) -> None:
-        """The victims have released on the old master."""
-        self.testbed.redis[VICTIMS].switch(self.testbed.address(self.testbed.main))

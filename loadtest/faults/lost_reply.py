@@ -34,7 +34,8 @@ class LostReplies(Fault):
             proxy = self.testbed.redis[VICTIMS]
             if trial.stop:
                 self.early, proxy = self._asked_redlock(), self.testbed.redlock[0]
-            self.rules[trial.lock] = proxy.lose_reply(names.encode())
+            rule = self.rules[trial.lock] = proxy.lose_reply(names.encode())
+            self.healing.callback(rule.cancel)
 
     def enter(self, trial: Trial) -> None:
         """Let the victim ask once, and look for its lock before it asks again. RedisLock takes its
@@ -87,10 +88,6 @@ class LostReplies(Fault):
             self.testbed.resume(trial.victim)
         else:
             trial.send(trial.victim, VICTIMS)
-
-    def heal(self) -> None:
-        for rule in self.rules.values():
-            rule.cancel()
 
 
 class UnknownCommit(Fault):

@@ -163,6 +163,7 @@ class SlowWrite(Fault):
 
     def fire(self) -> None:
         """Every victim sends its write at once, within its ttl."""
+        self.healing.callback(self.testbed.postgres.pass_on)
         self.testbed.postgres.delay(DELAY)
         self.sent_at = time.monotonic()
         for trial in self.trials:
@@ -185,9 +186,6 @@ class SlowWrite(Fault):
         if took < 2 * DELAY:
             trial.miss(f"the victim was answered after {took:.2f} s")
 
-    def heal(self) -> None:
-        self.testbed.postgres.pass_on()
-
     def observed(self) -> str:
         if not self.late:
             return ""
@@ -208,6 +206,8 @@ class Quorum(Fault):
         """No victim."""
 
     def fire(self) -> None:
+        for proxy in self.testbed.redlock:
+            self.healing.callback(proxy.pass_on)
         for proxy in self.testbed.redlock[3:]:
             proxy.black_hole()
 
@@ -226,7 +226,3 @@ class Quorum(Fault):
     def _require_answering(self, wanted: int) -> None:
         answering = sum(bool(measure.run_id(proxy)) for proxy in self.testbed.redlock)
         self.require(answering == wanted, f"{answering} of 5 servers answer, not {wanted}")
-
-    def heal(self) -> None:
-        for proxy in self.testbed.redlock:
-            proxy.pass_on()

@@ -38,13 +38,13 @@ class Stall(Fault):
 
     name = "stall"
     title = "Redis is stopped past its clients' timeout"
-    pid = 0
 
     def enter(self, trial: Trial) -> None:
         self.require_a_sale(trial, VICTIMS)
 
     def fire(self) -> None:
         self.pid = int(self.ask("INFO", "server")["process_id"])
+        self.healing.callback(os.kill, self.pid, signal.SIGCONT)
         os.kill(self.pid, signal.SIGSTOP)
 
     def prove(self) -> str:
@@ -58,10 +58,6 @@ class Stall(Fault):
         trial.must_be_answered("victim", *trial.without_reply, node=VICTIMS)
         if not self.lasts():
             trial.miss("Redis ran again before the victim had given up")
-
-    def heal(self) -> None:
-        if self.pid:
-            os.kill(self.pid, signal.SIGCONT)
 
 
 class Busy(Fault):
