@@ -93,6 +93,9 @@ class Eviction(LostLock):
 
     def fire(self) -> None:
         self.note()
+        self.healing.callback(self.ask, "DEL", FILLER)
+        self.healing.callback(self.ask, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+        self.healing.callback(self.ask, "CONFIG", "SET", "maxmemory", "0")
         self.ask("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
         self.ask("CONFIG", "SET", "maxmemory", "1mb")
         self.error("SET", FILLER, "x" * 65536)  # out of memory: everything that may be evicted is
@@ -116,11 +119,6 @@ class Eviction(LostLock):
         self.require(not left & self.with_ttl, f"locks with a ttl are left: {left & self.with_ttl}")
         stayed = ", ".join(sorted(left)) or "none"
         return f"evicted_keys +{evicted}; locks without a ttl stayed: {stayed}"
-
-    def heal(self) -> None:
-        self.ask("CONFIG", "SET", "maxmemory", "0")
-        self.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
-        self.ask("DEL", FILLER)
 
     def evicted(self) -> int:
         """How many keys Redis has evicted since it started."""

@@ -44,6 +44,7 @@ class Partition(Fault):
         return self.testbed.redis[self.node]
 
     def fire(self) -> None:
+        self.healing.callback(self.proxy.pass_on)
         self.proxy.black_hole()
 
     def prove(self) -> str:
@@ -66,7 +67,7 @@ class Partition(Fault):
         self.dropped = self.proxy.dropped - self.before
         for trial in self.trials if not self.dropped else ():
             trial.miss("node A sent nothing into the black hole")
-        self.proxy.pass_on()
+        super().heal()
 
     def observed(self) -> str:
         return f"{self.dropped} bytes of node A never arrived; the locks had {self.measured_ttl()}"
@@ -92,6 +93,8 @@ class PartitionDb(Partition):
 
     def arm(self) -> None:
         self.hung: list[float] = []
+        self.healing.callback(self.testbed.restart, self.node)
+        self.healing.callback(setattr, self.testbed, "answer_timeout", ANSWER_TIMEOUT)
         self.testbed.answer_timeout = 3 * REPLY_TIMEOUT
         self.testbed.restart(self.node, SHOP_LOCK_MAX_HOLD=str(MAX_HOLD))
         self.probe = probe_of(self)
@@ -126,11 +129,6 @@ class PartitionDb(Partition):
     def _bound(self, strategy: Strategy) -> float:
         """Seconds for which a holder that hangs keeps others out, by the rules of its lock."""
         return MAX_HOLD + TTL if strategy["fenced"] else REPLY_TIMEOUT
-
-    def heal(self) -> None:
-        super().heal()
-        self.testbed.answer_timeout = ANSWER_TIMEOUT
-        self.testbed.restart(self.node)
 
     def observed(self) -> str:
         if not self.hung:

@@ -5,7 +5,6 @@ import signal
 import threading
 import time
 from functools import partial
-from pathlib import Path
 
 import psutil
 
@@ -106,16 +105,14 @@ class Busy(Fault):
         """It ends here, by SCRIPT KILL, if it has not ended before."""
         return not self.error(*KILL_SCRIPT)
 
-    def heal(self) -> None:
-        self.error(*KILL_SCRIPT)
-        self.ask("CONFIG", "SET", "busy-reply-threshold", "5000")
-
     def is_busy(self) -> bool:
         """Whether Redis answers BUSY."""
         return "BUSY" in self.error("GET", "x", timeout=1)
 
     def _begin(self, script: str) -> None:
         """Run an endless script in a thread, which ends with it: SCRIPT KILL is its error."""
+        self.healing.callback(self.ask, "CONFIG", "SET", "busy-reply-threshold", "5000")
+        self.healing.callback(self.error, *KILL_SCRIPT)
         self.ask("CONFIG", "SET", "busy-reply-threshold", THRESHOLD)
         run = partial(self.error, "EVAL", script, 1, "endless", timeout=30)
         self.script = threading.Thread(target=run, daemon=True)
@@ -139,7 +136,6 @@ class Misconf(Fault):
 
     name = "misconf"
     title = f"Redis refuses writes: {', '.join(REFUSALS)}, {LASTS}"
-    before = 0
 
     def arm(self) -> None:
         self.counted: dict[str, int] = {}
@@ -155,8 +151,11 @@ class Misconf(Fault):
 
     def fire(self) -> None:
         self.before = self._count(LASTS)
-        self._snapshot.unlink(missing_ok=True)  # a replica that has synced leaves one
-        self._snapshot.mkdir()
+        snapshot = self.testbed.main.folder / "dump.rdb"
+        snapshot.unlink(missing_ok=True)  # a replica that has synced leaves one
+        snapshot.mkdir()  # in the way of Redis's own
+        self.healing.callback(snapshot.rmdir)
+        self.healing.callback(self.ask, "CONFIG", "SET", "save", "")
         self.ask("CONFIG", "SET", "save", "3600 1")
         for command in LASTING:
             self.ask(*command.split())
@@ -172,21 +171,8 @@ class Misconf(Fault):
         trial.resume_victim()
         self._is_refused(trial, LASTS)
 
-    def heal(self) -> None:
-        self.counted[LASTS] = self._count(LASTS) - self.before
-        self.ask("CONFIG", "SET", "save", "")
-        for _, end in REFUSALS.values():
-            self.ask(*end.split())
-        if self._snapshot.is_dir():
-            self._snapshot.rmdir()
-
     def observed(self) -> str:
-        return f"while the victims held their locks: {self.counted.get(LASTS, 0)} {LASTS}"
-
-    @property
-    def _snapshot(self) -> Path:
-        """Where Redis would write its snapshot: a folder is in its way."""
-        return self.testbed.main.folder / "dump.rdb"
+        return f"while the victims held their locks: {self._count(LASTS) - self.before} {LASTS}"
 
     def _is_refused(self, trial: Trial, error: str) -> None:
         may_buy = error == "OOM" and trial.strategy["fenced"]
