@@ -69,9 +69,8 @@ def _again(cell: Cell) -> str:
     """When somebody bought again after the fault, where that is measured."""
     if cell["verdict"] == "deadlock":
         return "; nobody buys any more"
-    if not FAULTS[cell["fault"]].recovery or cell["recovery_s"] is None:
-        return ""
-    return f"; the next sale came {cell['recovery_s']:.2f} s after the fault"
+    again = cell["recovery_s"]
+    return "" if again is None else f"; the next sale came {again:.2f} s after the fault"
 
 
 def complaint(cell: Cell) -> str:
@@ -94,16 +93,6 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         for name in made(cells)
     }
-    timed = [cell for cell in cells if FAULTS[cell["fault"]].recovery]
-    below = "0: the victim kept nobody out."
-    recovery = (
-        [
-            "## Seconds until somebody buys again",
-            _matrix(timed, _seconds, below, left=1),
-        ]
-        if timed
-        else []
-    )
     broke = [c for c in cells if c["verdict"] not in {"exact", "not_run"} or not c["as_expected"]]
     parts = [
         "# Faults",
@@ -113,7 +102,11 @@ def markdown(summary: Summary, cells: Sequence[Cell]) -> str:
             f"- **{name}**: {FAULTS[name].title}. Evidence: {evidence.rstrip('.')}."
             for name, evidence in shows.items()
         ),
-        *recovery,
+    ]
+    if timed := [cell for cell in cells if FAULTS[cell["fault"]].recovery]:
+        below = "0: the victim kept nobody out."
+        parts += ["## Seconds until somebody buys again", _matrix(timed, _seconds, below, left=1)]
+    parts += [
         "## What happened in the cells that broke",
         "Seconds since the first line. A is the victim's node, B that of its rivals. Where the\n"
         "same steps broke several locks, one is shown; `summary.json` of a run has all of them.",

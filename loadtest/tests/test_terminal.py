@@ -204,6 +204,7 @@ def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
     crashed |= {"initial_stock": 10, "stock_left": 10, "recovery_s": None, "missing": ""}
     sold: Any = {**crashed, "verdict": "exact", "orders": 10, "stock_left": 0, "recovery_s": 0.904}
     late: Any = {**sold, "fault": "late-release", "verdict": "oversold", "orders": 11}
+    late |= {"recovery_s": None}
     missing: Any = {**sold, "missing": "no ZooKeeper"}
     assert fault_report.figures([crashed, sold, late, missing]) == [
         "setnx under crash: 0 orders for 10 units, 10 left; nobody buys any more",
