@@ -84,10 +84,12 @@ class Pause(Fault):
     title = "SIGSTOP of the holder's node past the ttl"
     grace = PAUSE
     takes_the_lock = True
-    lasted = 0.0
 
     def fire(self) -> None:
         self.may_resume = threading.Event()  # set when the victims may go on
+        record = self.testbed.record_fault
+        self.healing.callback(record, self.name, "ok", "heal", "SIGCONT of node A")
+        self.healing.callback(self.testbed.signal, self.node, signal.SIGCONT)
         self.testbed.signal(self.node, signal.SIGSTOP)
         self.since = time.monotonic()
 
@@ -129,11 +131,6 @@ class Pause(Fault):
 
     def observed(self) -> str:
         return f"they were stopped for {self.lasted:.2f} s, with {self.measured_ttl()}"
-
-    def heal(self) -> None:
-        if psutil.STATUS_STOPPED in map(measure.state_of, self.testbed.pids(self.node)):
-            self.testbed.signal(self.node, signal.SIGCONT)
-            self.testbed.record_fault(self.name, "ok", "heal", "SIGCONT of node A")
 
 
 class PauseAcquired(Pause):
