@@ -183,8 +183,7 @@ class Testbed(Stack):
         """Start both nodes anew with their own settings, and their Redis and those of Redlock
         empty; stop every other server, and let the proxies pass everything on.
 
-        Raises StackError, redis.RedisError, OSError or EmbeddedError when a part does not come
-        back.
+        Raises redis.RedisError, OSError or EmbeddedError when a part does not come back.
         """
         for node in self.nodes:
             node.kill()  # SIGKILL ends stopped processes too
