@@ -21,10 +21,11 @@ There is no probe unless somebody installs one, and then a point costs one compa
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from locks import one_file
-from locks.lease import BaseLease
+if TYPE_CHECKING:
+    from locks import one_file
+    from locks.lease import BaseLease
 
 #: Called with the name of the point and its facts, in the thread that is there.
 Probe = Callable[[str, Mapping[str, object]], None]
@@ -72,8 +73,8 @@ def installed(probe: Probe) -> Iterator[None]:
 # --- around a lock --------------------------------------------------------------------------------
 
 
-#: A lease, of whatever lock.
-Held: TypeAlias = BaseLease | one_file.Lease
+#: A lease, of whatever lock. A purchase that takes none loads no lock.
+Held: TypeAlias = "BaseLease | one_file.Lease"
 
 
 @contextmanager
