@@ -75,6 +75,8 @@ def test_a_key_of_another_program_s_making_is_locked_for_it_too(door: Door, key:
     old = door.admin.lock(key, timeout=10)
     first = lock.acquire(5)
     assert not old.acquire(blocking=False)
+    with door.lock("report", key="another").hold(wait=0):  # the key is what excludes
+        assert not old.acquire(blocking=False)
     other = waiter(lock)
     assert lock.adopt(first.hand_over()).release() is Release.RELEASED
     assert other.result(5).release() is Release.RELEASED
