@@ -3,7 +3,7 @@
 Redisson's lock (A0, A3), which its owner, one thread of one client, may take again: a hash counts
 its holds. A0's get() takes the lock and calls set(), which takes it too; with `token` set() would
 wait for get() forever. Who must wait subscribes to a channel on which the last unlock is
-published; a watchdog renews every third of the ttl.
+published; with no lease given, a watchdog renews every third of the ttl.
 
     time 0.0   A takes the lock for 30 s and reads a stock of 1; its watchdog renews every 10 s
     time 5.0   A's whole process is stopped
@@ -12,7 +12,7 @@ published; a watchdog renews every third of the ttl.
     time 60    A's process goes on where it was, and sells the same unit
 
 The fault `pause` shows it, as do `restart` and `failover`. With a lease given, as in A3's
-`tryLock(100, 10, SECONDS)`, Redisson renews nothing, as `token` does, and `slow` shows it too. A
+`tryLock(100, 10, SECONDS)`, nothing is renewed, and a slow holder loses it as under `token`. A
 thread's id is used again after its end: a new thread may take over what a dead one of the same
 process left behind. A3's Redisson 3.16 stops renewing at the first error, and has one watchdog for
 all holds of an owner; here each hold has its own, and the next round tries again.
@@ -44,18 +44,22 @@ class ReentrantLock(Lock):
     """A hash with the owner's hold count, publish on the last unlock, watchdog.
 
     client  a redis.Redis that does not retry commands by itself, with a socket timeout
-    ttl     Redisson's lockWatchdogTimeout: seconds that the lock outlives its holder
+    ttl     seconds that the lock outlives its holder: Redisson's lockWatchdogTimeout
+    renew   False: `ttl` is a lease that was given (A3), and there is no watchdog
 
     A lease belongs to the thread that acquired it, unlike those of the other locks: release()
     in another thread raises LockNotHeld. One given back while an outer one is held is RELEASED.
     """
 
-    def __init__(self, client: redis.Redis, name: str, *, ttl: float = 30.0) -> None:
+    def __init__(
+        self, client: redis.Redis, name: str, *, ttl: float = 30.0, renew: bool = True
+    ) -> None:
         super().__init__(name, ttl=ttl)
         self.client = client
         self.key = f"lock:{name}"
         self.channel = f"redisson_lock__channel:{{{self.key}}}"
         self.ttl_ms = milliseconds(ttl)
+        self.renew = renew
 
     @property
     def owner(self) -> str:
@@ -108,13 +112,14 @@ class ReentrantLock(Lock):
             release=lambda lease: self._release(lease, renewal),
             waited_seconds=now() - started,
         )
-        renewal = Renewal(renew, every=self.ttl / 3)
+        renewal = Renewal(renew, every=self.ttl / 3) if self.renew else None
         return lease, 0.0
 
-    def _release(self, lease: Lease, renewal: Renewal) -> Release:
+    def _release(self, lease: Lease, renewal: Renewal | None) -> Release:
         if lease.token != self.owner:
             raise LockNotHeld("held by another thread; release it there", name=self.name)
-        renewal.stop()
+        if renewal:
+            renewal.stop()
         args: list[str | int] = [UNLOCKED, self.ttl_ms, lease.token]
         try:
             found = lua("reentrant_release")(self.client, [self.key, self.channel], args)

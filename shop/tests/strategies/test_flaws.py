@@ -63,6 +63,15 @@ def test_the_lock_is_free_after_as_many_releases_by_its_owner_as_holds(
     assert other.submit(taken.release).result() is Release.RELEASED
 
 
+def test_a_lock_taken_with_a_lease_is_not_renewed(other: ThreadPoolExecutor) -> None:
+    """A3: tryLock(100, 10, TimeUnit.SECONDS)."""
+    lock = ReentrantLock(locks_client(), "apple", ttl=0.3, renew=False)
+    taken = lock.acquire(0)
+    mine = other.submit(lock.acquire, 5).result()
+    assert taken.release() is Release.EXPIRED
+    assert other.submit(mine.release).result() is not Release.UNKNOWN
+
+
 def test_an_unlock_between_the_failed_attempt_and_the_subscription_is_not_missed(
     lock: ReentrantLock, other: ThreadPoolExecutor
 ) -> None:
