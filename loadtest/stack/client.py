@@ -152,11 +152,12 @@ def send(
     given = {"Content-Type": "application/json", **headers}
     data = None if body is None else json.dumps(body).encode()
     try:
-        with urlopen(Request(url, data, given, method=method), timeout=timeout) as response:
-            return response.status, response.read()
-    except HTTPError as error:
-        with error:
-            return error.code, error.read()
+        try:
+            answer = urlopen(Request(url, data, given, method=method), timeout=timeout)
+        except HTTPError as refusal:
+            answer = refusal
+        with answer:  # either may be cut off while it is read
+            return answer.status, answer.read()
     except (OSError, HTTPException) as error:  # URLError is an OSError
         if isinstance(getattr(error, "reason", None), ConnectionRefusedError):
             raise Refused(f"nobody listens at {url}") from error
