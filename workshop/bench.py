@@ -14,7 +14,7 @@ from typing import IO, Any
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.history import by_product
-from loadtest.judge.verdict import Asked, Judgement
+from loadtest.judge.verdict import Judgement
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import ROOT
 from workshop.refusal import Refusal, Undecided
@@ -119,7 +119,7 @@ class Bench(Testbed):
             broken = [said for said in answers if said.startswith((self.file.name, CRASHED))]
             judgement = Judgement(
                 events=events,
-                asked=Asked(stock=stock),
+                initial_stock=stock,
                 opened=stock,
                 stock_left=int(report["stock_left"]),
                 orders=self.shop(1).orders(sale),

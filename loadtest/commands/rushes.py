@@ -15,7 +15,7 @@ from loadtest.expected import EXPECTED
 from loadtest.judge.evidence import STAYS
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
-from loadtest.judge.verdict import Asked, Judgement
+from loadtest.judge.verdict import Judgement
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
@@ -218,21 +218,19 @@ def rush(
         events, sale = stack.new_events(), stack.shop().settled_sale(run["sale"])
         judgement = Judgement(
             events=events,
+            initial_stock=setting.stock,
             opened=sale["initial_stock"],
             stock_left=sale["stock_left"],
             orders=stack.shop().orders(run["sale"]),
             leaked=leaked_keys(stack, before),
             unsettled=sale["unsettled"],
-            asked=Asked(
-                stock=setting.stock,
-                buyers=[f"{run['attempts']}/buyer-{number}" for number in range(setting.buyers)],
-                arrived=run["arrived"],
-                lock=lock,
-                product=setting.product,
-                sale=run["sale"],
-                recorded=True,
-                undisturbed=True,
-            ),
+            buyers=[f"{run['attempts']}/buyer-{number}" for number in range(setting.buyers)],
+            arrived=run["arrived"],
+            lock=lock,
+            product=setting.product,
+            sale=run["sale"],
+            recorded=True,
+            undisturbed=True,
         )
         run |= judgement.as_run()
         judge_cut_short(run)

@@ -19,7 +19,7 @@ from loadtest.faults.trial import STOCK, NotFired, Trial
 from loadtest.judge.evidence import STAYS
 from loadtest.judge.history import Event, by_product
 from loadtest.judge.run import Cell
-from loadtest.judge.verdict import Asked, Judgement
+from loadtest.judge.verdict import Judgement
 from loadtest.report.story import timeline
 from loadtest.stack.client import Strategy
 
@@ -204,6 +204,7 @@ def _judgement(
     ours = re.compile(rf"[:{{]{trial.product}")
     return Judgement(
         events=events,
+        initial_stock=STOCK,
         opened=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
         orders=shop.orders(trial.sale),
@@ -212,16 +213,13 @@ def _judgement(
         orphan_lock=", ".join(orphans),
         leaked=[key for key in left if ours.search(key) and key not in orphans],
         unsettled=report["unsettled"],
-        asked=Asked(
-            stock=STOCK,
-            buyers=[buyer.attempt for buyer in trial.buyers],
-            lock=trial.lock,
-            product=trial.product,
-            sale=trial.sale,
-            recorded=True,
-            robbed=None if fault.two_servers else trial.robbed,
-            excused=frozenset(one.attempt for one in trial.buyers if not one.asks_again),
-        ),
+        buyers=[buyer.attempt for buyer in trial.buyers],
+        lock=trial.lock,
+        product=trial.product,
+        sale=trial.sale,
+        recorded=True,
+        robbed=None if fault.two_servers else trial.robbed,
+        excused=frozenset(one.attempt for one in trial.buyers if not one.asks_again),
     )
 
 

@@ -47,7 +47,7 @@ class rule:
 
     def find(self, record: Record) -> Finding | None:
         """The finding names the first case, and counts the others."""
-        if self.recorded and not record.asked.recorded:
+        if self.recorded and not record.recorded:
             return None
         if self.needs and not getattr(record.evidence, self.needs):
             return None

@@ -30,7 +30,7 @@ def broken_history(record: Record) -> Iterator[Case]:
 @rule("wrong_stock", voids=True)
 def wrong_stock(record: Record) -> Iterator[Case]:
     """The sale opened with as many units as were asked for."""
-    opened, asked = record.opened, record.asked.stock
+    opened, asked = record.opened, record.initial_stock
     if opened != asked:
         yield Case(f"the sale opened with {opened} units, and {asked} were asked for")
 
@@ -93,7 +93,7 @@ def outside_request(record: Record) -> Iterator[Case]:
 def foreign_key(record: Record) -> Iterator[Case]:
     """Only the buyers who were sent asked: anybody else here bought under a key that the run did
     not give out."""
-    sent = set(record.asked.buyers)
+    sent = set(record.buyers)
     for key in record.last:
         if sent and key not in sent:
             yield Case(f"{key} asked, and is none of the buyers who were sent", key)
@@ -102,7 +102,7 @@ def foreign_key(record: Record) -> Iterator[Case]:
 @rule("wrong_lock", voids=True)
 def wrong_lock(record: Record) -> Iterator[Case]:
     """Everybody was sold under the strategy, and by the lock, that the buyer asked for."""
-    lock, product = record.asked.lock, record.asked.product
+    lock, product = record.lock, record.product
     if not lock:
         return
     asked_for = f", and {lock} was asked for"
@@ -135,7 +135,7 @@ def contradiction(record: Record) -> Iterator[Case]:
     for order in record.orders:
         if what := _unlike(record, order, answers.get(order["order"], [])):
             yield of_order(order, what)
-    wanted = record.asked.sale
+    wanted = record.sale
     for event in record.events:
         sale = event.get("sale")
         if wanted and event["by"] == "node" and sale not in (None, wanted):
@@ -143,7 +143,7 @@ def contradiction(record: Record) -> Iterator[Case]:
             yield Case(f"{key} came for sale {wanted}, and {event['f']} was of sale {sale}", key)
     twice = Counter(c.order for c in record.commits if not _is_in_doubt(record, c))
     for number, times in twice.items():
-        if number is not None and times > 1 and record.asked.recorded:
+        if number is not None and times > 1 and record.recorded:
             yield Case(f"order {number} was recorded {times} times by the nodes")
 
 
@@ -157,8 +157,8 @@ def _is_in_doubt(record: Record, commit: Commit) -> bool:
 def _unlike(record: Record, order: Mapping[str, Any], answers: Sequence[Request]) -> str:
     """How an order differs from what was asked for, recorded or answered; empty if it does not."""
     key, commit = str(order["key"]), record.commit_of.get(order["order"])
-    seen, sale, product = order.get("stock_seen"), record.asked.sale, record.asked.product
-    if commit is not None and record.asked.recorded:
+    seen, sale, product = order.get("stock_seen"), record.sale, record.product
+    if commit is not None and record.recorded:
         if None not in (commit.amount, seen) and commit.amount != seen:
             return f"says that {seen} were left, and its node read {commit.amount}"
         if sale and commit.sale != sale:

@@ -49,14 +49,14 @@ def fence_fell_over_grants(record: Record) -> Iterator[Case]:
                 f"been granted {earlier.fence}"
             )
             keys = earlier.attempt, grant.attempt
-            yield Case(what, *keys, spoils=record.asked.undisturbed)
+            yield Case(what, *keys, spoils=record.undisturbed)
         seen[fence] = grant
 
 
 @rule("overlap")
 def overlap(record: Record) -> Iterator[Case]:
     """No two holders are inside at the same time, but for one whose lock was taken away."""
-    robbed = frozenset[str]() if record.asked.undisturbed else record.asked.robbed
+    robbed = frozenset[str]() if record.undisturbed else record.robbed
 
     def excused(pair: tuple[Hold, Hold]) -> bool:
         return robbed is None or not robbed.isdisjoint(hold.attempt for hold in pair)
@@ -77,7 +77,7 @@ def false_release(record: Record) -> Iterator[Case]:
         if hold.given_back not in ("", hold.token):
             what = f"{hold.attempt} was granted {hold.token}, and released {hold.given_back}"
             yield Case(what, hold.attempt)
-    for first, second in overlaps(record.holds) if record.asked.robbed is not None else ():
+    for first, second in overlaps(record.holds) if record.robbed is not None else ():
         if first.outcome == "released" and first.released:
             what = (
                 f"the release by {first.attempt} found its lock released by itself, and "
@@ -124,7 +124,7 @@ def _outside_its_hold(commit: Commit, sold: bool) -> str:
 def expired_hold(record: Record) -> Iterator[Case]:
     """Where nothing takes the lock from its holder, each release finds that it is still the
     holder's."""
-    for hold in record.holds if record.asked.undisturbed else ():
+    for hold in record.holds if record.undisturbed else ():
         if hold.outcome != "released":
             found = hold.outcome or "not recorded"
             yield Case(f"the release by {hold.attempt} found its lock {found}", hold.attempt)

@@ -19,11 +19,16 @@ OUTCOMES = (
 FINAL = frozenset({"sold", "sold_out"})
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a run asked of the shop, and how: the judge compares it with what the shop did."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class Record(ProductHistory):
+    """One sale after its drain, or after its deadline, and what the run asked of the shop, which
+    the judge compares it with. Its events are those of its product: at least the requests of its
+    buyers."""
 
-    stock: int  # units that the sale was to open with
+    initial_stock: int  # units that the sale was to open with, whatever the shop says
+    opened: int  # units that it opened with, as the shop has it
+    stock_left: int  # units that the shop still shows
+    orders: Sequence[Mapping[str, Any]]  # as GET /sales/<id>/orders has them
     buyers: Sequence[str] = ()  # keys of all who were sent; empty: those of whom anything is known
     arrived: int | None = None  # how many of them were ready to buy, None: all
     lock: str = ""  # the strategy that each asked for; empty: any
@@ -33,17 +38,6 @@ class Asked:
     undisturbed: bool = False  # nothing took a lock from its holder: two holders are a finding
     robbed: frozenset[str] | None = None  # keys of those whose lock was taken; None: anybody's
     excused: frozenset[str] = frozenset()  # keys of those who were not to ask again
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class Record(ProductHistory):
-    """One sale after its drain, or after its deadline. Its events are those of its product: at
-    least the requests of its buyers."""
-
-    asked: Asked
-    opened: int  # units that the sale opened with, as the shop has it
-    stock_left: int  # units that the shop still shows
-    orders: Sequence[Mapping[str, Any]]  # as GET /sales/<id>/orders has them
     ttl: float | None = None  # seconds that a lock survives its holder; None: no deadlock is found
     fired: bool = True  # the fault happened; a failed `prove` event also says no
     orphan_lock: str = ""  # the key of a lock that is left after everybody has gone, if any
@@ -51,14 +45,9 @@ class Record(ProductHistory):
     unsettled: int | None = 0  # promises whose order is not written yet; None: nobody knows
 
     @property
-    def initial_stock(self) -> int:
-        """Units on sale: as many as were asked for, whatever the shop says."""
-        return self.asked.stock
-
-    @property
     def evidence(self) -> Evidence:
         """What the history of a correct sale under this sale's strategy shows."""
-        return EVIDENCE.get(self.asked.lock, NO_EVIDENCE)
+        return EVIDENCE.get(self.lock, NO_EVIDENCE)
 
     @cached_property
     def committed(self) -> list[Mapping[str, Any]]:
@@ -108,7 +97,7 @@ class Record(ProductHistory):
         Somebody who got no answer, has no order and was not to ask again (its node was killed, say)
         proves nothing about the sale.
         """
-        gave_up = self.asked.excused - self.number_of.keys()
+        gave_up = self.excused - self.number_of.keys()
         answered = [k for k, r in self.last.items() if r.outcome != "unknown" or k not in gave_up]
         return max(0, min(self.initial_stock, len(answered)) - len(self.orders))
 
@@ -170,13 +159,13 @@ class Record(ProductHistory):
     @cached_property
     def never_arrived(self) -> int:
         """Buyers who were sent and never became ready to buy."""
-        sent = len(self.asked.buyers)
-        return 0 if self.asked.arrived is None else max(0, sent - self.asked.arrived)
+        sent = len(self.buyers)
+        return 0 if self.arrived is None else max(0, sent - self.arrived)
 
     @cached_property
     def never_asked(self) -> int:
         """Buyers who were ready and of whom no request is known."""
-        silent = sum(key not in self.last for key in self.asked.buyers)
+        silent = sum(key not in self.last for key in self.buyers)
         return max(0, silent - self.never_arrived)
 
     @cached_property
@@ -186,5 +175,5 @@ class Record(ProductHistory):
         return [
             last
             for key, last in self.last.items()
-            if last.outcome not in FINAL and key not in self.asked.excused
+            if last.outcome not in FINAL and key not in self.excused
         ]

@@ -72,7 +72,7 @@ def unit_sold_twice(record: Record) -> Iterator[Case]:
 
     A server of promises that lost some begins to count anew, and may promise a number again.
     """
-    if not (record.asked.undisturbed or record.evidence.numbered):
+    if not (record.undisturbed or record.evidence.numbered):
         return
     owner: dict[int, object] = {}
     for order in record.orders:

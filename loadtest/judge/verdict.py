@@ -12,9 +12,9 @@ from loadtest.judge import integrity, lock_rules, rules, stock_rules
 from loadtest.judge.finding import Finding, rule
 from loadtest.judge.history import Event
 from loadtest.judge.run import Judged
-from loadtest.judge.sale_record import OUTCOMES, Asked, Record
+from loadtest.judge.sale_record import OUTCOMES, Record
 
-__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Asked", "Judgement"]
+__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Judgement"]
 
 #: Every rule, in the order in which their findings are named.
 RULES = [

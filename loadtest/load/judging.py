@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from loadtest.judge.verdict import Asked, Judgement
+from loadtest.judge.verdict import Judgement
 from loadtest.load.figures import Measured
 from loadtest.load.plan import Plan
 from loadtest.stack.client import Shop
@@ -36,11 +36,14 @@ def judged(plan: Plan, found: Measured, shop: Shop) -> dict[str, Any]:
         events = [one for one in found.events.get(product, ()) if one["attempt"] not in refused]
         judgement = Judgement(
             events=events,
+            initial_stock=plan.stock,
             opened=int(report["initial_stock"]),
             stock_left=left,
             orders=shop.orders(sale) if events or orders else (),
             unsettled=report.get("unsettled", 0),
-            asked=Asked(stock=plan.stock, lock=plan.lock, product=product, sale=sale),
+            lock=plan.lock,
+            product=product,
+            sale=sale,
         )
         nobody_came = not events and not orders and left == plan.stock
         judgements.append(

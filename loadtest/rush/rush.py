@@ -9,7 +9,7 @@ from typing import Any
 from loadtest.judge.history import Event as Recorded
 from loadtest.judge.history import History
 from loadtest.judge.intervals import SAID, Request
-from loadtest.judge.verdict import Asked, Judgement
+from loadtest.judge.verdict import Judgement
 from loadtest.rush import measure
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.count import Count, match, scope
@@ -105,19 +105,17 @@ class Rush:
         orders = match(found, self.requests, keyed=self.target.keyed)
         judgement = Judgement(
             events=self.events(),
+            initial_stock=self.stock,
             opened=self.stock if opened is None else opened,
             stock_left=self.stock - len(orders) if left is None else left,
             orders=orders,
             unsettled=self.target.unsettled(),
-            asked=Asked(
-                stock=self.stock,
-                buyers=list(self.count.keys.values()),
-                arrived=self.buyers if self.lost else self.arrived,
-                lock=self.target.name,
-                product=self.target.product,
-                sale=self.target.sale,
-                undisturbed=True,
-            ),
+            buyers=list(self.count.keys.values()),
+            arrived=self.buyers if self.lost else self.arrived,
+            lock=self.target.name,
+            product=self.target.product,
+            sale=self.target.sale,
+            undisturbed=True,
         )
         run: dict[str, Any] = {
             "lock": self.target.name,

@@ -1,13 +1,13 @@
 """Writes made-up histories: one call per event, times in milliseconds."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import ProductHistory, Request, type_of
-from loadtest.judge.verdict import Asked, Judgement
+from loadtest.judge.verdict import Judgement
 
 PRODUCT = "pause-token"
 
@@ -93,19 +93,16 @@ class Happenings:
         self,
         *,
         left: int | None = None,
-        asked: Mapping[str, Any] | None = None,
         excused: Collection[str] = (),
         **more: Any,
     ) -> Judgement:
-        """The judgement; `asked` has fields of Asked, `more` arguments of judge."""
-        what = {"stock": self.stock, "excused": frozenset(excused), **(asked or {})}
+        """The judgement; `more` are fields of it."""
         return Judgement(
             events=self.history().events,
-            opened=more.pop("opened", self.stock),
             stock_left=self.left() if left is None else left,
             orders=self.orders,
-            asked=Asked(**what),
-            **{"ttl": 1.0, **more},
+            excused=frozenset(excused),
+            **{"initial_stock": self.stock, "opened": self.stock, "ttl": 1.0, **more},
         )
 
     @property

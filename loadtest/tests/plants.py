@@ -318,7 +318,7 @@ def somebody_else_buys_through_a_worker(rush: RecordedRush) -> Any:
             event["attempt"] = to
     rush.happened.orders[1] |= {"key": to, "buyer": to}
     keys = [one for one in rush.keys if one != key]
-    return {"asked": {"buyers": keys, "arrived": len(keys)}}
+    return {"buyers": keys, "arrived": len(keys)}
 
 
 # --- answers -------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """A whole rush as nodes and buyers record it, to plant violations in. No server is needed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,11 +79,11 @@ class RecordedRush:
         if amount:
             shop.events[-1].update({"sold_in": SALE, "fence": fence})
 
-    def judged(self, asked: Mapping[str, Any] | None = None, **more: Any) -> Judgement:
+    def judged(self, **more: Any) -> Judgement:
         """The judgement as demo and matrix have it."""
         known = {"buyers": self.keys, "arrived": self.buyers, "lock": self.lock, "sale": SALE}
-        known |= {"product": PRODUCT, "recorded": True, "undisturbed": True, **(asked or {})}
-        return self.happened.judged(asked=known, ttl=None, **more)
+        known |= {"product": PRODUCT, "recorded": True, "undisturbed": True, "ttl": None}
+        return self.happened.judged(**{**known, **more})
 
     # --- what is looked up and changed ----------------------------------------------------------
 

@@ -21,7 +21,7 @@ def test_a_rush_without_a_plant_is_exact_also_if_not_recorded_or_answered_late(l
     plants.all_are_answered_at_the_end(late)
     assert_exact(late.judged())
     unrecorded.forget()
-    assert_exact(unrecorded.judged({"recorded": False}))
+    assert_exact(unrecorded.judged(recorded=False))
 
 
 @pytest.mark.parametrize(("plant", "lock", "rule"), PLANTS)
@@ -70,7 +70,7 @@ def test_under_a_fault_a_unit_has_one_row_still_and_may_be_promised_again(
     """A Redis that lost promises counts anew, and gives back the unit of a key that has bought."""
     rush = RecordedRush(lock)
     plants.one_unit_is_sold_twice_and_another_is_lost(rush)
-    assert rush.judged({"undisturbed": False}).verdict == verdict
+    assert rush.judged(undisturbed=False).verdict == verdict
 
 
 def test_a_stock_of_which_everybody_saw_one_unit_less_than_was_left_is_found() -> None:
@@ -85,14 +85,14 @@ def test_one_buyer_who_never_asked_or_never_arrived_leaves_no_verdict(
     arrived: int, why: str
 ) -> None:
     rush = RecordedRush()
-    judged = rush.judged({"buyers": [*rush.keys, "buyer-6"], "arrived": arrived})
+    judged = rush.judged(buyers=[*rush.keys, "buyer-6"], arrived=arrived)
     assert (judged.verdict, judged.why) == ("unknown", why)
     assert (judged.never_asked, judged.never_arrived) == (arrived - 6, 7 - arrived)
 
 
 def test_of_a_sale_with_fewer_units_than_were_asked_for_nothing_is_concluded() -> None:
     """Not that it is undersold either: the shop was to sell another sale."""
-    judged = RecordedRush(stock=3).judged({"stock": 4}, opened=3)
+    judged = RecordedRush(stock=3).judged(initial_stock=4, opened=3)
     assert (judged.verdict, judged.undersold) == ("unknown", 1)
     assert "wrong_stock" in judged.violations
 
@@ -100,7 +100,7 @@ def test_of_a_sale_with_fewer_units_than_were_asked_for_nothing_is_concluded() -
 def test_an_oversell_stays_one_though_the_nodes_are_silent() -> None:
     rush = RecordedRush(stock=4)
     rush.forget()
-    assert rush.judged({"stock": 3}, opened=3).verdict == "oversold"
+    assert rush.judged(initial_stock=3, opened=3).verdict == "oversold"
 
 
 def test_a_commit_whose_reply_was_lost_may_lack_its_end() -> None:

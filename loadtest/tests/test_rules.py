@@ -160,7 +160,7 @@ def two_under_a_fault(first: str, *, robbed: str) -> Judgement:
     shop.acquires(103, 105, "rival-2", 6)
     shop.releases(110, first, "expired")
     shop.releases(130, "rival-2")
-    return shop.judged(asked={"robbed": frozenset({robbed})})
+    return shop.judged(robbed=frozenset({robbed}))
 
 
 def test_only_whose_lock_was_taken_away_may_hold_it_beside_somebody_else() -> None:
@@ -178,7 +178,7 @@ def recorded_under_a_fault(outcome: str, robbed: frozenset[str] | None) -> Judge
         if event["by"] == "buyer" and event["attempt"] == "buyer-0" and event["type"] == "ok":
             event["t"] = round(29e6)
     rush.events("released", 0)[0]["outcome"] = outcome
-    return rush.judged({"undisturbed": False, "robbed": robbed})
+    return rush.judged(undisturbed=False, robbed=robbed)
 
 
 def test_a_release_that_is_confirmed_after_another_grant_gives_the_lock_of_another_away() -> None:

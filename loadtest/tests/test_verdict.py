@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loadtest.commands.rushes import judge_closed
-from loadtest.judge.verdict import EXIT_CODES, OUTCOMES, Asked, Judgement
+from loadtest.judge.verdict import EXIT_CODES, OUTCOMES, Judgement
 from loadtest.tests.happenings import Happenings
 
 
@@ -21,7 +21,7 @@ def exact_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
         shop.asks(0, f"key-{number}")
         shop.answered(9, f"key-{number}", outcome, number if outcome == "sold" else None)
     sale: dict[str, Any] = {
-        "asked": Asked(stock=2),
+        "initial_stock": 2,
         "opened": 2,
         "stock_left": 0,
         "orders": [{"order": n, "key": f"key-{n}"} for n in range(1, orders + 1)],
@@ -61,7 +61,7 @@ def test_a_lock_that_nobody_holds_is_reported_and_the_sale_stays_exact() -> None
 def test_a_sale_that_nobody_bought_at_is_unknown() -> None:
     assert exact_sale("o", orders=0, stock_left=2).verdict == "unknown"
     assert exact_sale("", orders=0, stock_left=2).verdict == "unknown"
-    empty_shelf = exact_sale("o", orders=0, opened=0, asked=Asked(stock=0))
+    empty_shelf = exact_sale("o", orders=0, opened=0, initial_stock=0)
     assert empty_shelf.verdict == "exact"
 
 
