@@ -113,7 +113,7 @@ def report(response: Any, failure: str = "") -> None:
 
 
 def read(target: Target, response: Any) -> Answer:
-    """The meaning of a response to buy(). Nothing is known where none came, or half of one.
+    """The meaning of a response to buy(). Nothing is known where none came.
 
     Raises TargetError when buy() returned no response, or when the target cannot read it; a 5xx
     that it cannot read is an answer that leaves open what happened.
@@ -124,7 +124,7 @@ def read(target: Target, response: Any) -> Answer:
             f"{file_of(target)}: buy() returned {response!r:.60}; return the response of the "
             "request that buys, as buyer.client.post() returns it"
         )
-    if status == 0 or getattr(response, "request_meta", {}).get("exception"):
+    if status == 0:
         return NONE
     try:
         answer = target.read(response)

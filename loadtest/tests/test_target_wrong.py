@@ -89,7 +89,6 @@ class Response:
         self.status_code = status
         self.text = text
         self.headers = {"Content-Type": kind}
-        self.request_meta: dict[str, Any] = {}
 
     def json(self) -> Any:
         return json.loads(self.text)
@@ -104,11 +103,8 @@ class Reads(Shown):
         return self.returns or response.json()["outcome"]
 
 
-def test_no_answer_and_half_an_answer_are_not_read() -> None:
+def test_no_answer_is_not_read() -> None:
     assert read(Reads(), Response(0)) == NONE
-    half = Response(200, '{"outcome": ')
-    half.request_meta["exception"] = ConnectionResetError()  # by Locust, while the body was read
-    assert read(Reads(), half) == NONE
 
 
 def test_a_page_in_the_place_of_json_is_shown_with_what_it_may_mean() -> None:
