@@ -1,7 +1,7 @@
 """Sales with their figures, and orders as a record: neither can be edited."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -9,13 +9,8 @@ from django.http import HttpRequest
 from shop.models import Product, PurchaseHistory, Sale
 from shop.sale import reports
 
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
-else:
-    ModelAdmin = admin.ModelAdmin
 
-
-class ReadOnly(ModelAdmin):
+class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]  # at run time it has none
     """History is read, not written."""
 
     def never(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -62,13 +57,8 @@ class SaleAdmin(ReadOnly):
 @admin.register(PurchaseHistory)
 class PurchaseHistoryAdmin(ReadOnly):
     list_display = [
-        "id",
-        "purchase_time",
-        "purchaser",
-        "product_name",
-        "lock",
-        "stock_seen",
-        "sale",
+        *("id", "purchase_time", "purchaser", "product_name"),
+        *("lock", "stock_seen", "sale"),
     ]
     list_filter = ["lock", "product_name"]
     search_fields = ["purchaser", "idempotency_key"]

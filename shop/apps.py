@@ -9,9 +9,9 @@ class ShopConfig(AppConfig):
         from shop import checks, strategies  # noqa: F401  (registers)
         from shop.demo import hooks, mine
         from shop.ops import health
-        from shop.reserve import figures, promises
+        from shop.reserve import promises
 
         if promises.in_use():
-            health.backlog = figures.backlog
+            health.backlog = promises.backlog
         hooks.install()
         mine.install()

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.exception import response_for_exception
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import resolve
 from django.utils.deprecation import MiddlewareMixin
@@ -44,12 +44,8 @@ AT_ONCE = 50
 GONE = 499
 
 
-def _not_called(request: HttpRequest) -> HttpResponse:
-    raise NotImplementedError("only process_request and process_response are called")
-
-
-def _nothing(*_: object) -> None:
-    """Stands in for a hook that a middleware does not have."""
+def _nothing(*_: object) -> Any:
+    """Stands in for a hook that a middleware does not have, and for what comes after it."""
 
 
 class Application(ASGIHandler):
@@ -67,10 +63,9 @@ class Application(ASGIHandler):
         super().__init__()
         self.threads = Threads(settings.WEB_THREADS)
         self._turn = asyncio.Semaphore(AT_ONCE)
-        kinds = map(import_string, settings.MIDDLEWARE)
         self._middleware = [
-            kind(_not_called)
-            for kind in kinds
+            kind(_nothing)
+            for kind in map(import_string, settings.MIDDLEWARE)
             if isinstance(kind, type) and issubclass(kind, MiddlewareMixin)
         ]
         self._match = resolve("/buy")

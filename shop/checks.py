@@ -17,26 +17,16 @@ Messages = Iterator[CheckMessage]
 
 #: Characters of a bearer token.
 SHORTEST_TOKEN = 24
-#: Setting -> its least value, what is to be given, and the id of the check.
-LEAST = {
-    **dict.fromkeys(
-        ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"),
-        (0.001, "seconds, more than 0", "shop.E006"),
-    ),
-    **dict.fromkeys(
-        ("SHOP_MAX_PURCHASES", "SHOP_MAX_WAITING"),
-        (0, "a number of buyers, 0 for no limit", "shop.E020"),
-    ),
-}
 
 
 @register()
 def check_numbers(**kwargs: Any) -> Messages:
-    for name, (least, wanted, number) in LEAST.items():
-        value = getattr(settings, name)
-        if not value >= least:
-            problem = f"{name} is {value}: every purchase would be refused."
-            yield Error(problem, hint=f"Give {wanted}.", id=number)
+    for name in ("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL", "SHOP_LOCK_WAIT"):
+        if not getattr(settings, name) >= 0.001:  # nor is NaN
+            yield _refuses_all(name, "seconds, more than 0", "shop.E006")
+    for name in ("SHOP_MAX_PURCHASES", "SHOP_MAX_WAITING"):
+        if getattr(settings, name) < 0:
+            yield _refuses_all(name, "a number of buyers, 0 for no limit", "shop.E020")
     most, threads = settings.SHOP_MAX_PURCHASES, settings.WEB_THREADS
     waits_in_threads = os.environ.get("WEB_SERVER", "") != "asgi"
     if most > threads - settings.SPARE_THREADS and waits_in_threads:
@@ -46,6 +36,11 @@ def check_numbers(**kwargs: Any) -> Messages:
             hint=f"Keep it at least {settings.SPARE_THREADS} below WEB_THREADS.",
             id="shop.W020",
         )
+
+
+def _refuses_all(name: str, wanted: str, number: str) -> Error:
+    problem = f"{name} is {getattr(settings, name)}: every purchase would be refused."
+    return Error(problem, hint=f"Give {wanted}.", id=number)
 
 
 @register()

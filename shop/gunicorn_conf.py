@@ -106,26 +106,13 @@ def begin_to_count(server: Any) -> None:
             file.unlink(missing_ok=True)
 
 
-def loaded() -> None:
-    """Collect garbage from now on, but not what is loaded by now: it stays as long as the process,
-    and walking through it took 0.2 s at the end, and time in a rush."""
-    gc.enable()
-    gc.freeze()
-
-
 def on_starting(server: Any) -> None:
     """Make a folder for what the workers count, and import the libraries once for all of them."""
     if counted:
         begin_to_count(server)
-    gc.disable()
     for name in LIBRARIES:
         import_module(name)
-    loaded()
-
-
-def post_fork(server: Any, worker: Any) -> None:
-    """Do not collect garbage while the worker loads the shop: there is none."""
-    gc.disable()
+    gc.freeze()
 
 
 def child_exit(server: Any, worker: Any) -> None:
@@ -143,12 +130,14 @@ def on_exit(server: Any) -> None:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Open the database pool now: the first buyers should race, not connect."""
+    """Open the database pool now: the first buyers should race, not connect. What is loaded by now
+    stays as long as the process: to walk through it for garbage took 0.2 s at the end, and time in
+    a rush."""
     from django.db import connection
 
     from shop.ops import health
 
-    loaded()
+    gc.freeze()
     health.is_stopping = lambda: not worker.alive
     if worker_class == "asgi":
         sys.setswitchinterval(SWITCH)

@@ -4,7 +4,6 @@ import logging
 import re
 import secrets
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -58,11 +57,7 @@ class TextFormatter(logging.Formatter):
         line = super().formatMessage(record)
         return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), line)
 
-    def formatException(
-        self,
-        ei: tuple[type[BaseException], BaseException, TracebackType | None]
-        | tuple[None, None, None],
-    ) -> str:
+    def formatException(self, ei: Any) -> str:
         return "\n".join(f"    {line}" for line in super().formatException(ei).splitlines())
 
 

@@ -154,13 +154,12 @@ def expose(request: HttpRequest) -> HttpResponse:
 
 
 def watch_pool() -> None:
-    """Start a thread that looks at the database pool of this process once a second, if it has one.
+    """Start a thread that looks at the database pool of this process once a second.
 
     At a request's end nothing would be seen while everybody waits, and a scrape reaches one worker
     of several.
     """
-    if connection.settings_dict.get("OPTIONS", {}).get("pool"):
-        threading.Thread(target=_look_at_pool, name="pool-metrics", daemon=True).start()
+    threading.Thread(target=_look_at_pool, name="pool-metrics", daemon=True).start()
 
 
 def _look_at_pool() -> None:

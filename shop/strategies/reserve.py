@@ -22,7 +22,6 @@ says how many.
 import time
 
 from shop.reserve import promises
-from shop.reserve.figures import settled_of
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import Strategy
@@ -46,5 +45,5 @@ STRATEGY = Strategy(
     reserves=True,
     deferred=True,
     close=promises.close_sale,
-    settled=settled_of,
+    settled=promises.settled_of,
 )

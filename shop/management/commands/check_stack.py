@@ -16,19 +16,17 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         parts = health.stack()
+        for wrong in check_eviction():
+            parts.append(health.Part("eviction", False, f"{wrong.msg} {wrong.hint}"))
+        for product, seconds in self._blocked().items():
+            said = (
+                f"{seconds:.0f} s ahead of the locks' Redis, so that nothing is sold. Correct its "
+                f"clock, or run manage.py raise_fence {product}"
+            )
+            parts.append(health.Part(f"fence of {product}", False, said))
         for part in parts:
             word = self.style.SUCCESS("OK  ") if part.ok else self.style.ERROR("FAIL")
             self.stdout.write(f"{word} {part.name}: {part.detail}")
-        for warning in check_eviction():
-            self.stdout.write(f"{self.style.ERROR('FAIL')} {warning.msg} {warning.hint}")
-            parts.append(health.Part("eviction", False, ""))
-        for product, seconds in self._blocked().items():
-            self.stdout.write(
-                f"{self.style.ERROR('FAIL')} fence of {product}: {seconds:.0f} s ahead of the "
-                "locks' Redis, so that nothing is sold. Correct its clock, or run manage.py "
-                f"raise_fence {product}"
-            )
-            parts.append(health.Part(f"fence of {product}", False, ""))
         if failed := [part.name for part in parts if not part.ok]:
             raise CommandError(f"not ready: {', '.join(failed)}")
 

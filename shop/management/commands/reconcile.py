@@ -18,10 +18,10 @@ from shop.models import Product, Sale
 from shop.reserve.promises import count_key, promised
 from shop.sale import reports
 
-#: An answer `sold` in a line of the access log, as text or as JSON.
-SOLD = re.compile(r"outcome(?:=|\"?: ?\")sold\b")
-NUMBER = r"\b{}(?:=|\"?: ?)([0-9]+)\b"
-ORDER, OF_SALE = re.compile(NUMBER.format("order")), re.compile(NUMBER.format("sale"))
+#: An answer `sold` in a line of the access log, as text or as JSON: its order and its sale.
+SOLD = re.compile(
+    r'\boutcome(?:=|": ?")sold\b.*\border(?:=|": ?)([0-9]+)\b.*\bsale(?:=|": ?)([0-9]+)\b'
+)
 
 
 class Command(BaseCommand):
@@ -69,12 +69,8 @@ class Command(BaseCommand):
 
 def answered(lines: Iterable[str], sale: int) -> set[int]:
     """The orders of this sale that lines of the access log say were answered `sold`."""
-    found = set()
-    for line in lines:
-        order, of_sale = ORDER.search(line), OF_SALE.search(line)
-        if SOLD.search(line) and order and of_sale and int(of_sale[1]) == sale:
-            found.add(int(order[1]))
-    return found
+    found = (sold for line in lines for sold in SOLD.findall(line))
+    return {int(order) for order, of_sale in found if int(of_sale) == sale}
 
 
 @transaction.atomic(durable=True)

@@ -114,4 +114,4 @@ def test_check_stack_fails_on_a_redis_that_may_evict_locks_and_check_deploy_warn
     finally:
         locks_client().config_set("maxmemory-policy", "noeviction")
     assert "shop.W003" not in ids(deploy=True)
-    assert "FAIL The locks' Redis has maxmemory-policy volatile-lru" in out.getvalue()
+    assert "FAIL eviction: The locks' Redis has maxmemory-policy volatile-lru" in out.getvalue()
