@@ -30,9 +30,8 @@ def broken_history(record: Record) -> Iterator[Case]:
 @rule("wrong_stock", voids=True)
 def wrong_stock(record: Record) -> Iterator[Case]:
     """The sale opened with as many units as were asked for."""
-    opened, asked = record.opened, record.initial_stock
-    if opened != asked:
-        yield Case(f"the sale opened with {opened} units, and {asked} were asked for")
+    if (asked := record.initial_stock) != record.opened:
+        yield Case(f"the sale opened with {record.opened} units, and {asked} were asked for")
 
 
 @rule("unrecorded", voids=True, recorded=True)

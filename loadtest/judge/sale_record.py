@@ -167,13 +167,3 @@ class Record(ProductHistory):
         """Buyers who were ready and of whom no request is known."""
         silent = sum(key not in self.last for key in self.buyers)
         return max(0, silent - self.never_arrived)
-
-    @cached_property
-    def unanswered(self) -> list[Request]:
-        """The last requests of those who were neither sold a unit nor answered that none is left.
-        Not those who were excused."""
-        return [
-            last
-            for key, last in self.last.items()
-            if last.outcome not in FINAL and key not in self.excused
-        ]

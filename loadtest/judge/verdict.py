@@ -12,9 +12,7 @@ from loadtest.judge import integrity, lock_rules, rules, stock_rules
 from loadtest.judge.finding import Finding, rule
 from loadtest.judge.history import Event
 from loadtest.judge.run import Judged
-from loadtest.judge.sale_record import OUTCOMES, Record
-
-__all__ = ["ASK_AGAIN", "EXIT_CODES", "OUTCOMES", "Judgement"]
+from loadtest.judge.sale_record import FINAL, Record
 
 #: Every rule, in the order in which their findings are named.
 RULES = [
@@ -58,10 +56,16 @@ class Judgement(Record):
         """The names of the findings, each once."""
         return tuple(dict.fromkeys(finding.rule for finding in self.findings))
 
+    @cached_property
+    def waiting(self) -> Counter[str]:
+        """The last outcomes of those who asked and were neither sold a unit nor answered that none
+        is left, without those who were excused."""
+        last = ((key, request.outcome) for key, request in self.last.items())
+        return Counter(said for key, said in last if said not in FINAL and key not in self.excused)
+
     @property
     def never_answered(self) -> int:
-        """Buyers who asked and were neither sold a unit nor answered sold_out."""
-        return len(self.unanswered)
+        return self.waiting.total()
 
     @property
     def verdict(self) -> str:
@@ -135,11 +139,10 @@ class Judgement(Record):
             parts.append(f"{self.never_arrived} buyers never arrived")
         if self.never_asked:
             parts.append(f"{self.never_asked} never asked")
-        waiting = Counter(last.outcome for last in self.unanswered)
-        if waiting:
-            kinds = ", ".join(f"{count} {outcome}" for outcome, count in waiting.most_common())
-            parts.append(f"{waiting.total()} had no final answer ({kinds})")
-            most = waiting.most_common(1)[0][0]
+        if waiting := self.waiting.most_common():
+            kinds = ", ".join(f"{count} {outcome}" for outcome, count in waiting)
+            parts.append(f"{self.never_answered} had no final answer ({kinds})")
+            most = waiting[0][0]
             said = [request.error for request in self.requests if request.outcome == "error"]
             shop_says = f"the shop says: {said[-1]}" if said and said[-1] else ""
             parts += filter(None, [shop_says if most == "error" else REMEDY.get(most)])

@@ -6,7 +6,7 @@ Locust counts each request by what the target reads in its answer: sold out is n
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from loadtest.judge.verdict import OUTCOMES
+from loadtest.judge.sale_record import OUTCOMES
 from loadtest.target.answer import CORRECT, NONE, Answer
 from loadtest.target.errors import TargetError, call, excerpt, file_of, wrong
 from loadtest.target.hosts import name_of

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from loadtest.commands.rushes import judge_closed
-from loadtest.judge.verdict import EXIT_CODES, OUTCOMES, Judgement
+from loadtest.judge.sale_record import OUTCOMES
+from loadtest.judge.verdict import EXIT_CODES, Judgement
 from loadtest.tests.happenings import Happenings
 
 

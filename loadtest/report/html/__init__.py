@@ -64,7 +64,8 @@ def render(data: Mapping[str, Any], *more: Path) -> str:
     whatever it looks like."""
     scripts = [ASSETS / "dom.js", *(HERE / name for name in SCRIPTS), *more]
     return Template(_read(HERE / NAME)).substitute(
-        title=html.escape(str(data["title"])),
+        title=html.escape(data["title"]),
+        where=html.escape(data["where"]),
         style=_read(ASSETS / "look.css") + _read(HERE / "report.css"),
         data=as_json(data),
         echarts=_script(_read(ECHARTS / "echarts.min.js")),

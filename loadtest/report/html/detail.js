@@ -60,9 +60,6 @@ function fillDetail(run, faults) {
   details.open = false;
   box.replaceChildren();
   if (!timeline) return;
-  const pairs = timeline.overlaps.length / 2;
-  $("to-mark").hidden = !pairs;
-  $("to-mark").textContent = pairs === 1 ? "To the overlap" : `To the overlaps (${pairs})`;
   details.ontoggle = () => {
     if (details.open && !box.firstChild) box.append(tableOfBuyers(timeline));
   };

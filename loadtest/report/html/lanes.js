@@ -53,16 +53,12 @@ function openLanes(run) {
     chart.setOption(option, { notMerge: true });
     fillLegend(option.series);
   };
-  const zoom = (x, y) => chart.dispatchAction({ type: "dataZoom", batch: [{ dataZoomId: "x", ...x }, { dataZoomId: "y", ...y }] });
+  const pairs = timeline.overlaps.filter((_, index) => index % 2 === 0);
   let mark = -1;
-  const toMark = $("to-mark").textContent;
-  $("to-all").onclick = () => {
-    mark = -1;
-    $("to-mark").textContent = toMark;
-    zoom({ start: 0, end: 100 }, { start: 0, end: 100 });
-  };
+  $("to-all").onclick = () => openLanes(run);
+  $("to-mark").hidden = !pairs.length;
+  $("to-mark").textContent = pairs.length === 1 ? "To the overlap" : `To the overlaps (${pairs.length})`;
   $("to-mark").onclick = () => {
-    const pairs = timeline.overlaps.filter((_, index) => index % 2 === 0);
     mark = (mark + 1) % pairs.length;
     const [one, start, end, other] = pairs[mark];
     const around = Math.max(5, (end - start) * 0.75);
@@ -72,7 +68,7 @@ function openLanes(run) {
       startValue: Math.max(0, Math.min(one, other) - spare),
       endValue: Math.min(timeline.lanes.length - 1, Math.max(one, other) + spare),
     };
-    zoom(x, y);
+    chart.dispatchAction({ type: "dataZoom", batch: [{ dataZoomId: "x", ...x }, { dataZoomId: "y", ...y }] });
     $("to-mark").textContent = `Overlap ${mark + 1} of ${pairs.length}`;
   };
   box.setAttribute("aria-label", `Timeline of ${count(timeline.lanes.length, "buyer")} under ${run.lock}, ${run.fault}`);

@@ -35,9 +35,7 @@ function first() {
 const { runs } = data;
 const off = runs.filter((run) => !run.as_expected).length;
 const verdicts = verdictsIn(runs).map((name) => `${runs.filter((run) => run.verdict === name).length} ${words(name)}`);
-$("title").textContent = data.title;
 $("sum").textContent = `${count(runs.length, "run")}: ${verdicts.join(", ")}; ${off ? `${off} not as expected` : "all as expected"}.`;
-$("where").textContent = data.where;
 if (runs.length) fillVerdicts(data);
 $("verdicts-box").addEventListener("click", (event) => {
   const button = event.target.closest(".opens");

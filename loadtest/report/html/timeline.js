@@ -112,22 +112,14 @@ function dashed(name, data, label) {
 
 function timelineOption(timeline, run, width, height) {
   const { lanes, end, shelf } = timeline;
-  const narrow = width < 600;
   const font = fontSize();
-  const left = font * (narrow ? 6.2 : 7);
-  const many = lanes.length > 40;
+  const left = font * (width < 600 ? 6.2 : 7);
   const right = font * 7.5;
   const quiet = css("--quiet");
   const line = { lineStyle: { color: css("--line") } };
-  const time = {
-    type: "value",
-    min: 0,
-    max: end,
-    axisLine: line,
-    axisTick: line,
-    splitLine: { ...line, show: true },
-    axisPointer: { show: false },
-  };
+  const value = { type: "value", min: 0, splitLine: { ...line, show: true }, axisPointer: { show: false } };
+  const time = { ...value, max: end, axisLine: line, axisTick: line };
+  const texts = { color: quiet, fontSize: font, hideOverlap: true };
   const label = (ms) => `${Number((ms / 1000).toFixed(3))} s`;
   const zoom = { filterMode: "none", textStyle: { color: quiet }, borderColor: css("--line"), brushSelect: false, showDataShadow: false };
   const most = Math.max(run.initial_stock, run.orders, ...shelf.map(([, , stock]) => stock), 1);
@@ -140,7 +132,7 @@ function timelineOption(timeline, run, width, height) {
     ],
     xAxis: [
       { ...time, gridIndex: 0, axisLabel: { show: false } },
-      { ...time, gridIndex: 1, axisLabel: { color: quiet, fontSize: font, formatter: label, hideOverlap: true } },
+      { ...time, gridIndex: 1, axisLabel: { ...texts, formatter: label } },
     ],
     tooltip: {
       trigger: "axis",
@@ -157,25 +149,15 @@ function timelineOption(timeline, run, width, height) {
         inverse: true,
         axisPointer: { show: true, type: "shadow", label: { show: false } },
         data: lanes.map(([buyer]) => buyer),
-        axisLabel: { color: quiet, width: left - 8, overflow: "truncate", fontSize: font, hideOverlap: true },
+        axisLabel: { ...texts, width: left - 8, overflow: "truncate" },
         axisTick: { show: false },
         axisLine: line,
       },
-      {
-        type: "value",
-        gridIndex: 1,
-        axisPointer: { show: false },
-        min: 0,
-        max: Math.ceil(most * 1.15),
-        axisLabel: { color: quiet, fontSize: font, showMaxLabel: false, hideOverlap: true },
-        splitLine: { ...line, show: true },
-        splitNumber: 3,
-      },
+      { ...value, gridIndex: 1, max: Math.ceil(most * 1.15), axisLabel: { ...texts, showMaxLabel: false }, splitNumber: 3 },
     ],
     dataZoom: [
       { id: "x", type: "slider", xAxisIndex: [0, 1], bottom: 4, height: 22, labelFormatter: label, ...zoom },
       {
-        id: "inside",
         type: "inside",
         xAxisIndex: [0, 1],
         filterMode: "none",
@@ -183,7 +165,7 @@ function timelineOption(timeline, run, width, height) {
         moveOnMouseMove: !COARSE.matches,
         preventDefaultMouseMove: !COARSE.matches,
       },
-      { id: "y", type: "slider", show: many, yAxisIndex: 0, right: 6, width: 18, top: 26, height, showDetail: false, ...zoom },
+      { id: "y", type: "slider", show: lanes.length > 40, yAxisIndex: 0, right: 6, width: 18, top: 26, height, showDetail: false, ...zoom },
     ],
     series: seriesOf(timeline, run),
   };
