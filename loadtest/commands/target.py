@@ -4,13 +4,13 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 
 from loadtest.commands.output import Output
 from loadtest.judge import history
-from loadtest.judge.run import Run, Rushed, Summary
+from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import BUYERS, LocustProcess, NotSold
@@ -86,7 +86,7 @@ def run(
             "nodes": 0,
             "workers": 0,
             "threads": 0,
-            "target": cast(Rushed, {"file": file.name, "host": host, **scope}),
+            "target": {"file": file.name, "host": host, **scope},
             "runs": runs,
         }
         events = history.read([recorded])

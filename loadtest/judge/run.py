@@ -38,15 +38,6 @@ def no_answer(run: Mapping[str, Any]) -> int:
     return sum(int(run.get(name, 0)) for name in names)
 
 
-class Rushed(TypedDict):
-    """A shop of your own, in the rush of `python -m loadtest target`."""
-
-    file: str  # the name of the file that says how it is bought from
-    host: str  # its address
-    judged: list[str]  # what the verdict is based on, in sentences
-    not_judged: list[str]  # what it says nothing of
-
-
 class Run(Judged, total=False):
     """One strategy in one rush or under one fault. One that was not run has no figures."""
 
@@ -97,6 +88,8 @@ class Summary(TypedDict, total=False):
     rushes: Sequence[Mapping[str, Any]]  # of chaos: the disturbances, seed and duration of each
     canaries: Mapping[str, int]  # of chaos: locks that must break, and in which rush each first did
     rounds: int  # of load
-    target: Rushed  # of target: whose shop; `nodes`, `workers` and `threads` are 0 there
+    # of target: its `file` and `host`, what is `judged` and what `not_judged`; `nodes`, `workers`
+    # and `threads` are 0 there
+    target: Mapping[str, Any]
     load: Mapping[str, Any]  # of load: what was asked for (load/plan.py: Chosen)
     medians: Mapping[str, Mapping[str, Any]]  # of load: by strategy, of the figures in its table

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from loadtest.judge.intervals import Commit, ProductHistory, Request
-from loadtest.judge.verdict import Judgement
+from loadtest.judge.verdict import ASK_AGAIN, Judgement
 
 #: Lines of a timeline, with the last one, which sums up.
 LENGTH = 14
@@ -22,8 +22,6 @@ LENGTH = 14
 CAST = 3
 #: Violations whose attempts explain a broken sale, the best explanation first.
 EXPLAINING = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
-#: Refusals after which a buyer asks again.
-TURNED_AWAY = ("busy", "lost", "full", "unavailable")
 #: What a release finds, in words.
 RELEASED = {"expired": "finds that the lock was not its own", "unknown": "gets no answer"}
 #: How many hold the lock, in words.
@@ -178,7 +176,7 @@ def _rest(sale: Judgement, start: int, others: int) -> str:
     if refused:
         parts.append(f"last sold out at {(max(refused) - start) / 1e9:.1f} s")
     if sale.verdict == "deadlock":
-        waiting = sum(sale.outcomes[outcome] for outcome in TURNED_AWAY)
+        waiting = sum(sale.outcomes[outcome] for outcome in ASK_AGAIN - {"unknown"})
         until = max(request.answered or request.sent for request in asked)
         asked_for = f"{waiting} still refused at {(until - start) / 1e9:.1f} s"
         parts.append(f"{asked_for}, {sale.stock_left} units left")

@@ -76,9 +76,10 @@ class Sheet:
     def table(self) -> Table:
         """For the terminal: each word of a heading is on a line of its own, so 80 columns do."""
         shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-        shown.add_column(self._first, no_wrap=True)
-        shown.add_column("verdict")
-        for heading in self.headings:
+        name, verdict, *headings = self.heads
+        shown.add_column(name, no_wrap=True)
+        shown.add_column(verdict)
+        for heading in headings:
             shown.add_column(re.sub(" (?!/)", "\n", heading), justify="right", no_wrap=True)
         for run, texts in self.rows:
             shown.add_row(named(run), verdict_cell(run), *texts)
@@ -87,12 +88,13 @@ class Sheet:
     def markdown(self, below: str) -> str:
         """As Markdown, with a paragraph below it."""
         rows = [[named(run, "`"), bold(run["verdict"]), *texts] for run, texts in self.rows]
-        return markdown_table([self._first, "verdict", *self.headings], rows, below)
+        return markdown_table(self.heads, rows, below)
 
     @property
-    def _first(self) -> str:
-        """The heading of the names."""
-        return "target" if any("target" in run for run, _ in self.rows) else "lock"
+    def heads(self) -> list[str]:
+        """The headings of all columns."""
+        of_target = any("target" in run for run, _ in self.rows)
+        return ["target" if of_target else "lock", "verdict", *self.headings]
 
 
 def sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:

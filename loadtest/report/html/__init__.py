@@ -53,7 +53,7 @@ def write(
     }
     if not faults:
         sheet = report.sheet(summary["runs"], report.DEMO)
-        data["table"] = {"headings": sheet.headings, "rows": [texts for _, texts in sheet.rows]}
+        data["table"] = {"heads": sheet.heads, "rows": [texts for _, texts in sheet.rows]}
     path = folder / NAME
     path.write_text(render(data), encoding="utf-8")
     return path

@@ -9,7 +9,9 @@ function open(number, byHand) {
   opened = number;
   $("detail").hidden = false;
   fillDetail(run, data.faults);
-  markOpened(number);
+  for (const button of document.querySelectorAll(".opens")) {
+    button.ariaCurrent = button.dataset.run === String(number) ? "true" : null;
+  }
   if (run.timeline) {
     openLanes(run); // drawn when it returns; on the screen with the next frame
     requestAnimationFrame(() => setTimeout(() => ($("lanes").dataset.drawn = String(number))));

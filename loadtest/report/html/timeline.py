@@ -4,10 +4,9 @@ Small arrays and no objects, because a matrix has thousands of lanes. Times are 
 the first buyer of the run asked.
 """
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loadtest.judge.intervals import Commit, ProductHistory
+from loadtest.judge.intervals import ProductHistory
 from loadtest.judge.lock_rules import overlaps
 from loadtest.judge.run import Run
 from loadtest.judge.stock_rules import stale_writes
@@ -46,8 +45,17 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
         key=lambda commit: (commit.order or 0, commit.begun),
     )
     happened = [commit for commit in commits if commit.done is not None]
-    stale = _stale(happened, run)
     initial, orders, left = run["initial_stock"], run["orders"], run["stock_left"]
+    lost, seen = run.get("lost_updates") or 0, [commit.amount for commit in happened]
+    known = [amount for amount in seen if amount is not None]
+    writes = stale_writes(initial, known) if lost > 0 and known == seen else ()
+    stale = {happened[place].attempt for place, _ in writes}  # whose commits erased decrements
+    # Without lost updates every order took one unit. With them each commit left the stock that it
+    # had read, less one.
+    shelf = [
+        [ms(c.done), n, c.amount - 1 if lost and c.amount is not None else initial - n]
+        for n, c in enumerate(sorted(happened, key=lambda commit: commit.done or 0), 1)
+    ]
     end = max(event["t"] for event in events if event["by"] != "fault")
     return {
         "lanes": [[name(attempt), nodes.get(attempt, "")] for attempt in lane],
@@ -88,25 +96,8 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
         ],
         "shelf": [
             [0.0, 0, initial],
-            *([ms(t), *after] for t, *after in _shelf(happened, run)),
+            *shelf,
             [ms(end), orders, initial - orders if left is None else left],
         ],
         "end": ms(end),
     }
-
-
-def _stale(happened: Sequence[Commit], run: Run) -> set[str]:
-    """The attempts whose commits erased decrements; none where no update was lost."""
-    seen = [commit.amount for commit in happened if commit.amount is not None]
-    if (run.get("lost_updates") or 0) <= 0 or len(seen) < len(happened):
-        return set()
-    return {happened[n].attempt for n, _ in stale_writes(run["initial_stock"], seen)}
-
-
-def _shelf(happened: Sequence[Commit], run: Run) -> Iterator[tuple[int, int, int]]:
-    """Each commit, how many orders there were then, and the stock. Without lost updates every order
-    took one unit. With them each commit left the stock that it had read, less one."""
-    initial, lost = run["initial_stock"], run.get("lost_updates")
-    for orders, commit in enumerate(sorted(happened, key=lambda c: c.done or 0), 1):
-        left = commit.amount - 1 if lost and commit.amount is not None else initial - orders
-        yield commit.done or 0, orders, left

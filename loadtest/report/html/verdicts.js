@@ -17,11 +17,13 @@ function surprise(run) {
   return run.as_expected ? null : element("span", { class: "surprise" }, ` expected ${words(run.expected)}`);
 }
 
+// An empty text heads nothing.
 function table(heads, rows, numbersFrom) {
   const row = (texts, scope) => {
     const cells = texts.map((text, column) => {
       const look = column >= numbersFrom ? { class: "number" } : {};
-      return scope === "col" || !column ? element("th", { ...look, scope }, text) : element("td", look, text);
+      const isHead = text && (scope === "col" || !column);
+      return isHead ? element("th", { ...look, scope }, text) : element("td", look, text);
     });
     return element("tr", {}, ...cells);
   };
@@ -29,12 +31,12 @@ function table(heads, rows, numbersFrom) {
   return element("table", {}, element("thead", {}, row(heads, "col")), body);
 }
 
-function tableOfRuns(runs, { headings, rows }) {
+function tableOfRuns(runs, { heads, rows }) {
   const lines = runs.map((run, number) => {
     const verdict = element("span", {}, badge(run.verdict), surprise(run));
     return [opener(number, "", {}, nameOfRun(run)), verdict, ...rows[number]];
   });
-  return table([runs.some((run) => run.target) ? "target" : "lock", "verdict", ...headings], lines, 2);
+  return table(heads, lines, 2);
 }
 
 function cellOf(run, number) {
@@ -42,8 +44,7 @@ function cellOf(run, number) {
   const expected = run.as_expected ? "as expected" : `expected ${words(run.expected)}`;
   const title = `${run.lock} under ${run.fault}: ${words(run.verdict)}, ${expected}`;
   const look = `cell ${lookOf(run.verdict)} ${run.as_expected ? "" : "off"}`;
-  const button = opener(number, look, { title, "aria-label": title, tabindex: -1 }, icon(signOf(run.verdict)), mark);
-  return element("td", {}, button);
+  return opener(number, look, { title, "aria-label": title, tabindex: -1 }, icon(signOf(run.verdict)), mark);
 }
 
 // What the signs of the grid mean: those that are there.
@@ -60,21 +61,17 @@ function fillKey(runs) {
   $("verdicts-key").hidden = false;
 }
 
+const GRID = { role: "grid", class: "grid", "aria-labelledby": "verdicts-title" };
+
 function gridOfRuns(runs) {
-  const locks = [...new Set(runs.map((run) => run.lock))];
   const faults = [...new Set(runs.map((run) => run.fault))];
-  const at = new Map(runs.map((run, number) => [`${run.lock}\n${run.fault}`, number]));
-  const head = faults.map((fault) => element("th", { scope: "col" }, element("span", {}, fault)));
-  const row = (lock) => {
-    const cells = faults.map((fault) => {
-      const number = at.get(`${lock}\n${fault}`);
-      return number === undefined ? element("td") : cellOf(runs[number], number);
-    });
-    return element("tr", {}, element("th", { scope: "row" }, lock), ...cells);
-  };
-  const top = element("thead", {}, element("tr", {}, element("td"), ...head));
-  const look = { role: "grid", class: "grid", "aria-labelledby": "verdicts-title" };
-  const made = element("table", look, top, element("tbody", {}, ...locks.map(row)));
+  const rows = {};
+  runs.forEach((run, number) => {
+    const row = (rows[run.lock] ??= [run.lock, ...faults.map(() => "")]);
+    row[faults.indexOf(run.fault) + 1] = cellOf(run, number);
+  });
+  const made = table(["", ...faults.map((fault) => element("span", {}, fault))], Object.values(rows));
+  for (const [name, value] of Object.entries(GRID)) made.setAttribute(name, value);
   made.querySelector("button").tabIndex = 0;
   made.addEventListener("keydown", moveInGrid);
   return made;
@@ -116,10 +113,4 @@ function fillVerdicts(data) {
   $("verdicts-hint").textContent = figures
     ? "Each name opens its timeline."
     : "Each cell of a fault opens its timeline; the arrow keys go from cell to cell.";
-}
-
-function markOpened(number) {
-  for (const button of document.querySelectorAll(".opens")) {
-    button.ariaCurrent = Number(button.dataset.run) === number ? "true" : null;
-  }
 }
