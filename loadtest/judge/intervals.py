@@ -121,6 +121,14 @@ class ProductHistory:
         return found
 
     @cached_property
+    def requests_of(self) -> dict[str, list[Request]]:
+        """Those of each attempt."""
+        found: dict[str, list[Request]] = {}
+        for request in self.requests:
+            found.setdefault(request.attempt, []).append(request)
+        return found
+
+    @cached_property
     def holds(self) -> list[Hold]:
         """Every grant of its lock, in the order of their starts."""
         found: list[Hold] = []

@@ -147,16 +147,13 @@ def shared_token(record: Record) -> Iterator[Case]:
     first: dict[str, Hold] = {}
     for hold in record.holds:
         earlier = first.setdefault(hold.token, hold)
-        ours = earlier is hold or (not record.evidence.own_token and _same_thread(earlier, hold))
-        if not hold.token or not ours:
+        again = not record.evidence.own_token and _same_owner(earlier, hold)
+        if not hold.token or not (earlier is hold or again):
             what = f"{earlier.attempt} and {hold.attempt} were granted the token {hold.token!r}"
             yield Case(what, earlier.attempt, hold.attempt)
 
 
 def _same_owner(one: Hold, other: Hold) -> bool:
     """Whether it is one grant recorded twice, or a holder that entered its own lock again."""
-    return one.token != "" and one.token == other.token and _same_thread(one, other)
-
-
-def _same_thread(one: Hold, other: Hold) -> bool:
-    return one.by[:3] == other.by[:3]  # whichever attempt of a buyer it is
+    same_thread = one.by[:3] == other.by[:3]  # whichever attempt of a buyer it is
+    return one.token != "" and one.token == other.token and same_thread

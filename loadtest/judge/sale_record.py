@@ -117,13 +117,6 @@ class Record(ProductHistory):
         return found
 
     @cached_property
-    def requests_of(self) -> dict[str, list[Request]]:
-        found: dict[str, list[Request]] = {}
-        for request in self.requests:
-            found.setdefault(request.attempt, []).append(request)
-        return found
-
-    @cached_property
     def last(self) -> dict[str, Request]:
         """The last request of everybody who asked."""
         return {key: requests[-1] for key, requests in self.requests_of.items()}

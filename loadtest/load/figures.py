@@ -37,11 +37,8 @@ class Measured:
     @cached_property
     def purchases(self) -> list[list[Request]]:
         """The requests of each purchase; the first was sent when it was to be sent."""
-        found: dict[str, list[Request]] = {}
-        for events in self.events.values():
-            for request in ProductHistory(events).requests:
-                found.setdefault(request.attempt, []).append(request)
-        return list(found.values())
+        histories = map(ProductHistory, self.events.values())
+        return [asked for history in histories for asked in history.requests_of.values()]
 
 
 def measured(folder: Path) -> Measured:

@@ -36,7 +36,7 @@ def timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
         """Milliseconds since the first buyer asked, to the hundredth."""
         return None if t is None else round((t - asked[0].sent) / 1e6, 2)
 
-    lane = {attempt: n for n, attempt in enumerate(dict.fromkeys(r.attempt for r in asked))}
+    lane = {attempt: n for n, attempt in enumerate(history.requests_of)}
     nodes = {e["attempt"]: e["node"] for e in events if "attempt" in e and "node" in e}
     holds = [hold for hold in history.holds if hold.attempt in lane]
     # Orders are numbered in the order of their commits: see Record.committed.
