@@ -65,7 +65,7 @@ def servers() -> Iterator[None]:
         "SHOP_TOKEN_TTL": "60",
     }
     with (
-        tempfile.TemporaryFile() as log,
+        tempfile.NamedTemporaryFile() as log,
         Stack(nodes=1, workers=1, threads=1, log=log, extras=True) as stack,
     ):
         os.environ.update(stack.nodes[0].environment | own)
