@@ -59,10 +59,8 @@ class Child:
             for _ in range(workers):
                 subprocess.Popen(command, stdin=subprocess.DEVNULL)
         events.init.fire(environment=self.environment, runner=self.runner, web_ui=None)
-        assert rushes.conductor is not None
-        self.conductor = rushes.conductor
         self.is_over = Event()
-        self.conductor.end_the_run = self.is_over.set  # this process stops each run itself
+        rushes.end_the_run = self.is_over.set  # this process stops each run itself
 
     def rush(self, asked: dict[str, Any], heard: Heard = lambda progress: False) -> dict[str, Any]:
         """Run one rush with these options. Returns its run.
@@ -74,7 +72,7 @@ class Child:
         asked = {**self.usual, **asked}
         first, *others = asked.pop("hosts")
         self.environment.host = first
-        self.conductor.token = asked.pop("restock_token")
+        rushes.token = asked.pop("restock_token")
         report = asked.pop("report", "")
         asked["num_users"] = asked.pop("buyers")
         vars(self.environment.parsed_options).update(asked, nodes=",".join(others))
@@ -86,7 +84,7 @@ class Child:
         if report:
             Path(report).write_text(str(get_html_report(self.environment)))  # type: ignore[no-untyped-call]
         self.runner.stop()
-        return self.conductor.last
+        return rushes.last
 
     def serve(self, folder: Path, asked: dict[str, Any]) -> NoReturn:
         """Run each rush that the shop's page asks for, with what it wants and these options."""

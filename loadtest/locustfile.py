@@ -16,7 +16,7 @@ from locust import FastHttpUser, events, task
 from locust.env import Environment
 
 from loadtest.rush import guard
-from loadtest.rush.start import Rushes, add_arguments
+from loadtest.rush.rushes import Rushes, add_arguments
 from loadtest.target import Answer
 from loadtest.target import Buyer as Person  # number, name and key: Buyer is the Locust user
 

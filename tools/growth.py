@@ -6,13 +6,17 @@ that `make readme` puts into docs/scale.md.
 
 import argparse
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
+import psutil
 from rich.console import Console
 
 from loadtest.commands.load import parts
@@ -23,8 +27,8 @@ from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import LocustProcess
+from loadtest.stack.node import family
 from loadtest.stack.stack import SERVERS, Stack
-from tools.usage import MACHINE, MB, Usage, look
 
 #: Hand-over in Redis, and the database's own queue.
 LOCKS = ("redis", "row-lock")
@@ -35,6 +39,12 @@ FEW = 20
 #: Buyers of a large rush give up after a second for each group of this many, so that the rush has a
 #: verdict on a slow machine too.
 A_SECOND_FOR = 20
+#: What processors do when they compute, as psutil calls it. A guest's time is in `user`.
+COMPUTING = ("user", "nice", "system", "irq", "softirq")
+#: Seconds between two looks. A look at a process of thousands of threads takes some 10 ms.
+INTERVAL = 0.2
+NODES, MACHINE = "nodes", "machine"
+MB = 1024 * 1024
 
 LEGEND = """
 KB/buyer: memory of all nodes from a few threads and no buyer to the peak of the rush, per buyer
@@ -42,7 +52,7 @@ request p99: of each single request; buyer p99: until the buyer's last answer
 CPU ms/buyer: processor time of the nodes, PostgreSQL, Valkey, Locust, divided by the buyers
 busiest %, machine %: of one processor, the nodes' busiest process and all that ran there"""
 #: Of which CPU ms/buyer is shown, in this order.
-PARTS = ("nodes", "PostgreSQL", "Valkey", "Locust")
+PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
 #: The columns after lock and verdict.
 COLUMNS: Mapping[str, Callable[[Run], str]] = {
     "buyers": lambda run: str(run["buyers"]),
@@ -59,6 +69,73 @@ COLUMNS: Mapping[str, Callable[[Run], str]] = {
     "busiest %": lambda run: f"{run['grown']['cpu'].get('nodes (one)', 0):.0f}",
     "machine %": lambda run: f"{run['grown']['cpu'][MACHINE]:.0f}",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look."""
+
+    t: float  # monotonic seconds
+    memory: int  # bytes of the nodes, proportional set size where the system has it
+    threads: int  # of the nodes
+    cpu: Mapping[str, Mapping[int, float]]  # part -> pid -> seconds of processor since its start
+
+
+class Usage:
+    """Looks at the processes of each part, and at what descends from them, every INTERVAL seconds
+    until the block ends."""
+
+    def __init__(self, parts: Mapping[str, Sequence[int]]) -> None:
+        self.parts = parts
+        self.samples: list[Sample] = []
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.samples.append(look(self.parts))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join()
+        self.samples.append(look(self.parts))
+
+    def _watch(self) -> None:
+        while not self._enough.wait(INTERVAL):
+            self.samples.append(look(self.parts))
+
+    def cpu(self, began: float, seconds: float) -> dict[str, float]:
+        """Shares of one processor, in percent, of each part and of the busiest process of it:
+        between the looks around these seconds, divided by the seconds.
+
+        began    monotonic seconds
+        """
+        before = [one for one in self.samples if one.t <= began][-1]
+        after = next((one for one in self.samples if one.t >= began + seconds), self.samples[-1])
+        found = {}
+        for part, spent in after.cpu.items():
+            used = [now - before.cpu[part].get(pid, 0.0) for pid, now in spent.items()]
+            found[part] = round(100 * sum(used) / seconds, 1)
+            found[f"{part} (one)"] = round(100 * max(used, default=0.0) / seconds, 1)
+        return found
+
+
+def look(parts: Mapping[str, Sequence[int]]) -> Sample:
+    """One sample of the parts. A process that has ended counts as nothing."""
+    memory = threads = 0
+    cpu: dict[str, dict[int, float]] = {part: {} for part in parts}
+    for part, pids in parts.items():
+        for process in [one for pid in pids for one in family(pid)]:
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                cpu[part][process.pid] = sum(process.cpu_times()[:2])  # without its children's
+                if part == NODES:
+                    threads += process.num_threads()
+                    full = process.memory_full_info()
+                    memory += int(getattr(full, "pss", 0) or full.uss)
+    times = psutil.cpu_times()
+    cpu[MACHINE] = {0: sum(getattr(times, name, 0.0) for name in COMPUTING)}
+    return Sample(time.monotonic(), memory, threads, cpu)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,8 +188,8 @@ def _one(stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, base:
     """One rush, with what it took as `grown`. Raises StackError.
 
     Memory is the nodes' proportional set size in MB, where a page that n processes share counts as
-    1/n in each: `base_mb` with one thread in each process, after a small rush, `idle_mb` with the
-    threads of this rush, before it, `peak_mb` the most during it, `kb_per_buyer` from base to peak.
+    1/n in each: `base_mb` with one thread in each process, after a small rush, `peak_mb` the most
+    during this one, `kb_per_buyer` from base to peak.
     `threads` is the most that the nodes had. `cpu` is in percent of one processor during the rush:
     of each part in all, of its busiest process as `... (one)`, and of the machine, whoever used it.
     """
@@ -125,7 +202,6 @@ def _one(stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, base:
         "workers": setting.workers,
         "locust_workers": setting.locust_workers,
         "base_mb": round(base, 1),
-        "idle_mb": round(usage.samples[0].memory / MB, 1),
         "peak_mb": round(peak, 1),
         "kb_per_buyer": round((peak - base) * 1024 / setting.buyers, 1),
         "threads": max(sample.threads for sample in usage.samples),

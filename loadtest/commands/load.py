@@ -20,8 +20,7 @@ from loadtest.commands.output import Output, known_strategies
 from loadtest.commands.rushes import judge_closed, not_run
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
-from loadtest.load.figures import Measured, figures, measured
-from loadtest.load.judging import judged
+from loadtest.load.figures import Measured, figures, judged, measured
 from loadtest.load.plan import LOCKS, Chosen, Plan
 from loadtest.report import load_table
 from loadtest.report import tables as report

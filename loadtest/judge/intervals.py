@@ -1,7 +1,7 @@
 """What the events of one product amount to: requests, holds of its lock, and commits."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -56,6 +56,14 @@ class Request:
         if self.answered is None or self.type == "info":
             return self.sent <= t
         return self.sent <= t <= self.answered
+
+
+def by_attempt(requests: Iterable[Request]) -> dict[str, list[Request]]:
+    """The requests of each attempt, in their order."""
+    found: dict[str, list[Request]] = {}
+    for request in requests:
+        found.setdefault(request.attempt, []).append(request)
+    return found
 
 
 @dataclass(slots=True)
@@ -122,11 +130,7 @@ class ProductHistory:
 
     @cached_property
     def requests_of(self) -> dict[str, list[Request]]:
-        """Those of each attempt."""
-        found: dict[str, list[Request]] = {}
-        for request in self.requests:
-            found.setdefault(request.attempt, []).append(request)
-        return found
+        return by_attempt(self.requests)
 
     @cached_property
     def holds(self) -> list[Hold]:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,7 +28,6 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRu
 from loadtest.judge.intervals import Request
 from loadtest.judge.verdict import ASK_AGAIN
 from loadtest.load.plan import CONSTANT, Plan
-from loadtest.rush.rush import recorded
 from loadtest.stack.client import Shop
 from loadtest.stack.node import family
 from loadtest.target.answer import CORRECT, Answer, pause_after
@@ -100,10 +100,8 @@ class PlannedBuyer(FastHttpUser):
             said = {"order": answer.order, "error": answer.why, **answer.body}
             request.answer(answer.outcome, said)
             response.request_meta["name"] = f"POST /buy [{PLAN.lock}] {answer.outcome}"
-            if answer.outcome in CORRECT:
-                response.success()
-            else:
-                response.failure(f"{response.status_code} {answer.outcome}")
+            failure = f"{response.status_code} {answer.outcome}"
+            response.success() if answer.outcome in CORRECT else response.failure(failure)
         return answer
 
 
@@ -191,11 +189,6 @@ def write(environment: Environment, **_: Any) -> None:
     """What was asked from this process, once all its users have their answers."""
     if isinstance(environment.runner, MasterRunner):
         return
-    found = {
-        "events": {
-            product: recorded(requests, PLAN.lock, product, PLAN.sales[product])
-            for product, requests in asked.items()
-        },
-        "turned_away": len(turned_away),
-    }
+    requests = {product: [astuple(one) for one in found] for product, found in asked.items()}
+    found = {"requests": requests, "turned_away": len(turned_away)}
     FILE.with_name(f"buyers-{os.getpid()}.json").write_text(json.dumps(found))

@@ -1,32 +1,45 @@
-"""Figures of a load run, from what its buyers asked. Pure functions; times in monotonic seconds."""
+"""Figures of a load run, from what its buyers asked, and the verdict on it: each product's sale is
+judged as the sale of a rush is. Times are monotonic seconds."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from loadtest.judge.history import Event
-from loadtest.judge.intervals import ProductHistory, Request
+from loadtest.judge.intervals import Request, by_attempt
 from loadtest.judge.sale_record import FINAL
+from loadtest.judge.verdict import Judgement
 from loadtest.load.plan import Plan
 from loadtest.rush.measure import percentiles
+from loadtest.rush.rush import recorded
+from loadtest.stack.client import Shop
+
+#: Seconds until orders that were promised have to be there: a strategy may settle them later.
+SETTLED_WITHIN = 30.0
+#: Answers that say that nothing was sold. A buyer who had no others is left out of the verdict; an
+#: order with its key is then one that nobody asked for.
+REFUSED = frozenset({"busy", "lost", "unavailable", "throttled"})
+#: The worst first.
+WORST = ("oversold", "undersold", "deadlock", "unknown", "exact")
+#: What is added up over the products.
+SUMS = ("initial_stock", "orders", "stock_left", "oversold", "undersold", "lost_updates")
 
 
 @dataclass(frozen=True)
 class Measured:
     """What Locust recorded and measured in a run, from `begin` to `end`.
 
-    events       of each product's buyers
+    requests     of each product's buyers; the first of each purchase was sent when it was to be
     cpu          processor seconds of each part in that time; None where they cannot be read
     is_busy      whether Locust computed for more than 90 % of the time
     turned_away  open model: arrivals above the cap
     shares       processes whose buyers are known
     """
 
-    events: Mapping[str, Sequence[Event]]
+    requests: Mapping[str, Sequence[Request]]
     begin: float
     end: float
     cpu: Mapping[str, float | None] = field(default_factory=dict)
@@ -36,20 +49,20 @@ class Measured:
 
     @cached_property
     def purchases(self) -> list[list[Request]]:
-        """The requests of each purchase; the first was sent when it was to be sent."""
-        histories = map(ProductHistory, self.events.values())
-        return [asked for history in histories for asked in history.requests_of.values()]
+        """The requests of each purchase."""
+        groups = (by_attempt(requests).values() for requests in self.requests.values())
+        return [asked for of_product in groups for asked in of_product]
 
 
 def measured(folder: Path) -> Measured:
     """What a run left in its folder."""
     files = [json.loads(path.read_text()) for path in folder.glob("buyers-*.json")]
-    events: dict[str, list[Event]] = {}
+    requests: dict[str, list[Request]] = defaultdict(list)
     for file in files:
-        for product, found in file["events"].items():
-            events.setdefault(product, []).extend(found)
+        for product, found in file["requests"].items():
+            requests[product] += [Request(*one) for one in found]
     return Measured(
-        {product: sorted(found, key=lambda one: one["t"]) for product, found in events.items()},
+        requests,
         turned_away=sum(file["turned_away"] for file in files),
         shares=len(files),
         **json.loads((folder / "window.json").read_text()),
@@ -115,4 +128,49 @@ def figures(found: Measured, plan: Plan) -> dict[str, Any]:
         },
         "locust_is_busy": found.is_busy,
         "turned_away": found.turned_away,
+    }
+
+
+def judged(plan: Plan, found: Measured, shop: Shop) -> dict[str, Any]:
+    """The fields of a run that the judge finds, over all products; the verdict is the worst of a
+    product's. Waits for orders that a strategy settles later. Raises ShopUnreachable."""
+    refused = {
+        one[0].attempt for one in found.purchases if {asked.outcome for asked in one} <= REFUSED
+    }
+    products: list[dict[str, Any]] = []
+    judgements: list[dict[str, Any]] = []
+    for product, sale in plan.sales.items():
+        report = shop.settled_sale(sale, seconds=SETTLED_WITHIN)
+        orders, left = int(report["orders"]), int(report["stock_left"])
+        lag = report.get("settlement_lag_ms") or {"p99": None}
+        sums = {"asked": plan.stock, "orders": orders, "left": left, "lag": lag["p99"]}
+        products.append({"product": product, "sale": sale, **sums})
+        asked = [one for one in found.requests.get(product, ()) if one.attempt not in refused]
+        judgement = Judgement(
+            events=recorded(asked, plan.lock, product, sale),
+            initial_stock=plan.stock,
+            opened=int(report["initial_stock"]),
+            stock_left=left,
+            orders=shop.orders(sale) if asked or orders else (),
+            unsettled=report.get("unsettled", 0),
+            lock=plan.lock,
+            product=product,
+            sale=sale,
+        )
+        nobody_came = not asked and not orders and left == plan.stock
+        judgements.append(
+            {**judgement.as_run(), **({"verdict": "exact", "why": ""} if nobody_came else {})}
+        )
+    worst = min(judgements, key=lambda one: WORST.index(one["verdict"]))
+    outcomes = sum((Counter(one["outcomes"]) for one in judgements), Counter[str]())
+    lags = [one["lag"] for one in products if one["lag"] is not None]
+    return {
+        **worst,
+        **{name: sum(one[name] for one in judgements) for name in SUMS},
+        "outcomes": dict(outcomes),
+        "never_answered": len(refused) + sum(one["never_answered"] for one in judgements),
+        "violations": list(dict.fromkeys(rule for one in judgements for rule in one["violations"])),
+        "findings": [what for one in judgements for what in one["findings"]],
+        "settlement_lag_ms": max(lags, default=None),
+        "products": products,
     }

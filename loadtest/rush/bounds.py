@@ -4,6 +4,7 @@ import re
 import resource
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from loadtest.stack.node import StackError
@@ -26,9 +27,7 @@ def number(least: float, most: float, kind: type = float) -> Parse:
     return parse
 
 
-def whole(least: int, most: int) -> Parse:
-    """A parser of whole numbers, as `number` is of others."""
-    return number(least, most, int)
+whole = partial(number, kind=int)
 
 
 def name(text: str) -> str:

@@ -4,6 +4,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import gevent
@@ -29,6 +30,7 @@ def stay() -> NoReturn:
         Event().wait()
 
 
+@dataclass
 class Crowd:
     """The buyers of this process in one rush.
 
@@ -41,36 +43,30 @@ class Crowd:
     ahead    seconds that the clock of this machine is ahead of that one's
     """
 
-    released_at = 0.0
+    told: Mapping[str, Any]
+    numbers: range
+    target: Target
+    nodes: list[str]
+    say: Callable[..., object]
+    requests: dict[str, list[Request]] = field(default_factory=dict)
+    arrived: int = 0
+    left: int = 0
+    released_at: float = 0.0
+    _is_over: bool = False
+    _has_reported: bool = False
 
-    def __init__(
-        self,
-        told: Mapping[str, Any],
-        numbers: range,
-        target: Target,
-        nodes: list[str],
-        say: Callable[..., object],
-    ) -> None:
-        self.id = str(told["rush"])
-        self.numbers = numbers
-        self.deadline_s = float(told["deadline_s"])
-        self.ahead = messages.ahead_of(told["clock"])
-        self.target = target
-        self.nodes = nodes
-        self.requests: dict[str, list[Request]] = {}
+    def __post_init__(self) -> None:
+        self.id = str(self.told["rush"])
+        self.ahead = messages.ahead_of(self.told["clock"])
+        self._to_join, self._barrier = iter(self.numbers), Event()
         self._asking: set[str] = set()
-        self.arrived = self.left = self._joined = 0
-        self._say = say
-        self._barrier = Event()
-        self._is_over = self._has_reported = False
 
     def join(self, user: Any) -> Buyer:
         """The next buyer: its number, its key, and its node of the shop. A user beyond the buyers
         of this rush stays here: somebody pressed w in Locust's terminal."""
-        place, self._joined = self._joined, self._joined + 1
-        if place >= len(self.numbers):
+        number = next(self._to_join, None)
+        if number is None:
             stay()
-        number = self.numbers[place]
         user.client.base_url = self.nodes[number % len(self.nodes)]
         me = Buyer(number, f"{self.id}/buyer-{number}", user.client)
         watch(user.client, lambda: self.send(me.key))
@@ -98,7 +94,7 @@ class Crowd:
             stay()
         self.arrived += 1
         if self.arrived == len(self.numbers):
-            self._say(messages.ARRIVED)
+            self.say(messages.ARRIVED)
         self._barrier.wait()
         if self._is_over:
             stay()
@@ -135,7 +131,7 @@ class Crowd:
         """Whether a buyer with this answer asks again: it may, and it is not too late. Waits before
         it does."""
         may = answer.outcome == "busy" or self.target.repeatable
-        is_late = self._is_over or time.monotonic() > self.released_at + self.deadline_s
+        is_late = self._is_over or time.monotonic() > self.released_at + self.told["deadline_s"]
         if not may or answer.outcome not in ASK_AGAIN or is_late:
             return False
         gevent.sleep(pause_after(answer))
@@ -150,7 +146,7 @@ class Crowd:
 
     def break_off(self, error: ShopUnreachable) -> NoReturn:
         """The target is wrong: there will be no verdict."""
-        self._say(messages.BROKEN, error=str(error))
+        self.say(messages.BROKEN, error=str(error))
         stay()
 
     def close(self) -> None:
@@ -168,4 +164,4 @@ class Crowd:
         sys.setswitchinterval(USUAL)
         asked = [one for requests in self.requests.values() for one in requests]
         packed = [messages.packed(one, self.ahead) for one in asked]
-        self._say(messages.REPORT, arrived=self.arrived, requests=packed)
+        self.say(messages.REPORT, arrived=self.arrived, requests=packed)

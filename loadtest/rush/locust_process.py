@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import IO, Any, NoReturn, Self
 
 from loadtest.stack.node import StackError, inherited
@@ -25,6 +26,7 @@ class NotSold(StackError):
     """The shop, or its target, was wrong; the message says all there is to know."""
 
 
+@dataclass
 class LocustProcess:
     """A Locust that waits for rushes to run. Use it as a context manager.
 
@@ -33,13 +35,11 @@ class LocustProcess:
     pid      its own, once it was started
     """
 
-    pid: int
-    _child: subprocess.Popen[bytes]
-    _was_ended = False
-
-    def __init__(self, log: IO[bytes], *, workers: int = 1) -> None:
-        self.log = log
-        self.workers = workers
+    log: IO[bytes]
+    workers: int = 1
+    pid: int = 0
+    _was_ended: bool = False
+    _child: subprocess.Popen[bytes] = field(init=False)
 
     def __enter__(self) -> Self:
         """Start Locust, without waiting for it. In a session of its own: Ctrl-C in the terminal

@@ -5,18 +5,15 @@ from itertools import accumulate
 from math import ceil
 from typing import Any
 
-from loadtest.judge.intervals import Request
+from loadtest.judge.intervals import Request, by_attempt
 
 
 def figures(requests: Sequence[Request]) -> dict[str, Any]:
     """Those that a run has in summary.json, where judge/run.py says what they are. `buy_ms` is of
     each buyer's whole purchase, `requests` of each single request, with those that asked again."""
-    of: dict[str, list[Request]] = {}
-    for request in requests:
-        of.setdefault(request.attempt, []).append(request)
     answers = [
         (asked[0].sent / 1e9, [one.answered / 1e9 for one in asked if one.answered is not None])
-        for asked in of.values()
+        for asked in by_attempt(requests).values()
     ]
     first = [sent for sent, _ in answers]
     known = [(sent, answered) for sent, answered in answers if answered]

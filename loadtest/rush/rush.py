@@ -1,13 +1,15 @@
 """One rush, in the process that opened its sale: what was asked, and the verdict."""
 
+import socket
 import uuid
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import psutil
+
 from loadtest.judge.history import Event as Recorded
-from loadtest.judge.history import History
 from loadtest.judge.intervals import SAID, Request
 from loadtest.judge.verdict import Judgement
 from loadtest.rush import measure
@@ -17,9 +19,38 @@ from loadtest.target.target import Target
 
 
 @dataclass
+class Member:
+    """One process with buyers.
+
+    id      Locust's name of it: the machine's name, and a random part
+    buyers  the numbers of its buyers
+    pid     its process; 0 before it says that it is here
+    """
+
+    id: str
+    buyers: range
+    pid: int = 0
+    arrived: bool = False
+    reported: bool = False
+
+    @property
+    def machine(self) -> str:
+        return self.id.rpartition("_")[0] or self.id
+
+    def has_ended(self) -> bool:
+        """Whether a process of this machine is gone. Of another machine it is not known."""
+        try:
+            is_known = self.pid and self.machine == socket.gethostname()
+            return bool(is_known) and psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+
+@dataclass
 class Rush:
     """The buyers of one sale, and what they asked.
 
+    members      the processes that have them, by Locust's names of them
     released_at  the moment of the monotonic clock at which everybody may buy; 0 before that
     stopped      whether it was stopped before everybody had an answer
     broken       why there is no verdict: the target is wrong, or a process ended before the release
@@ -31,6 +62,7 @@ class Rush:
     stock: int
     deadline_s: float
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    members: dict[str, Member] = field(default_factory=dict)
     arrived: int = 0
     released_at: float = 0.0
     requests: list[Request] = field(default_factory=list)
@@ -45,14 +77,16 @@ class Rush:
         return Count(self.target, keys)
 
     @property
-    def arrival_timeout(self) -> float:
-        """Seconds in which the buyers have to be at the barrier."""
-        return self.buyers / 20 + self.target.prepare_s
-
-    @property
     def over(self) -> bool:
         """Whether there will be no verdict, whatever else happens."""
         return bool(self.broken or self.lost or self.is_judged)
+
+    def share(self, ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+        """Expect the buyers from these processes. Returns the share of each, as a range: its first
+        buyer and every n-th after it."""
+        shares = {id: (first, self.buyers, len(ids)) for first, id in enumerate(ids[: self.buyers])}
+        self.members = {id: Member(id, range(*share)) for id, share in shares.items()}
+        return shares
 
     def take(self, arrived: int, requests: Sequence[Request]) -> None:
         """Add what the buyers of one process report."""
@@ -63,26 +97,18 @@ class Rush:
         """End it without a verdict."""
         self.broken = self.broken or error
 
-    def lose(self, who: str, buyers: int) -> None:
+    def lose(self, member: Member) -> None:
         """A process is gone. Nobody knows what its buyers have asked since the release."""
+        who, many = f"worker {member.buyers.start} on {member.machine}", len(member.buyers)
         if self.released_at:
-            self.lost.append(f"{who} is gone, {buyers} of its buyers had no answer")
+            self.lost.append(f"{who} is gone, {many} of its buyers had no answer")
             return
-        what = f"{who} is gone, and with it {buyers} of {self.buyers} buyers: nobody was released"
+        what = f"{who} is gone, and with it {many} of {self.buyers} buyers: nobody was released"
         self.break_off(ShopUnreachable(f"{what}. Its log says why; start it and the rush again"))
 
     def key(self, buyer: int) -> str:
         """The Idempotency-Key of a buyer in this rush."""
         return f"{self.id}/buyer-{buyer}"
-
-    def write(self, path: str) -> None:
-        """Append all requests and answers to a history. Raises OSError.
-
-        Call it after the rush: during it, it would delay all the buyers.
-        """
-        with History(path) as history:
-            for event in self.events():
-                history.record(**event)
 
     def events(self) -> list[Recorded]:
         """Every request and every answer, oldest first."""

@@ -4,6 +4,7 @@ Locust counts each request by what the target reads in its answer: sold out is n
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from loadtest.judge.sale_record import OUTCOMES
@@ -19,6 +20,7 @@ HINT = (
 )
 
 
+@dataclass
 class Visit:
     """One buyer of another shop, at these addresses.
 
@@ -28,17 +30,15 @@ class Visit:
                whether it was asked for with catch_response
     """
 
-    def __init__(
-        self,
-        target: Target,
-        nodes: Iterable[str],
-        client: Any,
-        give_up: Callable[[TargetError], NoReturn],
-    ) -> None:
-        self.target = target
-        self.hosts = {name_of(node) for node in nodes}
-        self.give_up = give_up
-        self.responses: list[tuple[Any, bool]] = []
+    target: Target
+    nodes: Iterable[str]
+    client: Any
+    give_up: Callable[[TargetError], NoReturn]
+    responses: list[tuple[Any, bool]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        client = self.client
+        self.hosts = {name_of(node) for node in self.nodes}
         self._request, self._urlopen = client.request, client.client._urlopen
         client.request, client.client._urlopen = self.request, self.urlopen
 
@@ -81,7 +81,6 @@ class Visit:
             answer = read(self.target, response)
         except TargetError as error:
             self.give_up(error)
-        me.tries += 1
         for one, _ in self.responses:
             is_failed = one is response and answer.outcome not in CORRECT
             report(one, f"{one.status_code} {answer.outcome}" if is_failed else "")
@@ -91,8 +90,7 @@ class Visit:
     def _require_good(self) -> None:
         """Report what prepare() sent. Raises TargetError for the first answer that is an error,
         unless it was sent with catch_response=True."""
-        sent = self.responses[:]
-        self.responses.clear()
+        sent, self.responses = self.responses, []
         for response, expects_errors in sent:
             bad = not expects_errors and not 0 < response.status_code < 400
             if not response._entered:

@@ -15,7 +15,6 @@ class Buyer:
     key: str  # its own in every rush: an idempotency key, or a name that no rush has used before
     client: Any  # a Locust FastHttpSession with the buyer's own cookies: get, post, ...
     kept: dict[str, Any] = field(default_factory=dict)  # of prepare() for buy(): a token, a cart
-    tries: int = 0  # how often it has asked before
 
     @property
     def name(self) -> str:

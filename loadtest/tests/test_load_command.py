@@ -10,11 +10,9 @@ import pytest
 from loadtest.commands import load
 from loadtest.commands.main import COMMANDS, parse
 from loadtest.judge.intervals import Request
-from loadtest.load.figures import Measured, figures, jain
-from loadtest.load.judging import judged
+from loadtest.load.figures import Measured, figures, jain, judged
 from loadtest.load.plan import THREADS, Chosen, Plan
 from loadtest.report import load_table
-from loadtest.rush.rush import recorded
 from loadtest.stack.client import Shop
 from loadtest.tests import reported
 from tools import readme
@@ -55,8 +53,7 @@ def bought(number: int, at: float, took: float, *outcomes: str, client: int = 0)
 def measured(*purchases: list[Request], end: float = 10.0, **more: Any) -> Measured:
     requests = [request for purchase in purchases for request in purchase]
     cpu = {"nodes": 0.2, "PostgreSQL": None, "Valkey": 0.0, "Locust": 0.05}
-    events = {"load-001": recorded(requests, "redis", "load-001", 7)}
-    return Measured(events, 0.0, end, cpu, **more)
+    return Measured({"load-001": requests}, 0.0, end, cpu, **more)
 
 
 def test_what_was_sold_in_the_measured_time_counts_and_nothing_else() -> None:

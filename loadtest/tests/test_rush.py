@@ -6,7 +6,7 @@ import pytest
 
 from loadtest.judge.intervals import Request
 from loadtest.rush import measure
-from loadtest.rush.rush import Rush
+from loadtest.rush.rush import Member, Rush
 from loadtest.stack.client import Shop
 from loadtest.target.ours import OurShop
 
@@ -58,7 +58,9 @@ def test_who_never_arrived_is_counted_and_leaves_no_verdict() -> None:
 
 
 @pytest.mark.parametrize(("orders", "verdict"), [(2, "unknown"), (3, "oversold")])
-@pytest.mark.parametrize("why", ["the rush was stopped", "worker 1 is gone, 1 of its buyers had"])
+@pytest.mark.parametrize(
+    "why", ["the rush was stopped", "worker 1 on host is gone, 1 of its buyers had"]
+)
 def test_a_rush_that_was_cut_short_says_nothing_of_its_lock_unless_it_had_oversold(
     orders: int, verdict: str, why: str
 ) -> None:
@@ -67,7 +69,7 @@ def test_a_rush_that_was_cut_short_says_nothing_of_its_lock_unless_it_had_overso
     if "stopped" in why:
         rush.stopped = True
     else:
-        rush.lose("worker 1", 1)
+        rush.lose(Member("host_1", range(1, 3, 2)))
     run = rush.result()
     assert run["verdict"] == verdict
     assert run["why"].startswith(why)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tools import growth, readme
+from tools.growth import MACHINE, NODES, Sample, Usage
 from tools.tests.conftest import summary
-from tools.usage import MACHINE, NODES, Sample, Usage
 
 
 def test_a_share_is_of_the_time_around_the_rush_and_of_no_other() -> None:
@@ -49,7 +49,6 @@ def grown(buyers: int, server: str = "gthread") -> dict[str, Any]:
             "workers": 2,
             "locust_workers": 1,
             "base_mb": 200.0,
-            "idle_mb": 210.0,
             "peak_mb": 240.0,
             "kb_per_buyer": 40.96,
             "threads": 440,
