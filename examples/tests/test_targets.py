@@ -12,7 +12,7 @@ import pytest
 
 from examples.targets import __main__ as launcher
 from examples.targets.__main__ import HERE, SHOPS
-from loadtest.target.loading import load
+from loadtest.target.target import load
 from servers import embedded, signals
 
 

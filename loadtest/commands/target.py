@@ -15,7 +15,7 @@ from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import BUYERS, LocustProcess, NotSold
 from loadtest.target.hosts import require_permission
-from loadtest.target.loading import load
+from loadtest.target.target import load
 from servers.loopback import ask_loopback_directly
 
 #: The stock is divided by each of these in turn: many units are many chances for a race, few units

@@ -10,9 +10,8 @@ from locust.env import Environment
 from loadtest.rush.bounds import RUSH
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target.hosts import FLAG, require_permission
-from loadtest.target.loading import load
 from loadtest.target.ours import OurShop
-from loadtest.target.target import Target
+from loadtest.target.target import Target, load
 
 
 def add_arguments(parser: LocustArgumentParser) -> None:

@@ -13,7 +13,7 @@ from loadtest.rush.visit import read
 from loadtest.target import Order, TargetError, ask, sql
 from loadtest.target.answer import NONE
 from loadtest.target.hosts import is_loopback, require_permission
-from loadtest.target.loading import load
+from loadtest.target.target import load
 from loadtest.tests.test_target import Shown, listed, rushed
 
 WHOLE = """
