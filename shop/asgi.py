@@ -55,8 +55,7 @@ class Application(ASGIHandler):
     Django's own way through async middleware and an async view hops into a thread for each
     middleware and each signal, and keeps a thread for each request. Nothing that a purchase passes
     through blocks but the sale itself, so here all of it runs in the loop. Of settings.MIDDLEWARE
-    those with process_request and process_response take part, in Django's order; none of them may
-    ask a server anything.
+    those with process_request and process_response take part, in Django's order; none does I/O.
     """
 
     def __init__(self) -> None:

@@ -26,8 +26,7 @@ environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the 
 #: Open files besides the clients' connections: for each thread those to Redis, PostgreSQL or
 #: ZooKeeper, and what Python itself has open.
 FILES_PER_THREAD, OTHER_FILES = 3, 100
-#: Most of what a worker imports. None of the shop's own code: SIGHUP brings new code, but no new
-#: libraries.
+#: Most of what a worker imports, but nothing of the shop's: SIGHUP brings new code, no libraries.
 LIBRARIES = (
     "django.core.wsgi",
     "django.contrib.admin",
@@ -130,9 +129,8 @@ def on_exit(server: Any) -> None:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Open the database pool now: the first buyers should race, not connect. What is loaded by now
-    stays as long as the process: to walk through it for garbage took 0.2 s at the end, and time in
-    a rush."""
+    """Open the database pool now: the first buyers should race, not connect. What is loaded stays:
+    to walk through it for garbage took 0.2 s at the end of the process, and time in a rush."""
     from django.db import connection
 
     from shop.ops import health

@@ -207,8 +207,7 @@ CACHES: dict[str, Any] = {
         "OPTIONS": {"CONNECTION_POOL_KWARGS": LOCKS_POOL},
     },
 }
-#: The Sentinels, where there are some, and their name for the master: then the hosts in the
-#: URLs are not used.
+#: The Sentinels, if any, and their name for the master: then the URLs' hosts are not used.
 REDIS_SENTINELS: list[tuple[str, int]] = parse_sentinels(env.str("REDIS_SENTINELS", default=""))
 REDIS_SENTINEL_MASTER: str = env.str("REDIS_SENTINEL_MASTER", default="shop")
 if REDIS_SENTINELS:

@@ -1,5 +1,6 @@
 """Thin views: parse, call, answer."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 
 from django.conf import settings
@@ -116,29 +117,21 @@ def readyz(request: HttpRequest) -> HttpResponse:
     return JsonResponse(body, status=200 if ready else 503)
 
 
-def _error(status: int, said: str, **more: object) -> JsonResponse:
-    return JsonResponse({"outcome": "error", "error": said, **more}, status=status)
+def _always(status: int, said: str, **more: object) -> Callable[..., HttpResponse]:
+    """A view for Django's own refusals."""
+
+    def view(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
+        return JsonResponse({"outcome": "error", "error": said, **more}, status=status)
+
+    return view
 
 
-def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Refused by Django before any view: a host that is not in ALLOWED_HOSTS, say."""
-    return _error(400, "the shop does not take this request; its log says why")
-
-
-def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _error(403, "this is not yours to do")
-
-
-def without_csrf_token(request: HttpRequest, reason: str = "") -> HttpResponse:
-    return _error(
-        403, "the form came without its CSRF token: load the page again, and send its cookie"
-    )
-
-
-def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _error(404, "no such page", allowed=["POST /buy", "GET /strategies"])
-
-
-def server_error(request: HttpRequest) -> HttpResponse:
-    """An error that nobody foresaw. What it did is not known, so neither is the sale."""
-    return _error(500, "the shop failed; its log says why")
+#: Refused by Django before any view: a host that is not in ALLOWED_HOSTS, say.
+bad_request = _always(400, "the shop does not take this request; its log says why")
+permission_denied = _always(403, "this is not yours to do")
+without_csrf_token = _always(
+    403, "the form came without its CSRF token: load the page again, and send its cookie"
+)
+not_found = _always(404, "no such page", allowed=["POST /buy", "GET /strategies"])
+#: An error that nobody foresaw. What it did is not known, so neither is the sale.
+server_error = _always(500, "the shop failed; its log says why")

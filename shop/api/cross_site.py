@@ -3,8 +3,7 @@
 Nothing else refuses them: POST /buy takes no cookie, so that programs can buy, and a browser sends
 a form to any address that a page names. Which site a request comes from is in two headers that no
 page can forge, Sec-Fetch-Site and Origin; programs send neither. The rule is that of Go's
-net/http.CrossOriginProtection. A page whose name was made to mean this machine (DNS rebinding) is
-refused by its Host.
+net/http.CrossOriginProtection. A page that DNS was rebound for is refused by its Host.
 """
 
 from django.conf import settings

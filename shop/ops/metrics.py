@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import redis
@@ -62,25 +62,12 @@ HELD = Histogram(
 RELEASES = Counter("oversold_lock_releases", "RedisLock: what a release found", ["lock", "outcome"])
 RENEWALS = Counter("oversold_lock_renewals", "RedisLock: leases renewed", ["lock"])
 LOST = Counter("oversold_lock_lost", "RedisLock: leases lost, by how", ["lock", "loss"])
-POOL = Gauge(
-    "oversold_db_pool_connections",
-    "PostgreSQL connections of the pools",
-    ["state"],
-    multiprocess_mode="livesum",
-)
-POOL_WAITING = Gauge(
-    "oversold_db_pool_waiting",
-    "Requests that wait for a PostgreSQL connection",
-    multiprocess_mode="livesum",
-)
-UNSETTLED = Gauge(
-    "oversold_promises_unsettled",
-    "Promises whose order is not written",
-    multiprocess_mode="mostrecent",
-)
-OLDEST_UNSETTLED = Gauge(
-    "oversold_promises_oldest_seconds", "Age of the oldest of them", multiprocess_mode="mostrecent"
-)
+of_all = partial(Gauge, multiprocess_mode="livesum")  # the sum over the workers that live
+POOL = of_all("oversold_db_pool_connections", "PostgreSQL connections of the pools", ["state"])
+POOL_WAITING = of_all("oversold_db_pool_waiting", "Requests that wait for a PostgreSQL connection")
+newest = partial(Gauge, multiprocess_mode="mostrecent")  # what the last worker that looked has set
+UNSETTLED = newest("oversold_promises_unsettled", "Promises whose order is not written")
+OLDEST_UNSETTLED = newest("oversold_promises_oldest_seconds", "Age of the oldest of them")
 
 
 class LockMetrics(Metrics):
@@ -156,8 +143,7 @@ def expose(request: HttpRequest) -> HttpResponse:
 def watch_pool() -> None:
     """Start a thread that looks at the database pool of this process once a second.
 
-    At a request's end nothing would be seen while everybody waits, and a scrape reaches one worker
-    of several.
+    At a request's end nothing would be seen while everybody waits; a scrape reaches one worker.
     """
     threading.Thread(target=_look_at_pool, name="pool-metrics", daemon=True).start()
 

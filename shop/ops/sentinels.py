@@ -15,16 +15,14 @@ def parse_sentinels(text: str) -> list[tuple[str, int]]:
 
     An IPv6 address is in brackets.
     """
-    return [_address(each.strip()) for each in text.split(",")] if text.strip() else []
-
-
-def _address(text: str) -> tuple[str, int]:
-    parts = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", text)
-    if parts is None or not 0 < int(parts[3]) < 65536:
-        raise ImproperlyConfigured(
-            f"REDIS_SENTINELS names {text!r}: write host:port,host:port,host:port"
-        )
-    return parts[1] or parts[2], int(parts[3])
+    found = []
+    for each in map(str.strip, text.split(",") if text.strip() else ()):
+        parts = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", each)
+        if parts is None or not 0 < int(parts[3]) < 65536:
+            wrong = f"REDIS_SENTINELS names {each!r}: write host:port,host:port,host:port"
+            raise ImproperlyConfigured(wrong)
+        found.append((parts[1] or parts[2], int(parts[3])))
+    return found
 
 
 def through_sentinels(

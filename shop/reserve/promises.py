@@ -135,8 +135,7 @@ def settled_of(sale: int) -> dict[str, Any]:
 
 
 def backlog() -> tuple[int, float]:
-    """How many promises are unsettled, of all sales, and the age of the oldest in seconds. Raises
-    redis.RedisError."""
+    """Unsettled promises of all sales, and seconds since the oldest. Raises redis.RedisError."""
     client = locks_client()
     count = client.xlen(STREAM)
     first: Any = client.xrange(STREAM, count=1)
@@ -302,8 +301,7 @@ _drawing = threading.Lock()
 
 
 def _order_number() -> int:
-    """A number that no other order has or will have, from PostgreSQL's own sequence. Raises
-    DatabaseError.
+    """A number that no other order ever has, from PostgreSQL's sequence. Raises DatabaseError.
 
     A process draws a block at a time, so that a purchase needs no query. Numbers that no order gets
     are gaps in the sequence, as after every rollback.

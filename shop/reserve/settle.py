@@ -84,8 +84,7 @@ Ended = tuple[str, int, Ending]
 
 
 def run(stop: threading.Event, *, alive: Path | None = None) -> None:
-    """Settle until `stop` is set; it ends after its batch. An error of a server is logged and tried
-    again.
+    """Settle until `stop` is set, to the end of a batch. Logs a server's error and tries again.
 
     alive  a file that is touched after each look at the stream that met no error
     """

@@ -1,8 +1,7 @@
 """One purchase from the outside: run the strategy, replay a key that has bought, name what failed.
 
 The strategy's `buy` calls `sell_one`, the check and the decrement (shop/sale/purchase.py); one that
-locks does so through shop/sale/locked.py. Here, and nowhere else, an error of a backend becomes an
-error of the shop.
+locks does so through shop/sale/locked.py. Only here an error of a backend becomes one of the shop.
 """
 
 import logging

@@ -1,5 +1,4 @@
-"""The fence claimed at the read, why the database refused one, and how to sell again when it
-refuses every fence.
+"""The fence claimed at the read, why the database refused one, and what to do if it refuses all.
 
 A fence is the microsecond of the locks' Redis at which its lock was acquired, or one more than the
 one before. After a move to a Redis that is empty and whose clock is behind, new fences are lower

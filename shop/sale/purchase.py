@@ -56,8 +56,7 @@ class Attempt:
 
     @property
     def lock_name(self) -> str:
-        """What its lock is called. Strategies do not share one: what one left behind does not
-        block another."""
+        """What its lock is called. Each strategy has its own: what one left blocks no other."""
         return f"{self.lock}:{self.product}"
 
     @property
@@ -186,8 +185,7 @@ def sell_one(
 
 
 def record(attempt: Attempt, stock: Stock, fence: int | None) -> int:
-    """Insert the order; its id. A second insert with the same key waits for the first and then
-    fails."""
+    """Insert the order; its id. A second one with the same key waits for the first and fails."""
     values = (
         *(stock.sale_id, attempt.product, attempt.buyer, timezone.now()),
         *(attempt.key, attempt.fingerprint, attempt.lock, stock.amount, fence),

@@ -128,14 +128,12 @@ def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
 
 def latest_sale_id(*, product: str) -> int:
     """The newest sale of a product. Raises UnknownSale."""
-    sale_id = (
-        Sale.objects.filter(product__name=product).order_by("-pk").values_list("pk", flat=True)
-    ).first()
-    if sale_id is None:
+    sale = Sale.objects.filter(product__name=product).order_by("-pk").first()
+    if sale is None:
         raise UnknownSale(
             f"{product} was never on sale. Open one with POST /restock or manage.py restock."
         )
-    return sale_id
+    return sale.pk
 
 
 def sale_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]:

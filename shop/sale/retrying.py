@@ -10,8 +10,7 @@ from django.db import OperationalError
 from shop.errors import Busy
 from shop.sale.purchase import Attempt, Receipt
 
-#: PostgreSQL: serialization_failure, deadlock_detected. Never a lost connection: after that the
-#: commit may have happened.
+#: PostgreSQL: serialization_failure, deadlock_detected. No lost connection: it may have committed.
 CONFLICTS = {"40001", "40P01"}
 #: Longest pause before the second try, seconds; it triples with each try. Shorter pauses waste the
 #: machine on tries that fail: with 1 to 50 ms the rush took twice as long.

@@ -9,8 +9,7 @@ from shop.sale.purchase import Attempt, Receipt, Stock
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to guard the check-and-decrement. Its verdict under each fault is in
-    loadtest/expected.py.
+    """One way to guard the check-and-decrement. loadtest/expected.py has its verdicts by fault.
 
     place       where it stands among the others: the articles', those to copy, those that only
                 look right, the database's own

@@ -4,8 +4,7 @@ SHOP_MAX_PURCHASES bounds all of them: with it pages and health checks always fi
 SHOP_MAX_WAITING bounds those of one product, so that a hot one leaves room for the others: that
 many wait while one sells, whatever the strategy waits for (a lock in Redis, a row, a conflict
 that is tried again). Processes do not count each other's buyers: that would cost each buyer one
-more round trip, to a server that has to be there. So n nodes of m processes let in n x m times as
-many.
+more round trip, to a server that has to be there. n nodes of m processes let in n x m times more.
 """
 
 import sys
@@ -41,8 +40,7 @@ class WaitingRoom:
 
     @contextmanager
     def place(self, product: str) -> Iterator[None]:
-        """A place for as long as the block lasts, however it ends. Raises Full when all that the
-        settings allow are taken."""
+        """A place until the block ends, however it does. Raises Full when all are taken."""
         waiting = settings.SHOP_MAX_WAITING or sys.maxsize
         purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
         with self._mutex:

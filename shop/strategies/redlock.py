@@ -68,8 +68,8 @@ class RedlockLock(Polling):
         if sum(voted) >= self.quorum and validity > 0:
             return True
         # Give back at once what we got, and what we may have got: others need a majority too.
-        refused = [reply is None for reply in replies]
-        self._delete([c for c, no in zip(self.clients, refused, strict=True) if not no], token)
+        asked_of = zip(self.clients, replies, strict=True)
+        self._delete([client for client, reply in asked_of if reply is not None], token)
         answered = sum(not _failed(reply) for reply in replies)
         if answered < self.quorum:
             raise LockBackendError(

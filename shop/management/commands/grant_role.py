@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection, transaction
 
 READ = "SELECT"
-#: Table -> its privileges.
+#: Table -> its privileges. From the sequence an order's number is drawn before it is written.
 GRANTS = {
     "product": "SELECT, INSERT, UPDATE (amount, sale_id, fence, version)",
     "shop_sale": "SELECT, INSERT, UPDATE (closed_at, final_stock)",
@@ -29,9 +29,8 @@ GRANTS = {
     "auth_user_groups": READ,
     "auth_user_user_permissions": READ,
     "auth_group_permissions": READ,
+    "SEQUENCE purchase_history_id_seq": "USAGE",
 }
-#: Sequences that the shop draws from by itself: an order's number before the order is written.
-SEQUENCES = {"purchase_history_id_seq": "USAGE"}
 
 
 class Command(BaseCommand):
@@ -55,9 +54,7 @@ def grant(role: str) -> None:
         raise LookupError(f"say in {__name__} what the shop may do with: {', '.join(unknown)}")
     name = connection.ops.quote_name(role)
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {name}")
-        for table, privileges in GRANTS.items():
-            cursor.execute(f"GRANT {privileges} ON {table} TO {name}")
-        cursor.execute(f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA public FROM {name}")
-        for sequence, privileges in SEQUENCES.items():
-            cursor.execute(f"GRANT {privileges} ON SEQUENCE {sequence} TO {name}")
+        for kind in ("TABLES", "SEQUENCES"):
+            cursor.execute(f"REVOKE ALL ON ALL {kind} IN SCHEMA public FROM {name}")
+        for what, privileges in GRANTS.items():
+            cursor.execute(f"GRANT {privileges} ON {what} TO {name}")

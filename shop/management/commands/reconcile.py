@@ -75,8 +75,7 @@ def answered(lines: Iterable[str], sale: int) -> set[int]:
 
 @transaction.atomic(durable=True)
 def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
-    """One sale in Redis and in PostgreSQL; while its product's row is locked nothing of it is
-    settled.
+    """One sale in Redis and in PostgreSQL, whose product's row is locked: nothing is settled then.
 
     answers       lines of the nodes' access logs
 

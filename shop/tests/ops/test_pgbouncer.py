@@ -23,8 +23,7 @@ from servers.process import ServerProcess
 from shop.ops.postgres import TIMEOUTS_MS
 from shop.strategies import STRATEGIES
 from shop.tests.least_privilege import make_secrets, roles_of_compose
-from shop.tests.node import Node
-from shop.tests.rush import UNITS, rush
+from shop.tests.node import UNITS, Node, rush
 from shop.tests.till import eventually
 
 #: Those of the database, and some that hold their lock or their stock in Redis.

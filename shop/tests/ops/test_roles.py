@@ -22,8 +22,7 @@ from redis.retry import Retry
 from servers import embedded
 from shop.strategies import STRATEGIES
 from shop.tests.least_privilege import GuardedValkey, Roles, roles_of_compose
-from shop.tests.node import Node
-from shop.tests.rush import rush
+from shop.tests.node import Node, rush
 
 
 @pytest.fixture(scope="module")
