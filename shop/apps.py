@@ -3,7 +3,6 @@ from django.apps import AppConfig
 
 class ShopConfig(AppConfig):
     name = "shop"
-    verbose_name = "Shop"
 
     def ready(self) -> None:
         from shop import checks, strategies  # noqa: F401  (registers)

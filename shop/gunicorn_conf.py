@@ -74,8 +74,6 @@ timeout = 60  # longer than a pause of a worker in any fault
 # longer than the longest wait for a lock and the section behind it
 graceful_timeout = int(os.environ.get("WEB_GRACEFUL_TIMEOUT", "35"))
 control_socket_disable = True  # both nodes would take the same one
-accesslog = None
-errorlog = "-"
 loglevel = os.environ.get("WEB_LOG_LEVEL", "warning")
 logconfig_dict = gunicorn_config(os.environ.get("LOG_FORMAT", "text"), loglevel)
 

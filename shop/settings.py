@@ -159,7 +159,6 @@ STATIC_URL = "static/"
 STATIC_ROOT: str | None = env.str("STATIC_ROOT", default="") or None
 WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-USE_TZ = True
 TIME_ZONE = "UTC"
 #: A purchase is a few hundred bytes; more is refused before it is read.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
