@@ -16,19 +16,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
-from loadtest.commands.main import EXPECTED
+from rich.console import Console
+
+from loadtest.commands.main import EXPECTED, exit_code_of
 from servers import embedded
 from servers.embedded import ROOT, VAR
-from servers.errors import EmbeddedError, NotReady
+from servers.errors import EmbeddedError
 from servers.loopback import ask_loopback_directly, free_port
 from servers.process import ServerProcess
-from servers.signals import ENDING, end_on
 
 HERE = Path(__file__).parent
 START_TIMEOUT = 300.0
@@ -37,16 +38,12 @@ WRONG = 'sold = shop.execute("UPDATE product SET stock = ? WHERE stock > 0", [st
 RIGHT = 'sold = shop.execute("UPDATE product SET stock = stock - 1 WHERE stock > 0")'
 
 
-class NotInstalled(RuntimeError):
-    """A shop could not be installed. The message says why."""
-
-
 @dataclass(frozen=True)
 class ExampleShop:
     """A shop that is installed from packages; its environment and its data are in var/targets/NAME.
 
     `prepare` makes what it needs besides its packages, repaired or not, and returns variables of
-    its environment. Raises NotInstalled.
+    its environment. Raises EmbeddedError.
     """
 
     name: str  # that of its folder, and of its target: NAME_target.py
@@ -65,11 +62,11 @@ class ExampleShop:
         return str(self.folder / "venv" / "bin" / "python")
 
     def python(self, *arguments: str, **own: str) -> None:
-        """Run its Python in its folder, with these variables too. Raises NotInstalled."""
+        """Run its Python in its folder, with these variables too. Raises EmbeddedError."""
         command, env = [self.interpreter, *arguments], {**os.environ, **own}
         done = subprocess.run(command, cwd=self.folder, env=env, stderr=subprocess.PIPE, text=True)
         if done.returncode:
-            raise NotInstalled(f"{self.name}: {' '.join(arguments)} failed:\n{done.stderr}")
+            raise EmbeddedError(f"{self.name}: {' '.join(arguments)} failed:\n{done.stderr}")
 
     def rush_command(self, url: str) -> list[str]:
         """The arguments of Python for one rush."""
@@ -77,15 +74,14 @@ class ExampleShop:
         return ["-m", "loadtest", "target", str(file), "--host", url, *self.rush]
 
     def install(self) -> None:
-        """Make its environment, and install there what it lacks. Raises NotInstalled."""
+        """Make its environment, and install there what it lacks. Raises EmbeddedError."""
         print(f"installing {', '.join(self.needs)} into {self.folder.relative_to(ROOT)}")
         subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=False)
         self.python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.needs)
 
     @contextmanager
     def running(self, *, repaired: bool = False) -> Iterator[str]:
-        """The shop, installed and started on this machine; its address. Raises NotInstalled,
-        NotReady, EmbeddedError."""
+        """The shop, installed and started on this machine; its address. Raises EmbeddedError."""
         ask_loopback_directly()
         self.install()
         embedded.attach()
@@ -111,7 +107,7 @@ def prepare_fastapi(shop: ExampleShop, repaired: bool) -> Mapping[str, str]:
     """A copy of its source, repaired or not, and a new database."""
     source = (HERE / "fastapi_shop.py").read_text()
     if source.count(WRONG) != 1:
-        raise NotInstalled("fastapi_shop.py has no line to repair any more: see __main__.py")
+        raise EmbeddedError("fastapi_shop.py has no line to repair any more: see __main__.py")
     copy = source.replace(WRONG, RIGHT) if repaired else source
     (shop.folder / "fastapi_shop.py").write_text(copy)
     for file in shop.folder.glob("shop.sqlite3*"):
@@ -170,9 +166,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repaired", action="store_true", help="with the repair of README.md")
     parser.add_argument("--expect", choices=EXPECTED, default="exact", help="exit with 0 for this")
     given = parser.parse_args(arguments)
-    end_on(*ENDING)
     shop = SHOPS[given.shop]
-    try:
+
+    def run(_: Console) -> int:
         with shop.running(repaired=given.repaired) as url:
             command = [*shop.rush_command(url), "--expect", given.expect]
             if given.rush:
@@ -181,14 +177,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"  .venv/bin/python {' '.join(command)}\nCtrl-C stops it", flush=True)
             while True:
                 time.sleep(3600)
-    except (NotInstalled, NotReady, EmbeddedError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        with suppress(KeyboardInterrupt):
-            embedded.detach()
+
+    return exit_code_of(run)
 
 
 if __name__ == "__main__":
