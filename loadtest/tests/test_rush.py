@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from loadtest.judge.intervals import Request
-from loadtest.rush import measure
-from loadtest.rush.rush import Member, Rush
+from loadtest.rush.rush import Member, Rush, figures, in_flight, percentiles
 from loadtest.stack.client import Shop
 from loadtest.target.ours import OurShop
 
@@ -125,7 +124,7 @@ ASKED = [
 
 
 def test_a_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> None:
-    assert measure.figures(ASKED) == {
+    assert figures(ASKED) == {
         "duration_s": 0.499,
         "buy_ms": {"p50": 175.0, "p95": 490.0, "p99": 490.0, "max": 490.0},
         "arrival_spread_ms": 40.0,
@@ -136,16 +135,16 @@ def test_a_purchase_ends_with_its_last_answer_and_a_request_with_its_own() -> No
 
 
 def test_of_requests_that_end_as_others_begin_one_is_in_flight() -> None:
-    assert measure.in_flight([(1, 2), (2, 3)]) == 1
-    assert measure.in_flight([(1, 2)] * 3) == 3
+    assert in_flight([(1, 2), (2, 3)]) == 1
+    assert in_flight([(1, 2)] * 3) == 3
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
-    found = measure.percentiles([float(n) for n in range(150, 0, -1)], 1, 50, 95, 99)
+    found = percentiles([float(n) for n in range(150, 0, -1)], 1, 50, 95, 99)
     assert found == {"p1": 2.0, "p50": 75.0, "p95": 143.0, "p99": 149.0, "max": 150.0}
 
 
 def test_nothing_measured_is_zero() -> None:
-    found = measure.figures([])
+    found = figures([])
     assert found["duration_s"] == found["began_s"] == found["in_flight"] == 0
     assert found["buy_ms"] == {"p50": 0, "p95": 0, "p99": 0, "max": 0}
