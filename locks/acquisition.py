@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 from zlib import crc32
 
-from .protocol import LEAVE, STAY, Answer, Arg, Wake, WireError, milliseconds, queue_args
+from .protocol import LEAVE, STAY, Answer, Arg, Call, Wake, WireError, milliseconds, queue_args
 from .renewals import Renewals
 from .support import now
 
@@ -125,10 +125,9 @@ FLOOR = 0.5
 
 
 class Ask(NamedTuple):
-    """Run this script on the lock's keys. Answer: its reply; or a WireError is thrown in."""
+    """Run this script. Answer: its reply; or a WireError is thrown in."""
 
-    script: str
-    args: Sequence[Arg]
+    command: Call
     within: float  # seconds
 
 
@@ -224,7 +223,7 @@ class Acquisition:
         lock = self._lock
         args = self.token, milliseconds(lock.ttl), milliseconds(lock.fence_ttl), *what
         try:
-            reply = yield Ask("acquire", args, max(FLOOR, self.end - asked))
+            reply = yield Ask(lock.command("acquire", *args), max(FLOOR, self.end - asked))
         except WireError as error:
             self.known = known or error.sent
             raise
@@ -240,8 +239,7 @@ class Acquisition:
 
         None if the server cannot know of us. Pass its answer to undone().
         """
-        args = self.token, milliseconds(self._lock.fence_ttl)
-        return Ask("release", args, FLOOR) if self.known else None
+        return Ask(self._lock.release_of(self.token), FLOOR) if self.known else None
 
     def undone(self, reply: Any, *, in_order: bool = False) -> None:
         """The reply to undo(), or the exception in its place.

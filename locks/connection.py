@@ -15,9 +15,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from .protocol import (
-    Arg,
     Call,
-    Script,
     WireError,
     eval_,
     evalsha,
@@ -88,15 +86,7 @@ class Connections:
         self._idle: deque[Any] = deque(maxlen=most)
         self.on_demoted: Callable[[], None] = lambda: None
 
-    def call(
-        self,
-        script: Script,
-        keys: Sequence[bytes],
-        args: Sequence[Arg],
-        *,
-        within: float | None,
-        asking: bool = False,
-    ) -> Any:
+    def call(self, command: Call, *, within: float | None, asking: bool = False) -> Any:
         """Run the script, by its SHA-1, or its text where the server has not got it.
 
         asking  whether a node of a cluster sent us here by ASK
@@ -115,7 +105,7 @@ class Connections:
         try:
             open_connection(connection, timeout)
             sent = True
-            (reply,) = exchange(connection, [(script, keys, args)], asking=asking)
+            (reply,) = exchange(connection, [command], asking=asking)
             reusable = True
             if isinstance(reply, Exception):
                 raise reply

@@ -12,12 +12,12 @@ first process touches the lease of the second.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from .errors import LockBackendError, LockLost, LossReason, Release, emit
 from .lease import BaseLease
-from .protocol import ADD, ANY_HOLDER, LEAST, SET, Arg, Inspection, WireError, drift, renew_args
+from .protocol import ADD, ANY_HOLDER, LEAST, SET, Call, Inspection, WireError, drift, renew_args
 from .renewals import Renewals
 from .support import now
 
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from .lock import Options
 
 T = TypeVar("T")
-#: A script's name and arguments. Its reply is sent in, or a WireError thrown.
-Request: TypeAlias = tuple[str, Sequence[Arg]]
-Steps: TypeAlias = Generator[Request, Any, T]
+#: Commands. The reply to each is sent in, or a WireError thrown.
+Steps: TypeAlias = Generator[Call, Any, T]
 
 
 class Keeping:
@@ -71,7 +70,8 @@ class Keeping:
             if how == SET:  # before the server knows: it may be sooner, or later than a renewal
                 self._renewals.shorten((self._lock.keys[0], lease.token), seconds)
                 lease.may_end_at(deadline)
-        reply = int((yield "renew", renew_args(token, seconds, self._lock.fence_ttl, how)))
+        args = renew_args(token, seconds, self._lock.fence_ttl, how)
+        reply = int((yield self._lock.command("renew", *args)))
         if lease is not None and reply == 1:
             lease.lasts_until(deadline)
         return reply
@@ -79,7 +79,7 @@ class Keeping:
     def owned(self, lease: BaseLease) -> Steps[bool]:
         """See Lease.owned()."""
         try:
-            return Inspection.parse((yield "inspect", ())).owner == lease.token
+            return Inspection.parse((yield self._lock.command("inspect"))).owner == lease.token
         except WireError as error:
             raise LockBackendError(f"not verified: {error}", name=lease.name) from error.__cause__
 
@@ -103,7 +103,7 @@ class Keeping:
         sent, ttl = now(), self._lock.ttl
         try:
             args = renew_args(handed.token, ttl, self._lock.fence_ttl, heir=token)
-            reply = yield "renew", args
+            reply = yield self._lock.command("renew", *args)
         except BaseException as error:  # it may be ours: do not leave it locked for a ttl
             if unique:
                 self._renewals.abandon(token, self._lock)

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from .errors import LockBackendError, LockTimeout, LossReason, Metrics, Release, emit
 from .lease import BaseLease, Lease
-from .protocol import FENCE_TTL, WireError, keys_of, milliseconds
+from .protocol import FENCE_TTL, Arg, Call, WireError, keys_of, milliseconds, script
 
 logger = logging.getLogger(__name__)
 
@@ -168,8 +168,13 @@ class Options(Generic[B]):
         if self.on_lost is not None:
             self.on_lost(lease, reason)
 
-    def _release_args(self, token: str | bytes) -> tuple[str | bytes, int]:
-        return token, milliseconds(self.fence_ttl)
+    def command(self, name: str, *args: Arg) -> Call:
+        """The script of this name with the lock's keys and these arguments."""
+        return script(name), self.keys, args
+
+    def release_of(self, token: str | bytes) -> Call:
+        """The command that releases the lock if this token has it, or leaves the queue."""
+        return self.command("release", token, milliseconds(self.fence_ttl))
 
     def _found(self, lease: BaseLease, reply: Any) -> Release:
         """What a release found. `reply` of release.lua, or the exception in its place."""

@@ -24,12 +24,12 @@ from .acquisition import Acquisition
 from .errors import Release, emit
 from .lease import Lease, new_token
 from .lock import Lock, Options, is_cluster
-from .protocol import ANY_HOLDER, Arg, Inspection, WireError, script
+from .protocol import ANY_HOLDER, Call, Inspection, WireError
 from .renewals import Renewal
 from .support import now, run
 
 if TYPE_CHECKING:
-    from .handover import Keeping, Steps
+    from .handover import Keeping
 
 
 class RedisLock(Options[Lease], Lock):
@@ -103,7 +103,7 @@ class RedisLock(Options[Lease], Lock):
 
     def inspect(self) -> Inspection:
         """Who holds the lock and who waits for it. Changes nothing. Raises LockBackendError."""
-        return Inspection.parse(self._known("inspect"))
+        return Inspection.parse(self._known(self.command("inspect")))
 
     def force_release(self) -> bool:
         """Take the lock away from its holder and give it to the next waiter. For operators.
@@ -112,7 +112,7 @@ class RedisLock(Options[Lease], Lock):
         renewal, and the storage refuses its fence once it has seen the next holder's. Raises
         LockBackendError.
         """
-        return bool(self._known("release", *self._release_args(ANY_HOLDER)) == 1)
+        return bool(self._known(self.release_of(ANY_HOLDER)) == 1)
 
     def adopt(self, handed: str, *, token: str | None = None) -> Lease:
         """Go on with a lease that another process handed over; `handed` is what it returned.
@@ -156,15 +156,12 @@ class RedisLock(Options[Lease], Lock):
     def _keeping(self) -> Keeping:
         from .handover import Keeping
 
-        def do(steps: Steps[Any]) -> Any:
-            return run(steps, lambda step: self._call(step[0], *step[1]))
-
-        return Keeping(self, self._watchdog, do)
+        return Keeping(self, self._watchdog, lambda steps: run(steps, self._call))
 
     def _release(self, lease: Lease) -> Release:
         try:
             self._watchdog.remove((self.keys[0], lease.token))
-            reply = self._call("release", *self._release_args(lease.token))
+            reply = self._call(self.release_of(lease.token))
         except BaseException as error:  # also what a signal handler raised before it was sent
             if lease.unique:
                 self._watchdog.abandon(lease.token, self)
@@ -173,12 +170,12 @@ class RedisLock(Options[Lease], Lock):
             reply = error
         return self._found(lease, reply)
 
-    def _known(self, name: str, *args: Arg) -> Any:
+    def _known(self, command: Call) -> Any:
         """The script's reply. Raises LockBackendError."""
         try:
-            return self._call(name, *args)
+            return self._call(command)
         except WireError as error:
             raise self._unknown(error) from error.__cause__
 
-    def _call(self, name: str, *args: Arg) -> Any:
-        return self._server.call(script(name), self.keys, args, within=None)
+    def _call(self, command: Call) -> Any:
+        return self._server.call(command, within=None)

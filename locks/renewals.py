@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import LossReason, emit
 from .lease import BaseLease
-from .protocol import Call, drift, milliseconds, renew_args, script
+from .protocol import Call, drift, renew_args, script
 from .support import now
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Abandoned:
     """A token for which nobody waits any more, but which may have, or get, the lock."""
 
     def __init__(self, token: str, lock: Options[Any]) -> None:
-        self.call: Call = script("release"), lock.keys, (token, milliseconds(lock.fence_ttl))
+        self.call = lock.release_of(token)
         self.asked = 0
         self.due = now()
         self.until = now() + lock.ttl + TRIED

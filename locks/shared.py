@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from .acquisition import Acquisition, Ask, Listen, Step
 from .connection import Address, Connections
-from .protocol import Wake, WireError, script
+from .protocol import Wake, WireError
 from .support import lazily, now, run
 from .wakeups import Mailbox, WakeUps
 from .watchdog import Watchdog
@@ -43,7 +43,7 @@ def perform(shared: Parts, acquisition: Acquisition, steps: Generator[Step, Any,
             return shared.wakeups.listen(step.until)
         if isinstance(step, Ask):
             try:
-                return ask(shared, acquisition, step)
+                return shared.connections.call(step.command, within=step.within)
             finally:
                 if has_turn:
                     has_turn = False
@@ -61,12 +61,6 @@ def perform(shared: Parts, acquisition: Acquisition, steps: Generator[Step, Any,
             turns.release()
 
 
-def ask(shared: Parts, acquisition: Acquisition, step: Ask) -> Any:
-    """The script's reply. Raises WireError."""
-    name, args, within = step
-    return shared.connections.call(script(name), acquisition.keys, args, within=within)
-
-
 def undo(shared: Parts, acquisition: Acquisition) -> None:
     """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless."""
     step = acquisition.undo()
@@ -74,7 +68,7 @@ def undo(shared: Parts, acquisition: Acquisition) -> None:
         return
     reply = None
     try:
-        reply = ask(shared, acquisition, step)
+        reply = shared.connections.call(step.command, within=step.within)
     except WireError as error:
         reply = error
     finally:

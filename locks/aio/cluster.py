@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ..cluster.nodes import AtNode, AtSlot, Nodes, ToSlot
 from ..cluster.slots import LOOK_UP, Hop, Place, Send, is_passing, redirect, route, slot_of, tag_of
-from ..protocol import Arg, Call, Script, WireError, is_a
+from ..protocol import Call, WireError, is_a
 from .connections import AsyncConnections, Reply, in_place, run_async
 from .link import Link
 from .shared import until_the_end
@@ -83,8 +83,7 @@ class AsyncNodeWatchdog(AtNode, AsyncWatchdog):
         elsewhere, refresh = self.redirected(calls, replies)
         for number, place in elsewhere.items():
             there = self.home.at(place).connections
-            asked = there.call(*calls[number], within=timeout, asking=True)
-            replies[number] = await in_place(asked)
+            replies[number] = await in_place(there.call(calls[number], within=timeout, asking=True))
         if refresh:
             await self.home.refresh()
         return replies
@@ -120,34 +119,24 @@ class AsyncSlot(ToSlot):
         """Never the same: commands may go to one node after another, in any order."""
         return object()
 
-    async def call(
-        self,
-        which: Script,
-        keys: Sequence[bytes],
-        args: Sequence[Arg],
-        *,
-        within: float | None,
-        sent: bool = False,
-    ) -> Any:
+    async def call(self, command: Call, *, within: float | None, sent: bool = False) -> Any:
         """As AsyncConnections.call, but `within` includes the time until a slot has settled."""
 
         async def send(step: Send) -> Any:
             there = self._nodes.at(step.place).connections
-            reply = await there.call(which, keys, args, within=step.within, asking=step.asking)
+            reply = await there.call(command, within=step.within, asking=step.asking)
             if not step.asking:
                 self.wakeups.seen_at(step.place)
             return reply
 
-        return await self._nodes.drive(self.route(which, args, within, sent=sent), send)
+        return await self._nodes.drive(self.route(command, within, sent=sent), send)
 
-    def post(
-        self, which: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None
-    ) -> Reply:
+    def post(self, command: Call, *, within: float | None) -> Reply:
         """As AsyncConnections.post: sent at once to where the slot was last; from there on, a task
         sees to it."""
         done: Reply = asyncio.get_running_loop().create_future()
         place = self.watchdog.topology.place_of(self._slot) or self.watchdog.topology.known[0]
-        first = self.watchdog.at(place).connections.post(which, keys, args, within=within)
+        first = self.watchdog.at(place).connections.post(command, within=within)
 
         def settle(tried: asyncio.Future[Any], before: WireError | None = None) -> None:
             """The last try is over. `before`: what the first one met, if this is another."""
@@ -169,7 +158,7 @@ class AsyncSlot(ToSlot):
             if found is not None and not found.only_once:
                 self.watchdog.topology.moved(self._slot, found.place)
             sent = error.sent and not is_a(error.__cause__ or error, "ResponseError")
-            again = self._nodes.start(self.call(which, keys, args, within=within, sent=sent))
+            again = self._nodes.start(self.call(command, within=within, sent=sent))
             again.add_done_callback(partial(settle, before=error))
 
         first.add_done_callback(answered)

@@ -8,14 +8,13 @@ and what it sends after that, to give a lock back, arrives after what it sent be
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ..connection import Address
 from ..protocol import (
-    Arg,
-    Script,
+    Call,
     WireError,
     eval_,
     evalsha,
@@ -171,22 +170,14 @@ class AsyncConnections:
             self._lines = [*open_ones, Line(self._address, self.demoted)]
         return self._lines[-1]
 
-    def call(
-        self,
-        script: Script,
-        keys: Sequence[bytes],
-        args: Sequence[Arg],
-        *,
-        within: float | None,
-        asking: bool = False,
-    ) -> Reply:
+    def call(self, command: Call, *, within: float | None, asking: bool = False) -> Reply:
         """Run the script, whether or not anybody awaits the returned future, which gets its reply.
 
         See Connections.call(). Sent before this returns, if the connection is open. A future that
         is cancelled leaves nothing behind: a command not sent yet is never sent.
         """
-        by_text = partial(eval_, script, keys, args)
-        return self._submit(evalsha(script, keys, args), within, by_text, asking=asking)
+        by_text = partial(eval_, *command)
+        return self._submit(evalsha(*command), within, by_text, asking=asking)
 
     post = call  # in a cluster, call() follows its slot before it sends: see AsyncSlot
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..acquisition import Acquisition, Ask, Listen, Step
@@ -11,7 +12,7 @@ from ..errors import emit
 from ..handover import Keeping
 from ..lease import new_token
 from ..lock import Options, is_cluster
-from ..protocol import ANY_HOLDER, Arg, Inspection, WireError, script
+from ..protocol import ANY_HOLDER, Call, Inspection, WireError
 from ..renewals import Renewal
 from ..support import now
 from .connections import Reply, run_async
@@ -88,14 +89,14 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
 
     async def inspect(self) -> Inspection:
         """Who holds the lock and who waits for it. Changes nothing. Raises LockBackendError."""
-        return Inspection.parse(await self._call("inspect"))
+        return Inspection.parse(await self._call(self.command("inspect")))
 
     async def force_release(self) -> bool:
         """Take the lock away from its holder and give it to the next waiter. For operators.
 
         See `RedisLock.force_release`. Raises LockBackendError.
         """
-        return bool(await self._call("release", *self._release_args(ANY_HOLDER)) == 1)
+        return bool(await self._call(self.release_of(ANY_HOLDER)) == 1)
 
     async def adopt(self, handed: str) -> AsyncLease:
         """Go on with a lease that another process handed over, with or without asyncio.
@@ -113,14 +114,11 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         return self._lease(shared, token, fence, deadline, started)
 
     def _keeping(self, shared: AsyncParts) -> Keeping:
-        async def call(step: tuple[str, Sequence[Arg]]) -> Any:
-            return await shared.connections.call(script(step[0]), self.keys, step[1], within=None)
-
+        call = partial(shared.connections.call, within=None)
         return Keeping(self, shared.watchdog, lambda steps: run_async(steps, call))
 
     def _post_release(self, shared: AsyncParts, token: str) -> Reply:
-        args = self._release_args(token)
-        reply: Reply = shared.connections.post(script("release"), self.keys, args, within=None)
+        reply: Reply = shared.connections.post(self.release_of(token), within=None)
         return reply
 
     def _lease(
@@ -150,10 +148,10 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         shared.watchdog.add(Renewal(lease, self))
         return lease
 
-    async def _call(self, name: str, *args: Arg) -> Any:
+    async def _call(self, command: Call) -> Any:
         shared = await self._here()
         try:
-            return await shared.connections.call(script(name), self.keys, args, within=None)
+            return await shared.connections.call(command, within=None)
         except WireError as error:
             raise self._unknown(error) from error.__cause__
 
@@ -170,11 +168,8 @@ class Running:
         """One step of Acquisition.obtain(). Raises WireError."""
         shared, acquisition = self._shared, self._acquisition
         if isinstance(step, Ask):
-            name, args, within = step
             self._line = shared.connections.line
-            return await shared.connections.call(
-                script(name), acquisition.keys, args, within=within
-            )
+            return await shared.connections.call(step.command, within=step.within)
         if isinstance(step, Listen):
             await shared.wakeups.listen(step.until)
             return None
@@ -189,10 +184,9 @@ class Running:
         step = self._acquisition.undo()
         if step is None:
             return
-        name, args, within = step
         connections = self._shared.connections
         in_order = self._line is connections.line
-        posted = connections.post(script(name), self._acquisition.keys, args, within=within)
+        posted = connections.post(step.command, within=step.within)
 
         def undone(reply: asyncio.Future[Any]) -> None:
             self._acquisition.undone(reply.exception() or reply.result(), in_order=in_order)

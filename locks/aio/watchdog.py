@@ -75,7 +75,7 @@ class AsyncWatchdog(Renewals):
 
     async def _ask(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Replies, or the exception in the place of one. All are sent before the first is read."""
-        replies = [self.connections.call(*call, within=timeout) for call in calls]
+        replies = [self.connections.call(call, within=timeout) for call in calls]
         try:
             return [await in_place(reply) for reply in replies]
         finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..connection import Address
 from ..lock import Options
-from ..protocol import Arg, Call, Script, WireError, script
+from ..protocol import Call, WireError, script
 from ..renewals import Batches, Held, Renewal, Renewals
 from ..support import now
 from .slots import LOOK_UP, OUTAGE, Hop, Place, Topology, is_passing, redirect, route, slot_of
@@ -194,10 +194,11 @@ class ToSlot:
         return self
 
     def route(
-        self, which: Script, args: Sequence[Arg], within: float | None, *, sent: bool = False
+        self, command: Call, within: float | None, *, sent: bool = False
     ) -> Generator[Hop, Any, Any]:
         """The steps by which the script gets its reply: see slots.route()."""
         until = now() + (self.watchdog.address.timeout if within is None else min(within, OUTAGE))
+        which, _, args = command
         adopts = which is script("renew") and args[0] != args[3]
         repeatable = which is not script("release") and not adopts
         return route(self.watchdog.topology, self._slot, until, repeatable=repeatable, sent=sent)

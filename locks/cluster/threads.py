@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..connection import Connections, ask_anew
-from ..protocol import Arg, Call, Script, WireError
+from ..protocol import Call, WireError
 from ..support import lazily, run
 from ..wakeups import WakeUps
 from ..watchdog import Watchdog
@@ -85,7 +85,7 @@ class NodeWatchdog(AtNode, Watchdog):
         for number, place in elsewhere.items():
             there = self.home.at(place).connections
             try:
-                replies[number] = there.call(*calls[number], within=timeout, asking=True)
+                replies[number] = there.call(calls[number], within=timeout, asking=True)
             except WireError as error:
                 replies[number] = error
         if refresh:
@@ -123,19 +123,17 @@ class Slot(ToSlot):
             found = nodes.wakeups.setdefault(self._slot, made)
         self.wakeups = found
 
-    def call(
-        self, which: Script, keys: Sequence[bytes], args: Sequence[Arg], *, within: float | None
-    ) -> Any:
+    def call(self, command: Call, *, within: float | None) -> Any:
         """As Connections.call, but `within` includes the time until a slot has settled."""
 
         def send(step: Send) -> Any:
             there = self.watchdog.at(step.place).connections
-            reply = there.call(which, keys, args, within=step.within, asking=step.asking)
+            reply = there.call(command, within=step.within, asking=step.asking)
             if not step.asking:
                 self.wakeups.seen_at(step.place)
             return reply
 
-        return self._cluster.nodes.drive(self.route(which, args, within), send)
+        return self._cluster.nodes.drive(self.route(command, within), send)
 
 
 class Cluster:

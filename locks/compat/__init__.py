@@ -22,7 +22,7 @@ except ImportError:  # where valkey-py alone is installed
 
 from ..errors import LockBackendError, LockLost, LockTimeout, Release
 from ..lease import Lease
-from ..protocol import ADD, ANY_HOLDER, SET, Arg, WireError, milliseconds
+from ..protocol import ADD, ANY_HOLDER, SET, Call, WireError
 from ..redis_lock import RedisLock
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class Lock:
             # First: as soon as it is released, another thread may have it here, with its own token.
             self.local.token = self.local.lease = None
             renewal = self._lock._watchdog.remove((self._lock.keys[0], name))
-            released = self._ask("release", token, milliseconds(self._lock.fence_ttl)) == 1
+            released = self._ask(self._lock.release_of(token)) == 1
         except BaseException:
             if self.local.token is None:
                 self.local.token, self.local.lease = before
@@ -227,12 +227,12 @@ class Lock:
         return None if self.local.token is None else self._encode(self.local.token)
 
     def _owner(self) -> bytes | None:
-        owner: bytes | None = self._ask("inspect")[0]
+        owner: bytes | None = self._ask(self._lock.command("inspect"))[0]
         return owner
 
-    def _ask(self, script: str, *args: Arg) -> Any:
+    def _ask(self, command: Call) -> Any:
         try:
-            return self._lock._call(script, *args)
+            return self._lock._call(command)
         except WireError as error:
             raise error.__cause__ or error from None
 

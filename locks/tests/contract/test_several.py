@@ -20,6 +20,7 @@ from ... import (
     Release,
     shared,
 )
+from ...protocol import Call, script
 from ...several import threads
 from ...testing.server import Server, eventually, free_port
 from ..test_giving_up import Interrupted
@@ -203,11 +204,11 @@ def test_an_interrupt_while_one_is_released_releases_the_others_and_ends_their_r
     call: Any = RedisLock._call
     interrupts = iter([Interrupted])
 
-    def interrupt(lock: AnyLock, name: str, *args: object) -> object:
-        if name == "release":
+    def interrupt(lock: AnyLock, command: Call) -> object:
+        if command[0] is script("release"):
             for each in interrupts:
                 raise each
-        return call(lock, name, *args)
+        return call(lock, command)
 
     lease = MultiLock(locks).acquire(5)
     monkeypatch.setattr(RedisLock, "_call", interrupt)
