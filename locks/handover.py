@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .errors import LockBackendError, LockLost, LossReason, Release, emit
 from .lease import BaseLease
@@ -99,10 +99,10 @@ class Keeping:
         """
         if token == ANY_HOLDER.decode():
             raise ValueError(f"{token!r} cannot be a token: its release would be anybody's")
-        handed = Handed.parse(text, self._lock.name)
+        before, fence = self._handed(text)
         sent, ttl = now(), self._lock.ttl
         try:
-            args = renew_args(handed.token, ttl, self._lock.fence_ttl, heir=token)
+            args = renew_args(before, ttl, self._lock.fence_ttl, heir=token)
             reply = yield self._lock.command("renew", *args)
         except BaseException as error:  # it may be ours: do not leave it locked for a ttl
             if unique:
@@ -111,27 +111,22 @@ class Keeping:
                 raise self._lock._unknown(error) from error.__cause__
             raise
         if reply != 1:
-            raise LockLost("the lease was adopted before, or is over", name=handed.name)
-        return handed.fence, sent + ttl - drift(ttl)
+            raise LockLost("the lease was adopted before, or is over", name=self._lock.name)
+        return fence, sent + ttl - drift(ttl)
 
+    def _handed(self, text: str) -> tuple[str, int | None]:
+        """Token and fence of another process's lease.
 
-class Handed(NamedTuple):
-    """What a process was given: the lease of another one."""
-
-    name: str
-    token: str
-    fence: int | None
-
-    @classmethod
-    def parse(cls, text: str, name: str) -> Handed:
-        """Raises ValueError unless it is what hand_over() returned for a lock of this name."""
+        Raises ValueError unless it is what hand_over() returned for a lock of this name.
+        """
         try:
-            handed = cls(**json.loads(text))
-        except (TypeError, ValueError, RecursionError) as error:
+            handed = json.loads(text)
+            name, token, fence = handed["name"], handed["token"], handed["fence"]
+        except (LookupError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{text[:200]!r} is not what lease.hand_over() returned") from error
-        if handed.name != name:
+        if name != self._lock.name:
             raise ValueError(
-                f"this is a lease of {handed.name!r}, and the lock is {name!r}: "
+                f"this is a lease of {name!r}, and the lock is {self._lock.name!r}: "
                 f"adopt it with a lock of its own name and key"
             )
-        return handed
+        return token, fence

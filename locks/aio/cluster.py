@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..cluster.nodes import AtNode, AtSlot, Nodes, ToSlot
-from ..cluster.slots import LOOK_UP, Hop, Place, Send, is_passing, redirect, route, slot_of, tag_of
-from ..protocol import Call, WireError, is_a
+from ..cluster.slots import LOOK_UP, Hop, Place, Send, route, slot_of, tag_of
+from ..protocol import Call, WireError
 from .connections import AsyncConnections, Reply, in_place, run_async
 from .link import Link
 from .shared import until_the_end
@@ -119,17 +119,23 @@ class AsyncSlot(ToSlot):
         """Never the same: commands may go to one node after another, in any order."""
         return object()
 
-    async def call(self, command: Call, *, within: float | None, sent: bool = False) -> Any:
-        """As AsyncConnections.call, but `within` includes the time until a slot has settled."""
+    async def call(self, command: Call, *, within: float | None, tried: Reply | None = None) -> Any:
+        """As AsyncConnections.call, but `within` includes the time until a slot has settled.
+
+        tried  the reply to the first try, if that is over
+        """
+        tries = iter(() if tried is None else (tried,))
 
         async def send(step: Send) -> Any:
             there = self._nodes.at(step.place).connections
+            for first in tries:
+                return await first
             reply = await there.call(command, within=step.within, asking=step.asking)
             if not step.asking:
                 self.wakeups.seen_at(step.place)
             return reply
 
-        return await self._nodes.drive(self.route(command, within, sent=sent), send)
+        return await self._nodes.drive(self.route(command, within), send)
 
     def post(self, command: Call, *, within: float | None) -> Reply:
         """As AsyncConnections.post: sent at once to where the slot was last; from there on, a task
@@ -151,15 +157,11 @@ class AsyncSlot(ToSlot):
 
         def answered(reply: Reply) -> None:
             error = reply.exception()
-            found = redirect(error, place) if isinstance(error, WireError) else None
-            if not isinstance(error, WireError) or not (found or is_passing(error)):
+            if isinstance(error, WireError):
+                again = self._nodes.start(self.call(command, within=within, tried=reply))
+                again.add_done_callback(partial(settle, before=error))
+            else:
                 settle(reply)
-                return
-            if found is not None and not found.only_once:
-                self.watchdog.topology.moved(self._slot, found.place)
-            sent = error.sent and not is_a(error.__cause__ or error, "ResponseError")
-            again = self._nodes.start(self.call(command, within=within, sent=sent))
-            again.add_done_callback(partial(settle, before=error))
 
         first.add_done_callback(answered)
         return done

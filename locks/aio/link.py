@@ -98,11 +98,9 @@ class Link(asyncio.Protocol):
             await self._connection.connect()
 
     def _connected(self, task: asyncio.Task[None]) -> None:
-        error: BaseException | None = ConnectionError("the connection was closed")
-        if not task.cancelled():
-            error = task.exception()
-        if error is not None or self._ended:
-            self._end(error or ConnectionError("the connection was closed"))
+        error = None if task.cancelled() else task.exception()
+        if error is not None or task.cancelled() or self._ended:
+            self.close(error)
             return
         self._connection._writer.transport.set_protocol(self)
         self.is_open = True

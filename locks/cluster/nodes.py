@@ -193,12 +193,10 @@ class ToSlot:
         """These: see call()."""
         return self
 
-    def route(
-        self, command: Call, within: float | None, *, sent: bool = False
-    ) -> Generator[Hop, Any, Any]:
+    def route(self, command: Call, within: float | None) -> Generator[Hop, Any, Any]:
         """The steps by which the script gets its reply: see slots.route()."""
         until = now() + (self.watchdog.address.timeout if within is None else min(within, OUTAGE))
         which, _, args = command
         adopts = which is script("renew") and args[0] != args[3]
         repeatable = which is not script("release") and not adopts
-        return route(self.watchdog.topology, self._slot, until, repeatable=repeatable, sent=sent)
+        return route(self.watchdog.topology, self._slot, until, repeatable=repeatable)

@@ -136,18 +136,16 @@ Hop: TypeAlias = Send | Refresh
 
 
 def route(
-    topology: Topology, slot: int, until: float, *, repeatable: bool = True, sent: bool = False
+    topology: Topology, slot: int, until: float, *, repeatable: bool = True
 ) -> Generator[Hop, Any, Any]:
     """The steps by which one command for a slot gets its reply.
 
     until       second of our clock after which an error that may pass is passed on
     repeatable  whether a reply other than 1 says the same after a try whose reply was lost
 
-    sent        whether a try before these has been sent and got no reply
-
     Passes on a WireError, which says whether any of the tries was sent.
     """
-    pause, hops = PAUSE, 0
+    pause, hops, sent = PAUSE, 0, False
     once: Place | None = None
     error: WireError | None = None
     if not topology.is_known:
