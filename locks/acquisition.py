@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 from zlib import crc32
 
+from .lease import new_token
 from .protocol import LEAVE, STAY, Answer, Arg, Call, Wake, WireError, milliseconds, queue_args
 from .renewals import Renewals
 from .support import now
@@ -49,7 +50,7 @@ class Watch:
         """Tell all of them to ask again."""
         self.recalled = now()
         for mailbox in list(self.waiters.values()):
-            mailbox.put(None)
+            mailbox.put_nowait(None)
 
     def ask_at(self, token: bytes) -> float:
         """The second at which this waiter asks whether the holder's lease has ended.
@@ -69,6 +70,7 @@ class Waiters:
 
     channel    on which the wake-ups for them are published
     listening  whether it is subscribed
+    renewals   take over what those that gave up could not clean up
     """
 
     def __init__(self, make_mailbox: Callable[[], Any], renewals: Renewals) -> None:
@@ -76,7 +78,7 @@ class Waiters:
         self.listening = False
         self.mailboxes: dict[bytes, Any] = {}
         self._make_mailbox = make_mailbox
-        self._renewals = renewals
+        self.renewals = renewals
         self._watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
 
     def join(self, key: bytes, token: bytes) -> tuple[Any, Watch]:
@@ -109,9 +111,9 @@ class Waiters:
             return
         mailbox = self.mailboxes.get(token)
         if mailbox is not None:
-            mailbox.put(wake)
+            mailbox.put_nowait(wake)
         else:  # if it gave up; not a token that got the lock by asking
-            self._renewals.release_abandoned(token.decode())
+            self.renewals.release_abandoned(token.decode())
 
     def all_ask(self) -> None:
         """The subscription broke: each of them has to ask again."""
@@ -144,41 +146,32 @@ class Sleep(NamedTuple):
 
 
 Step: TypeAlias = Ask | Listen | Sleep
-Grant: TypeAlias = tuple[int, float]  # fence and deadline of the lease
+Grant: TypeAlias = tuple[int | None, float]  # fence and deadline of the lease
 
 
 class Acquisition:
-    """A token that wants the lock.
+    """A new token that wants the lock, from now on.
 
-    waiters   of this process, where the wake-up for the token arrives
-    renewals  take over what could not be cleaned up
-    wait      seconds from `started` on, a second of our clock; None: no end
-    end       second of our clock at which the wait is over
-    known     whether the server may know the token
+    waiters  of this process, where the wake-up for the token arrives
+    wait     seconds, None: no end
+    started  second of our clock at which the wait began
+    end      second of our clock at which it is over
+    known    whether the server may know the token
 
     Raises ValueError for a wait that makes no sense.
     """
 
-    def __init__(
-        self,
-        lock: Options[Any],
-        waiters: Waiters,
-        renewals: Renewals,
-        token: str,
-        *,
-        wait: float | None,
-        started: float,
-    ) -> None:
+    def __init__(self, lock: Options[Any], waiters: Waiters, wait: float | None) -> None:
         if wait is not None and not wait >= 0:
             raise ValueError(f"wait is {wait!r}: give seconds, 0 to try once, None for no end")
-        self.token = token.encode()
-        self.end = math.inf if wait is None else started + wait
+        self.token = new_token().encode()
+        self.started = now()
+        self.end = math.inf if wait is None else self.started + wait
         self.known = False
         self.keys = lock.keys
         self._once = wait == 0
         self._lock = lock
         self._waiters = waiters
-        self._renewals = renewals
         self._watch = Watch()
 
     def obtain(self) -> Generator[Step, Any, Grant | None]:
@@ -250,7 +243,7 @@ class Acquisition:
             logger.warning("%s: gave up, the server does not know yet: %s", self._lock.name, reply)
         settled = reply == 1 or (in_order and isinstance(reply, int))
         if not settled:  # a command that got no answer may be executed later
-            self._renewals.abandon(self.token.decode(), self._lock)
+            self._waiters.renewals.abandon(self.token.decode(), self._lock)
 
     def _granted(self, answer: Answer) -> Grant | None:
         return None if answer.fence is None else (answer.fence, answer.deadline(self._lock.ttl))

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from .acquisition import Grant
 from .errors import LockBackendError, LockLost, LossReason, Release, emit
 from .lease import BaseLease
 from .protocol import ADD, ANY_HOLDER, LEAST, SET, Call, Inspection, WireError, drift, renew_args
@@ -92,7 +93,7 @@ class Keeping:
         emit(self._lock.metrics, "held", lease.name, lease.held_seconds, Release.HANDED_OVER)
         return json.dumps({"name": lease.name, "token": lease.token, "fence": lease.fence})
 
-    def adopt(self, text: str, token: str, *, unique: bool) -> Steps[tuple[int | None, float]]:
+    def adopt(self, text: str, token: str, *, unique: bool) -> Steps[Grant]:
         """Fence and deadline of the lease, which has this token now. See RedisLock.adopt().
 
         unique  whether nobody else uses the token: else it cannot be cleaned up after a lost reply

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import shared
-from .acquisition import Acquisition
+from .acquisition import Acquisition, Grant
 from .errors import Release, emit
 from .lease import Lease, new_token
 from .lock import Lock, Options, is_cluster
@@ -77,22 +77,20 @@ class RedisLock(Options[Lease], Lock):
         the server answers again. A silent server is waited for until the end of the wait, but at
         least 0.5 s and at most the client's socket_timeout; then once more for 0.5 s.
         """
-        started, token = now(), new_token()
-        acquisition = Acquisition(
-            self, self._wakeups.waiters, self._watchdog, token, wait=wait, started=started
-        )
+        acquisition = Acquisition(self, self._wakeups.waiters, wait)
         lease = None
         try:
             granted = shared.perform(self._shared, acquisition, acquisition.obtain())
             if granted is not None:
-                lease = self._lease(token, *granted, started)
+                lease = self._lease(acquisition.token.decode(), granted, acquisition.started)
         except BaseException as error:
             shared.undo(self._shared, acquisition)
             if isinstance(error, WireError):
                 raise self._unknown(error) from error.__cause__
             raise
         finally:
-            emit(self.metrics, "waited", self.name, now() - started, lease is not None)
+            waited = now() - acquisition.started
+            emit(self.metrics, "waited", self.name, waited, lease is not None)
         if lease is None:
             raise self._not_free(wait)
         return lease
@@ -127,18 +125,11 @@ class RedisLock(Options[Lease], Lock):
         """
         mine, started, unique = token or new_token(), now(), token is None
         keeping = self._keeping()
-        fence, deadline = keeping.do(keeping.adopt(handed, mine, unique=unique))
-        return self._lease(mine, fence, deadline, started, unique=unique)
+        granted = keeping.do(keeping.adopt(handed, mine, unique=unique))
+        return self._lease(mine, granted, started, unique=unique)
 
-    def _lease(
-        self,
-        token: str,
-        fence: int | None,
-        deadline: float,
-        started: float,
-        *,
-        unique: bool = True,
-    ) -> Lease:
+    def _lease(self, token: str, granted: Grant, started: float, *, unique: bool = True) -> Lease:
+        fence, deadline = granted
         lease = Lease(
             name=self.name,
             token=token,

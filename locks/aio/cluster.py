@@ -4,6 +4,8 @@ Where a command goes, and what an error for a reply means, is decided in ../clus
 which node renews what, in ../cluster/nodes.py.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from functools import partial

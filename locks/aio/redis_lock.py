@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..acquisition import Acquisition, Ask, Listen, Step
+from ..acquisition import Acquisition, Ask, Grant, Listen, Step
 from ..errors import emit
 from ..handover import Keeping
 from ..lease import new_token
@@ -61,24 +62,23 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         in the queue, and the lock is given back if it was granted meanwhile: the command that does
         this is sent before the exception is raised, and repeated if it gets no answer.
         """
-        started, token = now(), new_token()
         shared = await self._here()
-        acquisition = Acquisition(
-            self, shared.wakeups.waiters, shared.watchdog, token, wait=wait, started=started
-        )
+        acquisition = Acquisition(self, shared.wakeups.waiters, wait)
         running = Running(shared, acquisition)
         lease = None
         try:
             granted = await run_async(acquisition.obtain(), running.do)
             if granted is not None:
-                lease = self._lease(shared, token, *granted, started)
+                token = acquisition.token.decode()
+                lease = self._lease(shared, token, granted, acquisition.started)
         except BaseException as error:
             running.undo()
             if isinstance(error, WireError):
                 raise self._unknown(error) from error.__cause__
             raise
         finally:
-            emit(self.metrics, "waited", self.name, now() - started, lease is not None)
+            waited = now() - acquisition.started
+            emit(self.metrics, "waited", self.name, waited, lease is not None)
         if lease is None:
             raise self._not_free(wait)
         return lease
@@ -107,11 +107,11 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         shared = await self._here()
         keeping = self._keeping(shared)
         try:
-            fence, deadline = await keeping.do(keeping.adopt(handed, token, unique=True))
+            granted = await keeping.do(keeping.adopt(handed, token, unique=True))
         except asyncio.CancelledError:  # at once: the loop may end before anything else is sent
             self._post_release(shared, token)
             raise
-        return self._lease(shared, token, fence, deadline, started)
+        return self._lease(shared, token, granted, started)
 
     def _keeping(self, shared: AsyncParts) -> Keeping:
         call = partial(shared.connections.call, within=None)
@@ -121,9 +121,9 @@ class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
         reply: Reply = shared.connections.post(self.release_of(token), within=None)
         return reply
 
-    def _lease(
-        self, shared: AsyncParts, token: str, fence: int | None, deadline: float, started: float
-    ) -> AsyncLease:
+    def _lease(self, shared: AsyncParts, token: str, granted: Grant, started: float) -> AsyncLease:
+        fence, deadline = granted
+
         def send_release() -> Reply:
             shared.watchdog.remove((self.keys[0], token))
             reply = self._post_release(shared, token)
@@ -173,7 +173,11 @@ class Running:
         if isinstance(step, Listen):
             await shared.wakeups.listen(step.until)
             return None
-        return await step.mailbox.get(acquisition.asks_at)
+        while (left := acquisition.asks_at() - now()) > 0:  # which may change meanwhile
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    return await step.mailbox.get()
+        return None
 
     def undo(self) -> None:
         """Leave the queue, and give the lock back if it is, or becomes, ours nevertheless.

@@ -11,7 +11,6 @@ from ..connection import Address
 from ..protocol import (
     ROLE,
     IsReplica,
-    Wake,
     WireError,
     channel_for,
     is_elsewhere,
@@ -28,38 +27,11 @@ from .link import Link
 logger = logging.getLogger(__name__)
 
 
-class Mailbox:
-    """Of one waiter. It holds a wake-up, or None: ask again."""
-
-    def __init__(self) -> None:
-        self._wakes: list[Wake | None] = []
-        self._roused = asyncio.Event()
-
-    def put(self, wake: Wake | None) -> None:
-        self._wakes.append(wake)
-        self._roused.set()
-
-    async def get(self, asks_at: Callable[[], float]) -> Wake | None:
-        """What was put, or None when it is time to ask: `asks_at` may change meanwhile."""
-        loop = asyncio.get_running_loop()
-        while not self._wakes:
-            left = asks_at() - now()
-            if left <= 0:
-                return None
-            timer = loop.call_later(left, self._roused.set)
-            try:
-                await self._roused.wait()
-            finally:
-                timer.cancel()
-                self._roused.clear()
-        return self._wakes.pop(0)
-
-
 class AsyncWakeUps:
     """The waiters of one loop on one server, and the subscription that wakes them."""
 
     def __init__(self, address: Address, renewals: Renewals, *, tag: bytes = b"") -> None:
-        self.waiters = Waiters(Mailbox, renewals)
+        self.waiters = Waiters(asyncio.Queue, renewals)
         self._tag = tag  # of a slot in a cluster, for a channel that only its shard knows
         self._address = address
         self._link: Link | None = None

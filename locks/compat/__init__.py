@@ -79,13 +79,8 @@ class Lock:
         pool = getattr(redis, "connection_pool", None)  # a cluster's client has none
         self._exceptions = _exceptions_of(type(redis) if pool is None else pool.connection_class)
         key = self._encode(name)
-        self._lock = RedisLock(
-            redis,
-            key.decode(errors="backslashreplace"),
-            key=key,
-            ttl=timeout or self.ttl,
-            renew=not timeout,
-        )
+        named = key.decode(errors="backslashreplace")
+        self._lock = RedisLock(redis, named, key=key, ttl=timeout or self.ttl, renew=not timeout)
 
     @property
     def lease(self) -> Lease | None:

@@ -46,12 +46,7 @@ class Cluster:
         return None
 
     def move(
-        self,
-        slot: int,
-        to: Server,
-        *,
-        pause: Any = lambda: None,
-        arrived: Any = lambda: None,
+        self, slot: int, to: Server, *, pause: Any = lambda: None, arrived: Any = lambda: None
     ) -> None:
         """Move the slot as redis-cli does: key by key, TRYAGAIN and ASK meanwhile.
 

@@ -16,15 +16,13 @@ from .waiting import held, in_thread, waiter
 def test_asking_again_after_a_lost_reply_is_the_same_acquisition_with_the_same_fence(
     lock: RedisLock,
 ) -> None:
-    acquisition = Acquisition(
-        lock, lock._wakeups.waiters, lock._watchdog, "token", wait=None, started=now()
-    )
+    acquisition = Acquisition(lock, lock._wakeups.waiters, None)
     first, second = (
         shared.perform(lock._shared, acquisition, acquisition.ask(b"stay")) for _ in range(2)
     )
     assert first.fence is not None
     assert second.fence == first.fence
-    assert lock.inspect().owner == "token"
+    assert lock.inspect().owner == acquisition.token.decode()
 
 
 def test_a_lost_reply_to_a_waiter_leaves_nothing_in_the_queue(
