@@ -57,11 +57,9 @@ async def shared_of(client: Any, make: Callable[[Any], Any]) -> Any:
     """The running loop's AsyncShared, or AsyncCluster, for this client. Does no I/O."""
     loop = asyncio.get_running_loop()
     identity = getattr(client, "connection_pool", client)
-    by_loop = _shared.get(identity)
-    found = by_loop.get(loop) if by_loop is not None else None
+    by_loop = _shared.setdefault(identity, {})
+    found = by_loop.get(loop)
     if found is None:
-        if by_loop is None:
-            by_loop = _shared.setdefault(identity, {})
         for each in list(by_loop):  # other threads, with loops of their own, do so, too
             if each.is_closed():
                 by_loop.pop(each, None)
