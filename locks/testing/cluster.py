@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from .server import Server, eventually
+from .server import Server, eventually, free_port
 
 SLOTS = 16384
 
@@ -16,9 +16,10 @@ class Cluster:
         options = "--cluster-enabled yes --cluster-require-full-coverage no"
         options += " --cluster-node-timeout 1000 --cluster-replica-validity-factor 0"
         self.nodes: list[Server] = []
+        self._buses = [str(free_port()) for _ in range(primaries + replicas)]
         try:
-            for _ in range(primaries + replicas):
-                self.nodes.append(Server(*options.split()))
+            for bus in self._buses:
+                self.nodes.append(Server(*options.split(), "--cluster-port", bus))
             self._join(primaries)
         except BaseException:
             self.stop()
@@ -101,8 +102,8 @@ class Cluster:
             if number < primaries:
                 last = SLOTS if number == primaries - 1 else (number + 1) * share
                 self.run(node, "CLUSTER ADDSLOTSRANGE", number * share, last - 1)
-            for other in self.nodes[:number]:
-                self.run(node, "CLUSTER MEET", "127.0.0.1", other.port)
+            for other, bus in zip(self.nodes[:number], self._buses, strict=False):
+                self.run(node, "CLUSTER MEET", "127.0.0.1", other.port, bus)
         known = str(len(self.nodes))
         eventually(lambda: self._all_say("cluster_known_nodes", known), within=20)
         for number, node in enumerate(self.nodes[primaries:]):

@@ -1,11 +1,9 @@
 """A real Redis or Valkey for the tests and the benchmark, a proxy before it, and how to wait."""
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
@@ -15,6 +13,7 @@ from typing import Any
 import redis
 
 from servers import valkey
+from servers.loopback import free_port as free_port
 from servers.proxy import proxy
 
 
@@ -25,16 +24,6 @@ def eventually(predicate: Callable[[], Any], within: float = 5.0) -> Any:
         assert time.monotonic() < end, f"not within {within} s: {predicate}"
         time.sleep(0.001)
     return value
-
-
-def free_port() -> int:
-    """A port that is free, and so is the one 10000 above it, which a cluster node takes as well."""
-    while True:
-        with socket.socket() as probe, socket.socket() as bus, suppress(OSError, OverflowError):
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            bus.bind(("127.0.0.1", port + 10000))
-            return port
 
 
 def binary() -> str:
@@ -49,7 +38,7 @@ class Server(valkey.Valkey):
         self._home = TemporaryDirectory(prefix="locks-")
         super().__init__(Path(self._home.name), *options, binary=binary())
         self.clients: list[redis.Redis] = []
-        self.start(free_port())
+        self.start()
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
