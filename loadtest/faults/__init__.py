@@ -1,36 +1,20 @@
 """Every fault, in the order in which they are made."""
 
-from loadtest.faults.database import (
-    DbFailover,
-    DbFailoverSync,
-    DbKill,
-    FenceAhead,
-    FenceAheadRaised,
-)
-from loadtest.faults.ended_node import Crash, Shutdown, ShutdownShort
+from loadtest.faults import database, holder, lost_lock, network, refusing_redis
 from loadtest.faults.fault import Fault
-from loadtest.faults.late_holder import Clock, LateRelease, Pause, PauseAcquired, Slow
-from loadtest.faults.lost_lock import (
-    Eviction,
-    Failover,
-    FailoverSentinel,
-    RedisDown,
-    Restart,
-    SplitBrain,
-)
-from loadtest.faults.lost_reply import LostReplies, UnknownCommit
-from loadtest.faults.network import Partition, PartitionDb, Quorum, SlowWrite
-from loadtest.faults.refusing_redis import Busy, Misconf, Stall
 
 __all__ = ["FAULTS", "Fault"]
 
 FAULTS: dict[str, type[Fault]] = {
     fault.name: fault
     for fault in (
-        *(Crash, Slow, LateRelease, Pause, PauseAcquired, Clock),
-        *(Restart, Eviction, Failover, SplitBrain, FailoverSentinel),  # they share one ttl
-        *(Quorum, LostReplies, UnknownCommit, Busy, RedisDown, Stall, Misconf),
-        *(Partition, PartitionDb, SlowWrite, DbKill, Shutdown, ShutdownShort),
-        *(FenceAhead, FenceAheadRaised, DbFailover, DbFailoverSync),
+        *(holder.Crash, holder.Slow, holder.LateRelease, holder.Pause, holder.PauseAcquired),
+        # Restart to FailoverSentinel share one ttl: with another the nodes restart
+        *(holder.Clock, lost_lock.Restart, lost_lock.Eviction, lost_lock.Failover),
+        *(lost_lock.SplitBrain, lost_lock.FailoverSentinel, network.Quorum, network.LostReplies),
+        *(network.UnknownCommit, refusing_redis.Busy, lost_lock.RedisDown, refusing_redis.Stall),
+        *(refusing_redis.Misconf, network.Partition, network.PartitionDb, network.SlowWrite),
+        *(database.DbKill, holder.Shutdown, holder.ShutdownShort, database.FenceAhead),
+        *(database.FenceAheadRaised, database.DbFailover, database.DbFailoverSync),
     )
 }

@@ -25,7 +25,7 @@ class Buyer:
     stop        the point at which the purchase stops until it is resumed, or empty
     asks_again  whether the buyer asks again until an answer is final
     hold_ms     milliseconds that the purchase spends between its check and its decrement
-    outcome     of the last answer, and `first` of the first one; empty while there is none
+    first       outcome of the first answer; empty while there is none
     said        all that the last answer said; empty while there is none, or without one
     sold_at     when it bought, by the monotonic clock; 0 before
     started     whether it runs in a thread, or did
@@ -40,7 +40,6 @@ class Buyer:
     stop: str = ""
     asks_again: bool = True
     hold_ms: int = 0
-    outcome: str = ""
     first: str = ""
     said: dict[str, Any] = field(default_factory=dict)
     sold_at: float = 0.0
@@ -97,7 +96,7 @@ class Buyer:
             self.sold_at = time.monotonic()
         answer = {"outcome": outcome, **common, **said(body)}
         self.history.record(by="buyer", f="buy", type=type_of(outcome), **answer)
-        self.outcome, self.first, self.said = outcome, self.first or outcome, body
+        self.first, self.said = self.first or outcome, body
         if outcome not in ASK_AGAIN:
             self.answered.set()
         return outcome

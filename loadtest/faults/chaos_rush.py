@@ -8,18 +8,18 @@ from the rush's own random numbers. Raises NotFired where it was not seen.
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
 from loadtest.faults import measure
 from loadtest.faults.database import DbKill
-from loadtest.faults.ended_node import Crash, ShutdownShort
 from loadtest.faults.fault import Fault
-from loadtest.faults.late_holder import Pause
+from loadtest.faults.holder import Crash, Pause, ShutdownShort
 from loadtest.faults.lost_lock import Eviction, Failover, RedisDown
 from loadtest.faults.network import Partition
 from loadtest.faults.refusing_redis import Busy, Stall
@@ -41,6 +41,9 @@ DRAIN_TIMEOUT = 60.0
 NOTHING = "no disturbance was seen to happen"
 #: Why a sale does.
 RAN_OUT = "this machine was too slow: a lease ran out before its holder ran again"
+#: What a disturbance may need for itself.
+NODES, REDIS, PROXIES = threading.Lock(), threading.Lock(), threading.Lock()
+SHARED = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,14 @@ class Disturbance:
     """A fault of chaos.
 
     make            makes it, and heals it; returns the evidence
-    on              what it needs for itself: `nodes`, `redis`, `proxies`, or nothing
+    on              held meanwhile: the lock of the servers that it needs for itself
     takes_the_lock  whether even a sound lock may be taken away, so that two hold it and the fence
                     decides
     """
 
     name: str
     make: Callable[[Testbed, Random], str]
-    on: str = ""
+    on: AbstractContextManager[Any] = SHARED
     takes_the_lock: bool = False
 
 
@@ -118,18 +121,18 @@ def delay_everything(testbed: Testbed, chance: Random) -> str:
 
 #: Each as often as it is to come compared with others: those that break most locks twice.
 DISTURBANCES = [
-    Disturbance("kill_node", partial(lasts, Crash, (0, 1)), "nodes"),
-    Disturbance("end_node", partial(lasts, ShutdownShort, (0, 0)), "nodes"),
-    *2 * [Disturbance("pause_node", partial(lasts, Pause, (0.5, 2.5)), "nodes", True)],
-    Disturbance("restart_redis", partial(lasts, RedisDown, (0, 1)), "redis", True),
-    Disturbance("stall_redis", partial(lasts, Stall, (0.3, 3)), "redis", True),
-    Disturbance("keep_redis_busy", partial(lasts, Busy, (0.1, 2)), "redis", True),
-    Disturbance("fail_over", partial(lasts, Failover, (0, 0.2)), "redis", True),
-    *2 * [Disturbance("evict", evict, "redis", True)],
-    Disturbance("cut_redis", partial(lasts, Partition, (0.1, 2)), "proxies", True),
+    Disturbance("kill_node", partial(lasts, Crash, (0, 1)), NODES),
+    Disturbance("end_node", partial(lasts, ShutdownShort, (0, 0)), NODES),
+    *2 * [Disturbance("pause_node", partial(lasts, Pause, (0.5, 2.5)), NODES, True)],
+    Disturbance("restart_redis", partial(lasts, RedisDown, (0, 1)), REDIS, True),
+    Disturbance("stall_redis", partial(lasts, Stall, (0.3, 3)), REDIS, True),
+    Disturbance("keep_redis_busy", partial(lasts, Busy, (0.1, 2)), REDIS, True),
+    Disturbance("fail_over", partial(lasts, Failover, (0, 0.2)), REDIS, True),
+    *2 * [Disturbance("evict", evict, REDIS, True)],
+    Disturbance("cut_redis", partial(lasts, Partition, (0.1, 2)), PROXIES, True),
     Disturbance("lose_replies_of_redis", partial(lose_replies, b"lock:")),
     Disturbance("lose_replies_to_commit", partial(lose_replies, b"COMMIT")),
-    Disturbance("delay_everything", delay_everything, "proxies", True),
+    Disturbance("delay_everything", delay_everything, PROXIES, True),
     Disturbance("end_connections_to_postgres", partial(lasts, DbKill, (0, 0))),
 ]
 
@@ -194,10 +197,9 @@ def play(testbed: Testbed, rush: Rush, strategies: Sequence[Strategy]) -> None:
     shops = [testbed.shop(node) for node in range(2)]
     chance.shuffle(buyers)
     begun = time.monotonic()
-    with ThreadPoolExecutor(max(1, len(rush.chosen))) as pool:
-        on = {one.on: threading.Lock() for one in rush.chosen if one.on}
+    with ThreadPoolExecutor(len(rush.chosen)) as pool:
         for one in rush.chosen:
-            pool.submit(disturb, testbed, rush, one, on, Random(chance.getrandbits(32)))
+            pool.submit(disturb, testbed, rush, one, Random(chance.getrandbits(32)))
         for place, buyer in enumerate(buyers):
             time.sleep(max(0.0, begun + COME_WITHIN * place / len(buyers) - time.monotonic()))
             buyer.start(*chance.sample(shops, 2))
@@ -232,18 +234,12 @@ def conclude(cell: Cell, holds: Sequence[Hold], excused: set[str]) -> None:
     cell["as_expected"] = cell["verdict"] == "exact" and not cell["wrong"]
 
 
-def disturb(
-    testbed: Testbed,
-    rush: Rush,
-    disturbance: Disturbance,
-    on: Mapping[str, threading.Lock],
-    chance: Random,
-) -> None:
+def disturb(testbed: Testbed, rush: Rush, disturbance: Disturbance, chance: Random) -> None:
     """Make it at a random time. Those that need the same servers wait for each other; the others
     overlap."""
     time.sleep(chance.uniform(0, DISTURB_WITHIN))
     # A failure is recorded as `info`: the other disturbances of the rush may have happened.
-    with on.get(disturbance.on) or nullcontext():
+    with disturbance.on:
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
         kind = "info"
         try:

@@ -1,15 +1,4 @@
-"""A fault: its steps, and what the buyers do meanwhile.
-
-    arm     before anybody buys: start what the fault needs
-    enter   the victims buy on node A and stop at their point
-    fire    make the fault happen
-    prove   return the evidence that it happened, or raise NotFired
-    meet    rivals buy on node B while the victims are stopped
-    resume  the victims go on, then the rivals
-    heal    put everything back
-
-    meanwhile  runs next to meet and resume, which have a thread: `pause` waits here, and lets its
-               node go on
+"""A fault: its steps, in the order in which they run, and what the buyers do meanwhile.
 
 This order shows a broken lock for certain: if the lock lets a rival in next to the victim, both
 have read the same stock; then the victim writes, and after it the rival. loadtest/tests/neuters.py
@@ -39,18 +28,20 @@ class Fault(ABC):
 
     name            as in loadtest/expected.py; with an @, a variant of another fault
     title           what is done, for tables
-    stop            the point at which victims stop, unless the strategy has one of its own
+    stop            the point at which victims stop, unless the strategy has one of its own. Empty:
+                    no victim comes, but a first buyer, who opens connections and loads scripts
     grace           seconds that a rival has to get in beside the victim
     ttl             seconds that a lock survives a silent holder. More than TTL where the fault has
                     to take the lock away: it must not end by itself before that
     takes_the_lock  whether even a sound lock is taken away, so that two may hold it and the fence
                     decides
     two_servers     whether two servers grant the lock, each by its own word
-    asks_again      whether a victim whose answer is lost asks again with its key
     loses_promises  whether what Redis has is lost. Then consumers are killed before the victims
                     buy, and started when the rivals have: else luck decides what is settled by then
-    recovery        whether to measure the time from firing to the next sale
+    recovery        whether to measure the time from firing to the next sale. Then a victim whose
+                    answer is lost does not ask again with its key
     node            the node that it is made on, where it is made on one
+    fired_at        when it was fired, by the monotonic clock: since then the recovery is measured
     trials          of the strategies that it concerns
     healing         what puts everything back when the buyers have acted, the last first
     opened          what was started or opened for it, until it is cleaned up
@@ -64,10 +55,10 @@ class Fault(ABC):
     ttl = TTL
     takes_the_lock = False
     two_servers = False
-    asks_again = True
     recovery = False
     loses_promises = False
     node = VICTIMS
+    fired_at = 0.0
 
     def __init__(self, testbed: Testbed) -> None:
         self.testbed = testbed
@@ -83,11 +74,14 @@ class Fault(ABC):
         )
 
     def arm(self) -> None:  # noqa: B027 most need nothing
-        """Get ready. The sales are open; nobody buys yet."""
+        """Start what the fault needs. The sales are open; nobody buys yet."""
 
     def enter(self, trial: Trial) -> None:
-        """Send the victim, and wait until it stops at its point."""
-        trial.victim_enters(asks_again=self.asks_again)
+        """Send the victim to node A, and wait until it stops at its point."""
+        if self.stop:
+            trial.victim_enters(asks_again=not self.recovery)
+        else:
+            self.require_a_sale(trial)
 
     def fire(self) -> None:  # noqa: B027 for some, time passes or a buyer's request fires them
         """Make it happen. Every victim is stopped at its point."""
@@ -97,12 +91,12 @@ class Fault(ABC):
         """The evidence that it happened, one sentence without pids and ports. Raises NotFired."""
 
     def act(self, trial: Trial) -> None:
-        """What the buyers do while the fault lasts."""
+        """What the buyers do while the fault lasts. Every trial has a thread for it."""
         self.meet(trial)
         self.resume(trial)
 
     def meet(self, trial: Trial) -> None:
-        """Send rivals while the victim is stopped."""
+        """Send rivals to node B while the victim is stopped."""
         trial.rival_enters("rival-1", grace=self.grace)
 
     def resume(self, trial: Trial) -> None:
@@ -111,7 +105,8 @@ class Fault(ABC):
         trial.resume_rivals()
 
     def meanwhile(self) -> None:  # noqa: B027
-        """What is done to the servers while the buyers act."""
+        """What is done to the servers while the buyers act. `pause` waits here, and lets its node
+        go on."""
 
     def heal(self) -> None:
         """Put everything back. Called whether the fault fired or not."""
@@ -134,6 +129,15 @@ class Fault(ABC):
         """More evidence: what was counted or measured while the buyers acted."""
         return ""
 
+    def measured(self) -> str:
+        """How long the victims were stopped, and what their locks' ttl was by PTTL (or by the time
+        in them) when they stopped."""
+        stopped = [trial.stopped_for for trial in self.trials if trial.stopped_for]
+        lives = [trial.lock_ttl for trial in self.trials if trial.lock_ttl is not None]
+        found = {"were stopped for": stopped, "had locks with a measured ttl of": lives}
+        said = [f"{what} {span(seconds)}" for what, seconds in found.items() if seconds]
+        return f"the victims {' and '.join(said)}" if said else ""
+
     # --- what many faults need --------------------------------------------------------------------
 
     def require(self, is_so: object, otherwise: str) -> None:
@@ -151,6 +155,14 @@ class Fault(ABC):
         """Let a first buyer buy: connections are open then, and scripts known."""
         first = trial.ask_once("early", node)
         self.require(first == "sold", f"{trial.lock}: the first buyer was answered {first}")
+
+    def must_be_answered(self, trial: Trial, name: str, *wanted: str, node: int = RIVALS) -> None:
+        """Let a new buyer ask once while it lasts: another outcome than one of these is wrong."""
+        outcome = trial.ask_once(name, node)
+        if outcome not in wanted:
+            trial.wrong.append(f"{name} was answered {outcome}, not {' or '.join(wanted)}")
+        if not self.lasts():
+            trial.miss(f"it was over before {name} was answered")
 
     def ask(self, *command: Any, timeout: float = 5.0) -> Any:
         """The main Redis's reply to one command, sent past all proxies. Raises RedisError."""
@@ -180,15 +192,7 @@ class Fault(ABC):
         left = [trial.lock for trial in self.trials if trial.orphans()]
         self.require(not left, f"locks survived: {left}")
 
-    def measured_ttl(self) -> str:
-        """What the locks' ttl was by PTTL (or by the time in them) when their victims stopped."""
-        found = [trial.lock_ttl for trial in self.trials if trial.lock_ttl is not None]
-        return f"a measured ttl of {_span(found)}" if found else "no ttl"
 
-    def stopped_for(self) -> str:
-        """How long the victims were stopped: the shortest time and the longest."""
-        return _span([trial.stopped_for for trial in self.trials])
-
-
-def _span(seconds: Sequence[float]) -> str:
-    return f"{min(seconds):.2f} to {max(seconds):.2f} s"
+def span(seconds: Sequence[float]) -> str:
+    """The shortest of these times and the longest; 0 where there are none."""
+    return f"{min(seconds, default=0):.2f} to {max(seconds, default=0):.2f} s"

@@ -37,11 +37,10 @@ def session_of(leader: int) -> list[int]:
     return sorted(found, key=lambda pid: (pid != leader, pid))
 
 
-def state_of(pid: int | None) -> str:
+def state_of(pid: int) -> str:
     """The state of a process, as psutil names it; `dead` for one that is gone or not known."""
     with suppress(psutil.NoSuchProcess):
-        if pid is not None:
-            return psutil.Process(pid).status()
+        return psutil.Process(pid).status()
     return psutil.STATUS_DEAD
 
 

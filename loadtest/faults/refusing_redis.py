@@ -54,9 +54,7 @@ class Stall(Fault):
         return measure.state_of(self.pid) == psutil.STATUS_STOPPED
 
     def act(self, trial: Trial) -> None:
-        trial.must_be_answered("victim", *trial.without_reply, node=VICTIMS)
-        if not self.lasts():
-            trial.miss("Redis ran again before the victim had given up")
+        self.must_be_answered(trial, "victim-1", *trial.without_reply, node=VICTIMS)
 
 
 class Busy(Fault):
@@ -70,7 +68,7 @@ class Busy(Fault):
         self.refused: list[Trial] = []
         self._begin(WRITES)
         for trial in self.trials:
-            self._refused(trial, "unkillable")
+            self.must_be_answered(trial, "unkillable", "unavailable")
         self.unkillable = self.error(*KILL_SCRIPT)
         self.require("UNKILLABLE" in self.unkillable, f"SCRIPT KILL answered {self.unkillable}")
         self.error("SHUTDOWN", "NOSAVE")  # it ends without an answer
@@ -82,7 +80,7 @@ class Busy(Fault):
         self._begin(ENDLESS)
 
     def prove(self) -> str:
-        self.require(self.is_busy(), "Redis is not busy any more")
+        self.require(self.lasts(), "Redis is not busy any more")
         return "Redis answers BUSY, before the buyers ask and after"
 
     def observed(self) -> str:
@@ -91,7 +89,7 @@ class Busy(Fault):
     def act(self, trial: Trial) -> None:
         """Resume the victim while Redis is busy, so that its release is refused."""
         trial.resume_victim()
-        self._refused(trial, "rival-1")
+        self.must_be_answered(trial, "rival-1", "unavailable")
         self.refused.append(trial)
 
     def meanwhile(self) -> None:
@@ -102,11 +100,6 @@ class Busy(Fault):
         self.script.join(5)
 
     def lasts(self) -> bool:
-        """It ends here, by SCRIPT KILL, if it has not ended before."""
-        return not self.error(*KILL_SCRIPT)
-
-    def is_busy(self) -> bool:
-        """Whether Redis answers BUSY."""
         return "BUSY" in self.error("GET", "x", timeout=1)
 
     def _begin(self, script: str) -> None:
@@ -117,12 +110,7 @@ class Busy(Fault):
         run = partial(self.error, "EVAL", script, 1, "endless", timeout=30)
         self.script = threading.Thread(target=run, daemon=True)
         self.script.start()
-        self.require_soon(self.is_busy, "Redis is not busy", 5.0)
-
-    def _refused(self, trial: Trial, name: str) -> None:
-        trial.must_be_answered(name, "unavailable")
-        if not self.is_busy():
-            trial.miss(f"Redis was busy no longer when {name} was answered")
+        self.require_soon(self.lasts, "Redis is not busy", 5.0)
 
 
 class Misconf(Fault):
@@ -177,7 +165,7 @@ class Misconf(Fault):
     def _is_refused(self, trial: Trial, error: str) -> None:
         may_buy = error == "OOM" and trial.strategy["fenced"]
         wanted = ["unavailable", *(["sold"] if may_buy else [])]
-        trial.must_be_answered(f"buyer-{error}".lower(), *wanted)
+        self.must_be_answered(trial, f"buyer-{error}".lower(), *wanted)
 
     def _count(self, error: str) -> int:
         """How many commands Redis has answered with this error."""

@@ -40,13 +40,10 @@ def play(fault: Fault, strategies: Sequence[Strategy]) -> list[Cell]:
     """
     found = concerned(fault.name, strategies)
     tried = [one for one in found if one["available"]]
-    missing = [_not_run(fault, one) for one in found if not one["available"]]
-    if not tried:
-        return missing
     for one in tried:
         fault.tries(one)
     try:
-        return [*_play(fault), *missing]
+        cells = _play(fault) if tried else []
     except Exception as error:
         fault.testbed.log.write(traceback.format_exc().encode())
         for trial in fault.trials:
@@ -54,7 +51,8 @@ def play(fault: Fault, strategies: Sequence[Strategy]) -> list[Cell]:
                 buyer.give_up()
         _resume_everybody(fault)
         fault.testbed.repair()
-        return [*unknown(fault.name, tried, reason(error)), *missing]
+        cells = unknown(fault.name, tried, reason(error))
+    return cells + [_not_run(fault, one) for one in found if not one["available"]]
 
 
 def concerned(fault: str, strategies: Sequence[Strategy]) -> list[Strategy]:
@@ -73,7 +71,7 @@ def _play(fault: Fault) -> list[Cell]:
         evidence = _make(fault)
         each(trials, drain)
         wait_for(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
-        evidence = "; ".join(filter(None, (evidence, fault.observed())))
+        evidence = "; ".join(filter(None, (evidence, fault.observed(), fault.measured())))
         keys = sorted(key.split("/", 2)[2] for key in testbed.keys_on_lock_servers())
         return judged(fault, evidence, [key for key in keys if not STAYS.match(key)])
 
@@ -102,9 +100,7 @@ def _make(fault: Fault) -> str:
             if stops_settling:
                 testbed.stop_settling()
             each(trials, enter)
-            fired_at = time.monotonic()
-            for trial in trials:
-                trial.fired_at = fired_at
+            fault.fired_at = time.monotonic()
             record("invoke", "fire", fault.title)
             fault.fire()
             evidence = fault.prove()
@@ -148,8 +144,7 @@ def _resume_everybody(fault: Fault) -> None:
     """Resume every buyer that may be stopped, whatever went wrong."""
     for trial in fault.trials:
         for buyer in trial.buyers:
-            if buyer.stop:
-                fault.testbed.resume(buyer)
+            fault.testbed.resume(buyer)
 
 
 def drain(trial: Trial) -> None:
@@ -190,8 +185,7 @@ def judged(fault: Fault, evidence: str, left: Sequence[str]) -> list[Cell]:
     new = fault.testbed.new_events()
     events = by_product(new, earlier=fault.testbed.events())
     for trial in fault.trials:
-        mine = [e for e in events[trial.product] if e["by"] != "fault" or e["f"] == fault.name]
-        trial.judgement = _judgement(fault, trial, mine, left)
+        trial.judgement = _judgement(fault, trial, events[trial.product], left)
     return [_cell(fault, trial, evidence) for trial in fault.trials]
 
 
@@ -203,7 +197,7 @@ def _judgement(
     report = shop.settled_sale(trial.sale)
     ours = re.compile(rf"[:{{]{trial.product}")
     return Judgement(
-        events=events,
+        events=[event for event in events if event["by"] != "fault" or event["f"] == fault.name],
         initial_stock=STOCK,
         opened=int(report["initial_stock"]),
         stock_left=int(report["stock_left"]),
@@ -218,7 +212,7 @@ def _judgement(
         product=trial.product,
         sale=trial.sale,
         recorded=True,
-        robbed=None if fault.two_servers else trial.robbed,
+        robbed=None if fault.two_servers else frozenset([f"{trial.attempts}/victim"]),
         excused=frozenset(one.attempt for one in trial.buyers if not one.asks_again),
     )
 
@@ -228,7 +222,7 @@ def _cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     keeps_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     if keeps_lock and "overlap" in judgement.violations:  # though a fence may have repaired it
         trial.wrong.append("two holders at a time, and the fault took no lock away")
-    recovery = trial.recovery() if fault.recovery else None
+    recovery = trial.recovery(fault.fired_at) if fault.recovery else None
     bound = fault.longest_recovery(trial.strategy)
     if judgement.verdict == "exact" and recovery is not None and recovery > bound:
         trial.wrong.append(f"nobody bought for {recovery:.1f} s, and the bound is {bound:g} s")
@@ -248,15 +242,15 @@ def _cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
 
 def unknown(fault: str, strategies: Sequence[Strategy], why: str) -> list[Cell]:
     """The cells of a fault that showed nothing, with the reason."""
-    facts = {"verdict": "unknown", "as_expected": False, "evidence": f"none: {why}"}
-    return [_of(fault, one, **facts, missing=why) for one in strategies]
+    facts = {"verdict": "unknown", "evidence": f"none: {why}", "missing": why}
+    return [_of(fault, one, **facts) for one in strategies]
 
 
 def _not_run(fault: Fault, strategy: Strategy) -> Cell:
     """The cell of a strategy whose server is not installed; in CI none may be missing."""
     why = f"{strategy['needs']} is not set, and no such server is installed"
-    facts = {"verdict": "not_run", "as_expected": not os.environ.get("CI")}
-    return _of(fault.name, strategy, **facts, missing=why)
+    as_expected = not os.environ.get("CI")
+    return _of(fault.name, strategy, verdict="not_run", as_expected=as_expected, missing=why)
 
 
 def _of(fault: str, strategy: Strategy, **facts: Any) -> Cell:
@@ -269,6 +263,6 @@ def _of(fault: str, strategy: Strategy, **facts: Any) -> Cell:
         "initial_stock": STOCK,
         **dict.fromkeys(("orders", "stock_left", "oversold", "undersold", "lost_updates"), 0),
         **{"outcomes": {}, "violations": [], "wrong": [], "story": []},
-        **{"hold_ms": 0, "evidence": "", "recovery_s": None},
+        **{"hold_ms": 0, "evidence": "", "recovery_s": None, "as_expected": False},
     }
     return cast(Cell, empty | facts)

@@ -14,7 +14,7 @@ from loadtest.faults import measure
 from loadtest.faults.buyer import Buyer
 from loadtest.judge.history import History
 from loadtest.stack.client import Shop
-from loadtest.stack.stack import REDLOCK_SERVERS, Stack
+from loadtest.stack.stack import Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
 from servers.registry import wait_for as wait_for
@@ -148,9 +148,8 @@ class Testbed(Stack):
     def pids(self, node: int) -> list[int]:
         """The pids of a node that run now, its master's first; also of a worker whose master is
         gone. Empty when all have ended."""
-        settler = self.nodes[node].settler
-        consumer = [] if settler is None else measure.session_of(settler.pid)
-        return [*measure.session_of(self.process_of(node).pid), *consumer]
+        leaders = (self.process_of(node), self.nodes[node].settler)
+        return [pid for one in leaders if one is not None for pid in measure.session_of(one.pid)]
 
     def process_of(self, node: int) -> Popen[bytes]:
         """The first process of a node that was started."""
@@ -187,13 +186,12 @@ class Testbed(Stack):
         """
         for node in self.nodes:
             node.kill()  # SIGKILL ends stopped processes too
-        while len(self.valkeys) > 1 + REDLOCK_SERVERS:
+        while len(self.valkeys) > 1 + len(self.redlock):
             self.valkeys.pop().stop(signal.SIGKILL)
         for server in self.valkeys:
             self.restart_empty(server)
         for proxy in self.redis:
             proxy.switch(self.address(self.main))
-        self.postgres.switch(self.postgres_socket)
         for proxy in self.proxies:
             proxy.pass_on()
         self.ttl = TTL
@@ -207,14 +205,16 @@ class Testbed(Stack):
 
     def is_stopped_at(self, buyer: Buyer, point: str = "") -> bool:
         """Whether a purchase is stopped at this point; without one, at its buyer's."""
-        return self._mark("at", buyer, point).exists()
+        return self._mark("at", buyer, point or buyer.stop).exists()
 
     def resume(self, buyer: Buyer, point: str = "") -> None:
-        """Let the purchase go on; one that has not reached the point will not stop there."""
-        self._mark("go", buyer, point).touch()
+        """Let the purchase go on; one that has not reached the point will not stop there. Without
+        one, from all of its buyer's."""
+        for one in (point or buyer.stop).split(","):
+            self._mark("go", buyer, one).touch()
 
     def _mark(self, kind: str, buyer: Buyer, point: str) -> Path:
-        return self.records / kind / f"{buyer.attempt.replace('/', '+')}@{point or buyer.stop}"
+        return self.records / kind / f"{buyer.attempt.replace('/', '+')}@{point}"
 
 
 def each(found: Iterable[T], what: Callable[[T], object]) -> None:

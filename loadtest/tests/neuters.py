@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from loadtest.faults import database, late_holder, refusing_redis
+from loadtest.faults import database, holder, refusing_redis
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.database import FenceAhead, FenceAheadRaised
-from loadtest.faults.ended_node import Crash, Shutdown, ShutdownShort
-from loadtest.faults.late_holder import PAUSE, Pause
+from loadtest.faults.holder import PAUSE, Crash, Pause, Shutdown, ShutdownShort
 from loadtest.faults.lost_lock import Eviction, RedisDown
 from loadtest.faults.network import Partition
 from loadtest.faults.refusing_redis import Stall
@@ -158,7 +157,7 @@ NEUTERS = [
     Neuter("pause pause@acquired", "master only, by the list", Testbed, "pids", master_only),
     Neuter("pause", "for a moment", Pause, "fire", for_a_moment),
     Neuter("pause@acquired", "ttl 60 s", Testbed, "set_ttl", long_ttl),
-    Neuter("clock", "not ahead", late_holder, "WRONG_CLOCK", ""),
+    Neuter("clock", "not ahead", holder, "WRONG_CLOCK", ""),
     Neuter("restart", "no kill", Testbed, "restart_empty", nothing),
     Neuter("failover split-brain", "not promoted", Valkey, "promote", nothing),
     Neuter("failover", "no switch", Proxy, "switch", no_switch()),

@@ -139,9 +139,8 @@ def _every_disturbance_starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def disturb(rush: Rush, testbed: Nothing) -> None:
-    on = {one.on: threading.Lock() for one in rush.chosen if one.on}
     shared = cast(Testbed, testbed)
-    each(rush.chosen, lambda one: chaos_rush.disturb(shared, rush, one, on, Random(1)))
+    each(rush.chosen, lambda one: chaos_rush.disturb(shared, rush, one, Random(1)))
 
 
 def test_disturbances_of_different_servers_overlap() -> None:
@@ -151,7 +150,7 @@ def test_disturbances_of_different_servers_overlap() -> None:
         together.wait(10)  # nobody passes before all three are there
         return "met"
 
-    chosen = [Disturbance(f"on {on}", meets, on, False) for on in ("nodes", "redis", "proxies")]
+    chosen = [Disturbance(f"{n}", meets, threading.Lock()) for n in range(3)]
     one = Rush(1, 1, chosen, 0)
     disturb(one, Nothing())
     assert list(one.seen.values()) == ["met"] * 3
@@ -167,7 +166,8 @@ def test_disturbances_of_the_same_servers_wait_for_each_other() -> None:
         inside.pop()
         return "alone"
 
-    one = Rush(1, 1, [Disturbance(f"d{n}", alone, "redis", False) for n in range(3)], 0)
+    on = threading.Lock()
+    one = Rush(1, 1, [Disturbance(f"{n}", alone, on) for n in range(3)], 0)
     disturb(one, Nothing())
     assert list(one.seen.values()) == ["alone"] * 3
 
@@ -176,7 +176,7 @@ def test_a_disturbance_that_fails_is_not_seen_and_says_why() -> None:
     def fails(testbed: Testbed, chance: Random) -> str:
         raise ZeroDivisionError("an error of ours")
 
-    testbed, one = Nothing(), Rush(1, 1, [Disturbance("fails", fails, "", False)], 0)
+    testbed, one = Nothing(), Rush(1, 1, [Disturbance("fails", fails)], 0)
     disturb(one, testbed)
     assert (one.seen, one.errors) == ({}, ["ZeroDivisionError: an error of ours"])
     assert testbed.recorded == [("fire", "invoke"), ("prove", "info")]  # `fail` would void them all

@@ -15,7 +15,7 @@ from loadtest.expected import EXPECTED, STOPS, SURVIVABLE, TABLE, parse
 from loadtest.faults import Fault, chaos_rush, fault_report
 from loadtest.faults import database as database_faults
 from loadtest.faults.database import DbKill, FenceAheadRaised
-from loadtest.faults.late_holder import LateRelease, Pause, Slow
+from loadtest.faults.holder import LateRelease, Pause, Slow
 from loadtest.faults.runner import play
 from loadtest.faults.testbed import Testbed
 from loadtest.faults.trial import Trial
