@@ -28,16 +28,13 @@ function fillFacts(run, faults) {
 
 // A line of the timeline begins with its seconds: the rest hangs next to them.
 function storyLine(text) {
-  const found = /^\s*([\d.]+ s|\.\.\.)\s+(.*)$/.exec(text);
-  const [, when, what] = found || [null, "", text];
-  return element("li", {}, element("span", { class: "when" }, when), element("span", {}, what));
+  const [when, ...what] = text.trim().split(/ {2,}/);
+  return element("li", {}, element("span", { class: "when" }, when), element("span", {}, what.join(" ")));
 }
 
 function tableOfBuyers(timeline) {
-  const rows = timeline.lanes.map(([buyer, node], lane) => {
-    const list = element("ul", {}, ...saidOf(timeline, lane).map(([when, text]) => element("li", {}, `${seconds(when)}  ${text}`)));
-    return [buyer, node, list];
-  });
+  const list = (lane) => element("ul", {}, ...saidOf(timeline, lane).map((text) => element("li", {}, text)));
+  const rows = timeline.lanes.map(([buyer, node], lane) => [buyer, node, list(lane)]);
   return table(["buyer", "node", "what happened"], rows, 9);
 }
 

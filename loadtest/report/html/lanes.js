@@ -27,11 +27,11 @@ function saidOf(timeline, lane) {
   for (const [, start, end, other] of of(timeline.overlaps)) {
     add(start, `two holders, with ${timeline.lanes[other][0]}, for ${(end - start).toFixed(1)} ms`);
   }
-  return said.sort((one, other) => one[0] - other[0]);
+  return said.sort((one, other) => one[0] - other[0]).map(([when, text]) => `${seconds(when)}  ${text}`);
 }
 
 function laneTip(timeline, lane) {
-  const lines = saidOf(timeline, lane).map(([when, text]) => `${seconds(when)}  ${text}`);
+  const lines = saidOf(timeline, lane);
   const shown = lines.slice(0, MOST_SAID);
   if (lines.length > MOST_SAID) shown.push(`and ${lines.length - MOST_SAID} more`);
   const [buyer, node] = timeline.lanes[lane];
