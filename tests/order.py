@@ -20,7 +20,7 @@ LONGEST = (
     *(f"loadtest/tests/test_{name}.py" for name in ("faults", "demo", "load")),
     "locks/tests/test_failover.py",
     *(f"loadtest/tests/test_{name}.py" for name in ("page", "attacks_from_the_web")),
-    *("servers/tests/test_embedded.py", "servers/tests/test_embedded_user.py"),
+    "servers/tests/test_embedded.py",
     *(
         f"loadtest/tests/test_{name}.py"
         for name in ("sentinels", "locust", "locust_process", "workers")

@@ -27,7 +27,7 @@ def main() -> int:
     try:
         progress = Progress()
     except DamagedProgress as error:
-        out.print(str(error), markup=False)
+        out.print(str(error))
         return UNDECIDED
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("wb") as log:
@@ -41,9 +41,7 @@ def main() -> int:
         except KeyboardInterrupt:
             return 130
         except (StackError, EmbeddedError) as error:
-            out.print(
-                f"{error}\nSee {os.path.relpath(LOG, ROOT)}, or run make doctor.", markup=False
-            )
+            out.print(f"{error}\nSee {os.path.relpath(LOG, ROOT)}, or run make doctor.")
             return UNDECIDED
         finally:
             with uninterrupted():

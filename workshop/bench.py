@@ -4,12 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from loadtest.faults.buyer import Buyer
 from loadtest.faults.testbed import Testbed
@@ -41,31 +40,25 @@ class Bench(Testbed):
 
     __test__ = False
 
-    def __init__(
-        self, file: Path, *, log: IO[bytes], progress: Callable[[str], None] = lambda step: None
-    ) -> None:
-        super().__init__(log=log, progress=progress, threads=BUYERS, extras=False)
+    def __init__(self, file: Path, **options: Any) -> None:
+        """`options` are those of Testbed: log, progress."""
+        super().__init__(threads=BUYERS, extras=False, **options)
         self.file = file
         self._rushes = 0
         self.environment: dict[str, str] = {}
 
     def _environment(self) -> dict[str, str]:
-        environment = super()._environment() | {
-            "SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}",
-            "SHOP_DB_POOL": str(POOL),
-        }
-        self.environment = environment
-        return environment
+        own = {"SHOP_DEMO_STRATEGIES": f"{MINE}={self.file}", "SHOP_DB_POOL": str(POOL)}
+        self.environment = super()._environment() | own
+        return self.environment
 
     def in_a_process(self, check: str) -> tuple[Refusal | None, str]:
         """Run a check of the file in a process of its own, on these servers. What it found, and
         what the participant's code printed. Raises Undecided."""
-        command = [sys.executable, "-m", "workshop.checks", check, str(self.file)]
-        environment = self.environment | {"SHOP_DB_POOL": "0"}
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", "workshop.checks", check, str(self.file)],
             cwd=ROOT,
-            env=environment,
+            env=self.environment | {"SHOP_DB_POOL": "0"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -89,17 +82,17 @@ class Bench(Testbed):
             return (None if found is None else Refusal(**found)), "\n".join(printed)
         raise Undecided(f"the check {check} broke: {stderr.strip()[-300:]}")
 
-    def rush(self, *, buyers: int = BUYERS, stock: int = STOCK) -> tuple[Judgement, str]:
+    def rush(self) -> tuple[Judgement, str]:
         """A rush under `mine`, judged, and what a buyer was told for whom the code broke off, if
         there was one. Raises Undecided."""
         self._rushes += 1
         product = f"rush-{os.getpid()}-{self._rushes}"
         self.new_events()
         try:
-            sale = int(self.shop(1).restock(product=product, stock=stock)["sale"])
+            sale = int(self.shop(1).restock(product=product, stock=STOCK)["sale"])
             everybody = [
                 Buyer(self.history, attempt=f"{product}/buyer-{n:02}", lock=MINE, product=product)
-                for n in range(buyers)
+                for n in range(BUYERS)
             ]
             started = last = time.monotonic()
             for number, buyer in enumerate(everybody):
@@ -119,8 +112,8 @@ class Bench(Testbed):
             broken = [said for said in answers if said.startswith((self.file.name, CRASHED))]
             judgement = Judgement(
                 events=events,
-                initial_stock=stock,
-                opened=stock,
+                initial_stock=STOCK,
+                opened=STOCK,
                 stock_left=int(report["stock_left"]),
                 orders=self.shop(1).orders(sale),
             )
@@ -131,17 +124,11 @@ class Bench(Testbed):
     def renew_if_hung(self) -> None:
         """Kill and restart a node that does not answer: an endless loop of the participant's."""
         for number in (0, 1):
-            asked = threading.Event()
-
-            def ask(number: int = number, asked: threading.Event = asked) -> None:
-                with suppress(ShopUnreachable):
-                    self.shop(number).ready()
-                    asked.set()
-
-            thread = threading.Thread(target=ask, daemon=True)
-            thread.start()
-            thread.join(3)
-            if not asked.is_set():
+            shop = self.shop(number)
+            shop.timeout = 3.0
+            try:
+                shop.ready()
+            except ShopUnreachable:
                 self.restart(number)
 
 

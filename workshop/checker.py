@@ -16,20 +16,16 @@ from servers.embedded import EmbeddedError
 from workshop import shop_faults
 from workshop.bench import BUYERS, STOCK, Bench, outcomes
 from workshop.lessons import Lesson
-from workshop.refusal import UNDECIDED, Refusal, Result, Undecided
+from workshop.refusal import CHECKED, UNDECIDED, Refusal, Result, Undecided
 
 #: Seconds that a check takes on two cores.
 SECONDS = {"rush": 2, **dict.fromkeys(shop_faults.CONTROLS, 6), "boss": 45}
 OTHERWISE = 2
-#: The file's name on the nodes, whichever lesson it belongs to.
-CHECKED = "exercise.py"
 
 
-def check(lesson: Lesson, file: Path, bench: Bench) -> Result:
-    """Check the exercise in this file. An error of a server means undecided, and that the servers
-    need a restart. Raises StackError where a node cannot be started again."""
-    if not file.exists():
-        return Result(Refusal("gone", {"file": file.name}))
+def check(lesson: Lesson, bench: Bench) -> Result:
+    """Check the exercise in the bench's file. An error of a server means undecided, and that the
+    servers need a restart. Raises StackError where a node cannot be started again."""
     printed, cells = "", list[Cell]()
     try:
         for kind in lesson.checks:
@@ -89,18 +85,18 @@ class Checking:
             self._own.write_bytes(file.read_bytes())
         except OSError:
             return Result(Refusal("gone", {"file": file.name}))
-        self.out.print(f"checking: {announced(lesson)}", markup=False)
+        self.out.print(f"checking: {announced(lesson)}")
         try:
-            result = check(lesson, self._own, self._servers())
+            result = check(lesson, self._servers())
         except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
             if self._bench is None:  # nothing started: what does this machine lack?
-                self.out.print(f"{error}\n", markup=False)
+                self.out.print(f"{error}\n")
                 doctor = [sys.executable, "-m", "servers.doctor"]
                 subprocess.run(doctor, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
             result = Result(undecided=f"{error}\nSee {os.path.relpath(self.log.name, ROOT)}.")
         if result.exit_code == UNDECIDED:
             self._stop_servers()
-        return result.named(CHECKED, file.name)
+        return result
 
     def close(self) -> None:
         """Stop the servers, and remove the copy."""
@@ -120,4 +116,4 @@ class Checking:
             self._bench = None
 
     def _step(self, step: str) -> None:
-        self.out.print(f"[dim]{step}[/]")
+        self.out.print(step, style="dim")

@@ -30,7 +30,8 @@ leases: deque[Lease] = deque(maxlen=8)
 
 
 class Guarded:
-    """A `buy` that sells under a lock of this kind, which the checks also try on its own."""
+    """The `buy` of a shop that sells under a lock of this kind: the lock outside, the transaction
+    inside. The checks also try the lock on its own."""
 
     def __init__(self, kind: Callable[..., Lock]) -> None:
         self.kind = kind
@@ -44,9 +45,8 @@ class Guarded:
         return self.kind(Commands(locks_client()), attempt.lock_name, ttl=ttl)
 
 
-def guarded(kind: Callable[..., Lock]) -> Guarded:
-    """The `buy` of a shop that sells under this lock: the lock outside, the transaction inside."""
-    return Guarded(kind)
+#: How an exercise says it: `buy = guarded(MyLock)`.
+guarded = Guarded
 
 
 class RenewedLock(TokenLock):

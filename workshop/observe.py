@@ -33,19 +33,29 @@ FUNCTIONS = {"__builtins__": {}, "all": all, "any": any, "min": min, "max": max}
 
 def observe() -> dict[str, Any]:
     """Run the commands of all lessons, those of one kind at once. Raises StackError."""
-    commands = asked(lessons().values())
-    found: dict[str, Any] = {"violates": violations()}
-    for name in ("demo", "matrix", "faults"):
-        summary = _summary(name, commands[name])
-        found.setdefault("machine", summary["machine"])
-        found |= {"demo": _demo, "matrix": _matrix, "faults": _faults}[name](summary["runs"])
-    return found
+    commands = _asked()
+    demo, matrix, faults = (_run(name, commands[name]) for name in ("demo", "matrix", "faults"))
+    nodes = {run["lock"]: run["duration_s"] for run in matrix["runs"] if _on_two_nodes(run)}
+    cells: dict[str, Any] = defaultdict(dict)
+    for cell in faults["runs"]:
+        cells[cell["fault"]][cell["lock"]] = _figures(cell) | {"recovery_s": cell["recovery_s"]}
+    return {
+        "violates": violations(),
+        "machine": demo["machine"],
+        "demo": {run["lock"]: _figures(run) for run in demo["runs"]},
+        "matrix": {
+            run["lock"] + ("" if _on_two_nodes(run) else ", one process"): _figures(run)
+            for run in matrix["runs"]
+        },
+        "ratio": {lock: round(took / nodes["row-lock"], 1) for lock, took in nodes.items()},
+        "cells": cells,
+    }
 
 
-def asked(whole: Any) -> dict[str, dict[str, list[str]]]:
+def _asked() -> dict[str, dict[str, list[str]]]:
     """Command -> option -> every value that a lesson gives it."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for lesson in whole:
+    for lesson in lessons().values():
         make, name, *rest = shlex.split(lesson.command)
         assert make == "make", lesson.command
         options = shlex.split(rest[0].removeprefix("ARGS=")) if rest else []
@@ -85,7 +95,8 @@ def violations_here(locks: Sequence[str]) -> dict[str, int]:
     return {lock: sum(run.violates for run in every_run(lock, 1)) for lock in locks}
 
 
-def _summary(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _run(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The summary of a command of loadtest's."""
     words = [f"{option}={','.join(values)}" for option, values in options.items()]
     done = subprocess.run(
         [sys.executable, "-m", "loadtest", command, *words],
@@ -98,26 +109,8 @@ def _summary(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, An
     return dict(json.loads((RESULTS / "latest" / "summary.json").read_text(encoding="utf-8")))
 
 
-def _demo(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"demo": {run["lock"]: _figures(run) for run in runs}}
-
-
-def _matrix(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    matrix = {}
-    for run in runs:
-        alone = ", one process" if run["fault"] == ONE_PROCESS else ""
-        matrix[f"{run['lock']}{alone}"] = _figures(run)
-    seconds = {run["lock"]: run["duration_s"] for run in runs if run["fault"] != ONE_PROCESS}
-    ratio = {lock: round(took / seconds["row-lock"], 1) for lock, took in seconds.items()}
-    return {"matrix": matrix, "ratio": ratio}
-
-
-def _faults(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    cells: dict[str, Any] = defaultdict(dict)
-    for cell in runs:
-        known = _figures(cell) | {"recovery_s": cell["recovery_s"]}
-        cells[cell["fault"]][cell["lock"]] = known
-    return {"cells": cells}
+def _on_two_nodes(run: Mapping[str, Any]) -> bool:
+    return bool(run["fault"] != ONE_PROCESS)
 
 
 def _figures(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from workshop.lessons import HERE, Lesson, lessons
 MINE = HERE / "mine"
 #: Refusals after which the solution is shown before the exercise is passed.
 TRIES_UNTIL_SOLUTION = 3
+#: The progress of somebody who begins.
+NEW = '{"lesson": 1, "lessons": {}, "quiz": {}}'
 
 
 class DamagedProgress(RuntimeError):
@@ -29,16 +31,13 @@ class Progress:
     def __init__(self, folder: Path = MINE) -> None:
         self.folder = folder
         self.path = folder / "progress.json"
-        self._known: dict[str, Any] = {"lesson": min(lessons()), "lessons": {}, "quiz": {}}
         try:
-            known = json.loads(self.path.read_text(encoding="utf-8"))
-            self._known = {
+            known = json.loads(self.path.read_text("utf-8") if self.path.exists() else NEW)
+            self._known: dict[str, Any] = {
                 "lesson": int(known["lesson"]),
                 "lessons": dict(known["lessons"]),
                 "quiz": dict(known.get("quiz", {})),
             }
-        except FileNotFoundError:
-            pass
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DamagedProgress(self.path, error) from error
         if self._known["lesson"] not in lessons():
@@ -126,10 +125,10 @@ class Progress:
         is gone since."""
         path = self.folder / lesson.file
         known = self.of(lesson)
-        if not path.exists() and not known.get("begun"):
-            self.folder.mkdir(exist_ok=True)
-            shutil.copyfile(lesson.shipped, path)
         if not known.get("begun"):
+            self.folder.mkdir(exist_ok=True)
+            if not path.exists():
+                shutil.copyfile(lesson.shipped, path)
             known["begun"] = True
             self._save()
         return path
@@ -137,10 +136,7 @@ class Progress:
     def reset(self, lesson: Lesson) -> Path | None:
         """Begin an exercise anew. Where the old copy is kept, if there was one."""
         path = self.folder / lesson.file
-        kept = None
-        if path.exists():
-            kept = path.with_suffix(".py.bak")
-            path.replace(kept)
+        kept = path.replace(path.with_suffix(".py.bak")) if path.exists() else None
         self.of(lesson)["begun"] = False
         self.file(lesson)
         return kept
@@ -151,7 +147,7 @@ class Progress:
             return None
         kept = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
         self.folder.rename(kept)
-        self._known = {"lesson": min(lessons()), "lessons": {}, "quiz": {}}
+        self._known = json.loads(NEW)
         return kept
 
     def _save(self) -> None:

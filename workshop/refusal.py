@@ -1,15 +1,15 @@
 """The end of a check: passed, refused with what happened, or undecided."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from loadtest.judge.run import Cell
 
 #: Exit codes of `check`.
 PASSED, REFUSED, UNDECIDED = 0, 1, 2
+#: The name of the copy that is checked, whichever lesson it belongs to.
+CHECKED = "exercise.py"
 
 
 class Undecided(RuntimeError):
@@ -34,25 +34,13 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Result:
     """The end of a check. `printed` is what the participant's code printed, `cells` the verdicts
-    of the whole row of faults, `again` whether the same code was undecided before."""
+    of the whole row of faults."""
 
     refusal: Refusal | None = None
     undecided: str = ""
     printed: str = ""
     cells: Sequence[Cell] = ()
-    again: bool = False
 
     @property
     def exit_code(self) -> int:
         return UNDECIDED if self.undecided else REFUSED if self.refusal else PASSED
-
-    def named(self, copy: str, name: str) -> Result:
-        """The same, with the name of the participant's file where that of its copy was."""
-        refusal = self.refusal
-        if refusal is not None:
-            facts = {
-                key: fact.replace(copy, name) if isinstance(fact, str) else fact
-                for key, fact in refusal.facts.items()
-            }
-            refusal = replace(refusal, facts=facts)
-        return replace(self, refusal=refusal)

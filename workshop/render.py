@@ -6,7 +6,8 @@ import os
 import sys
 import textwrap
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -17,7 +18,7 @@ from loadtest.faults import fault_report
 from loadtest.stack.stack import ROOT
 from workshop.lessons import HERE, Lesson, lessons
 from workshop.progress import Progress
-from workshop.refusal import Result
+from workshop.refusal import CHECKED, Result
 
 WIDTH = 80
 #: Lines of a refusal at most.
@@ -54,46 +55,48 @@ AGAIN = (
 
 
 def console() -> Console:
-    """Colours only in a terminal, and never where NO_COLOR is set."""
+    """Colours only in a terminal, and never where NO_COLOR is set; no markup."""
     console_on_stdout()  # what the encoding of stdout lacks is printed in plain characters
     found = Console(highlight=False)
     if found.width > WIDTH or not found.is_terminal:
-        found = Console(highlight=False, width=WIDTH)
+        found.width = WIDTH
     return found
 
 
-def show_result(out: Console, lesson: Lesson, result: Result, name: str) -> None:
-    """A passed exercise, a refusal, or why nothing could be decided."""
+def show_result(
+    out: Console, lesson: Lesson, result: Result, name: str, *, again: bool = False
+) -> None:
+    """A passed exercise, a refusal, or why nothing could be decided: `again`, of the same code."""
     if result.printed.strip():
         out.print("your code printed:")
-        out.print("\n".join(result.printed.strip().splitlines()[-10:]), markup=False)
+        out.print("\n".join(result.printed.strip().splitlines()[-10:]))
     if result.cells:
         for table in fault_report.tables(result.cells, out.width):
-            out.print(table)
-        out.print(fault_report.numbers(result.cells), highlight=False)
+            out.print(table, markup=True)
+        out.print(fault_report.numbers(result.cells))
     if result.undecided:
         out.print("UNDECIDED", style="bold yellow")
-        out.print(result.undecided, markup=False)
-        out.print(AGAIN if result.again else "Type check to try again.", markup=False)
+        out.print(result.undecided)
+        out.print(AGAIN if again else "Type check to try again.")
         return
-    if result.refusal is None:
+    refusal = result.refusal
+    if refusal is None:
         out.print(f"PASSED  {lesson.title}", style="bold green")
         out.print("explain shows the lesson's text, solution ours and yours, next goes on.")
         return
-    refusal = result.refusal
     words = lesson.words(refusal.code)
     out.print(f"REFUSED  {refusal.code}", style="bold red")
-    out.print(headline(lesson, result), markup=False)
-    for line in list(refusal.story)[-LONGEST_STORY:]:
-        out.print(f" {line}", markup=False)
-    out.print(f"{words['why']} {words['question']}", markup=False)
-    out.print(f"Edit {name} and save, or type hint.", markup=False)
+    # The checks know a copy of the participant's file.
+    headline = words["headline"].format_map(_Known(refusal.facts))
+    out.print(headline.replace(CHECKED, Path(name).name))
+    _show_end(out, refusal.story)
+    out.print(f"{words['why']} {words['question']}")
+    out.print(f"Edit {name} and save, or type hint.")
 
 
-def headline(lesson: Lesson, result: Result) -> str:
-    """The one line of a refusal, its facts filled in."""
-    assert result.refusal is not None
-    return lesson.words(result.refusal.code)["headline"].format_map(_Known(result.refusal.facts))
+def _show_end(out: Console, story: Sequence[str]) -> None:
+    for line in story[-LONGEST_STORY:]:
+        out.print(f" {line}")
 
 
 class _Known(dict[str, object]):
@@ -106,21 +109,21 @@ class _Known(dict[str, object]):
 def show_question(out: Console, lesson: Lesson, predicted: str | None) -> None:
     """The question with its options."""
     out.rule(f"Lesson {lesson.number}: {lesson.title}")
-    out.print(lesson.question, markup=False)
+    out.print(lesson.question)
     for letter, option in zip("abcdefgh", lesson.options, strict=False):
         mark = " (your prediction)" if letter == predicted else ""
-        out.print(f"  {letter}  {option}{mark}", markup=False)
+        out.print(f"  {letter}  {option}{mark}")
 
 
 def show_answer(out: Console, lesson: Lesson, letter: str) -> None:
     """After the run: the prediction, and what happened."""
     right = f"{lesson.answer}: {lesson.option(lesson.answer)}"
     if letter == lesson.answer:
-        out.print(f"You predicted it: {right}.", style="green", markup=False)
+        out.print(f"You predicted it: {right}.", style="green")
     elif letter:
-        out.print(f"You predicted {letter}; it is {right}.", markup=False)
+        out.print(f"You predicted {letter}; it is {right}.")
     else:
-        out.print(f"It is {right}.", markup=False)
+        out.print(f"It is {right}.")
 
 
 def show_story(out: Console, since: float) -> None:
@@ -131,13 +134,12 @@ def show_story(out: Console, since: float) -> None:
     cells = json.loads(summary.read_text(encoding="utf-8"))["runs"]
     broken = next((cell for cell in cells if cell.get("story")), None)
     if broken is not None:
-        out.print(f"\n{broken['lock']} under {broken['fault']}:", markup=False)
-        for line in broken["story"][-LONGEST_STORY:]:
-            out.print(f" {line}", markup=False)
+        out.print(f"\n{broken['lock']} under {broken['fault']}:")
+        _show_end(out, broken["story"])
     report = (summary.parent / "report.html").resolve()
     if out.is_terminal and (sys.platform == "darwin" or os.environ.get("DISPLAY")):
         webbrowser.open(report.as_uri())
-    out.print(f"every timeline, to click through: {os.path.relpath(report, ROOT)}", markup=False)
+    out.print(f"every timeline, to click through: {os.path.relpath(report, ROOT)}")
 
 
 def show_sheet(out: Console, topic: str) -> bool:
@@ -192,13 +194,13 @@ def show_solution(out: Console, lesson: Lesson, mine: str) -> None:
     diff = difflib.unified_diff(
         mine.splitlines(), ours.splitlines(), "yours", "ours", lineterm="", n=2
     )
-    out.print("\n".join(diff) or "yours is ours, to the letter", markup=False)
+    out.print("\n".join(diff) or "yours is ours, to the letter")
 
 
 def show_help(out: Console) -> None:
     """Every word that can be typed."""
     for word, what in HELP.items():
-        out.print(hanging(f"  {word:10} ", what, out.width), markup=False)
+        out.print(hanging(f"  {word:10} ", what, out.width))
 
 
 def hanging(begins: str, text: str, width: int) -> str:

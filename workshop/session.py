@@ -64,23 +64,28 @@ class Typed:
     def any_line(self) -> str | None:
         """A line that was typed in the session, taken away; None if there is none, or no session.
         At the end of the input `quit`."""
-        try:
-            line = "" if self._lines is None else self._lines.get_nowait()
-        except Empty:
+        if self._lines is None:
             return None
-        return None if self._lines is None else "quit" if line is None else line.strip()
+        with suppress(Empty):
+            line = self._lines.get_nowait()
+            return "quit" if line is None else line.strip()
+        return None
 
-    def letter(self, prompt: str, options: int) -> str:
-        """A letter that is typed now, asked for until it is one; empty if only Enter was typed."""
-        letters = ["", *"abcdefgh"[:options]]
+    def letter(self, prompt: str, letters: str) -> str:
+        """One of these letters, asked for until it is one; empty if only Enter was typed."""
         while True:
-            self.out.print(prompt, end="", markup=False)
+            self.out.print(prompt, end="")
             # In a session its reader has stdin.
             line = sys.stdin.readline() if self._lines is None else self._lines.get()
             letter = (line or "").strip().lower()
-            if letter in letters:
+            if letter in ["", *letters]:
                 return letter
-            self.out.print(f"one of{', '.join(letters)[1:]}; only Enter: no idea", markup=False)
+            self.out.print(one_of(letters))
+
+
+def one_of(letters: str) -> str:
+    """What is said where something else was typed."""
+    return f"one of {', '.join(letters)}; only Enter: no idea"
 
 
 class Saves:
@@ -168,7 +173,7 @@ def _look_for_saves(words: Words) -> bool:
 
 def _prompt(words: Words) -> None:
     if words.out.is_terminal:
-        words.out.print(f"lesson {words.progress.lesson.number}> ", end="", markup=False)
+        words.out.print(f"lesson {words.progress.lesson.number}> ", end="")
 
 
 def run(command: str, shall_end: Callable[[], bool]) -> int:

@@ -107,110 +107,101 @@ def _wrapped(begins: str, what: str) -> list[str]:
     )
 
 
+class NotDone(Exception):
+    """A word was typed that cannot be done: the message says what can."""
+
+
 class Teaching:
-    """Runs the words plan, notes, quiz, report, pack and observe."""
+    """Runs the words plan, notes, quiz, report, pack and observe. They raise NotDone."""
 
     def __init__(self, out: Console, progress: Progress, typed: Typed) -> None:
         self.out = out
         self.progress = progress
         self.typed = typed
 
-    def do_plan(self, rest: list[str]) -> int:
+    def do_plan(self, rest: list[str]) -> None:
         """A facilitator's plan of some minutes, by the clock if it is told when it begins."""
         known = ", ".join(map(str, plans()))
         minutes, when = (*rest, "", "")[:2]
         clock = time.strftime("%H:%M") if when == "now" else when
         if minutes not in known.split(", ") or not re.fullmatch(r"|[0-2]?\d:[0-5]\d", clock):
-            self.out.print(f"plan takes minutes, {known}, and when it begins: plan 90 14:00")
-            return 2
+            raise NotDone(f"plan takes minutes, {known}, and when it begins: plan 90 14:00")
         hour, _, minute = clock.partition(":")
         begins = int(hour) * 60 + int(minute) if clock else None
-        lines = plan_lines(int(minutes), begins)
-        self.out.print("\n".join(lines), markup=False, soft_wrap=True)
-        return 0
+        self.out.print("\n".join(plan_lines(int(minutes), begins)), soft_wrap=True)
 
-    def do_notes(self, rest: list[str]) -> int:
+    def do_notes(self, rest: list[str]) -> None:
         """The answers of all lessons and of the quiz; of one lesson, what they believe who are
         refused, and what to ask them."""
         if not rest:
-            return self._answers()
-        lesson = lessons().get(int(rest[0])) if rest[0].isdigit() else None
-        if lesson is None:
-            self.out.print("notes takes the number of a lesson")
-            return 2
-        self.out.print(self._answer(lesson), markup=False)
-        self.out.print(f"say: {lesson.say}", markup=False)
+            for lesson in lessons().values():
+                self._show_answer(lesson)
+            self.out.print(f"quiz {''.join(question.answer for question in questions())}")
+            return
+        number = int(rest[0]) if rest[0].isdigit() else 0
+        if number not in lessons():
+            raise NotDone("notes takes the number of a lesson")
+        lesson = lessons()[number]
+        self._show_answer(lesson)
+        self.out.print(f"say: {lesson.say}")
         for code, words in lesson.refusals.items():
-            self.out.print(render.hanging(f"{code}: ", words["why"], WIDTH), markup=False)
-            self.out.print(render.hanging("    ask: ", words["question"], WIDTH), markup=False)
+            self._show(f"{code}: ", words["why"])
+            self._show("    ask: ", words["question"])
         for number, hint in enumerate(lesson.hints, 1):
-            self.out.print(render.hanging(f"hint {number}: ", hint, WIDTH), markup=False)
-        self.out.print(f"solution of {lesson.file}:\n{lesson.solution}", markup=False)
-        return 0
+            self._show(f"hint {number}: ", hint)
+        self.out.print(f"solution of {lesson.file}:\n{lesson.solution}")
 
-    def _answers(self) -> int:
-        for lesson in lessons().values():
-            self.out.print(self._answer(lesson), markup=False)
-        self.out.print(f"quiz {''.join(question.answer for question in questions())}")
-        return 0
+    def _show_answer(self, lesson: Lesson) -> None:
+        answer = lesson.option(lesson.answer)
+        self._show(f"lesson {lesson.number:2}  {lesson.answer}: ", answer)
 
-    def _answer(self, lesson: Lesson) -> str:
-        begins = f"lesson {lesson.number:2}  {lesson.answer}: "
-        return render.hanging(begins, lesson.option(lesson.answer), WIDTH)
+    def _show(self, begins: str, text: str) -> None:
+        self.out.print(render.hanging(begins, text, WIDTH))
 
-    def do_quiz(self, rest: list[str]) -> int:
-        """Ask the eight questions; the first time counts as before, every later one as after."""
+    def do_quiz(self, rest: list[str]) -> None:
+        """Ask the eight questions; the first time counts as before, every later one as after. With
+        a number, show one question to project, without its answer."""
+        most = len(questions())
         if rest and rest[0].isdigit():
-            return self._show_question_of_the_quiz(int(rest[0]))
+            if not 1 <= int(rest[0]) <= most:
+                raise NotDone(f"the quiz has the questions 1 to {most}")
+            self._show_question(questions()[int(rest[0]) - 1])
+            return
         if rest:
             answers = rest[0].lower()
-            if len(answers) != len(questions()) or set(answers) - set("abcd-"):
-                self.out.print(f"give {len(questions())} letters, a to d, or - for no idea")
-                return 2
+            if len(answers) != most or set(answers) - set("abcd-"):
+                raise NotDone(f"give {most} letters, a to d, or - for no idea")
         elif sys.stdin.isatty():
             answers = "".join(self._ask(question) for question in questions())
         else:
-            self.out.print("quiz takes eight letters where there is no terminal: quiz cbbcbcca")
-            return 2
+            raise NotDone("quiz takes eight letters where there is no terminal: quiz cbbcbcca")
         self.progress.quizzed(answers)
-        self.out.print(f"{score(answers)} of {len(questions())}", markup=False)
-        return 0
+        self.out.print(f"{score(answers)} of {most}")
 
-    def _show_question_of_the_quiz(self, number: int) -> int:
-        """One question to project, without its answer."""
-        if not 1 <= number <= len(questions()):
-            self.out.print(f"the quiz has the questions 1 to {len(questions())}")
-            return 2
-        self._print_question(questions()[number - 1])
-        return 0
-
-    def _print_question(self, question: Question) -> None:
-        self.out.print(f"\n{question.text}", markup=False)
+    def _show_question(self, question: Question) -> None:
+        self.out.print(f"\n{question.text}")
         for letter, option in zip("abcd", question.options, strict=True):
-            self.out.print(f"  {letter}  {option}", markup=False)
+            self.out.print(f"  {letter}  {option}")
 
     def _ask(self, question: Question) -> str:
-        self._print_question(question)
-        return self.typed.letter("> ", len(question.options)) or "-"
+        self._show_question(question)
+        return self.typed.letter("> ", "abcd") or "-"
 
-    def do_report(self, rest: list[str]) -> int:
+    def do_report(self, rest: list[str]) -> None:
         """The quiz before and after, the lessons, and what was refused in them."""
         for when, answers in self.progress.quiz.items():
-            self.out.print(f"quiz {when}: {score(answers)} of {len(questions())}", markup=False)
+            self.out.print(f"quiz {when}: {score(answers)} of {len(questions())}")
         if not self.progress.quiz:
-            self.out.print("no quiz yet: quiz asks eight questions", markup=False)
+            self.out.print("no quiz yet: quiz asks eight questions")
         render.show_list(self.out, self.progress)
         for lesson in lessons().values():
             if codes := self.progress.of(lesson)["codes"]:
-                begins = f"lesson {lesson.number} refused: "
-                self.out.print(render.hanging(begins, ", ".join(codes), WIDTH), markup=False)
-        return 0
+                self._show(f"lesson {lesson.number} refused: ", ", ".join(codes))
 
-    def do_pack(self, rest: list[str]) -> int:
+    def do_pack(self, rest: list[str]) -> None:
         """A folder for a room without internet."""
         folder = Path(" ".join(rest) or f"oversold-pack-{time.strftime('%Y-%m-%d')}")
-        self.out.print(pack(folder.resolve()), markup=False)
-        return 0
+        self.out.print(pack(folder.resolve()))
 
     def do_observe(self, rest: list[str]) -> int:
         """Run what all lessons show, and write down what came of it: for authors of lessons."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 
 import redis
@@ -34,17 +35,15 @@ def main(check: str, path: Path) -> Refusal | None:
     except BrokenFile as error:
         return Refusal("broken", {"error": str(error)})
     name, _, function = check.partition(".")
+    find = getattr(import_module(f"workshop.checks.{name}"), function or "refusal")
     try:
-        found: Refusal | None = getattr(
-            import_module(f"workshop.checks.{name}"), function or "refusal"
-        )(module)
+        found: Refusal | None = find(module)
     except Undecided:
         raise
     except Exception as error:
-        mistake = _mistake(error, module)
-        if mistake is None:
+        found = _mistake(error, module)
+        if found is None:
             raise
-        return mistake
     return found
 
 
@@ -86,12 +85,9 @@ def _server_is_gone(error: BaseException) -> bool:
 
 def _line(error: BaseException, module: ModuleType) -> str | None:
     """`line 12:`, the last line of the participant's file that led to the error, if one did."""
-    trace, line = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == module.__file__:
-            line = f"line {trace.tb_lineno}:"
-        trace = trace.tb_next
-    return line
+    trace = walk_tb(error.__traceback__)
+    lines = [line for frame, line in trace if frame.f_code.co_filename == module.__file__]
+    return f"line {lines[-1]}:" if lines else None
 
 
 def say(found: Refusal | Undecided | None) -> None:

@@ -1,13 +1,12 @@
 """Lesson 9: what a buyer does with each answer, and with none."""
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import ModuleType
 
 from shop.errors import CommitUnknown, ShopError
 from shop.models import PurchaseHistory
 from shop.sale.checkout import check_out
-from shop.sale.points import installed
 from shop.sale.purchase import Attempt
 from workshop.checks.purchases import PRODUCT, open_sale
 from workshop.refusal import Refusal
@@ -42,7 +41,7 @@ def refusal(module: ModuleType) -> Refusal | None:
 def _answer_lost(next_key: NextKey) -> Refusal | None:
     """The purchase is committed, its answer is lost."""
     sale = open_sale(5)
-    outcomes = _shops(next_key, "victim", lost=1)
+    outcomes = _shops(next_key)
     orders = PurchaseHistory.objects.filter(sale_id=sale, purchaser="victim")
     numbers = " and ".join(str(order.pk) for order in orders)
     story = tuple(f"asks, is answered {outcome}" for outcome in outcomes)
@@ -72,28 +71,16 @@ def _others(next_key: NextKey) -> Refusal | None:
     return None
 
 
-def _shops(next_key: NextKey, buyer: str, *, lost: int) -> list[str]:
-    """The outcomes that a buyer sees who goes on as `next_key` says. The first `lost` answers get
-    lost after the COMMIT."""
-    left = [CommitUnknown() for _ in range(lost)]
-
-    def lose(name: str, facts: Mapping[str, object]) -> None:
-        if name == "answered" and left:
-            raise left.pop()
-
+def _shops(next_key: NextKey) -> list[str]:
+    """The outcomes that the victim sees who goes on as `next_key` says. The first answer gets lost
+    after the COMMIT."""
     key: str | None = uuid.uuid4().hex
     outcomes: list[str] = []
-    with installed(lose):
-        while key is not None and len(outcomes) < MOST:
-            outcomes.append(_ask(buyer, key, lose))
-            key = next_key(outcomes[-1], key)
+    while key is not None and len(outcomes) < MOST:
+        try:
+            check_out(Attempt(product=PRODUCT, buyer="victim", lock=LOCK, key=key))
+            outcomes.append("sold" if outcomes else CommitUnknown.outcome)
+        except ShopError as error:
+            outcomes.append(error.outcome)
+        key = next_key(outcomes[-1], key)
     return outcomes
-
-
-def _ask(buyer: str, key: str, lose: Callable[[str, Mapping[str, object]], None]) -> str:
-    try:
-        check_out(Attempt(product=PRODUCT, buyer=buyer, lock=LOCK, key=key))
-        lose("answered", {})
-    except ShopError as error:
-        return error.outcome
-    return "sold"

@@ -49,7 +49,7 @@ def refusal(module: ModuleType) -> Refusal | None:
 def _alone() -> Refusal | None:
     """Two buyers one after the other get a unit each."""
     sale = open_sale(2)
-    outcomes = [outcome_of(partial(buy, name)) for name in "AB"]
+    outcomes = [outcome_of(name) for name in "AB"]
     if books(sale) == (2, 0):
         return None
     return Refusal("refuses-everybody", {"first": outcomes[0], "second": outcomes[1]})
@@ -72,7 +72,7 @@ def _late(number: int, place: str) -> Refusal | None:
         gate_the_commit()
         with at_statement(number, partial(point, "paused")) as statements:
             try:
-                return outcome_of(partial(buy, "A"))
+                return outcome_of("A")
             finally:
                 sent.extend(statements)
 
@@ -81,7 +81,7 @@ def _late(number: int, place: str) -> Refusal | None:
         if not _comes_to(a, place):
             return None  # this purchase sent fewer statements than the one before
         _loses_its_lock()
-        b = run.enter("B", partial(outcome_of, partial(buy, "B")))
+        b = run.enter("B", partial(outcome_of, "B"))
         overtaken = _goes_on(b) and b.result == "sold"
         try:
             said = a.finishes()
@@ -113,9 +113,9 @@ def _both_have_read() -> Refusal | None:
     """A has read; the lock ends, B reads too if it can; A writes, then B."""
     sale = open_sale(10)
     with Interleaving() as run:
-        a = run.enter("A", partial(outcome_of, partial(buy, "A"))).runs_to("after_read")
+        a = run.enter("A", partial(outcome_of, "A")).runs_to("after_read")
         _loses_its_lock()
-        b = run.enter("B", partial(outcome_of, partial(buy, "B")))
+        b = run.enter("B", partial(outcome_of, "B"))
         _goes_on(b, to="after_read")
         a.finishes()
         b.finishes()
@@ -153,8 +153,5 @@ def _goes_on(actor: Actor, to: str = "") -> bool:
 
 def _story(log: Sequence[str]) -> tuple[str, ...]:
     """The outcome of each buyer, in the words of the lessons."""
-    told = []
-    for entry in log:
-        buyer, _, place = entry.partition(" ")
-        told.append(f"{buyer} {SAID.get(place, place)}")
-    return (", ".join(told),)
+    places = (entry.partition(" ") for entry in log)
+    return (", ".join(f"{buyer} {SAID.get(place, place)}" for buyer, _, place in places),)

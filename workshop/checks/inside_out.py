@@ -8,7 +8,6 @@ from workshop.checks.purchases import (
     MINE,
     PRODUCT,
     alone,
-    buy,
     every_run,
     install,
     killed,
@@ -40,7 +39,7 @@ def _alone() -> Refusal | None:
 def _nothing_to_sell() -> Refusal | None:
     """A buyer who finds nothing leaves no lock behind."""
     open_sale(0)
-    outcome_of(lambda: buy("A"))
+    outcome_of("A")
     return None if _is_free() else Refusal("released-after-a-sale-only")
 
 

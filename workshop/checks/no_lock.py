@@ -39,35 +39,33 @@ def _without_a_lock() -> Refusal | None:
 
 def _schedules() -> Refusal | None:
     """No sequence of two buyers' moves sells a unit twice, or gives up or breaks off."""
-    with statements() as sent:
-        try:
-            for run in every_run():
-                facts, story = {"schedule": run.schedule}, (told(run),)
-                if run.violates:
-                    return Refusal(_how(sent), facts, story)
-                if broken:
-                    return Refusal("sold-out-not-said", {"said": broken[0]}, story)
-                if run.report.undersold:
-                    return Refusal("gave-up", facts, story)
-                sent.clear()
-        except AssertionError as error:
-            cause = error.__cause__
-            if isinstance(cause, IntegrityError):
-                return Refusal("check-as-flow", {"error": str(cause).splitlines()[0]})
-            if isinstance(cause, OperationalError):
-                return Refusal("conflict-not-retried", {"error": str(cause).splitlines()[0]})
-            raise
+    try:
+        for run in every_run():
+            facts, story = {"schedule": run.schedule}, (told(run),)
+            if run.violates:
+                return Refusal(_how(), facts, story)
+            if broken:
+                return Refusal("sold-out-not-said", {"said": broken[0]}, story)
+            if run.report.undersold:
+                return Refusal("gave-up", facts, story)
+            statements.clear()
+    except AssertionError as error:
+        cause = error.__cause__
+        if isinstance(cause, IntegrityError):
+            return Refusal("check-as-flow", {"error": str(cause).splitlines()[0]})
+        if isinstance(cause, OperationalError):
+            return Refusal("conflict-not-retried", {"error": str(cause).splitlines()[0]})
+        raise
     return None
 
 
-def _how(sent: list[tuple[str, str, int]]) -> str:
+def _how() -> str:
     """The code for a violation, by what was sent."""
-    sent = [each for each in sent if each[0] in ("A", "B")]
-    for thread, text, rows in sent:
+    for buyer, text, rows in statements:
         if text.startswith("UPDATE product") and rows == 0:
-            mine = [other for name, other, _ in sent if name == thread]
-            if any(other.startswith("INSERT INTO purchase") for other in mine[mine.index(text) :]):
+            own = [other for name, other, _ in statements if name == buyer]
+            if any(other.startswith("INSERT INTO purchase") for other in own[own.index(text) :]):
                 return "row-count-ignored"
-    if any("FOR UPDATE" in text for _, text, _ in sent):
+    if any("FOR UPDATE" in text for _, text, _ in statements):
         return "read-before-lock"
     return "last-writer-wins"

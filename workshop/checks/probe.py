@@ -9,11 +9,17 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from shop.ops.redis import locks_client
+from shop.sale import points
 from workshop.checks.watch import alive
+from workshop.commands import Commands
+from workshop.kit import Guarded
 from workshop.refusal import Refusal, Undecided
 
 #: Seconds that a lock lives where nothing shall end by itself; where it shall; and how long nobody
@@ -33,19 +39,20 @@ class Probe:
     """
 
     def __init__(self, kind: Callable[..., Any]) -> None:
-        from shop.ops.redis import locks_client
-
         self.kind = kind
         self.plain: Any = locks_client()
         self.story: list[str] = []
         self._began = time.monotonic()
-        self._count = 0
+        self._names = (f"probe-{os.getpid()}-{number}" for number in count(1))
 
-    def lock(self, name: str, *, ttl: float = TTL) -> Any:
-        """A new lock object under this name, as a purchase makes one."""
-        from workshop.commands import Commands
+    def lock(self, *, ttl: float = LONG) -> Any:
+        """A new lock, of a name that no other lock has."""
+        alive()
+        return self.kind(Commands(self.plain), next(self._names), ttl=ttl)
 
-        return self.kind(Commands(self.plain), f"probe-{name}", ttl=ttl)
+    def again(self, lock: Any) -> Any:
+        """Another object for the same lock, as each purchase makes one."""
+        return self.kind(Commands(self.plain), lock.name, ttl=lock.ttl)
 
     def says(self, text: str) -> None:
         """Add a line to the story."""
@@ -54,12 +61,6 @@ class Probe:
     def refuse(self, code: str, **facts: Any) -> Refusal:
         """A refusal with the story so far."""
         return Refusal(code, facts, tuple(self.story))
-
-    def name(self) -> str:
-        """A name that no other lock has."""
-        alive()
-        self._count += 1
-        return f"{os.getpid()}-{self._count}"
 
     def quickly(self, seconds: float, find: Callable[[], Refusal | None]) -> Refusal | None:
         """Its finding, once it takes no longer than this: else a lock may have ended meanwhile.
@@ -78,6 +79,24 @@ class Probe:
         with at_command(0, lambda: None) as sent:
             call()
         return len(sent)
+
+    def in_between(
+        self,
+        call: Callable[[Any], object],
+        happens: Callable[[Any, int], object],
+        *,
+        begins: Callable[[Any], object] = lambda lock: None,
+    ) -> Iterator[tuple[Any, object, dict[str, int]]]:
+        """For each command of a call but the last: the call on a new lock that `begins` so, during
+        which something `happens` to that lock after the command. Gives the lock, what the call has
+        returned, and the facts `command` and `commands`."""
+        begins(counted := self.lock())
+        commands = self.commands_of(lambda: call(counted))
+        for number in range(1, commands):
+            begins(lock := self.lock())
+            with at_command(number, partial(happens, lock, number)):
+                returned = call(lock)
+            yield lock, returned, {"command": number, "commands": commands}
 
     def dies_after(self, command: int, call: Callable[[], Any]) -> bool:
         """Make the call in a child that is killed by SIGKILL after its n-th command. Returns
@@ -98,8 +117,6 @@ class Probe:
 def at_command(number: int, happens: Callable[[], object]) -> Iterator[list[str]]:
     """`happens` after the n-th command that is sent inside the block, once; 0: never. Gives the
     points of these commands; of what is sent while it happens there are none."""
-    from shop.sale import points
-
     sent: list[str] = []
     happening = False
 
@@ -119,11 +136,10 @@ def at_command(number: int, happens: Callable[[], object]) -> Iterator[list[str]
         yield sent
 
 
-def probed(module: ModuleType, check: Callable[[Probe], Refusal | None]) -> Refusal | None:
-    """Check the lock that this file sells under."""
-    from workshop.kit import Guarded
-
+def probed(module: ModuleType, *checks: Callable[[Probe], Refusal | None]) -> Refusal | None:
+    """The first refusal of the lock that this file sells under, or None."""
     buy = getattr(module, "buy", None)
     if not isinstance(buy, Guarded):
         return Refusal("not-guarded", {"file": Path(str(module.__file__)).name})
-    return check(Probe(buy.kind))
+    probe = Probe(buy.kind)
+    return next(filter(None, (check(probe) for check in checks)), None)

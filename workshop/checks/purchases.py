@@ -1,7 +1,6 @@
 """Purchases under the participant's file, in this process, stopped or killed by a check."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
@@ -10,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 from django.db import DatabaseError, DataError, ProgrammingError, connection
-from django.db.backends.signals import connection_created
 
 from shop.demo import schedules
 from shop.demo.mine import BrokenFile, strategy_of
@@ -28,6 +26,8 @@ from workshop.refusal import Refusal
 MINE = "mine"
 #: What the purchases of the present sale broke off with.
 broken: list[str] = []
+#: What they have sent to the database: buyer, statement, rows.
+statements: list[tuple[str, str, int]] = []
 #: Places of a schedule, in the words of the lessons.
 SAID = {
     "after_read": "reads",
@@ -44,12 +44,19 @@ class Killed(BaseException):
 
 
 def install(module: ModuleType) -> None:
-    """Make this file the strategy `mine`; `broken` notes what its purchases broke off with."""
+    """Make this file the strategy `mine`, noted in `broken` and `statements`."""
     strategy = strategy_of(MINE, Path(str(module.__file__)))
 
     def noting(attempt: Attempt) -> Receipt:
+        def record(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+            result = execute(sql, *rest)
+            text = " ".join(sql.split()).replace('"', "")
+            statements.append((attempt.buyer, text, rest[-1]["cursor"].rowcount))
+            return result
+
         try:
-            return strategy.buy(attempt)
+            with connection.execute_wrapper(record):
+                return strategy.buy(attempt)
         except BrokenFile as error:
             broken.append(str(error))
             raise
@@ -61,20 +68,21 @@ def open_sale(units: int) -> int:
     """A new sale, and no lock of an older one; its number."""
     alive()
     broken.clear()
+    statements.clear()
     locks_client().flushdb()
     Product.objects.filter(name=PRODUCT).update(fence=0)  # a wrong try may have left a high one
     return opening.restock(product=PRODUCT, amount=units).pk
 
 
-def buy(buyer: str, *, key: str | None = None) -> Receipt:
+def buy(buyer: str) -> Receipt:
     """One purchase under `mine`. Raises ShopError."""
-    return check_out(Attempt(product=PRODUCT, buyer=buyer, lock=MINE, key=key))
+    return check_out(Attempt(product=PRODUCT, buyer=buyer, lock=MINE))
 
 
-def outcome_of(call: Callable[[], Any]) -> str:
+def outcome_of(buyer: str) -> str:
     """`sold`, or the outcome of the refusal. Raises what is a mistake in the participant's file."""
     try:
-        call()
+        buy(buyer)
     except BrokenFile:
         raise
     except ShopError as error:
@@ -111,7 +119,7 @@ def alone(look: Callable[[], None] = lambda: None) -> Refusal | None:
     opening.restock(product=OTHER, amount=MANY)
     sale = open_sale(1)
     with installed(lambda name, facts: look() if name == "after_read" else None):
-        outcome = outcome_of(lambda: buy("A"))
+        outcome = outcome_of("A")
     if books(sale) != (1, 0):
         return Refusal("never-sells", {"outcome": outcome})
     left = Product.objects.get(name=OTHER).amount
@@ -137,9 +145,9 @@ def killed() -> Refusal | None:
 def second_of_one() -> Refusal | None:
     """One unit, two buyers one after the other: the second one is told that it is sold out."""
     open_sale(1)
-    outcome_of(lambda: buy("A"))
+    outcome_of("A")
     try:
-        said = outcome_of(lambda: buy("B"))
+        said = outcome_of("B")
     except (BrokenFile, DatabaseError) as error:
         said = str(error).splitlines()[0]
     return None if said == "sold_out" else Refusal("sold-out-not-said", {"said": said})
@@ -170,30 +178,3 @@ def books(sale: int) -> tuple[int, int]:
     """Orders of this sale, and stock left."""
     orders = PurchaseHistory.objects.filter(sale_id=sale).count()
     return orders, Product.objects.get(name=PRODUCT).amount
-
-
-@contextmanager
-def statements() -> Iterator[list[tuple[str, str, int]]]:
-    """Every statement of every connection opened inside the block: buyer, text, rows."""
-    seen: list[tuple[str, str, int]] = []
-
-    def record(
-        execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Mapping[str, Any]
-    ) -> Any:
-        result = execute(sql, params, many, context)
-        text = " ".join(sql.split()).replace('"', "")
-        buyer = threading.current_thread().name.removeprefix("interleaved-")
-        seen.append((buyer, text, context["cursor"].rowcount))
-        return result
-
-    def watch(connection: Any, **_: Any) -> None:
-        if record not in connection.execute_wrappers:
-            connection.execute_wrappers.append(record)
-
-    connection.close()
-    connection_created.connect(watch)
-    try:
-        yield seen
-    finally:
-        connection_created.disconnect(watch)
-        connection.close()

@@ -1,25 +1,20 @@
 """Lesson 5: a late holder frees nothing but its own lock, and says whether it did."""
 
-from functools import partial
 from types import ModuleType
 from typing import Any
 
-from workshop.checks.probe import LONG, Probe, at_command, probed
+from workshop.checks.probe import Probe, probed
 from workshop.refusal import Refusal
 
 
 def refusal(module: ModuleType) -> Refusal | None:
     """The first fault of this file's lock, or None."""
-    return probed(module, _find)
-
-
-def _find(probe: Probe) -> Refusal | None:
-    return _own(probe) or _late(probe) or _in_between(probe)
+    return probed(module, _own, _late, _in_between)
 
 
 def _own(probe: Probe) -> Refusal | None:
     """A holder gives its own lock back."""
-    lock = probe.lock(probe.name(), ttl=LONG)
+    lock = probe.lock()
     if not lock.try_lock("a"):
         return probe.refuse("never-acquires")
     said = bool(lock.unlock("a"))
@@ -35,55 +30,38 @@ def _own(probe: Probe) -> Refusal | None:
 
 def _late(probe: Probe) -> Refusal | None:
     """A's lock has ended and B has it. A gives back what it believes to be its own."""
-    lock, other = _changed_hands(probe)
-    of_b = probe.plain.get(other.key)
+    lock = probe.lock()
+    lock.try_lock("a")
+    of_a = probe.plain.get(lock.key)
+    _changes_hands(probe, lock)
+    probe.says("A had the lock; it ended, and B has it now")
+    of_b = probe.plain.get(lock.key)
     said = bool(lock.unlock("a"))
-    left = probe.plain.get(other.key)
-    if left is None:
+    if not probe.plain.exists(lock.key):
         probe.says("A, who is late, gives it back: B's lock is gone")
-        same = _value_of(probe, "a") == _value_of(probe, "b")
-        return probe.refuse("value-not-unique" if same and of_b else "deletes-blindly")
+        return probe.refuse("value-not-unique" if of_b and of_a == of_b else "deletes-blindly")
     probe.says(f"A, who is late, gives it back: unlock() says {said}, B's lock is there")
     return probe.refuse("lies") if said else None
 
 
 def _in_between(probe: Probe) -> Refusal | None:
     """The lock changes hands after each command of the release but the last."""
-    lock = probe.lock(probe.name(), ttl=LONG)
-    lock.try_lock("a")
-    commands = probe.commands_of(partial(lock.unlock, "a"))
-    for number in range(1, commands):
-        name = probe.name()
-        lock = probe.lock(name, ttl=LONG)
-        lock.try_lock("a")
+
+    def change(lock: Any, number: int) -> None:
+        _changes_hands(probe, lock)
         probe.says("A has the lock")
+        probe.says(f"A stops after command {number} of its release; its lock ends, B takes it")
 
-        def change(name: str = name, number: int = number) -> None:
-            probe.plain.delete(probe.lock(name).key)
-            probe.lock(name, ttl=LONG).try_lock("b")
-            probe.says(f"A stops after command {number} of its release; its lock ends, B takes it")
-
-        with at_command(number, change):
-            lock.unlock("a")
+    for lock, _, facts in probe.in_between(
+        lambda lock: lock.unlock("a"), change, begins=lambda lock: lock.try_lock("a")
+    ):
         if not probe.plain.exists(lock.key):
             probe.says("A goes on, and so deletes the lock of B")
-            return probe.refuse("not-atomic-release", command=number, commands=commands)
+            return probe.refuse("not-atomic-release", **facts)
     return None
 
 
-def _changed_hands(probe: Probe) -> tuple[Any, Any]:
-    """A's lock object and B's: A held it, now B does."""
-    name = probe.name()
-    lock, other = probe.lock(name, ttl=LONG), probe.lock(name, ttl=LONG)
-    lock.try_lock("a")
+def _changes_hands(probe: Probe, lock: Any) -> None:
+    """A's lock ends, and B takes it."""
     probe.plain.delete(lock.key)
-    other.try_lock("b")
-    probe.says("A had the lock; it ended, and B has it now")
-    return lock, other
-
-
-def _value_of(probe: Probe, token: str) -> bytes | None:
-    lock = probe.lock(probe.name(), ttl=LONG)
-    lock.try_lock(token)
-    value: bytes | None = probe.plain.get(lock.key)
-    return value
+    probe.again(lock).try_lock("b")

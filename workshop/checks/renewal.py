@@ -1,13 +1,13 @@
 """Lesson 7: a lock that is renewed for as long as its holder works, and never for anybody else."""
 
 import time
-from functools import partial
 from numbers import Real
 from types import ModuleType
+from typing import Any
 
 import redis
 
-from workshop.checks.probe import LONG, Probe, at_command, probed
+from workshop.checks.probe import LONG, Probe, probed
 from workshop.refusal import Refusal, Undecided
 
 #: Milliseconds that a lock still has where nothing shall end by itself, and of a whole ttl.
@@ -24,12 +24,12 @@ MOST = 100
 
 def refusal(module: ModuleType) -> Refusal | None:
     """The first fault of the renewal, or None."""
-    return probed(module, lambda probe: _alone(probe) or _in_between(probe) or _at_work(probe))
+    return probed(module, _alone, _in_between, _at_work)
 
 
 def _alone(probe: Probe) -> Refusal | None:
     """A renewal that comes when the lock is somebody else's, nobody's, or its own."""
-    lock = probe.lock(probe.name(), ttl=LONG)
+    lock = probe.lock()
     probe.plain.set(lock.key, "b", px=BEFORE)
     said = bool(lock.renew("a"))
     left = int(probe.plain.pttl(lock.key))
@@ -57,24 +57,21 @@ def _alone(probe: Probe) -> Refusal | None:
 
 def _in_between(probe: Probe) -> Refusal | None:
     """The lock changes hands after each command of a renewal but the last."""
-    lock = probe.lock(probe.name(), ttl=LONG)
-    probe.plain.set(lock.key, "a", px=BEFORE)
-    commands = probe.commands_of(partial(lock.renew, "a"))
-    for number in range(1, commands):
-        lock = probe.lock(probe.name(), ttl=LONG)
-        probe.plain.set(lock.key, "a", px=BEFORE)
+
+    def change(lock: Any, number: int) -> None:
+        probe.plain.set(lock.key, "b", px=BEFORE)
         probe.says("A has the lock")
+        probe.says(f"A stops after command {number} of its renewal; its lock ends, B takes it")
 
-        def change(key: str = lock.key, number: int = number) -> None:
-            probe.plain.set(key, "b", px=BEFORE)
-            probe.says(f"A stops after command {number} of its renewal; its lock ends, B takes it")
-
-        with at_command(number, change):
-            lock.renew("a")
+    for lock, _, facts in probe.in_between(
+        lambda lock: lock.renew("a"),
+        change,
+        begins=lambda lock: probe.plain.set(lock.key, "a", px=BEFORE),
+    ):
         if not _as_it_was(probe, lock.key):
             left = int(probe.plain.pttl(lock.key))
             probe.says(f"A goes on, and so renews the lock of B: PTTL {left}")
-            return probe.refuse("not-atomic-renewal", command=number, left=left)
+            return probe.refuse("not-atomic-renewal", left=left, **facts)
     return None
 
 
@@ -85,7 +82,7 @@ def _as_it_was(probe: Probe, key: str) -> bool:
 
 def _at_work(probe: Probe) -> Refusal | None:
     """The first renewal is lost on its way; the next one must come before the end of the lock."""
-    lock = probe.lock(probe.name(), ttl=TTL)
+    lock = probe.lock(ttl=TTL)
     if not isinstance(lock.PERIOD, Real):
         return probe.refuse("raises", error=f"PERIOD is {lock.PERIOD!r}, and no number")
     began = time.monotonic()

@@ -5,10 +5,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from traceback import walk_stack
 
 from workshop.refusal import Refusal, Undecided
 
@@ -43,11 +43,12 @@ def found_in(file: str) -> Refusal | Undecided:
     """Where threads are that run this file: do they spin, or wait?"""
     inside = {}
     for thread, top in sys._current_frames().items():
-        for frame in _stack(top):
-            if _name(frame).endswith(STOPPED_IN):  # further in than the file's own line
+        for frame, line in walk_stack(top):  # innermost first
+            name = frame.f_code.co_filename
+            if name.endswith(STOPPED_IN):  # further in than the file's own line
                 break
-            if _name(frame) == file:
-                inside[thread] = frame.f_lineno
+            if name == file:
+                inside[thread] = line
                 break
     if not inside:
         return Undecided(f"a step of the check took more than {LONGEST:g} s here")
@@ -57,17 +58,6 @@ def found_in(file: str) -> Refusal | Undecided:
     thread = max(inside, key=lambda thread: spent[thread])
     where = f"line {inside[thread]}: {linecache.getline(file, inside[thread]).strip()}"
     return Refusal("endless" if spent[thread] > SPINS else "waits-here", {"where": where})
-
-
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frames of a thread, innermost first."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _name(frame: FrameType) -> str:
-    return frame.f_code.co_filename
 
 
 def _processor_time(thread: int) -> float:

@@ -64,7 +64,7 @@ def bench() -> Iterator[Bench]:
 def result_of(lesson: Lesson, text: str, bench: Bench) -> Result:
     """What a check says of this file."""
     bench.file.write_text(text, encoding="utf-8")
-    return check(lesson, bench.file, bench)
+    return check(lesson, bench)
 
 
 @each([*SOLUTIONS, *RIGHT])
@@ -121,10 +121,3 @@ def test_what_the_code_prints_is_shown_and_disturbs_nothing(bench: Bench) -> Non
     talkative = text.replace("        script =", "        print('here', end='')\n        script =")
     result = result_of(lesson, talkative, bench)
     assert (result.exit_code, "here" in result.printed) == (0, True)
-
-
-def test_a_file_that_is_gone_is_refused_as_gone(bench: Bench) -> None:
-    bench.file.unlink(missing_ok=True)
-    refusal = check(lessons()[5], bench.file, bench).refusal
-    assert refusal is not None
-    assert refusal.code == "gone"

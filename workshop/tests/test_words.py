@@ -25,7 +25,7 @@ class Undecidable:
 
 @pytest.fixture
 def out() -> Console:
-    return Console(record=True, width=80)
+    return Console(record=True, width=80, markup=False)
 
 
 @pytest.fixture
