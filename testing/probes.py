@@ -3,7 +3,7 @@
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 from unittest.mock import patch
@@ -48,8 +48,7 @@ def installed(stop: Stop, at: Sequence[str], connected: Callable[[int], None]) -
             _here = None
 
 
-@contextmanager
-def _function(stop: Stop, dotted: str) -> Iterator[None]:
+def _function(stop: Stop, dotted: str) -> AbstractContextManager[object]:
     """Stop before each call of the function that has this name in this module."""
     original = import_string(dotted)
 
@@ -58,8 +57,7 @@ def _function(stop: Stop, dotted: str) -> Iterator[None]:
         stop(f"{dotted.rpartition('.')[2]}()")
         return original(*args, **kwargs)
 
-    with patch(dotted, stopping):
-        yield
+    return patch(dotted, stopping)
 
 
 @contextmanager

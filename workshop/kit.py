@@ -8,12 +8,12 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from locks import Lease, Release
+from locks import Lease, RedisLock, Release
 from locks.lock import Lock
 from shop.errors import Busy, Lost, SoldOut
 from shop.models import Product
 from shop.ops.redis import locks_client
-from shop.sale.locked import held, redis_lock, sell_under
+from shop.sale.locked import held, options_of, redis_lock, sell_under
 from shop.sale.points import Held, point
 from shop.sale.polling import PollingLock, Renewal
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one, write_stock
@@ -86,22 +86,19 @@ def acquire(attempt: Attempt) -> Lease:
     return lease
 
 
+class _NotedLock(RedisLock):
+    """Notes each lease in `leases`."""
+
+    def acquire(self, wait: float | None) -> Lease:
+        lease = super().acquire(wait)
+        leases.append(lease)
+        return lease
+
+
 def fenced(sell: Callable[[Attempt, Lease], Receipt]) -> Callable[[Attempt], Receipt]:
     """A `buy` that calls `sell(attempt, lease)` inside a transaction, under RedisLock."""
-    return sell_under(_noting(redis_lock), sell)
 
+    def lock_for(attempt: Attempt) -> RedisLock:
+        return _NotedLock(locks_client(), attempt.lock_name, **options_of(attempt))
 
-def _noting(lock_for: Callable[[Attempt], Lock]) -> Callable[[Attempt], Lock]:
-    def noting(attempt: Attempt) -> Lock:
-        lock = lock_for(attempt)
-        take = lock.acquire
-
-        def acquire(wait: float | None) -> Lease:
-            lease = take(wait)
-            leases.append(lease)
-            return lease
-
-        lock.acquire = acquire  # type: ignore[method-assign]
-        return lock
-
-    return noting
+    return sell_under(lock_for, sell)

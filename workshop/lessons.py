@@ -67,15 +67,15 @@ class Lesson:
 @cache
 def lessons() -> dict[int, Lesson]:
     """Every lesson by its number, in order."""
-    return {each["number"]: Lesson(**each) for each in _file()["lesson"]}
+    return {each["number"]: Lesson(**each) for each in toml("lessons.toml")["lesson"]}
 
 
 def common() -> Mapping[str, Mapping[str, str]]:
     """The words of the refusals that any exercise can get."""
-    return dict(_file()["common"])
+    return dict(toml("lessons.toml")["common"])
 
 
 @cache
-def _file() -> dict[str, Any]:
-    with (HERE / "lessons.toml").open("rb") as file:
-        return tomllib.load(file)
+def toml(name: str) -> dict[str, Any]:
+    """The content of one of the workshop's files."""
+    return tomllib.loads((HERE / name).read_text(encoding="utf-8"))

@@ -99,10 +99,7 @@ def _run(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The summary of a command of loadtest's."""
     words = [f"{option}={','.join(values)}" for option, values in options.items()]
     done = subprocess.run(
-        [sys.executable, "-m", "loadtest", command, *words],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        check=False,
+        [sys.executable, "-m", "loadtest", command, *words], cwd=ROOT, stdin=subprocess.DEVNULL
     )
     if done.returncode not in (0, 1):
         raise StackError(f"python -m loadtest {command} failed: run it on its own")

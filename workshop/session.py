@@ -115,18 +115,15 @@ class Saves:
 
     def ignore(self, path: Path) -> None:
         """Take this file as it is: nobody has saved it."""
-        try:
+        self._known.pop(path, None)
+        with suppress(OSError):
             self._known[path] = _stamp(path)
-        except OSError:
-            self._known.pop(path, None)
 
     def _stamps(self) -> dict[Path, Stamp]:
         found = {}
         for path in self._folder.glob("ex*.py"):
-            try:
+            with suppress(OSError):  # removed since it was listed
                 found[path] = _stamp(path)
-            except OSError:  # removed since it was listed
-                continue
         return found
 
 

@@ -4,7 +4,6 @@ import re
 import sys
 import textwrap
 import time
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,14 +12,11 @@ from typing import Any
 from rich.console import Console
 
 from workshop import observe, render
-from workshop.lessons import HERE, Lesson, lessons
+from workshop.lessons import Lesson, lessons, toml
 from workshop.pack import pack
 from workshop.progress import Progress
 from workshop.render import WIDTH
 from workshop.session import Typed
-
-#: How a part that is a lesson begins its lines: minutes that are shown, worked and talked about.
-PHASES = ("show", "do", "talk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +32,7 @@ class Question:
 @cache
 def questions() -> list[Question]:
     """The quiz: eight questions before and after; the answers stay with the participant."""
-    return [Question(**each) for each in _file("quiz.toml")["question"]]
+    return [Question(**each) for each in toml("quiz.toml")["question"]]
 
 
 def score(answers: str) -> int:
@@ -48,12 +44,7 @@ def score(answers: str) -> int:
 
 def plans() -> dict[int, dict[str, Any]]:
     """Every plan by its minutes."""
-    return {int(minutes): plan for minutes, plan in _file("plans.toml").items()}
-
-
-def _file(name: str) -> dict[str, Any]:
-    with (HERE / name).open("rb") as file:
-        return tomllib.load(file)
+    return {int(minutes): plan for minutes, plan in toml("plans.toml").items()}
 
 
 def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
@@ -68,10 +59,9 @@ def plan_lines(minutes: int, begins: int | None = None) -> list[str]:
         inside = " " * len(start)
         if isinstance(what, dict):
             lesson = lessons()[what["lesson"]]
-            found += _wrapped(start, f"lesson {lesson.number}, {lesson.title}")
-            used = [*used, *_phases(lesson, what)]
-        else:
-            found += _wrapped(start, what)
+            used += _phases(lesson, what)
+            what = f"lesson {lesson.number}, {lesson.title}"
+        found += _wrapped(start, what)
         for each in used:
             found += _wrapped(inside, each)
         at += takes
@@ -83,14 +73,14 @@ def _clock(at: int, begins: int | None) -> str:
 
 
 def _phases(lesson: Lesson, part: dict[str, int]) -> list[str]:
-    """The phases of a lesson, with their minutes."""
+    """The minutes of a lesson that are shown, worked and talked about."""
     number = lesson.number
     done = {
         "show": f"/?lesson={number}, vote; each pair: goto {number}, a letter, run",
         "do": f"{lesson.file}; for you: notes {number}",
         "talk": f'/?lesson={number}&answer  "{lesson.say}"',
     }
-    lines = [f"{name:4} {part[name]:2}  {done[name]}" for name in PHASES if part.get(name)]
+    lines = [f"{name:4} {part[name]:2}  {done[name]}" for name in done if part.get(name)]
     return [*lines, f"late     {lesson.late}", f"fast     {lesson.fast}"]
 
 
@@ -99,12 +89,7 @@ def _wrapped(begins: str, what: str) -> list[str]:
         return [begins + what]
     label = re.match(r"(show|do|talk|late|fast) +\d* *", what)
     indent = " " * (len(begins) + (label.end() if label else 0))
-    return textwrap.wrap(
-        begins + what,
-        WIDTH,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-    )
+    return textwrap.wrap(begins + what, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
 
 
 class NotDone(Exception):

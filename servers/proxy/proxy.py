@@ -71,7 +71,11 @@ class Proxy:
         """Listen. Raises OSError when the port or the socket is taken."""
         if self._loop is not None:
             return
-        self._bind()
+        if self.folder is None:
+            self._bound = _on_port(0)  # kept while nobody listens on it: no other program takes it
+            self.port = self._bound.getsockname()[1]
+        else:
+            self.port = int(SOCKET.rpartition(".")[2])
         self._loop = asyncio.new_event_loop()
         name = f"proxy {self.address}"
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
@@ -191,14 +195,14 @@ class Proxy:
     def _listen(self) -> None:
         if self._listener is not None:
             return
-        if self.folder is not None:
-            self._listener = socket.socket(socket.AF_UNIX)
-            (self.folder / SOCKET).unlink(missing_ok=True)
-            self._listener.bind(str(self.folder / SOCKET))
-        else:
+        if self.folder is None:
             self._listener = _on_port(self.port)
             # Connections inherit it: one in TIME_WAIT keeps nobody from the port later.
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            (self.folder / SOCKET).unlink(missing_ok=True)
+            self._listener.bind(str(self.folder / SOCKET))
         self._listener.setblocking(False)
         self._listener.listen(BACKLOG)
         asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
@@ -214,16 +218,6 @@ class Proxy:
         with suppress(BlockingIOError, ConnectionAbortedError):
             while True:
                 Connection(self._conditions, listener.accept()[0])
-
-    # --- the thread ------------------------------------------------------------------------------
-
-    def _bind(self) -> None:
-        """Keep the port even while nobody listens on it: no other program may take it."""
-        if self.folder is not None:
-            self.port = int(SOCKET.rpartition(".")[2])
-        else:
-            self._bound = _on_port(0)
-            self.port = self._bound.getsockname()[1]
 
     def _run_in_loop(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is None:
