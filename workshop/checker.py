@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -105,7 +106,8 @@ class Checking:
 
     def _servers(self) -> Bench:
         if self._bench is None:
-            bench = Bench(self._own, log=self.log, progress=self._step)
+            step = partial(self.out.print, style="dim")
+            bench = Bench(self._own, log=self.log, progress=step)
             bench.__enter__()
             self._bench = bench
         return self._bench
@@ -114,6 +116,3 @@ class Checking:
         if self._bench is not None:
             self._bench.stop()
             self._bench = None
-
-    def _step(self, step: str) -> None:
-        self.out.print(step, style="dim")

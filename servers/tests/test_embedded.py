@@ -94,7 +94,8 @@ def test_a_stale_pid_that_belongs_to_another_program_now_does_not_stop_the_start
         for file, text in stale.items():
             file.parent.mkdir(exist_ok=True)
             file.write_text("\n".join([str(other), *text.splitlines()[1:]]) + "\n")
-            shutil.chown(file, copy.data.owner(), copy.data.group())
+            for path in (file.parent, file):
+                shutil.chown(path, copy.data.owner(), copy.data.group())
         with User(copy) as user:
             assert user.databases() >= {"oversold"}
             assert copy.postgres().pid != other
