@@ -57,7 +57,7 @@ AGAIN = (
 def console() -> Console:
     """Colours only in a terminal, and never where NO_COLOR is set; no markup."""
     console_on_stdout()  # what the encoding of stdout lacks is printed in plain characters
-    found = Console(highlight=False)
+    found = Console(highlight=False, markup=False)
     if found.width > WIDTH or not found.is_terminal:
         found.width = WIDTH
     return found

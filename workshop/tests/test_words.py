@@ -25,7 +25,9 @@ class Undecidable:
 
 @pytest.fixture
 def out() -> Console:
-    return Console(record=True, width=80, markup=False)
+    found = render.console()
+    found.record, found.width = True, 80
+    return found
 
 
 @pytest.fixture
@@ -122,6 +124,8 @@ def test_every_lesson_has_notes_with_its_answer_its_questions_and_its_solution(
 
 def test_a_refusal_names_its_facts(out: Console) -> None:
     lesson = lessons()[7]
-    refusal = Refusal("not-atomic-renewal", {"command": 1, "left": 60000}, ("A has the lock",))
+    refusal = Refusal("not-atomic-renewal", {"command": 1, "left": 60000}, ("sent [red]",))
     render.show_result(out, lesson, Result(refusal), "ex07.py")
-    assert "between your command 1 and the next one the lock changed hands" in out.export_text()
+    text = out.export_text()
+    assert "between your command 1 and the next one the lock changed hands" in text
+    assert " sent [red]\n" in text, "as it is, not as a colour"
