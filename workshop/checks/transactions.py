@@ -1,16 +1,22 @@
-"""Lessons 11 and 12: nothing but the database; and what any purchase must do, in a moment."""
+"""Lessons 6, 11 and 12: a transaction inside a lock, and purchases without one."""
 
 from types import ModuleType
 
 from django.db import IntegrityError, OperationalError
 
 from shop.ops.redis import locks_client
+from shop.sale.locked import redis_lock
+from shop.sale.purchase import Attempt
 from workshop.checks.purchases import (
+    MINE,
+    PRODUCT,
     alone,
     broken,
     every_run,
     install,
     killed,
+    open_sale,
+    outcome_of,
     second_of_one,
     statements,
     told,
@@ -18,7 +24,47 @@ from workshop.checks.purchases import (
 from workshop.refusal import Refusal
 
 
-def refusal(module: ModuleType) -> Refusal | None:
+def inside_out(module: ModuleType) -> Refusal | None:
+    """The first fault in how lock and transaction are nested, or None."""
+    install(module)
+    return _under_a_lock() or killed() or _nothing_to_sell() or _let_in() or second_of_one()
+
+
+def _under_a_lock() -> Refusal | None:
+    """The first buyer gets the unit, holds the lock meanwhile, and leaves none behind."""
+    free: list[bool] = []
+    found = alone(lambda: free.append(_is_free()))
+    if found is not None:
+        return Refusal("waits-for-itself") if found.facts.get("outcome") == "busy" else found
+    if any(free):
+        return Refusal("not-held")
+    return None if _is_free() else Refusal("never-released")
+
+
+def _nothing_to_sell() -> Refusal | None:
+    """A buyer who finds nothing leaves no lock behind."""
+    open_sale(0)
+    outcome_of("A")
+    return None if _is_free() else Refusal("released-after-a-sale-only")
+
+
+def _is_free() -> bool:
+    lease = redis_lock(Attempt(product=PRODUCT, buyer="B", lock=MINE)).try_acquire()
+    if lease is not None:
+        lease.release()
+    return lease is not None
+
+
+def _let_in() -> Refusal | None:
+    """No sequence of two buyers' moves sells a unit twice."""
+    runs = list(every_run())
+    bad = [run for run in runs if run.violates]
+    if not bad:
+        return None
+    return Refusal("free-before-commit", {"bad": len(bad), "runs": len(runs)}, (told(bad[0]),))
+
+
+def no_lock(module: ModuleType) -> Refusal | None:
     """The first fault in how the database is asked, or None."""
     install(module)
     return _without_a_lock() or killed() or _schedules() or second_of_one()
