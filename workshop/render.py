@@ -1,10 +1,8 @@
 """The participant's terminal: 80 columns, plain where there is no terminal."""
 
-import difflib
 import json
 import os
 import sys
-import textwrap
 import webbrowser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +14,7 @@ from rich.table import Table
 from loadtest.commands.output import RESULTS, console_on_stdout
 from loadtest.faults import fault_report
 from loadtest.stack.stack import ROOT
-from workshop.lessons import HERE, Lesson, lessons
+from workshop.lessons import Lesson, lessons
 from workshop.progress import Progress
 from workshop.refusal import CHECKED, Result
 
@@ -115,17 +113,6 @@ def show_question(out: Console, lesson: Lesson, predicted: str | None) -> None:
         out.print(f"  {letter}  {option}{mark}")
 
 
-def show_answer(out: Console, lesson: Lesson, letter: str) -> None:
-    """After the run: the prediction, and what happened."""
-    right = f"{lesson.answer}: {lesson.option(lesson.answer)}"
-    if letter == lesson.answer:
-        out.print(f"You predicted it: {right}.", style="green")
-    elif letter:
-        out.print(f"You predicted {letter}; it is {right}.")
-    else:
-        out.print(f"It is {right}.")
-
-
 def show_story(out: Console, since: float) -> None:
     """The story of the first cell of the last run that did not stay exact, and its report."""
     summary = RESULTS / "latest" / "summary.json"
@@ -140,15 +127,6 @@ def show_story(out: Console, since: float) -> None:
     if out.is_terminal and (sys.platform == "darwin" or os.environ.get("DISPLAY")):
         webbrowser.open(report.as_uri())
     out.print(f"every timeline, to click through: {os.path.relpath(report, ROOT)}")
-
-
-def show_sheet(out: Console, topic: str) -> bool:
-    """One part of the printable sheet. Whether there is one of this name."""
-    parts = (HERE / "SHEET.md").read_text(encoding="utf-8").split("\n## ")
-    found = next((part for part in parts[1:] if topic in part.partition("\n")[0].lower()), None)
-    if found is not None:
-        out.print(Markdown(f"## {found}"))
-    return found is not None
 
 
 def show_list(out: Console, progress: Progress) -> None:
@@ -186,23 +164,3 @@ def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
     out.print(Markdown(before))
     out.print("Predict first: type a letter (predict without one asks; Enter: no idea), then run.")
     out.print("After that explain shows the whole text.")
-
-
-def show_solution(out: Console, lesson: Lesson, mine: str) -> None:
-    """Ours, as a change of the participant's."""
-    ours = lesson.solved()
-    diff = difflib.unified_diff(
-        mine.splitlines(), ours.splitlines(), "yours", "ours", lineterm="", n=2
-    )
-    out.print("\n".join(diff) or "yours is ours, to the letter")
-
-
-def show_help(out: Console) -> None:
-    """Every word that can be typed."""
-    for word, what in HELP.items():
-        out.print(hanging(f"  {word:10} ", what, out.width))
-
-
-def hanging(begins: str, text: str, width: int) -> str:
-    """A text behind its beginning, its further lines indented as far."""
-    return textwrap.fill(begins + text, width, subsequent_indent=" " * len(begins))

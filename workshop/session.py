@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from queue import Empty, Queue
 from typing import TYPE_CHECKING
@@ -33,54 +34,43 @@ Stamp = tuple[int, int]
 
 
 class Typed:
-    """Lines from stdin. In a session a thread reads them: files are watched meanwhile."""
+    """Lines from stdin, which a thread reads: files are watched meanwhile."""
 
     def __init__(self, out: Console) -> None:
         self.out = out
-        self._lines: Queue[str | None] | None = None
 
-    @property
-    def in_a_session(self) -> bool:
-        """Whether a thread reads stdin."""
-        return self._lines is not None
-
-    def read(self) -> None:
-        """Read from now on in a thread."""
+    @cached_property
+    def _lines(self) -> Queue[str | None]:
         lines: Queue[str | None] = Queue()
-        self._lines = lines
 
         def all_of_it() -> None:
             for line in sys.stdin:
-                lines.put(line)
+                lines.put(line.strip())
             lines.put(None)
 
         threading.Thread(target=all_of_it, daemon=True).start()
+        return lines
 
-    def line(self, seconds: float) -> str | None:
-        """The next line of a session; None at the end of the input. Raises Empty."""
-        assert self._lines is not None
-        return self._lines.get(timeout=seconds)
-
-    def any_line(self) -> str | None:
-        """A line that was typed in the session, taken away; None if there is none, or no session.
-        At the end of the input `quit`."""
-        if self._lines is None:
-            return None
-        with suppress(Empty):
-            line = self._lines.get_nowait()
-            return "quit" if line is None else line.strip()
-        return None
+    def line(self, seconds: float) -> str:
+        """The next line; `quit` at the end of the input. Raises Empty after so many seconds."""
+        line = self._next(seconds)
+        return "quit" if line is None else line
 
     def letter(self, prompt: str, letters: str) -> str:
         """One of these letters, asked for until it is one; empty if only Enter was typed."""
         while True:
             self.out.print(prompt, end="")
-            # In a session its reader has stdin.
-            line = sys.stdin.readline() if self._lines is None else self._lines.get()
-            letter = (line or "").strip().lower()
+            letter = (self._next() or "").lower()
             if letter in ["", *letters]:
                 return letter
             self.out.print(one_of(letters))
+
+    def _next(self, seconds: float | None = None) -> str | None:
+        """The next line; None at the end of the input, and whenever it is asked again then."""
+        line = self._lines.get(timeout=seconds)
+        if line is None:
+            self._lines.put(None)
+        return line
 
 
 def one_of(letters: str) -> str:
@@ -134,7 +124,7 @@ def _stamp(path: Path) -> Stamp:
 
 def interact(words: Words) -> None:
     """Words from stdin until quit or the end of input, and a check after each save."""
-    words.typed.read()
+    words.in_a_session = True
     words.introduce()
     _prompt(words)
     while True:
@@ -144,9 +134,9 @@ def interact(words: Words) -> None:
             if _look_for_saves(words):
                 _prompt(words)
             continue
-        if line is None or line.strip().lower() in ENDS:
+        if line.lower() in ENDS:
             return
-        if line.strip():
+        if line:
             words.run(line)
         _prompt(words)
 

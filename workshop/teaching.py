@@ -141,7 +141,9 @@ class Teaching:
         self._show(f"lesson {lesson.number:2}  {lesson.answer}: ", answer)
 
     def _show(self, begins: str, text: str) -> None:
-        self.out.print(render.hanging(begins, text, WIDTH))
+        """A text behind its beginning, its further lines indented as far."""
+        width, indent = self.out.width, " " * len(begins)
+        self.out.print(textwrap.fill(begins + text, width, subsequent_indent=indent))
 
     def do_quiz(self, rest: list[str]) -> None:
         """Ask the eight questions; the first time counts as before, every later one as after. With

@@ -3,14 +3,17 @@
 import os
 import sys
 import time
+from difflib import unified_diff
 from pathlib import Path
+from queue import Empty
 
 from rich.console import Console
+from rich.markdown import Markdown
 
 from loadtest.stack.stack import ROOT
 from workshop import render
 from workshop.checker import Checking
-from workshop.lessons import lessons
+from workshop.lessons import HERE, lessons
 from workshop.progress import Progress
 from workshop.refusal import UNDECIDED
 from workshop.session import ENDS, Saves, Typed, one_of, run
@@ -24,6 +27,7 @@ class Words(Teaching):
     def __init__(self, out: Console, progress: Progress, checking: Checking) -> None:
         super().__init__(out, progress, Typed(out))
         self.saves = Saves(progress.folder)
+        self.in_a_session = False
         self._checking = checking
 
     def run(self, line: str) -> int:
@@ -77,7 +81,12 @@ class Words(Teaching):
             raise NotDone(f"It did not end as it should (exit code {code}): run starts it again.")
         if lesson.command.startswith("make faults"):
             render.show_story(self.out, before)
-        render.show_answer(self.out, lesson, known["predicted"])
+        letter, right = known["predicted"], f"{lesson.answer}: {lesson.option(lesson.answer)}"
+        if letter == lesson.answer:
+            self.out.print(f"You predicted it: {right}.", style="green")
+        else:
+            said = f"You predicted {letter}; it" if letter else "It"
+            self.out.print(f"{said} is {right}.")
         self.progress.seen(lesson)
         self.out.print(f"explain says why. Then the exercise: {self._file}")
         return 0
@@ -90,11 +99,14 @@ class Words(Teaching):
     def _enter(self) -> bool:
         """Whether Enter was typed, or a word that ends a session; any other word is done while the
         command goes on."""
-        line = self.typed.any_line()
-        if line and line.lower().split()[0] not in (*ENDS, "run", "page", "next", "goto"):
-            self.run(line)
+        try:
+            line = self.typed.line(0)
+        except Empty:
             return False
-        return line is not None
+        if not line or line.lower().split()[0] in (*ENDS, "run", "page", "next", "goto"):
+            return True
+        self.run(line)
+        return False
 
     def do_page(self, rest: list[str]) -> None:
         """The shop's page, on which the participant's file is the lock `mine`."""
@@ -160,19 +172,29 @@ class Words(Teaching):
         self.out.print(f"begun anew{f'; yours is in {_short(kept)}' if kept else ''}")
 
     def do_solution(self, rest: list[str]) -> None:
+        """Ours, as a change of the participant's."""
         lesson = self.progress.lesson
         if not self.progress.may_see_the_solution(lesson):
             raise NotDone("after you have passed, or after three refusals; hint helps")
         file = self.progress.file(lesson)
         mine = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-        render.show_solution(self.out, lesson, mine)
+        diff = unified_diff(
+            mine.splitlines(), lesson.solved().splitlines(), "yours", "ours", lineterm="", n=2
+        )
+        self.out.print("\n".join(diff) or "yours is ours, to the letter")
 
     def do_help(self, rest: list[str]) -> None:
-        """Every word; after it redis, lua or sell_one: what an exercise may be made of."""
+        """Every word; after it redis, lua or sell_one: the part of the printable sheet on what an
+        exercise may be made of."""
         if not rest:
-            render.show_help(self.out)
-        elif not render.show_sheet(self.out, rest[0].lower()):
+            for word, what in render.HELP.items():
+                self._show(f"  {word:10} ", what)
+            return
+        parts = (HERE / "SHEET.md").read_text(encoding="utf-8").split("\n## ")[1:]
+        found = [part for part in parts if rest[0].lower() in part.partition("\n")[0].lower()]
+        if not found:
             raise NotDone("help takes redis, lua or sell_one, or nothing")
+        self.out.print(Markdown(f"## {found[0]}"))
 
     def introduce(self) -> None:
         """The present lesson: its question, its file, what to type."""
@@ -181,7 +203,7 @@ class Words(Teaching):
         predicted = self.progress.of(lesson)["predicted"]
         render.show_question(self.out, lesson, predicted)
         todo = "Type a letter, then run." if predicted is None else "run shows it."
-        how = "saving it checks it" if self.typed.in_a_session else "check checks it"
+        how = "saving it checks it" if self.in_a_session else "check checks it"
         self.out.print(f"\n{todo} Then explain, and the exercise:\n{self._file} ({how}).")
 
 
