@@ -11,7 +11,6 @@ from workshop import render
 from workshop.checker import Checking
 from workshop.progress import DamagedProgress, Progress
 from workshop.refusal import UNDECIDED
-from workshop.session import interact
 from workshop.words import Words
 
 LOG = ROOT / "var" / "workshop.log"
@@ -36,7 +35,7 @@ def main() -> int:
         try:
             if given.word:
                 return words.run(" ".join(given.word))
-            interact(words)
+            words.session()
             return 0
         except KeyboardInterrupt:
             return 130

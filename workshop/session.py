@@ -1,7 +1,4 @@
-"""One participant's session: words typed at a prompt, a check after each save, and commands that
-run meanwhile."""
-
-from __future__ import annotations
+"""What a session waits for: words that are typed, files that are saved, commands that run."""
 
 import os
 import signal
@@ -12,23 +9,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from queue import Empty, Queue
-from typing import TYPE_CHECKING
+from queue import Queue
 
 from rich.console import Console
 
 from loadtest.stack.stack import ROOT
 from servers.signals import uninterrupted
-from workshop.lessons import lessons
-
-if TYPE_CHECKING:
-    from workshop.words import Words
 
 #: Seconds between two checks whether to end it, and until one that was asked to end is killed.
 ENDED_EVERY = 0.2
 LONGEST_END = 60.0
-#: Seconds between two looks at the participant's files.
-LOOK_EVERY = 0.3
 ENDS = ("quit", "q", "exit")
 Stamp = tuple[int, int]
 
@@ -120,47 +110,6 @@ class Saves:
 def _stamp(path: Path) -> Stamp:
     stat = path.stat()
     return stat.st_mtime_ns, stat.st_size
-
-
-def interact(words: Words) -> None:
-    """Words from stdin until quit or the end of input, and a check after each save."""
-    words.in_a_session = True
-    words.introduce()
-    _prompt(words)
-    while True:
-        try:
-            line = words.typed.line(LOOK_EVERY)
-        except Empty:
-            if _look_for_saves(words):
-                _prompt(words)
-            continue
-        if line.lower() in ENDS:
-            return
-        if line:
-            words.run(line)
-        _prompt(words)
-
-
-def _look_for_saves(words: Words) -> bool:
-    """Check the present exercise if it was saved. Whether anything was printed."""
-    present = words.progress.file(words.progress.lesson)
-    saved = words.saves.saved()
-    for path in saved:
-        words.out.print()
-        if path == present:
-            words.do_check([])
-            continue
-        for lesson in lessons().values():
-            if lesson.file == path.name:
-                words.out.print(
-                    f"{path.name} is of lesson {lesson.number}: goto {lesson.number}, then check."
-                )
-    return bool(saved)
-
-
-def _prompt(words: Words) -> None:
-    if words.out.is_terminal:
-        words.out.print(f"lesson {words.progress.lesson.number}> ", end="")
 
 
 def run(command: str, shall_end: Callable[[], bool]) -> int:

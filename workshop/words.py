@@ -19,16 +19,54 @@ from workshop.refusal import UNDECIDED
 from workshop.session import ENDS, Saves, Typed, one_of, run
 from workshop.teaching import NotDone, Teaching
 
+#: Seconds between two looks at the participant's files.
+LOOK_EVERY = 0.3
+
 
 class Words(Teaching):
-    """Runs words, one at a time: `run` is do_run, here or in Teaching. `saves` looks for what was
-    saved in between."""
+    """Runs words, one at a time, or those of a session: `run` is do_run, here or in Teaching.
+    `saves` looks for what was saved in between."""
 
     def __init__(self, out: Console, progress: Progress, checking: Checking) -> None:
         super().__init__(out, progress, Typed(out))
         self.saves = Saves(progress.folder)
         self.in_a_session = False
         self._checking = checking
+
+    def session(self) -> None:
+        """Words from stdin until quit or the end of input, and a check after each save."""
+        self.in_a_session = True
+        self.introduce()
+        self._prompt()
+        while True:
+            try:
+                line = self.typed.line(LOOK_EVERY)
+            except Empty:
+                if self._look_for_saves():
+                    self._prompt()
+                continue
+            if line.lower() in ENDS:
+                return
+            if line:
+                self.run(line)
+            self._prompt()
+
+    def _look_for_saves(self) -> bool:
+        """Check the present exercise if it was saved. Whether anything was printed."""
+        present = self.progress.file(self.progress.lesson)
+        saved = self.saves.saved()
+        for path in saved:
+            self.out.print()
+            if path == present:
+                self.do_check([])
+                continue
+            for number in (each.number for each in lessons().values() if each.file == path.name):
+                self.out.print(f"{path.name} is of lesson {number}: goto {number}, then check.")
+        return bool(saved)
+
+    def _prompt(self) -> None:
+        if self.out.is_terminal:
+            self.out.print(f"lesson {self.progress.lesson.number}> ", end="")
 
     def run(self, line: str) -> int:
         """Do what was typed. The exit code that it would have as a command."""
