@@ -69,17 +69,14 @@ def tally(module: ModuleType) -> Refusal | None:
     if silent:
         missing = Refusal("no-return", {"function": silent[0]})
         return missing if len(silent) == 1 else Refusal("todo")
-    over, lost = (list(right) for right in zip(*(right for _, right in SALES), strict=True))
-    if (said["oversold"], said["lost_updates"]) == (lost, over):
+    if list(said.values()) == [[right[place] for _, right in SALES] for place in (1, 0)]:
         return Refusal("swapped")
-    for number, (sale, _) in enumerate(SALES):
+    for number, (sale, (over, lost)) in enumerate(SALES):
         facts = dict(zip(("initial", "orders", "left"), sale, strict=True))
-        got, right = said["oversold"][number], over[number]
-        if got != right:
-            return _oversold_wrong(counted["oversold"], facts | {"got": got, "right": right})
-        got, right = said["lost_updates"][number], lost[number]
-        if got != right:
-            return Refusal("misses-lost-updates", {**facts, "got": got, "right": right})
+        if (got := said["oversold"][number]) != over:
+            return _oversold_wrong(counted["oversold"], facts | {"got": got, "right": over})
+        if (got := said["lost_updates"][number]) != lost:
+            return Refusal("misses-lost-updates", {**facts, "got": got, "right": lost})
     return None
 
 
