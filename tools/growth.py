@@ -26,9 +26,10 @@ from loadtest.commands.rushes import Setting, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
+from loadtest.rush.bounds import whole
 from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.node import family
-from loadtest.stack.stack import SERVERS, Stack
+from loadtest.stack.stack import NAMES, SERVERS, Stack
 
 #: Hand-over in Redis, and the database's own queue.
 LOCKS = ("redis", "row-lock")
@@ -145,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument("--buyers", type=int, nargs="+", default=SIZES, metavar="N")
-    parser.add_argument("--nodes", type=int, nargs="+", default=(2,), metavar="N")
+    parser.add_argument("--nodes", type=whole(1, len(NAMES)), nargs="+", default=(2,), metavar="N")
     parser.add_argument("--lock", nargs="+", choices=list(EXPECTED), default=LOCKS, metavar="LOCK")
     parser.add_argument("--server", choices=SERVERS, default=SERVERS[0])
     parser.add_argument("--locust-workers", type=int, default=1, metavar="N")

@@ -67,40 +67,28 @@ class Found:
         }
 
     @property
-    def tried(self) -> Counter[str]:
-        """How often each disturbance was made, seen or not."""
-        return Counter(one.name for rush in self.rushes for one in rush.chosen)
-
-    @property
-    def seen(self) -> Counter[str]:
-        """How often each of them was seen to happen."""
-        return Counter(name for rush in self.rushes for name in rush.seen)
-
-    @property
-    def sound(self) -> list[Cell]:
-        """The sales of sound strategies."""
-        return [cell for cell in self.cells if cell["lock"] not in CANARIES]
-
-    @property
     def broken(self) -> list[Cell]:
         """The sales of sound strategies that broke. A sale that shows nothing is not one of
         them."""
-        off = [cell for cell in self.sound if not cell["as_expected"]]
+        off = [c for c in self.cells if c["lock"] not in CANARIES and not c["as_expected"]]
         return [cell for cell in off if not cell["missing"] or cell["oversold"]]
 
     @property
     def why(self) -> list[str]:
         """Why the run shows nothing, one sentence each."""
-        often = [name for name, times in self.tried.items() if times >= TRIES]
-        idle = [name for name in often if not self.seen[name]]
-        whole = [name for name in CANARIES if name not in self.canaries]
+        tried = Counter(one.name for rush in self.rushes for one in rush.chosen)
+        seen = {name for rush in self.rushes for name in rush.seen}
+        idle = [name for name, times in tried.items() if times >= TRIES and name not in seen]
+        slow = {c["lock"]: c for c in self.cells if c["missing"] == RAN_OUT}
         return [
-            *([] if self.seen else [NOTHING]),
+            *([] if seen else [NOTHING]),
             *(f"{name} was never seen to happen" for name in idle),
-            *dict.fromkeys(
-                f"{cell['lock']}: {RAN_OUT}" for cell in self.sound if cell["missing"] == RAN_OUT
+            *(f"{lock}: {RAN_OUT}" for lock in slow if lock not in CANARIES),
+            *(
+                f"{name}, which must break, was not seen to"
+                for name in CANARIES
+                if name not in self.canaries
             ),
-            *(f"{name}, which must break, was not seen to" for name in whole),
             *self.errors,
         ]
 
@@ -131,9 +119,9 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
         try:
             _rushes(testbed, minutes, Random(seed), found, summary, out)
         finally:
+            if found.broken:
+                write(out.path / "history.jsonl", testbed.events())
             if found.rushes:
-                if found.broken:
-                    write(out.path / "history.jsonl", testbed.events())
                 out.finish()
     for cell in found.broken:
         console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
@@ -144,7 +132,8 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
         console.print(f"shows nothing: {why}", style="yellow")
     console.print(
         f"{len(found.rushes)} rushes, {sum(cell['orders'] for cell in found.cells)} orders, "
-        f"{found.tried.total()} disturbances, {found.seen.total()} seen to happen; "
+        f"{sum(len(rush.chosen) for rush in found.rushes)} disturbances, "
+        f"{sum(len(rush.seen) for rush in found.rushes)} seen to happen; "
         f"{len(found.broken)} violations; seed {seed}",
         style="bold",
     )

@@ -2,15 +2,15 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
-from loadtest.commands.output import Output, known_strategies, require_known
+from loadtest.commands.output import Output
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.runner import concerned, play, unknown
 from loadtest.faults.testbed import RIVALS, Testbed
-from loadtest.judge.run import Cell, Summary
+from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
@@ -39,17 +39,16 @@ def run(
     Print the matrix, write the results: summary.json after every fault, the rest at the end, also
     when the run ends early.
 
-    Returns what `exit_code` says. Raises StackError, with what to do, for an unknown name or for a
-    server that is not the run's own, and EmbeddedError when a part does not start.
+    Returns what `exit_code` says. Raises StackError, with what to do, where no fault concerns any
+    lock or a server is not the run's own, and EmbeddedError when a part does not start.
     """
-    require_known(faults, list(FAULTS), "fault")
     names = [name for name in FAULTS if name in (faults or FAULTS)]
     refuse_external_servers()
     with (
         Output(console) as out,
         Testbed(log=out.log, progress=out.progress, threads=THREADS, server=server) as testbed,
     ):
-        known = known_strategies(testbed.shop(RIVALS), locks)
+        known = {one["name"]: one for one in testbed.shop(RIVALS).strategies()}
         strategies = [known[lock] for lock in locks or known]
         names = [name for name in names if concerned(name, strategies)]
         if not names:
@@ -57,12 +56,15 @@ def run(
         cells: list[Cell] = []
         summary = out.summary(testbed, cells)
         try:
-            _make_all(testbed, names, strategies, cells, summary, out)
+            for found in _make_all(names, strategies, testbed, out):
+                cells += found
+                report.write_summary(out.path, summary)
         finally:
             if cells:
                 made = {name: FAULTS[name].title for name in fault_report.made(cells)}
-                (out.path / "faults.md").write_text(fault_report.markdown(summary, cells))
-                out.write(summary, testbed.events(), title="every fault", faults=made)
+                table = fault_report.markdown(summary, cells)
+                events = testbed.events()
+                out.write(summary, events, "faults.md", table, title="every fault", faults=made)
     console.print()
     for shown in fault_report.tables(cells, console.width):
         console.print(shown)
@@ -89,15 +91,10 @@ def exit_code(cells: Sequence[Cell]) -> int:
 
 
 def _make_all(
-    testbed: Testbed,
-    names: Sequence[str],
-    strategies: Sequence[Strategy],
-    cells: list[Cell],
-    summary: Summary,
-    out: Output,
-) -> None:
-    """Make one fault after the other, and add its cells to `cells`. After BROKEN_IN_A_ROW faults
-    whose servers did not come back, the others are not made."""
+    names: Sequence[str], strategies: Sequence[Strategy], testbed: Testbed, out: Output
+) -> Iterator[list[Cell]]:
+    """Make one fault after the other, and return its cells. After BROKEN_IN_A_ROW faults whose
+    servers did not come back, the others are not made."""
     broken = 0
     for number, name in enumerate(names, 1):
         out.progress(f"{number}/{len(names)}  {name}: {FAULTS[name].title}")
@@ -111,9 +108,7 @@ def _make_all(
             broken += 1
             why = f"{type(error).__name__}: {error}"
             found = unknown(name, concerned(name, strategies), why)
-        cells += found
-        summary["runs"] = cells
-        report.write_summary(out.path, summary)
+        yield found
         out.console.print(fault_report.line(name, found, time.monotonic() - began))
 
 

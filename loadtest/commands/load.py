@@ -16,17 +16,17 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from loadtest.commands.output import Output, known_strategies
+from loadtest.commands.output import Output
 from loadtest.commands.rushes import judge_closed, not_run
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.load.figures import Measured, figures, judged, measured
-from loadtest.load.plan import LOCKS, Chosen, Plan
+from loadtest.load.plan import Chosen, Plan
 from loadtest.report import load_table
 from loadtest.report import tables as report
 from loadtest.report.tables import ONE_PROCESS
 from loadtest.stack.client import Strategy
-from loadtest.stack.stack import ROOT, Stack, StackError, inherited
+from loadtest.stack.stack import NEED_EXTRAS, ROOT, Stack, StackError, inherited
 from servers import embedded
 from servers.loopback import free_port
 from servers.process import ServerProcess
@@ -40,6 +40,11 @@ DRAIN = 60
 #: Seconds that Locust may take besides what the plan says: to start, to connect its workers, to
 #: write what it measured and to end.
 BESIDES = 90.0
+#: What is said of a measurement that Locust itself may have slowed down.
+BUSY = (
+    "Locust computed for more than 90 % of the time, so its own limit was measured: give it more "
+    "processes with --locust-workers 2"
+)
 
 
 def run(console: Console, **given: Any) -> int:
@@ -54,16 +59,16 @@ def run(console: Console, **given: Any) -> int:
     with (
         Output(console) as out,
         Stack(
-            nodes=chosen.nodes,
+            count=chosen.nodes,
             workers=chosen.workers,
             threads=chosen.threads,
             log=out.log,
             progress=out.progress,
-            extras=not set(chosen.locks) <= set(LOCKS),
-            environment={"SHOP_DB_POOL": str(pool)},
+            extras=not NEED_EXTRAS.isdisjoint(chosen.locks),
+            variables={"SHOP_DB_POOL": str(pool)},
         ) as stack,
     ):
-        known = known_strategies(stack.shop(), chosen.locks)
+        known = {one["name"]: one for one in stack.shop().strategies()}
         runs: list[Run] = []
         for number in range(1, chosen.rounds + 1):
             # another order in each round: no strategy always follows the same other one
@@ -95,7 +100,6 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
     lock = strategy["name"]
     is_one = chosen.nodes * chosen.workers == 1 and ONE_PROCESS in EXPECTED[lock]
     fault = ONE_PROCESS if is_one else "rush"
-    run: dict[str, Any] = {"lock": lock, "fault": fault, "expected": EXPECTED[lock][fault]}
     stack.settle_for(lock)
     shop = stack.shop()
     products = [f"load-{number:03}" for number in range(1, chosen.products + 1)]
@@ -111,7 +115,10 @@ def _load(stack: Stack, chosen: Chosen, strategy: Strategy, out: Output) -> dict
         pids=parts(stack),
     )
     found = _locust(plan, out)
-    run |= {
+    run: dict[str, Any] = {
+        "lock": lock,
+        "fault": fault,
+        "expected": EXPECTED[lock][fault],
         "attempts": plan.id,
         "hold_ms": plan.hold_ms,
         "buyers": len(found.purchases),
@@ -167,7 +174,7 @@ def conclusion(run: Mapping[str, Any], found: Measured, plan: Plan) -> dict[str,
 
     A flawed strategy whose stock did not run out has not oversold yet: lost updates show its flaw.
     """
-    why = ""
+    has_lost = run["expected"] == "oversold" and run["lost_updates"] > 0
     if found.shares < plan.locust_workers:
         lost = plan.locust_workers - found.shares
         why = f"{lost} of Locust's workers were lost: see run.log"
@@ -178,27 +185,21 @@ def conclusion(run: Mapping[str, Any], found: Measured, plan: Plan) -> dict[str,
         )
     elif not run["sold"]:
         why = run["why"] or "nothing was sold while it was measured: give more --stock"
-    if why:
-        return {"as_expected": False, "why": why}
-    has_lost = run["expected"] == "oversold" and run["lost_updates"] > 0
-    if run["verdict"] != run["expected"] and not has_lost:
-        return {"as_expected": False, "why": run["why"]}
-    if found.is_busy:
-        why = (
-            "Locust computed for more than 90 % of the time, so its own limit was measured: give "
-            "it more processes with --locust-workers 2"
-        )
-    return {"as_expected": True, "why": why}
+    elif run["verdict"] != run["expected"] and not has_lost:
+        why = run["why"]
+    else:
+        return {"as_expected": True, "why": BUSY if found.is_busy else ""}
+    return {"as_expected": False, "why": why}
 
 
 def parts(stack: Stack) -> dict[str, list[int]]:
     """The processes of the nodes, of PostgreSQL and of Valkey, each with its descendants; an empty
     list for servers that are not this run's own, of which nothing is known."""
-    running = [p for node in stack.nodes for p in (node.process, node.settler) if p is not None]
+    servers = (server.process for node in stack.nodes for server in (node.server, node.settler))
     postgres = None if os.environ.get("DATABASE_URL") else embedded.postgres_pid()
     valkeys = [] if os.environ.get("REDIS_URL") else stack.valkeys
     return {
-        "nodes": [process.pid for process in running],
+        "nodes": [process.pid for process in servers if process is not None],
         "PostgreSQL": [] if postgres is None else [postgres],
         "Valkey": [valkey.pid for valkey in valkeys],
     }

@@ -2,7 +2,7 @@
 
 import argparse
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -10,6 +10,8 @@ from rich.console import Console
 
 from loadtest.commands.output import console_on_stdout
 from loadtest.commands.rushes import CONTRAST
+from loadtest.expected import EXPECTED as LOCKS
+from loadtest.faults import FAULTS
 from loadtest.load.plan import CONSTANT, EXPONENTIAL, MOST_ARRIVALS, MOST_CLIENTS, MOST_SECONDS
 from loadtest.rush.bounds import BUYERS, RUSH, number, whole
 from loadtest.stack.client import ShopUnreachable
@@ -22,12 +24,20 @@ from servers.signals import end_on, end_on_hangup_and_sigterm
 Parse = Callable[[str], object]
 
 
-def names(text: str) -> list[str]:
-    """Names separated by commas. Raises ArgumentTypeError where there is none."""
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} names nothing: give names, or leave it out")
-    return found
+def names(what: str, known: Collection[str]) -> Parse:
+    """A parser of these names, separated by commas. It raises ArgumentTypeError for others, with
+    the known ones, and where there is none."""
+
+    def parse(text: str) -> list[str]:
+        found = [name.strip() for name in text.split(",") if name.strip()]
+        if not found:
+            raise argparse.ArgumentTypeError(f"{text!r} names nothing: give names, or leave it out")
+        if unknown := ", ".join(name for name in found if name not in known):
+            there_are = ", ".join(known)
+            raise argparse.ArgumentTypeError(f"unknown {what}: {unknown}; there are {there_are}")
+        return found
+
+    return parse
 
 
 def own_file(text: str) -> str:
@@ -42,8 +52,11 @@ def own_file(text: str) -> str:
 EXPECTED = ("exact", "oversold")
 #: Each option with its parser, or the words that it may be, and help.
 OPTIONS: dict[str, tuple[Parse | Sequence[str], str]] = {
-    "lock": (names, f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all"),
-    "fault": (names, "faults, comma-separated; default: all"),
+    "lock": (
+        names("lock", LOCKS),
+        f"strategies, comma-separated; default: {','.join(CONTRAST)}, or all",
+    ),
+    "fault": (names("fault", FAULTS), "faults, comma-separated; default: all"),
     "seed": (whole(0, 10**12 - 1), "repeats what was drawn"),
     "minutes": (number(0.01, 24 * 60), "how long; default: 2"),
     "buyers": (BUYERS, "default: 200"),

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-import psutil
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
@@ -19,8 +18,7 @@ from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
-from loadtest.stack.client import Shop, Strategy
-from loadtest.stack.stack import ROOT, Stack, StackError
+from loadtest.stack.stack import ROOT, Stack
 from servers.embedded import VAR
 
 RESULTS = ROOT / "results"
@@ -42,10 +40,6 @@ class Progress(Status):
     def __init__(self, console: Console) -> None:
         super().__init__("starting", console=console)
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
     def __call__(self, step: str) -> None:
         if not self.console.is_terminal:
             self.console.print(f"[dim]{step}[/]")
@@ -54,8 +48,8 @@ class Progress(Status):
 
 
 class Output:
-    """Where a command shows its progress, and its results: results/<time>/, under another name
-    until it is complete, and the link results/latest.
+    """Where a command shows its progress, and its results: results/<time>/, and results/latest,
+    which links to the newest that is complete.
 
     A context manager: a run that fails leaves its log; one that is stopped leaves nothing.
 
@@ -67,14 +61,15 @@ class Output:
         self.console = console
         self.progress = Progress(console)
         self.started = datetime.now(UTC).astimezone()  # with the machine's time zone
-        self.final = RESULTS / self.started.strftime("%Y-%m-%dT%H-%M-%S")
-        for stale in RESULTS.glob(".partial-*"):  # of runs that were killed
-            if not psutil.pid_exists(int(stale.name.rpartition("-")[2])):
-                _keep_or_remove(stale)
-        self.path = RESULTS / f".partial-{self.final.name}-{os.getpid()}"
-        self.path.mkdir(parents=True)
         VAR.mkdir(exist_ok=True)
         self.log = (VAR / f"run-{os.getpid()}.log").open("wb")
+        self.path = RESULTS / self.started.strftime("%Y-%m-%dT%H-%M-%S")
+        try:
+            self.path.mkdir(parents=True)
+        except FileExistsError:  # another run began in the same second
+            self.path = self.path.with_name(f"{self.path.name}-{os.getpid()}")
+            self.path.mkdir()
+        self._is_complete = False
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -85,46 +80,46 @@ class Output:
             if kind is not None and not issubclass(kind, Exception):  # the others name the log
                 Path(self.log.name).unlink(missing_ok=True)
             self.log.close()
-            shutil.rmtree(self.path, ignore_errors=True)  # finish() has moved it
+            if not self._is_complete:
+                shutil.rmtree(self.path, ignore_errors=True)
         finally:
             self.progress.stop()
 
     def finish(self) -> None:
-        """Give the folder its name and point `latest` at it."""
+        """The folder is complete, with the log: it stays, and `latest` points at it."""
         shutil.move(self.log.name, self.path / "run.log")
-        try:
-            self.path.rename(self.final)
-        except OSError:  # another run began in the same second
-            self.final = self.final.with_name(f"{self.final.name}-{os.getpid()}")
-            self.path.rename(self.final)
-        link = self.final.with_name("latest")
-        fresh = link.with_name(f".latest-{os.getpid()}")
-        fresh.symlink_to(self.final.name)
-        fresh.replace(link)
+        self._is_complete = True
+        fresh = RESULTS / f".latest-{os.getpid()}"
+        fresh.symlink_to(self.path.name)
+        fresh.replace(RESULTS / "latest")
 
-    def summary(self, stack: Stack, runs: Sequence[Run]) -> Summary:
-        """The summary of these runs, all of them on this stack."""
-        return {
+    def summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
+        """The summary of these runs, all of them on this stack; of another's shop, without one,
+        neither nodes nor servers are known."""
+        summary: Summary = {
             "started": self.started.isoformat(timespec="seconds"),
-            "machine": report.machine(stack.shop().ready()["parts"]),
-            "nodes": len(stack.nodes),
-            "workers": stack.workers,
-            "threads": stack.threads,
-            "server": stack.server,
+            "machine": report.machine(stack.shop().ready()["parts"] if stack else ()),
+            "nodes": len(stack.nodes) if stack else 0,
+            "workers": stack.workers if stack else 0,
+            "threads": stack.threads if stack else 0,
             "runs": runs,
         }
+        return {**summary, "server": stack.server} if stack else summary
 
     def write(
         self,
         summary: Summary,
         events: Sequence[Event],
+        name: str,
+        table: str,
         *,
         title: str,
         faults: Mapping[str, str] | None = None,
     ) -> None:
-        """Write summary.json, history.jsonl and report.html (see report.html.write), and finish the
-        folder."""
+        """Write summary.json, the table into the file `name`, history.jsonl and report.html (see
+        report.html.write), and finish the folder."""
         report.write_summary(self.path, summary)
+        (self.path / name).write_text(table)  # after the summary, which its readers look for
         history.write(self.path / "history.jsonl", events)
         html_report.write(self.path, summary, events, title=title, faults=faults)
         self.finish()
@@ -141,30 +136,6 @@ class Output:
         return 0 if all(run["as_expected"] for run in runs) else 1
 
     def print_files(self, *names: str) -> None:
-        """Print where these files are, in a folder that is finished."""
-        folder = self.final.relative_to(RESULTS.parent)
+        """Print where these files are."""
         for name in names:
-            self.console.print(f"{folder}/{name}")
-
-
-def _keep_or_remove(stale: Path) -> None:
-    """Give the folder of a killed run its name if there are results in it."""
-    final = stale.with_name(stale.name.removeprefix(".partial-"))
-    if (stale / "summary.json").exists() and not final.exists():
-        stale.rename(final)
-    else:
-        shutil.rmtree(stale, ignore_errors=True)
-
-
-def known_strategies(shop: Shop, asked: Sequence[str]) -> dict[str, Strategy]:
-    """The strategies of a shop by name. Raises StackError for a name that is asked for and is not
-    among them."""
-    known = {one["name"]: one for one in shop.strategies()}
-    require_known(asked, list(known), "lock")
-    return known
-
-
-def require_known(asked: Sequence[str], known: Sequence[str], what: str) -> None:
-    """Raise StackError, with the known names, for a lock or a fault that is not among them."""
-    if unknown := [name for name in asked if name not in known]:
-        raise StackError(f"unknown {what}: {', '.join(unknown)}; there are {', '.join(known)}")
+            self.console.print(self.path.relative_to(RESULTS.parent) / name)

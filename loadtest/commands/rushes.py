@@ -1,7 +1,6 @@
 """The rush under each lock: the contrast without a lock and with one, and every strategy."""
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -10,9 +9,8 @@ from typing import IO, Any, cast
 
 from rich.console import Console
 
-from loadtest.commands.output import Output, known_strategies
+from loadtest.commands.output import Output
 from loadtest.expected import EXPECTED
-from loadtest.judge.evidence import STAYS
 from loadtest.judge.history import Event
 from loadtest.judge.run import Run, Summary
 from loadtest.judge.verdict import Judgement
@@ -23,7 +21,8 @@ from loadtest.rush.bounds import allow
 from loadtest.rush.locust_process import BUYERS, LocustProcess
 from loadtest.rush.rush import judge_cut_short
 from loadtest.stack.client import Shop, Strategy
-from loadtest.stack.stack import SERVERS, SPARE_THREADS, Stack
+from loadtest.stack.stack import NEED_EXTRAS, SERVERS, SPARE_THREADS, Stack
+from servers.registry import wait_for
 
 #: Without a lock, with A1's, with RedisLock.
 CONTRAST = ("none", "token", "redis")
@@ -74,15 +73,14 @@ def demo(console: Console, **given: Any) -> int:
     """Run the rush under each lock, print the table, write the results; `given` are fields of
     Setting.
 
-    Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, for
-    an unknown lock, and EmbeddedError when a part does not start.
+    Returns 0 if every verdict was the expected one, else 1. Raises StackError, with what to do, and
+    EmbeddedError when a part does not start.
     """
     setting = Setting(**given)
-    extras = not set(setting.locks) <= set(CONTRAST)
     with Output(console) as out:
-        summary, events = rush_each(setting, out, extras=extras, shown=True)
-        (out.path / "demo.md").write_text(report.markdown(summary, report.DEMO))
-        out.write(summary, events, title="the rush")
+        summary, events = rush_each(setting, out, shown=True)
+        table = report.markdown(summary, report.DEMO)
+        out.write(summary, events, "demo.md", table, title="the rush")
     console.print()
     return _conclude(out, summary["runs"], report.DEMO, NEXT)
 
@@ -92,17 +90,16 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
     is expected there."""
     setting = Setting(locks=locks, **given)
     with Output(console) as out:
-        summary, events = rush_each(setting, out, extras=True)
-        runs = list(summary["runs"])
-        ran = dict.fromkeys(one["lock"] for one in runs if one["verdict"] != "not_run")
+        summary, events = rush_each(setting, out)
+        ran = dict.fromkeys(one["lock"] for one in summary["runs"] if one["verdict"] != "not_run")
         if alone := [lock for lock in ran if ONE_PROCESS in EXPECTED[lock]]:
             single = replace(setting, locks=alone, nodes=1, workers=1)
-            more, more_events = rush_each(single, out, extras=False, fault=ONE_PROCESS)
-            runs += more["runs"]
+            more, more_events = rush_each(single, out, fault=ONE_PROCESS)
+            summary["runs"] = [*summary["runs"], *more["runs"]]
             events += more_events
-        summary["runs"] = runs
-        (out.path / "matrix.md").write_text(report.markdown(summary, report.MATRIX))
-        out.write(summary, events, title="every strategy under the rush")
+        table = report.markdown(summary, report.MATRIX)
+        out.write(summary, events, "matrix.md", table, title="every strategy under the rush")
+    runs = summary["runs"]
     off = sum(not one["as_expected"] for one in runs)
     legend = f"{LEGEND}\n\n[bold]{len(runs)} runs, {off} verdicts off[/]"
     return _conclude(out, runs, report.MATRIX, legend)
@@ -134,7 +131,7 @@ def stack_and_buyers(
     with ExitStack() as parts:
         buyers = parts.enter_context(LocustProcess(log, workers=processes))
         stack = Stack(
-            nodes=setting.nodes,
+            count=setting.nodes,
             workers=setting.workers,
             threads=setting.threads,
             server=setting.server,
@@ -148,17 +145,18 @@ def stack_and_buyers(
 
 
 def rush_each(
-    setting: Setting, out: Output, *, extras: bool, fault: str = "rush", shown: bool = False
+    setting: Setting, out: Output, *, fault: str = "rush", shown: bool = False
 ) -> tuple[Summary, list[Event]]:
     """The rush under each lock, or under each that there is, on recording nodes. One whose server
     is not installed is `not_run`. Returns the summary and all that was recorded.
 
     shown  print each verdict at once, and keep Locust's own report of each rush
     """
+    extras = not setting.locks or not NEED_EXTRAS.isdisjoint(setting.locks)
     with stack_and_buyers(
         setting, log=out.log, progress=out.progress, extras=extras, record=True
     ) as (stack, buyers):
-        known = known_strategies(stack.shop(), setting.locks)
+        known = {one["name"]: one for one in stack.shop().strategies()}
         locks = setting.locks or list(known)
         runs: list[Run] = []
         for number, lock in enumerate(locks, 1):
@@ -205,7 +203,7 @@ def rush(
     own_report  the file that Locust's own report goes to
     """
     stack.settle_for(lock)
-    before = stack.keys_on_lock_servers() if stack.record else set()
+    before = stack.leaked_keys() if stack.record else set()
     run = buyers.rush(
         [node.url for node in stack.nodes],
         **setting.rush,
@@ -216,13 +214,15 @@ def rush(
     )
     if stack.record:
         events, sale = stack.new_events(), stack.shop().settled_sale(run["sale"])
+        wait_for(lambda: stack.leaked_keys() <= before, GONE_WITHIN)
+        leaked = sorted(key.split("/", 2)[2] for key in stack.leaked_keys() - before)
         judgement = Judgement(
             events=events,
             initial_stock=setting.stock,
             opened=sale["initial_stock"],
             stock_left=sale["stock_left"],
             orders=stack.shop().orders(run["sale"]),
-            leaked=leaked_keys(stack, before),
+            leaked=leaked,
             unsettled=sale["unsettled"],
             buyers=[f"{run['attempts']}/buyer-{number}" for number in range(setting.buyers)],
             arrived=run["arrived"],
@@ -235,20 +235,6 @@ def rush(
         run |= judgement.as_run()
         judge_cut_short(run)
     return compared(run, fault)
-
-
-def leaked_keys(stack: Stack, before: set[str]) -> list[str]:
-    """The keys that a rush left on the lock servers although no lock leaves them there.
-
-    before  what was there when it began
-    """
-    deadline = time.monotonic() + GONE_WITHIN
-    while True:
-        left = [key.split("/", 2)[2] for key in stack.keys_on_lock_servers() - before]
-        leaked = sorted(key for key in left if not STAYS.match(key))
-        if not leaked or time.monotonic() > deadline:
-            return leaked
-        time.sleep(0.05)
 
 
 def compared(run: Mapping[str, Any], fault: str = "rush") -> Run:
@@ -272,9 +258,9 @@ def judge_closed(shop: Shop, runs: Sequence[Any]) -> None:
     Raises ShopUnreachable.
     """
     for run in runs:
-        of_products = [(one["sale"], one["left"]) for one in run.get("products", ())]
-        sales = of_products or [(run.get("sale"), run.get("stock_left"))]
-        for sale, left in sales:
+        whole = {"sale": run.get("sale"), "left": run.get("stock_left")}
+        for one in run.get("products") or [whole]:
+            sale, left = one["sale"], one["left"]
             if sale is None or left is None:
                 continue
             now = shop.sale(int(sale))

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 from rich.console import Console
 
-from loadtest.commands.output import Progress, known_strategies
+from loadtest.commands.output import Progress
 from loadtest.commands.rushes import Setting, stack_and_buyers
 from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.database import manage
@@ -54,7 +54,7 @@ def serving(
             log=log,
             progress=progress,
             port=ports[0],
-            environment={
+            variables={
                 "SHOP_RUSH_FOLDER": folder,
                 "SHOP_DEMO_STEP_TIMEOUT": STEP_TIMEOUT,
                 "SHOP_DEMO_LESSONS": str(LESSONS),
@@ -110,16 +110,16 @@ def run(console: Console, *, locks: Sequence[str] = (), **given: Any) -> int:
     fields of Setting.
 
     Raises EmbeddedError when a part does not start, StackError when the process of the page's
-    rushes ends, or for an unknown lock.
+    rushes ends.
     """
     setting = Setting(locks=locks, **given)
+    progress = Progress(console)
     VAR.mkdir(exist_ok=True)
     with (
         Path(VAR / "serve.log").open("wb") as log,
-        Progress(console) as progress,
+        progress,
         serving(setting, log=log, progress=progress, ports=PORTS) as (stack, locust, buyers),
     ):
-        known_strategies(stack.shop(), locks)
         progress("making the admin's user")
         password = make_admin(stack)
         progress.stop()  # before something else is printed

@@ -1,7 +1,5 @@
 """The rush against a shop of your own, which a file says how to buy from."""
 
-import os
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from rich.console import Console
 
 from loadtest.commands.output import Output
 from loadtest.judge import history
-from loadtest.judge.run import Run, Summary
+from loadtest.judge.run import Run
 from loadtest.report import html as html_report
 from loadtest.report import tables as report
 from loadtest.rush.locust_process import BUYERS, LocustProcess, NotSold
@@ -78,21 +76,12 @@ def run(
             result = "nothing found" if run["verdict"] == "exact" else report.verdict_cell(runs[-1])
             console.print(f"{buyers} buyers for {units} units: {result}")
         scope = {title: runs[0][title] for title in ("judged", "not_judged")}
-        python, cpus = platform.python_version(), os.cpu_count()
-        summary: Summary = {
-            "started": out.started.isoformat(timespec="seconds"),
-            # Of the shop's own machine and servers nothing is known.
-            "machine": {"cpus": cpus, "python": python, "postgres": "", "redis": ""},
-            "nodes": 0,
-            "workers": 0,
-            "threads": 0,
-            "target": {"file": file.name, "host": host, **scope},
-            "runs": runs,
-        }
+        summary = out.summary(None, runs)
+        summary["target"] = {"file": file.name, "host": host, **scope}
         events = history.read([recorded])
         recorded.unlink()
-        (out.path / "target.md").write_text(report.markdown(summary, report.DEMO))
-        out.write(summary, events, title=f"the rush against {name}")
+        table = report.markdown(summary, report.DEMO)
+        out.write(summary, events, "target.md", table, title=f"the rush against {name}")
     console.print(report.sheet(runs, report.DEMO).table())
     report.print_reasons(console, report.sentences(runs[-1]))
     console.print(f"\n{found(runs)}\n", style="bold", soft_wrap=True)

@@ -16,7 +16,6 @@ from loadtest.faults.buyer import Buyer
 from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import RIVALS, VICTIMS, each, wait_for
 from loadtest.faults.trial import STOCK, NotFired, Trial
-from loadtest.judge.evidence import STAYS
 from loadtest.judge.history import Event, by_product
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import Judgement
@@ -72,14 +71,14 @@ def _play(fault: Fault) -> list[Cell]:
         each(trials, drain)
         wait_for(lambda: not any(trial.orphans() for trial in trials), fault.ttl + 0.5)
         evidence = "; ".join(filter(None, (evidence, fault.observed(), fault.measured())))
-        keys = sorted(key.split("/", 2)[2] for key in testbed.keys_on_lock_servers())
-        return judged(fault, evidence, [key for key in keys if not STAYS.match(key)])
+        leaked = sorted(key.split("/", 2)[2] for key in testbed.leaked_keys())
+        return judged(fault, evidence, leaked)
 
 
 def _make(fault: Fault) -> str:
     """Arm, fire, prove, act, heal. Returns the evidence. Raises NotFired, or what a step raises."""
     testbed, trials = fault.testbed, fault.trials
-    stops_settling = fault.loses_promises and testbed.nodes[VICTIMS].settler is not None
+    stops_settling = fault.loses_promises and testbed.nodes[VICTIMS].settler.process is not None
     act, enter = partial(_or_missing, fault.act), partial(_or_missing, fault.enter)
     acting = threading.Thread(target=each, args=(trials, act), daemon=True)
     record = partial(testbed.record_fault, fault.name)

@@ -54,7 +54,7 @@ class Testbed(Stack):
         """`options` are those of Stack: log, progress, threads, server."""
         self.proxies: list[Proxy] = []
         self.redlock: list[Proxy] = []
-        super().__init__(nodes=2, workers=1, record=True, extras=extras, **options)
+        super().__init__(count=2, workers=1, record=True, extras=extras, **options)
         self.folder = Path(self._folder.name)
         for mark in ("at", "go"):
             (self.records / mark).mkdir()
@@ -148,12 +148,12 @@ class Testbed(Stack):
     def pids(self, node: int) -> list[int]:
         """The pids of a node that run now, its master's first; also of a worker whose master is
         gone. Empty when all have ended."""
-        leaders = (self.process_of(node), self.nodes[node].settler)
+        leaders = (self.process_of(node), self.nodes[node].settler.process)
         return [pid for one in leaders if one is not None for pid in measure.session_of(one.pid)]
 
     def process_of(self, node: int) -> Popen[bytes]:
         """The first process of a node that was started."""
-        process = self.nodes[node].process
+        process = self.nodes[node].server.process
         assert process is not None, "it does not run"
         return process
 

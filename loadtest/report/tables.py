@@ -140,13 +140,13 @@ def print_reasons(console: Console, lines: Sequence[str]) -> None:
 
 
 def machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
-    """The machine and its servers; `parts` as /readyz has them."""
+    """The machine and its servers; `parts` as /readyz has them, empty where that is not known."""
     said = {part["name"]: str(part["detail"]) for part in parts}
     return {
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
-        "postgres": said["PostgreSQL"].removeprefix("version ").partition(",")[0],
-        "redis": said["Redis (locks)"].partition(",")[0],
+        "postgres": said.get("PostgreSQL", "").removeprefix("version ").partition(",")[0],
+        "redis": said.get("Redis (locks)", "").partition(",")[0],
     }
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from contextlib import suppress
 from typing import IO
@@ -59,6 +58,9 @@ class Node:
     """A gunicorn master with its workers, in a session of its own.
 
     So the terminal's Ctrl-C does not reach it, and its process group can be killed as a whole.
+
+    server   its gunicorn
+    settler  its consumer, which writes promised orders, once there is one
     """
 
     def __init__(
@@ -66,24 +68,11 @@ class Node:
     ) -> None:
         self.name = name
         self.port = free_port(port)
+        self.url = f"http://127.0.0.1:{self.port}"
         self.environment = environment
-        self._server = ServerProcess(f"node {name}", log)
-        self._settler = ServerProcess(f"consumer {name}", log)
+        self.server = ServerProcess(f"node {name}", log)
+        self.settler = ServerProcess(f"consumer {name}", log)
         self._settles = False
-
-    @property
-    def process(self) -> subprocess.Popen[bytes] | None:
-        """Its gunicorn master while it runs."""
-        return self._server.process
-
-    @property
-    def settler(self) -> subprocess.Popen[bytes] | None:
-        """Its consumer, which writes promised orders, while there is one."""
-        return self._settler.process
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
         """The command that is started."""
@@ -94,7 +83,7 @@ class Node:
         ]
 
     def start(self) -> None:
-        pid = self._server.start(self.command(), folder=ROOT, environment=self.environment)
+        pid = self.server.start(self.command(), folder=ROOT, environment=self.environment)
         embedded.adopt(pid)
         if self._settles:
             self._start_settler()
@@ -102,31 +91,31 @@ class Node:
     def settle(self) -> None:
         """Run a consumer next to it from now on, unless it does: `manage.py settle`."""
         self._settles = True
-        if self._settler.process is None:
+        if self.settler.process is None:
             self._start_settler()
 
     def stop_settling(self) -> None:
         """SIGKILL of its consumer. What it has read and not settled is another one's to take over;
         `settle` starts it again."""
-        self._settler.stop(how=signal.SIGKILL)
+        self.settler.stop(how=signal.SIGKILL)
 
     def _start_settler(self) -> None:
         command = [sys.executable, "manage.py", "settle"]
         environment = {**self.environment, "SHOP_DB_POOL": "1"}  # of the consumer's own thread
-        embedded.adopt(self._settler.start(command, folder=ROOT, environment=environment))
+        embedded.adopt(self.settler.start(command, folder=ROOT, environment=environment))
 
     def wait_until_ready(self, shop: Shop) -> None:
         """Wait until /readyz is good. Raises NotReady."""
-        self._server.wait_until(shop.ready, timeout=START_TIMEOUT)
+        self.server.wait_until(shop.ready, timeout=START_TIMEOUT)
 
     def terminate(self) -> None:
         """Ask it to end, and do not wait."""
-        self._server.terminate()
-        self._settler.terminate()
+        self.server.terminate()
+        self.settler.terminate()
 
     def kill(self) -> None:
         """SIGKILL of all its processes, as if the machine had failed. `start` starts it again."""
-        for server in (self._server, self._settler):
+        for server in (self.server, self.settler):
             if server.process is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(server.process.pid, signal.SIGKILL)
@@ -134,6 +123,6 @@ class Node:
 
     def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """End it by SIGTERM, and after `timeout` seconds its whole group by SIGKILL."""
-        self._settler.terminate()
-        self._server.stop(timeout)
-        self._settler.stop(timeout)
+        self.settler.terminate()
+        self.server.stop(timeout)
+        self.settler.stop(timeout)

@@ -6,11 +6,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
 import redis
 
+from loadtest.judge.evidence import STAYS
 from loadtest.judge.history import Reader
 from loadtest.stack import database
 from loadtest.stack.client import Shop
@@ -31,11 +33,14 @@ SPARE_THREADS = 8
 SERVERS = ("gthread", "asgi")
 #: Independent servers for Redlock.
 REDLOCK_SERVERS = 5
+#: The strategies that need servers besides PostgreSQL and a Valkey: see `extras`.
+NEED_EXTRAS = frozenset({"redlock", "zookeeper"})
 #: redis-in-transaction: milliseconds between the release and the commit. Without them its flaw is
 #: left to luck.
 PAUSES = "unlocked_before_commit=10"
 
 
+@dataclass(kw_only=True, eq=False)
 class Stack:
     """PostgreSQL, Valkey and the nodes of one run. Use it as a context manager.
 
@@ -43,53 +48,39 @@ class Stack:
     stopped; else the run has a database of its own in the checkout's PostgreSQL, and a Valkey of
     its own.
 
-    nodes, workers, threads  application servers, processes in each, threads in each process
+    count, workers, threads  application servers, processes in each, threads in each process
     log                      where the output of everything goes
     port                     where the first node should listen, if that port is free
     extras                   also five servers for Redlock, and ZooKeeper where it is installed
     record                   the nodes record what each purchase did, in a file each in `records`
     server                   what serves the nodes, one of SERVERS
-    environment              variables of the nodes, added to the usual ones, which they override
+    variables                of the nodes' environment, added to the usual ones, which they override
 
     `events()` are all that were recorded so far, `new_events()` those since its last call, oldest
     first; both raise OSError.
     """
 
-    def __init__(
-        self,
-        *,
-        nodes: int,
-        workers: int,
-        threads: int,
-        log: IO[bytes],
-        progress: Callable[[str], None] = lambda step: None,
-        port: int = 0,
-        extras: bool = False,
-        record: bool = False,
-        server: str = SERVERS[0],
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        if not 1 <= nodes <= len(NAMES):
-            raise StackError(f"{nodes} nodes: there may be 1 to {len(NAMES)}")
-        self.workers = workers
-        self.threads = threads
-        self.server = server
-        self.log = log
-        self.progress = progress
+    count: int
+    workers: int
+    threads: int
+    log: IO[bytes]
+    progress: Callable[[str], None] = lambda step: None
+    port: int = 0
+    extras: bool = False
+    record: bool = False
+    server: str = SERVERS[0]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         self.token = secrets.token_urlsafe(24)
         self.database_url = ""
         self.valkeys: list[embedded.Valkey] = []
         self.zookeeper: zookeeper.ZooKeeper | None = None
         self.nodes: list[Node] = []
-        self._count = nodes
-        self._port = port
         self._until = 0.0
-        self._extras = extras
-        self._given = dict(environment or {})
         self._folder = tempfile.TemporaryDirectory(prefix="run-", dir=runtime_folder())
-        self.record = record
         self.records = Path(self._folder.name) / "history"
-        if record:
+        if self.record:
             self.records.mkdir()
         reader = Reader(self.records)
         self.events, self.new_events = reader.events, reader.new_events
@@ -128,7 +119,7 @@ class Stack:
 
     def _say_what_is_left(self) -> None:
         """Print what stopping waits for. Stopping goes on if the output is closed."""
-        left = [f"node {node.name}" for node in self.nodes if node.process is not None]
+        left = [f"node {node.name}" for node in self.nodes if node.server.process is not None]
         seconds = max(0.0, self._until - time.monotonic())
         waits = f": {', '.join(left)}, at most {seconds:.0f} s" if left else ""
         with suppress(OSError, SystemExit):  # rich ends the process where a pipe is closed
@@ -141,9 +132,9 @@ class Stack:
         environment = self._environment()
         self.database_url = environment["DATABASE_URL"]
         self.progress("starting the nodes")
-        for number, name in enumerate(NAMES[: self._count]):
+        for number, name in enumerate(NAMES[: self.count]):
             own = self._environment_of(number, environment)
-            port = self._port if number == 0 else 0
+            port = self.port if number == 0 else 0
             self.nodes.append(Node(name, environment=own, log=self.log, port=port))
             self.nodes[-1].start()
         if os.environ.get("DATABASE_URL"):
@@ -161,7 +152,7 @@ class Stack:
             "DATABASE_URL": os.environ.get("DATABASE_URL")
             or database.create(self.progress, log=self.log),
             "REDIS_URL": os.environ.get("REDIS_URL") or self._own_valkey(),
-            **(self._own_extras() if self._extras else {}),
+            **(self._own_extras() if self.extras else {}),
             "DJANGO_SETTINGS_MODULE": database.SETTINGS,
             "SHOP_DEMO": "1",
             "SHOP_DEMO_PAUSES": PAUSES,
@@ -178,7 +169,7 @@ class Stack:
 
     def _environment_of(self, number: int, environment: dict[str, str]) -> dict[str, str]:
         """The variables of one node: also its name, by which a history distinguishes nodes."""
-        return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self._given}
+        return {**environment, "SHOP_DEMO_NODE": NAMES[number], **self.variables}
 
     def settle(self) -> None:
         """Run a consumer of promises (`manage.py settle`) from now on."""
@@ -189,13 +180,15 @@ class Stack:
         if any(one["name"] == lock and one["deferred"] for one in self.shop().strategies()):
             self.settle()
 
-    def keys_on_lock_servers(self) -> set[str]:
-        """Every key on the Valkeys of this run, with its server. Empty where they are others'."""
+    def leaked_keys(self) -> set[str]:
+        """Every key on the Valkeys of this run that no lock leaves there after a sale, behind its
+        server's number and database. Empty where the servers are others'."""
         found = set()
         for number, valkey in enumerate(self.valkeys):
             for db in (0, 1):  # 1 has the locks, 0 those of Redlock and the cache
                 with redis.Redis(port=valkey.port, db=db) as client:
-                    found |= {f"{number}/{db}/{key.decode()}" for key in client.scan_iter()}
+                    keys = (key.decode() for key in client.scan_iter())
+                    found |= {f"{number}/{db}/{key}" for key in keys if not STAYS.match(key)}
         return found
 
     def _own_valkey(self) -> str:

@@ -106,12 +106,12 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     with (
         tempfile.TemporaryFile() as log,
         Stack(
-            nodes=2,
+            count=2,
             workers=1,
             threads=100,
             log=log,
             server=request.param,
-            environment=as_in_production | quick,
+            variables=as_in_production | quick,
         ) as stack,
     ):
         yield stack

@@ -91,14 +91,6 @@ def test_ctrl_c_in_the_middle_leaves_nothing(clone: Path) -> None:
     assert not list((clone / "results").iterdir())
 
 
-def test_an_unknown_lock_is_refused_with_the_names_that_there_are(clone: Path) -> None:
-    demo = start(clone, "-m", "loadtest", "--lock", "nonsense")
-    printed = finish(demo)
-    assert demo.returncode == 2
-    assert "unknown lock: nonsense; there are none, " in printed
-    assert_nothing_is_left(clone)
-
-
 SELLS = "            return STRATEGIES[attempt.lock].buy(attempt)\n"
 #: Under `token` a third of the buyers are sent away at once, under `redis` nobody takes the lock
 #: (the row's own makes it right), and under `none` a node writes lines that are none.

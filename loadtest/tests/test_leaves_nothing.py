@@ -36,8 +36,8 @@ class StubbornNode(stack.Node):
         return [sys.executable, "-uc", STUBBORN, str(stack.ROOT)]
 
     def wait_until_ready(self, shop):
-        up = f"up {self.process.pid}"  # all nodes have one log
-        self._server.wait_until(lambda: up in self._server.tail(), timeout=20)
+        up = f"up {self.server.process.pid}"  # all nodes have one log
+        self.server.wait_until(lambda: up in self.server.tail(), timeout=20)
 
 stack.Node = StubbornNode
 database.create = lambda progress, log: "postgresql://nobody-asks"
@@ -47,7 +47,7 @@ def run(console):
     with (
         open(stack.ROOT / "run.log", "wb") as log,
         Progress(console) as progress,
-        stack.Stack(nodes=2, workers=1, threads=1, log=log, progress=progress) as running,
+        stack.Stack(count=2, workers=1, threads=1, log=log, progress=progress) as running,
     ):
         console.print("ready")
         for line in sys.stdin:

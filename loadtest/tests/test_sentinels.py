@@ -68,7 +68,7 @@ def stack(pair: Pair, log: IO[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setenv("SHOP_LOCK_TTL", "2")
     monkeypatch.setenv("SHOP_TOKEN_TTL", "2")
     monkeypatch.setenv("SHOP_LOCK_WAIT", "5")
-    with Stack(nodes=1, workers=1, threads=16, log=log) as stack:
+    with Stack(count=1, workers=1, threads=16, log=log) as stack:
         yield stack
 
 

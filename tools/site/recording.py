@@ -66,7 +66,7 @@ def servers() -> Iterator[None]:
     }
     with (
         tempfile.NamedTemporaryFile() as log,
-        Stack(nodes=1, workers=1, threads=1, log=log, extras=True) as stack,
+        Stack(count=1, workers=1, threads=1, log=log, extras=True) as stack,
     ):
         os.environ.update(stack.nodes[0].environment | own)
         django.setup()
