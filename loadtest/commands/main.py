@@ -13,15 +13,13 @@ from loadtest.commands.rushes import CONTRAST
 from loadtest.expected import EXPECTED as LOCKS
 from loadtest.faults import FAULTS
 from loadtest.load.plan import CONSTANT, EXPONENTIAL, MOST_ARRIVALS, MOST_CLIENTS, MOST_SECONDS
-from loadtest.rush.bounds import BUYERS, RUSH, number, whole
+from loadtest.rush.bounds import BUYERS, RUSH, Parse, number, whole
 from loadtest.stack.client import ShopUnreachable
 from loadtest.stack.stack import NAMES, SERVERS, StackError
 from servers import embedded
 from servers.embedded import EmbeddedError
 from servers.errors import explain
 from servers.signals import end_on, end_on_hangup_and_sigterm
-
-Parse = Callable[[str], object]
 
 
 def names(what: str, known: Collection[str]) -> Parse:
