@@ -1,7 +1,6 @@
 """A1's two tables, product and purchase_history, and the sale that ties orders to a stock.
 
-Two more keep units of a sale outside the product's row: shop/strategies/buckets.py and
-skip_locked.py."""
+Two more keep units of a sale outside the product's row, for `buckets` and `skip-locked`."""
 
 from django.db import models
 from django.db.models import Q

@@ -69,11 +69,10 @@ SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
 WEB_THREADS: int = env.int("WEB_THREADS", default=100)
 SPARE_THREADS = 8
 #: Purchases that may be under way in a process; more are answered 429 at once. 0: no bound.
+_waits_in_threads = not SHOP_DEMO and env.str("WEB_SERVER", default="") != "asgi"
 SHOP_MAX_PURCHASES: int = env.int(
     "SHOP_MAX_PURCHASES",
-    default=0
-    if SHOP_DEMO or env.str("WEB_SERVER", default="") == "asgi"
-    else max(1, WEB_THREADS - SPARE_THREADS),
+    default=max(1, WEB_THREADS - SPARE_THREADS) if _waits_in_threads else 0,
 )
 #: Of them, those of one product that may wait while one sells. 0: no bound.
 SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)

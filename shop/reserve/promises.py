@@ -168,8 +168,7 @@ def open_sale(product: str, *, instead_of: Stock | None = None) -> Stock:
     """Have Redis sell what PostgreSQL says is left of the product's sale, unless it does already;
     with what it may have forgotten: which keys have bought. Returns the sale.
 
-    instead_of  the sale that turned out not to be open; a thread that finds another one opened by
-                now uses that
+    instead_of  the sale that turned out not to be open; if another one is known by now, it is used
 
     Raises UnknownProduct, redis.RedisError, DatabaseError.
     """
@@ -238,8 +237,7 @@ def promise(attempt: Attempt) -> Receipt:
     receipt is `replayed` if it had been promised before.
 
     Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, Behind (too many are unsettled,
-    or one for too long) or redis.RedisError when nothing was promised, and CommitUnknown when
-    something may have been.
+    or one for too long) or redis.RedisError: nothing was promised; CommitUnknown: it may have been.
     """
     holder = attempt.holder
     stock = _open.get(attempt.product) or open_sale(attempt.product)

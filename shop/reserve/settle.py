@@ -4,8 +4,7 @@ transaction, and takes them off the stream after its commit.
 The rows of the products are locked first, so that two consumers with the same promises come one
 after the other, and no sale is opened, closed or begun meanwhile. Any number of consumers may run:
 settling twice does nothing, and one that ends in the middle of a batch leaves it on the stream for
-the next. A promise of a sale that was closed before is still kept: its unit is taken from what that
-sale had left.
+the next. A promise of a sale that was closed before is kept: its unit is taken from what was left.
 """
 
 import logging

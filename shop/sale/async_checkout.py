@@ -107,6 +107,5 @@ async def _under_lock(attempt: Attempt, selling: sell_under, threads: Threads) -
 
 
 async def _named(threads: Threads, attempt: Attempt, call: Callable[[], T]) -> T:
-    """The call in a short thread. Its errors are named there: the connection that failed is the
-    thread's."""
+    """The call in a short thread, which names its errors: the connection that failed is its own."""
     return await in_thread(threads.short, checkout.named_errors(attempt)(call))

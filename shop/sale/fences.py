@@ -92,8 +92,7 @@ def raise_fence(lock: str, product: Product) -> bool:
     """Let the next holder of this product's lock have a fence above the database's.
 
     Returns whether that was needed. The database's fence stays: a holder that is refused now still
-    is, and no old holder gets in. Raises redis.RedisError, and OverflowError for a fence beyond
-    what Redis can count.
+    is, and no old holder gets in. Raises redis.RedisError, OverflowError (beyond Redis's counting).
     """
     if product.fence > LARGEST:
         raise OverflowError(f"{product.fence} is beyond what Redis can count exactly")

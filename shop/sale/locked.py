@@ -22,8 +22,7 @@ LockFor: TypeAlias = Callable[[Attempt], Lock | OneFileLock]
 def on_redis(
     kind: Callable[..., Lock | OneFileLock], *, ttl: str = "SHOP_LOCK_TTL", **more: str
 ) -> LockFor:
-    """A factory of such locks for a purchase, on the locks' Redis. `ttl` and what else the lock
-    takes name a setting each."""
+    """A factory of such locks, on the locks' Redis. `ttl` and each of `more` name a setting."""
 
     def lock_for(attempt: Attempt) -> Lock | OneFileLock:
         given = {"ttl": ttl, **more}

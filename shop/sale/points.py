@@ -51,8 +51,7 @@ def point(name: str, **facts: object) -> None:
 
 
 async def apoint(name: str, **facts: object) -> None:
-    """This task is at the point `name`. Where the probe may stop it, a thread waits for it, and not
-    the event loop."""
+    """This task is at the point `name`. Where the probe may stop it, a thread does the waiting."""
     if _probe is not None and _stops(name):
         await asyncio.to_thread(_probe, name, facts)
     else:
@@ -79,8 +78,7 @@ Held: TypeAlias = "BaseLease | one_file.Lease"
 
 @contextmanager
 def seen(hold: AbstractContextManager[Held]) -> Iterator[Held]:
-    """Enter `hold`, which takes a lock: a point before and after that, and before and after its
-    release."""
+    """Enter `hold`, which takes a lock: points before and after that, and around its release."""
     point("acquire")
     lease = None
     try:

@@ -93,8 +93,7 @@ class PollingLock(Polling):
 
 
 class Renewal:
-    """A watchdog for one lock (A2, A3): calls `renew` every `every` seconds until it says False or
-    `stop`.
+    """A watchdog for one lock (A2, A3): calls `renew` each `every` seconds until False or `stop`.
 
     renew  one attempt; True: the lock is still ours, False: it is not, and renewing ends
 
