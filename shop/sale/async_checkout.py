@@ -17,12 +17,11 @@ from django.db import connection
 
 from locks import AsyncLease, AsyncRedisLock
 from shop.ops.redis import async_locks_client
-from shop.sale import checkout, on_sale
+from shop.sale import checkout, on_sale, waiting_room
 from shop.sale.locked import options_of, redis_lock, sell_under
 from shop.sale.points import apoint, inside, of_released
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
-from shop.sale.waiting_room import room
 
 T = TypeVar("T")
 
@@ -77,7 +76,7 @@ async def check_out(attempt: Attempt, threads: Threads) -> Receipt:
     selling = STRATEGIES[attempt.lock].buy
     if not (isinstance(selling, sell_under) and selling.lock_for is redis_lock):
         return await in_thread(threads.whole, partial(checkout.check_out, attempt))
-    with checkout.named_errors(attempt), room.place(attempt.product):
+    with checkout.named_errors(attempt), waiting_room.place(attempt.product):
         if settings.BUY_RATE_LIMIT is not None or not on_sale.is_known(attempt.product):
             await _named(threads, attempt, partial(checkout.admit_attempt, attempt))
         await apoint("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)

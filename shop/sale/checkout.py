@@ -24,11 +24,11 @@ from shop.errors import (
 )
 from shop.ops.connections import discard_dead, is_gone
 from shop.ops.throttle import admit
+from shop.sale import waiting_room
 from shop.sale.on_sale import require_on_sale
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, KeyHasBought, Receipt
 from shop.sale.strategy import STRATEGIES
-from shop.sale.waiting_room import room
 
 logger = logging.getLogger("shop.sale.checkout")
 
@@ -49,7 +49,7 @@ def check_out(attempt: Attempt) -> Receipt:
     A key that has bought gets its order again. Raises a ShopError; after any of them but
     CommitUnknown nothing was sold.
     """
-    with named_errors(attempt), room.place(attempt.product):  # a repeat too
+    with named_errors(attempt), waiting_room.place(attempt.product):  # a repeat too
         admit_attempt(attempt)
         point("begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale)
         try:

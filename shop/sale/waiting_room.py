@@ -9,11 +9,11 @@ more round trip, to a server that has to be there. n nodes of m processes let in
 
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import ceil
+from time import monotonic
 
 from django.conf import settings
 
@@ -26,41 +26,33 @@ COME_BACK = 100
 LATEST = 30
 
 
-class WaitingRoom:
-    """Counts purchases by product. Never blocks, so that an event loop may use it too.
-
-    clock  monotonic seconds
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._mutex = threading.Lock()
-        self.inside: Counter[str] = Counter()  # purchases under way here, by product
-        self._clock = clock
-        self._next = 0.0  # when the next one who is refused may come back
-
-    @contextmanager
-    def place(self, product: str) -> Iterator[None]:
-        """A place until the block ends, however it does. Raises Full when all are taken."""
-        waiting = settings.SHOP_MAX_WAITING or sys.maxsize
-        purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
-        with self._mutex:
-            if self.inside[product] > waiting or self.inside.total() >= purchases:
-                raise Full(seconds=self._wait())
-            self.inside[product] += 1
-        try:
-            yield
-        finally:
-            with self._mutex:
-                self.inside[product] -= 1
-                if not self.inside[product]:
-                    del self.inside[product]  # a product that nobody asks for takes no memory
-
-    def _wait(self) -> int:
-        """Seconds until a buyer who is refused now should come back."""
-        now = self._clock()
-        self._next = min(max(now, self._next) + 1 / COME_BACK, now + LATEST)
-        return ceil(self._next - now)
+inside: Counter[str] = Counter()  # purchases under way in this process, by product
+_next = 0.0  # when the next one who is refused may come back, by this machine's clock
+_mutex = threading.Lock()
 
 
-#: This process's instance.
-room = WaitingRoom()
+@contextmanager
+def place(product: str) -> Iterator[None]:
+    """A place until the block ends, however it does. Raises Full when all are taken. Never waits
+    for anybody, so that an event loop may use it too."""
+    waiting = settings.SHOP_MAX_WAITING or sys.maxsize
+    purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
+    with _mutex:
+        if inside[product] > waiting or inside.total() >= purchases:
+            raise Full(seconds=_wait())
+        inside[product] += 1
+    try:
+        yield
+    finally:
+        with _mutex:
+            inside[product] -= 1
+            if not inside[product]:
+                del inside[product]  # a product that nobody asks for takes no memory
+
+
+def _wait() -> int:
+    """Seconds until a buyer who is refused now should come back."""
+    global _next
+    now = monotonic()
+    _next = min(max(now, _next) + 1 / COME_BACK, now + LATEST)
+    return ceil(_next - now)

@@ -9,9 +9,8 @@ import pytest
 from pytest_django import Settings
 
 from shop.ops.logs import request_id
-from shop.sale import points
+from shop.sale import points, waiting_room
 from shop.sale.points import installed
-from shop.sale.waiting_room import room
 from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
 from shop.tests.loop import Loop, in_a_loop
 from shop.tests.till import APPLE, Answer, Inside, at, books, buy, committed, open_sale
@@ -60,16 +59,16 @@ def test_who_leaves_while_waiting_without_a_thread_buys_nothing_and_its_place_is
             asked[1].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asked[1]
-            assert room.inside[APPLE] == 1
+            assert waiting_room.inside[APPLE] == 1
             last = asyncio.create_task(loop.buy(buyer="b9"))
-            await until(lambda: room.inside[APPLE] == 2)
+            await until(lambda: waiting_room.inside[APPLE] == 2)
         assert ((await asked[0]).status, (await last).status) == (201, 201)
         again = await loop.buy(buyer="b1", key="k1")
         assert (again.status, again.body["replayed"]) == (201, False)
 
     in_a_loop(test)
     assert books() == (3, 7)
-    assert not room.inside
+    assert not waiting_room.inside
 
 
 @pytest.mark.parametrize("lock", ["token", "row-lock"])
@@ -94,7 +93,7 @@ def test_who_leaves_while_its_thread_waits_keeps_the_place_and_its_key_has_the_o
 
     in_a_loop(test)
     assert books() == (2, 8)
-    assert not room.inside
+    assert not waiting_room.inside
 
 
 def test_who_leaves_before_a_thread_is_free_has_asked_for_nothing() -> None:
@@ -158,7 +157,7 @@ def test_a_backend_that_is_killed_under_the_lock_is_unavailable_and_nothing_is_s
         assert logged_as == [refused.headers["X-Request-ID"]]
         assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
         assert refused.headers["Retry-After"] == "1"
-        assert not room.inside
+        assert not waiting_room.inside
         again = await loop.buy(lock=lock, key="k1")
         assert (again.status, again.body["stock_seen"]) == (201, 3)
 

@@ -9,8 +9,8 @@ from django.db import connection
 from pytest_django import Settings
 
 from shop.errors import Full
-from shop.sale import points
-from shop.sale.waiting_room import COME_BACK, LATEST, WaitingRoom, room
+from shop.sale import points, waiting_room
+from shop.sale.waiting_room import COME_BACK, LATEST
 from shop.tests.till import TIMEOUT, Answer, Inside, books, buy, committed, eventually, open_sale
 
 WAITING = 2
@@ -43,7 +43,7 @@ def a_queue(lock: str, behind: int) -> Iterator[tuple[Inside, list[Future[Answer
 
 
 def is_empty() -> bool:
-    return not room.inside
+    return not waiting_room.inside
 
 
 @committed
@@ -88,15 +88,18 @@ def test_who_is_refused_for_one_product_buys_another_until_all_together_are_too_
     assert buy(key="k1", buyer="b9").status == 200
 
 
-def test_1_000_who_are_refused_at_once_come_back_over_10_seconds(settings: Settings) -> None:
+def test_1_000_who_are_refused_at_once_come_back_over_10_seconds(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All after one second, they would take the process's time again and again."""
     settings.SHOP_MAX_PURCHASES = 1
     now = [50.0]
-    places = WaitingRoom(clock=lambda: now[0])
-    with places.place("apple"):
+    monkeypatch.setattr(waiting_room, "monotonic", lambda: now[0])
+    monkeypatch.setattr(waiting_room, "_next", 0.0)
+    with waiting_room.place("apple"):
 
         def refused() -> int:
-            with pytest.raises(Full) as caught, places.place("apple"):
+            with pytest.raises(Full) as caught, waiting_room.place("apple"):
                 pass
             assert caught.value.retry_after is not None
             return caught.value.retry_after

@@ -11,10 +11,9 @@ from pytest_django import Settings
 
 from shop.demo.interleaving import Interleaving
 from shop.ops.redis import locks_client
-from shop.sale import opening
+from shop.sale import opening, waiting_room
 from shop.sale.points import installed
 from shop.sale.purchase import Attempt
-from shop.sale.waiting_room import room
 from shop.strategies import STRATEGIES, process, zookeeper
 from shop.tests.database import (
     ReplyCutter,
@@ -116,7 +115,7 @@ def test_a_connection_that_breaks_before_the_write_is_503_unavailable(lock: str)
     assert_asks_to_come_back(
         answer, "unavailable", "the database does not answer; nothing was sold"
     )
-    assert (books(), room.inside) == ((0, 1), {})
+    assert (books(), waiting_room.inside) == ((0, 1), {})
     assert buy(lock=lock).status == 201, "the lock was released"
 
 
