@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,37 +37,22 @@ LOOK_EVERY = 0.005
 BEGINS = {"begins", "acquire", "reserve", "before_commit", "release"}
 
 
-@dataclass(frozen=True, slots=True)
-class TracedPurchase:
-    """One request of a purchase: its Idempotency-Key, the points at which it is to stop, what it
-    did that is not yet written, and what all its events have: its thread, and the sale once that
-    is known."""
-
-    attempt: str
-    stops: frozenset[str]
-    kept: list[dict[str, Any]] = field(default_factory=list)
-    of: dict[str, object] = field(default_factory=dict)
-
-
 _purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=None)
-_recorder: Recorder | None = None
 
 
 def install() -> None:
     """Put the hooks in place that the settings ask for. Nothing happens outside a demo."""
-    global _recorder
     if not settings.SHOP_DEMO:
         return
     pauses = {name: float(ms) / 1000 for name, ms in settings.SHOP_DEMO_PAUSES.items()}
-    folder = settings.SHOP_DEMO_HISTORY
-    _recorder = Recorder(Path(folder)) if folder else None
 
     def at_point(name: str, facts: Mapping[str, object]) -> None:
         steps.at_point(name, facts)
         if name in pauses:
             time.sleep(pauses[name])
-        if _recorder is not None:
-            _recorder.at_point(name, facts)
+        purchase = _purchase.get()
+        if purchase is not None:
+            purchase.at_point(name, facts)
 
     points.install(at_point, stops=stops_at)
 
@@ -87,64 +71,66 @@ def stops_at(name: str) -> bool:
     return name in settings.SHOP_DEMO_PAUSES or (purchase is not None and name in purchase.stops)
 
 
-class Recorder:
-    """Records what purchases do, one JSON line an event, and stops those that asked for it."""
+class TracedPurchase:
+    """One request of a purchase, with its Idempotency-Key and the points at which it is to stop.
+    Records what it does, one JSON line an event."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.node = settings.SHOP_DEMO_NODE
-        self.at_once = (folder / "at").is_dir()
+    def __init__(self, attempt: str, stops: str) -> None:
+        self.attempt = attempt
+        self.stops = stops.split(",")
+        self.folder = Path(settings.SHOP_DEMO_HISTORY)
+        self.at_once = (self.folder / "at").is_dir()
+        self.kept: list[dict[str, Any]] = []  # not yet written
+        #: What all its events have: its thread, and the sale once that is known.
+        self.of: dict[str, object] = {"thread": handler()}
 
     def at_point(self, name: str, facts: Mapping[str, object]) -> None:
-        """Record what this thread's purchase found there, and stop it if it asked for that."""
-        purchase = _purchase.get()
-        if purchase is None:
-            return
+        """Record what this purchase found there, and stop it if it asked for that."""
         if ":" not in name:  # those of the articles' locks are places to stop at, and no events
-            self.record(purchase, name, facts)
-        if name in purchase.stops:
-            self.stop_at(purchase, name)
+            self.record(name, facts)
+        if name in self.stops:
+            self.stop_at(name)
 
-    def record(self, purchase: TracedPurchase, event: str, facts: Mapping[str, object]) -> None:
-        """Record one event of a purchase."""
+    def record(self, event: str, facts: Mapping[str, object]) -> None:
+        """Record one event."""
         if event == "begins":  # one that an event loop took in may go on in a thread
-            purchase.of["thread"] = handler()
+            self.of["thread"] = handler()
         if facts.get("sale") is not None:
-            purchase.of["sale"] = facts["sale"]
-        line: dict[str, Any] = {
+            self.of["sale"] = facts["sale"]
+        line = {
             "t": time.monotonic_ns(),
             "by": "node",
-            "node": self.node,
+            "node": settings.SHOP_DEMO_NODE,
             "pid": os.getpid(),
-            "attempt": purchase.attempt,
+            "attempt": self.attempt,
             "f": event,
             "type": "invoke" if event in BEGINS else "ok",
             **facts,
-            **purchase.of,
+            **self.of,
         }
         if self.at_once:
             self.write([line])
         else:
-            purchase.kept.append(line)
+            self.kept.append(line)
 
     def write(self, lines: list[dict[str, Any]]) -> None:
         """Append events, all with one write: those of two threads are never mixed."""
         text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
-        path = self.folder / f"node-{self.node}-{os.getpid()}.jsonl"
+        path = self.folder / f"node-{settings.SHOP_DEMO_NODE}-{os.getpid()}.jsonl"
         with path.open("ab", buffering=0) as file:
             if file.write(text) != len(text):
                 raise OSError("half an event was written: make room on the disk and repeat the run")
 
-    def stop_at(self, purchase: TracedPurchase, name: str) -> None:
+    def stop_at(self, name: str) -> None:
         """Wait here until the file that lets this purchase go on appears."""
-        mark = f"{purchase.attempt.replace('/', '+')}@{name}"
+        mark = f"{self.attempt.replace('/', '+')}@{name}"
         go = self.folder / "go" / mark
-        self.record(purchase, f"stops at {name}", {})
+        self.record(f"stops at {name}", {})
         (self.folder / "at" / mark).touch()
         deadline = time.monotonic() + LONGEST_STOP
         while not go.exists() and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY)
-        self.record(purchase, f"leaves {name}", {})
+        self.record(f"leaves {name}", {})
 
 
 class TraceMiddleware(MiddlewareMixin):
@@ -152,11 +138,8 @@ class TraceMiddleware(MiddlewareMixin):
 
     def process_request(self, request: HttpRequest) -> None:
         key = request.headers.get("Idempotency-Key")
-        if key is None:
-            _purchase.set(None)
-            return
-        stops = frozenset(filter(None, request.headers.get("Demo-Stop", "").split(",")))
-        _purchase.set(TracedPurchase(key, stops, of={"thread": handler()}))
+        stops = request.headers.get("Demo-Stop", "")
+        _purchase.set(None if key is None else TracedPurchase(key, stops))
 
     def process_view(self, request: HttpRequest, *_: object) -> None:
         points.point("arrives")
@@ -166,6 +149,6 @@ class TraceMiddleware(MiddlewareMixin):
     ) -> HttpResponseBase:
         purchase = _purchase.get()
         _purchase.set(None)
-        if purchase is not None and purchase.kept and _recorder is not None:
-            _recorder.write(purchase.kept)
+        if purchase is not None and purchase.kept:
+            purchase.write(purchase.kept)
         return response

@@ -31,7 +31,7 @@ def build(site: Path = SITE, staged: Path = STAGED) -> Path:
     for folder in (site, staged):
         shutil.rmtree(folder, ignore_errors=True)
     staged.mkdir(parents=True)
-    documents.stage(staged, pages.frame)
+    documents.stage(staged)
     pages.assets(staged / "assets")
     (staged / "index.html").write_text(pages.step_through())
     (staged / "schedules.html").write_text(pages.orders())

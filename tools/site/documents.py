@@ -4,11 +4,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
 from servers.embedded import ROOT
+from tools.site import pages
 
 #: What is the same for every build.
 MKDOCS = Path(__file__).parent / "mkdocs.yml"
@@ -23,19 +23,10 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Workshop": ("workshop/*.md", "workshop/lessons/*.md"),
     "Project": ("CONTRIBUTING.md", "CHANGELOG.md", "docs/licences.md"),
 }
-#: The pages of our own, which the navigation names first.
-OWN = {
-    "Step through": "index.html",
-    "All 20 orders": "schedules.html",
-    "Every fault": "faults.html",
-}
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 #: Characters of a linked file that are shown.
 LONG = 4_000
 FENCE = re.compile(r"(^```.*?^```)", re.MULTILINE | re.DOTALL)
-
-#: Renders a page of our own: title, body, and as `depth` how deep below the site's root it is.
-Render = Callable[..., str]
 
 
 def documents() -> dict[str, list[Path]]:
@@ -58,7 +49,7 @@ def title(path: Path) -> str:
     return heading[1].replace("`", "") if heading else path.stem
 
 
-def stage(folder: Path, render: Render) -> None:
+def stage(folder: Path) -> None:
     """Copy the documents into a folder, with the pictures and the code that they link to."""
     known = {path for paths in documents().values() for path in paths}
     wanted: set[Path] = set()
@@ -67,12 +58,16 @@ def stage(folder: Path, render: Render) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(_mended(path, known, wanted))
     for path in sorted(wanted):
-        _stage_linked(path, folder, render)
+        _stage_linked(path, folder)
 
 
 def contents() -> str:
     """A list of every page, in Markdown."""
-    lines = ["# Contents", "## See it", *(f"- [{name}]({page})" for name, page in OWN.items())]
+    lines = [
+        "# Contents",
+        "## See it",
+        *(f"- [{name}]({page})" for name, page in pages.OWN.items()),
+    ]
     for section, paths in documents().items():
         lines += [f"## {section}", *(f"- [{title(path)}]({staged(path)})" for path in paths)]
     return "\n\n".join(lines)
@@ -80,11 +75,10 @@ def contents() -> str:
 
 def config(folder: Path, site: Path) -> str:
     """The configuration of MkDocs, as JSON, which is YAML: mkdocs.yml, folders and navigation."""
-    own = OWN | {"Contents": "contents.md"}
+    own = pages.OWN | {"Contents": "contents.md"}
     nav: list[object] = [{"See it": [{name: page} for name, page in own.items()]}]
     for section, paths in documents().items():
-        pages = [{title(path): staged(path).as_posix()} for path in paths]
-        nav.append({section: pages})
+        nav.append({section: [{title(path): staged(path).as_posix()} for path in paths]})
     said = {"INHERIT": str(MKDOCS), "docs_dir": str(folder), "site_dir": str(site), "nav": nav}
     return json.dumps(said)
 
@@ -114,7 +108,7 @@ def _mended(page: Path, known: set[Path], wanted: set[Path]) -> str:
     return "".join(part if part.startswith("```") else LINK.sub(mend, part) for part in parts)
 
 
-def _stage_linked(path: Path, folder: Path, render: Render) -> None:
+def _stage_linked(path: Path, folder: Path) -> None:
     name = path.relative_to(ROOT).as_posix()
     is_picture = path.suffix == ".webp"
     place = folder / (name if is_picture else _copy_of(path))
@@ -125,7 +119,7 @@ def _stage_linked(path: Path, folder: Path, render: Render) -> None:
     body = _listing(path) if path.is_dir() else _code(path.read_text())
     depth = len(place.relative_to(folder).parts) - 1
     main = f'<section class="card"><h1>{name}</h1>{body}</section>'
-    place.write_text(render(name, main, depth=depth))
+    place.write_text(pages.frame(name, main, depth=depth))
 
 
 def _copy_of(path: Path) -> str:

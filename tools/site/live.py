@@ -7,9 +7,8 @@ read waits for the lock, and the commit releases it.
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -95,12 +94,12 @@ class Recorder:
         with connection.cursor() as cursor:  # connected now: later it would look like a wait
             cursor.execute(PATIENCE)
         self._move()
-        with connection.execute_wrapper(self._sends), self._commit_is_a_move():
-            try:
-                check_out(Attempt(PRODUCT, here(), self.lock))
-                outcome = "sold"
-            except ShopError as error:
-                outcome = error.outcome
+        self._record_statements()
+        try:
+            check_out(Attempt(PRODUCT, here(), self.lock))
+            outcome = "sold"
+        except ShopError as error:
+            outcome = error.outcome
         self.trace.add("ends", outcome, self._look())
 
     def _move(self) -> None:
@@ -137,8 +136,8 @@ class Recorder:
             self.trace.add("sends", plain(sql, params))
         return execute(sql, params, many, context)
 
-    @contextmanager
-    def _commit_is_a_move(self) -> Iterator[None]:
+    def _record_statements(self) -> None:
+        """Of this thread's connection, which ends with it; and its COMMIT is a move."""
         wrapper = connections["default"]
         commit, rollback = wrapper.commit, wrapper.rollback
 
@@ -152,10 +151,7 @@ class Recorder:
             rollback()
 
         vars(wrapper).update(commit=stopping, rollback=undoing)
-        try:
-            yield
-        finally:
-            vars(wrapper).update(commit=commit, rollback=rollback)
+        wrapper.execute_wrappers.append(self._sends)
 
     def _look(self) -> list[Any]:
         """[stock left, orders, whose lock it is] as a third one sees it."""

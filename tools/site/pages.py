@@ -11,10 +11,15 @@ from typing import Any
 
 from loadtest.report import html as report
 from testing.orders import orders as orders_of
-from tools.site import documents
 from tools.site.recording import FAULTS, MOVES, SCHEDULES, kept, strategies
 
 HERE = Path(__file__).parent / "pages"
+#: The pages of our own, which the navigation names first.
+OWN = {
+    "Step through": "index.html",
+    "All 20 orders": "schedules.html",
+    "Every fault": "faults.html",
+}
 #: Every order in which two buyers can make their moves.
 ORDERS = sorted(orders_of([MOVES, MOVES], limit=20))
 
@@ -40,7 +45,7 @@ def frame(name: str, main: str, *, depth: int = 0, data: Any = None, script: str
 
 def navigation(current: str, depth: int = 0) -> str:
     up = "../" * depth
-    pages = {**documents.OWN, "Contents": "contents.html", "Documents": "overview.html"}
+    pages = {**OWN, "Contents": "contents.html", "Documents": "overview.html"}
     links = [
         f'<a href="{up}{page}"{" aria-current=page" if name == current else ""}>{name}</a>'
         for name, page in pages.items()

@@ -12,7 +12,6 @@ export function css(name) {
 
 export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
 
-export const SVG = "http://www.w3.org/2000/svg";
 const PATHS = {
   cross: "M5 5l14 14M19 5L5 19",
   tick: "M4 13l5 5L20 6",
@@ -54,14 +53,9 @@ export function element(name, attributes = {}, ...children) {
 }
 
 export function icon(name) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 24 24");
-  svg.setAttribute("class", "icon");
-  svg.setAttribute("aria-hidden", "true");
-  const path = document.createElementNS(SVG, "path");
-  path.setAttribute("d", PATHS[name]);
-  svg.append(path);
-  return svg;
+  const parsed = document.createElement("template");
+  parsed.innerHTML = `<svg viewBox="0 0 24 24" class="icon" aria-hidden="true"><path d="${PATHS[name]}"/></svg>`;
+  return parsed.content.firstChild;
 }
 
 export function badge(verdict, sign = signOf(verdict)) {

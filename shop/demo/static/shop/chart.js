@@ -13,23 +13,20 @@ let points = [];
 
 export function follow(report, rushIsOn) {
   if (!report || !window.echarts) return;
-  if (report.sale !== sale) {
-    sale = report.sale;
-    points = [];
-    drawn = "";
-  }
-  const key = `${report.orders}/${report.stock_left}`;
+  const key = rushIsOn ? "" : `${report.sale}: ${report.orders}/${report.stock_left}`;
   if (rushIsOn) {
-    if (!report.orders) points = []; // time begins with the last look before the first order
+    // time begins with the last look before the first order
+    if (report.sale !== sale || !report.orders) points = [];
     points.push([performance.now() / 1000, report.orders, report.stock_left]);
     const seen = points.map(([time, ...shelf]) => [time - points[0][0], ...shelf]);
     if (seen.length === 1) seen.push([1, report.orders, report.stock_left]); // a line has two ends
     draw(report, seen);
-    drawn = "";
   } else if (drawn !== key) {
-    drawn = key;
+    points = [];
     drawOrders(report);
   }
+  sale = report.sale;
+  drawn = key;
 }
 
 async function drawOrders(report) {
@@ -52,26 +49,26 @@ function draw(report, rows) {
     });
   }
   const ink = css("--ink");
-  const quiet = css("--quiet");
   const size = Math.max(13, Math.min(22, box.clientWidth / 45));
   const font = { color: ink, fontSize: size };
-  const axis = { type: "value", min: 0, axisLabel: { color: quiet, fontSize: size, showMaxLabel: false } };
+  const quiet = { color: css("--quiet"), fontSize: size };
+  const axis = { type: "value", axisLabel: { ...quiet, showMaxLabel: false } };
   const line = (name, column, color, type) => ({
     name,
-    data: rows.map((row) => [row[0], row[column]]),
+    encode: { x: 0, y: column },
     type: "line",
     step: "end",
     showSymbol: false,
     lineStyle: { color, width: 4, type },
     itemStyle: { color },
-    endLabel: { show: true, offset: [0, -size / 2], formatter: ({ value }) => `${name} ${value[1]}`, ...font, color },
+    endLabel: { show: true, offset: [0, -size / 2], formatter: ({ value }) => `${name} ${value[column]}`, ...font, color },
     labelLayout: { moveOverlap: "shiftY" },
     emphasis: { disabled: true },
   });
   chart.setOption(
     {
       animation: false,
-      textStyle: font,
+      dataset: { source: rows },
       grid: { left: 4, right: size * 7, top: size * 2.2, bottom: size * 2, containLabel: true },
       xAxis: {
         ...axis,
@@ -79,7 +76,7 @@ function draw(report, rows) {
         name: "seconds",
         nameLocation: "middle",
         nameGap: size * 1.9,
-        nameTextStyle: { color: quiet, fontSize: size },
+        nameTextStyle: quiet,
         splitLine: { show: false },
       },
       yAxis: {
@@ -89,20 +86,16 @@ function draw(report, rows) {
       },
       series: [
         {
-          ...line("orders", 1, css("--orders"), "solid"),
+          ...line("orders", 1, css("--bad"), "solid"),
           markLine: {
             silent: true,
             symbol: "none",
             lineStyle: { color: ink, width: 2, type: "dashed" },
-            label: {
-              position: "insideStartTop",
-              formatter: `${report.initial_stock} in stock at the start`,
-              ...font,
-            },
+            label: { position: "insideStartTop", formatter: `${report.initial_stock} in stock at the start`, ...font },
             data: [{ yAxis: report.initial_stock }],
           },
         },
-        line("stock", 2, css("--stock"), "dotted"),
+        line("stock", 2, css("--accent"), "dotted"),
       ],
     },
     { notMerge: true },

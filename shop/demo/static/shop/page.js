@@ -11,7 +11,8 @@ const SELDOM = 1000;
 const { product, rushes, deadline } = document.body.dataset;
 let timer = 0;
 let newest = 0; // of the looks that were asked for
-let rush = { on: false, number: 0, rush: null };
+let rush = { on: false, rush: null };
+let gone = false; // the shop does not answer
 let starting = false;
 let stopping = false;
 let shown = ""; // of which the sales were read last
@@ -28,19 +29,15 @@ async function look() {
   if (!document.hidden) timer = setTimeout(look, busy ? OFTEN : SELDOM);
 }
 
-function away(body) {
-  say($("offline"), `${body.error}: is make serve still running?`);
-  if (rushes) {
-    $("start").textContent = "The shop does not answer";
-    allow($("start"), false);
-  }
-  $("stop").hidden = true;
-  say($("progress"), "");
-  return false;
+function away({ error }) {
+  say($("offline"), `${error}: is make serve still running?`);
+  gone = true;
+  showButtons();
 }
 
 function show({ sale, rush: now, steps: round }) {
   say($("offline"), "");
+  gone = false;
   rush = now;
   if (!rush.on) stopping = false;
   showSale(sale);
@@ -66,15 +63,11 @@ function showSale(sale) {
 }
 
 // What the digits do not say.
-const WHY = {
-  stopped: "The sale is closed: nothing more is sold.",
-  unknown: "Not every buyer was answered, so this shows nothing.",
-};
-
 function explained(sale) {
   if (!sale) return "No sale yet: start a rush.";
   if (sale.verdict === "running" && !sale.orders) return "The buyers wait until the last one has come.";
-  return WHY[sale.verdict] || "";
+  if (sale.verdict === "stopped") return "The sale is closed: nothing more is sold.";
+  return sale.verdict === "unknown" ? "Not every buyer was answered, so this shows nothing." : "";
 }
 
 // How far the rush is, next to its button. Not read aloud: it changes every second.
@@ -86,15 +79,16 @@ function progress({ arrived, answered, buyers, left_s: seconds }) {
 
 function showButtons() {
   if (!rushes) return;
-  $("start").textContent = rush.on ? "A rush is running" : "Start the rush";
-  allow($("start"), !rush.on && !starting);
-  const focused = document.activeElement === $("stop");
-  $("stop").hidden = !rush.on;
+  const idle = gone ? "The shop does not answer" : "Start the rush";
+  const running = rush.on && !gone;
+  $("start").textContent = running ? "A rush is running" : idle;
+  allow($("start"), !rush.on && !starting && !gone);
+  if (!running && document.activeElement === $("stop")) $("start").focus();
+  $("stop").hidden = !running;
   $("buy").hidden = rush.on;
-  if (focused && !rush.on) $("start").focus();
   $("stop").textContent = stopping ? "Stopping" : "Stop";
   allow($("stop"), !stopping);
-  say($("progress"), rush.on && rush.rush ? progress(rush.rush) : "");
+  say($("progress"), running && rush.rush ? progress(rush.rush) : "");
 }
 
 // --- the sales so far, one below the other: the contrast ---
@@ -109,30 +103,30 @@ async function showSales() {
 
 function rowOf(sale) {
   const { buyers, hold_ms: payment, duration_s: seconds } = sale.run;
-  const settled = (figure) => (sale.is_on ? "…" : figure); // what changes is above, in large digits
-  const figures = [
-    [settled(`${sale.orders} of ${sale.initial_stock}`), ""],
-    [settled(sale.stock_left), ""],
-    [settled(sale.lost_updates), ""],
-    [seconds?.toFixed(2) ?? "–", "wide"],
-    [buyers ?? "–", "wider"],
-    [payment === null ? "–" : `${payment} ms`, "wider"],
-  ];
+  const figure = (value, look = "") => element("td", { class: `number ${look}` }, String(value ?? "–"));
+  const settled = (value) => figure(sale.is_on ? "…" : value); // what changes is above, in large digits
   return element(
     "tr",
     { title: `sale ${sale.sale}` },
     element("th", { scope: "row" }, sale.lock || "no orders"),
     element("td", {}, badge(sale.verdict)),
-    ...figures.map(([value, look]) => element("td", { class: `number ${look}` }, String(value))),
+    settled(`${sale.orders} of ${sale.initial_stock}`),
+    settled(sale.stock_left),
+    settled(sale.lost_updates),
+    figure(seconds?.toFixed(2), "wide"),
+    figure(buyers, "wider"),
+    figure(payment === null ? null : `${payment} ms`, "wider"),
   );
 }
 
 // --- the code of the chosen lock: the decisive lines, marked, and the rest of it on demand ---
 
-async function showCode(lock) {
+async function showLock() {
+  const { value: lock, dataset } = $("lock").selectedOptions[0];
+  $("lock-summary").textContent = dataset.summary;
   $("code-name").textContent = lock;
   const { status, body } = await ask(`/strategies/${lock}/code`);
-  if (status !== 200 || $("code-name").textContent !== lock) return;
+  if (status !== 200 || $("lock").value !== lock) return;
   const marked = body.blocks.filter((block) => block.marked.length);
   const shown = marked.length ? marked : body.blocks; // your own file has no marks
   $("code-marked").replaceChildren(...shown.map(blockOf));
@@ -154,12 +148,6 @@ function blockOf({ file, lines, marked }) {
 
 // --- the form ---
 
-function showLock() {
-  const chosen = $("lock").selectedOptions[0];
-  $("lock-summary").textContent = chosen.dataset.summary;
-  return showCode(chosen.value);
-}
-
 // The address fills the forms in: /?lock=redis&buyers=200&stock=100&hold_ms=5#steps
 function fill(given) {
   for (const field of document.querySelectorAll("select, input[type=number]")) {
@@ -171,8 +159,8 @@ function fill(given) {
 
 // One after the other under a lock: a payment time that the buyers cannot wait for is said before.
 function warn() {
-  const [units, ms] = [$("stock-wanted"), $("hold_ms")].map((field) => Number(field.value));
-  const sales = Math.min(units, Number($("buyers").value));
+  const ms = $("hold_ms").valueAsNumber;
+  const sales = Math.min($("stock-wanted").valueAsNumber, $("buyers").valueAsNumber);
   const seconds = Math.round((sales * ms) / 1000);
   const take = `${count(sales, "sale")} of ${ms} ms, one after the other under a lock, take ${seconds} s`;
   say($("hold-warning"), seconds > Number(deadline) ? `${take}; the buyers give up after ${deadline} s.` : "");
@@ -182,16 +170,14 @@ async function start(event) {
   event.preventDefault();
   if (!allowed($("start"))) return;
   starting = true;
-  allow($("start"), false);
+  showButtons();
   const { status, body } = await ask("/rush", new FormData($("start-form")));
   starting = false;
   if (status === 202) {
     rush = { ...rush, on: true, rush: null };
-    say($("said"), "");
     $("verdict").scrollIntoView({ block: "nearest" }); // on a phone the form is below it
-  } else {
-    say($("said"), refusal(body));
   }
+  say($("said"), status === 202 ? "" : refusal(body));
   showButtons();
   look();
 }
@@ -209,9 +195,8 @@ async function stop() {
 }
 
 async function buyOne() {
-  const hold = $("hold_ms").value;
-  const wanted = { product, lock: $("lock").value, buyer: "page", hold_ms: hold };
-  const { body } = await ask("/buy", wanted);
+  const form = { product, lock: $("lock").value, buyer: "page", hold_ms: $("hold_ms").value };
+  const { body } = await ask("/buy", form);
   say($("said"), ""); // what is said twice is read aloud twice
   say($("said"), body.outcome === "sold" ? `sold: order ${body.order}` : `${body.outcome}: ${body.error}`);
   look();

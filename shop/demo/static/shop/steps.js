@@ -16,6 +16,7 @@ const WAITS = {
   advisory: ["database", " waits for the advisory lock in the database: the other has not committed."],
 };
 
+const columns = document.querySelectorAll(".buyer");
 let round = null;
 const pressed = new Set(); // buyers whose step the shop has not answered yet
 let beginning = false; // a new round: the one that is shown is over, and takes no step any more
@@ -25,14 +26,14 @@ export function install(refresh) {
     event.preventDefault();
     if (!allowed($("begin"))) return;
     beginning = true;
-    for (const button of document.querySelectorAll(".buyer .step")) allow(button, false);
+    for (const column of columns) allow(column.querySelector(".step"), false);
     const { status, body } = await ask("/steps", { lock: $("step-lock").value });
     beginning = false; // refresh() shows the new one, and only then can its buttons be pressed
     say($("round-refusal"), status === 201 ? "" : refusal(body));
-    for (const place of document.querySelectorAll(".buyer .refusal")) say(place, "");
+    for (const column of columns) say(column.querySelector(".refusal"), "");
     refresh();
   });
-  for (const column of document.querySelectorAll(".buyer")) {
+  for (const column of columns) {
     column.querySelector(".step").addEventListener("click", async ({ currentTarget }) => {
       if (!allowed(currentTarget) || !round) return;
       const { buyer } = column.dataset;
@@ -53,20 +54,16 @@ export function show(steps) {
   const sale = steps?.sale;
   $("step-stock").textContent = sale?.stock_left ?? "–";
   $("step-orders").textContent = sale?.orders ?? "–";
-  let busy = false;
-  for (const column of document.querySelectorAll(".buyer")) {
-    const buyer = steps ? steps.buyers[column.dataset.buyer] : null;
-    showBuyer(column, buyer, steps);
-    busy ||= Boolean(buyer) && !["ready", "done"].includes(buyer.status);
-  }
+  for (const column of columns) showBuyer(column, steps);
   showVerdict(steps, sale);
-  return busy;
+  return Object.values(steps?.buyers ?? {}).some(({ status }) => status !== "ready" && status !== "done");
 }
 
-function showBuyer(column, buyer, steps) {
+function showBuyer(column, steps) {
   const name = column.dataset.buyer;
+  const buyer = steps?.buyers[name];
   const button = column.querySelector(".step");
-  const status = buyer ? buyer.status : "none";
+  const status = buyer?.status ?? "none";
   const at = status === "done" ? "done" : (buyer?.at ?? buyer?.after);
   const reached = ORDER.indexOf(at);
   const undone = status === "done" && buyer.outcome !== "sold";
@@ -104,9 +101,8 @@ function place(buyer, steps) {
 
 function showVerdict(steps, sale) {
   const over = steps && Object.values(steps.buyers).every((buyer) => buyer.status === "done");
-  let shown = [""];
+  let shown = [over ? "Nobody bought it. Begin a new round." : ""];
   if (sale?.oversold) shown = [badge("oversold"), ` ${sale.orders} orders for the last unit, under ${steps.lock}.`];
   else if (over && sale?.orders === 1) shown = [badge("exact"), ` One order for one unit, under ${steps.lock}.`];
-  else if (over) shown = ["Nobody bought it. Begin a new round."];
   say($("step-verdict"), ...shown);
 }
