@@ -23,6 +23,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Workshop": ("workshop/*.md", "workshop/lessons/*.md"),
     "Project": ("CONTRIBUTING.md", "CHANGELOG.md", "docs/licences.md"),
 }
+PICTURE = ".webp"
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 #: Characters of a linked file that are shown.
 LONG = 4_000
@@ -63,11 +64,8 @@ def stage(folder: Path) -> None:
 
 def contents() -> str:
     """A list of every page, in Markdown."""
-    lines = [
-        "# Contents",
-        "## See it",
-        *(f"- [{name}]({page})" for name, page in pages.OWN.items()),
-    ]
+    own = [f"- [{name}]({page})" for name, page in pages.OWN.items()]
+    lines = ["# Contents", "## See it", *own]
     for section, paths in documents().items():
         lines += [f"## {section}", *(f"- [{title(path)}]({staged(path)})" for path in paths)]
     return "\n\n".join(lines)
@@ -96,35 +94,36 @@ def _mended(page: Path, known: set[Path], wanted: set[Path]) -> str:
         if there.is_dir() and there / "README.md" in known:
             there /= "README.md"
         if there == ROOT / "docs/faults.md":  # the same cells, with their timelines drawn
-            return f"{label}({os.path.relpath(ROOT / 'faults.html', page.parent)})"
-        if there in known:
-            return f"{label}({os.path.relpath(ROOT / staged(there), page.parent)}{sign}{anchor})"
-        wanted.add(there)
-        if there.suffix == ".webp":
-            return link[0]
-        return f"{label}({os.path.relpath(ROOT / _copy_of(there), page.parent)})"
+            place = "faults.html"
+        elif there in known:
+            place = f"{staged(there)}{sign}{anchor}"
+        else:
+            wanted.add(there)
+            place = _copy_of(there)
+        return f"{label}({os.path.relpath(ROOT / place, page.parent)})"
 
     parts = FENCE.split(page.read_text())
     return "".join(part if part.startswith("```") else LINK.sub(mend, part) for part in parts)
 
 
 def _stage_linked(path: Path, folder: Path) -> None:
-    name = path.relative_to(ROOT).as_posix()
-    is_picture = path.suffix == ".webp"
-    place = folder / (name if is_picture else _copy_of(path))
+    copy = _copy_of(path)
+    place = folder / copy
     place.parent.mkdir(parents=True, exist_ok=True)
-    if is_picture:
+    if path.suffix == PICTURE:
         shutil.copy(path, place)
         return
+    name = path.relative_to(ROOT)
     body = _listing(path) if path.is_dir() else _code(path.read_text())
-    depth = len(place.relative_to(folder).parts) - 1
     main = f'<section class="card"><h1>{name}</h1>{body}</section>'
-    place.write_text(pages.frame(name, main, depth=depth))
+    place.write_text(pages.frame(str(name), main, up="../" * copy.count("/")))
 
 
 def _copy_of(path: Path) -> str:
     """Where the site has a file or a folder. MkDocs leaves out what begins with a dot."""
     name = path.relative_to(ROOT).as_posix().lstrip(".")
+    if path.suffix == PICTURE:
+        return name
     return f"source/{name}/index.html" if path.is_dir() else f"source/{name}.html"
 
 

@@ -24,8 +24,8 @@ OWN = {
 ORDERS = sorted(orders_of([MOVES, MOVES], limit=20))
 
 
-def frame(name: str, main: str, *, depth: int = 0, data: Any = None, script: str = "") -> str:
-    """A page. `depth`: how many folders below the site's root it is."""
+def frame(name: str, main: str, *, up: str = "", data: Any = None, script: str = "") -> str:
+    """A page. `up`: the way from its folder to the site's root, `../` for each folder."""
     scripts = ""
     if script:
         scripts = (
@@ -35,16 +35,15 @@ def frame(name: str, main: str, *, depth: int = 0, data: Any = None, script: str
     return Template(_read("frame.html")).substitute(
         title=escape(f"Oversold: {name}"),
         about="A shop that sells its last unit twice, and what stops it: recorded, move by move.",
-        up="../" * depth,
-        nav=navigation(name, depth),
+        up=up,
+        nav=navigation(name, up),
         main=main,
         day=json.loads(SCHEDULES.read_text())["recorded"],
         scripts=scripts,
     )
 
 
-def navigation(current: str, depth: int = 0) -> str:
-    up = "../" * depth
+def navigation(current: str, up: str = "") -> str:
     pages = {**OWN, "Contents": "contents.html", "Documents": "overview.html"}
     links = [
         f'<a href="{up}{page}"{" aria-current=page" if name == current else ""}>{name}</a>'
