@@ -128,10 +128,9 @@ def code(request: HttpRequest, lock: str) -> HttpResponse:
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
     with _demo():
-        given = request.POST.dict()
-        wanted: dict[str, Any] = {"lock": _lock_of(given)}
+        wanted: dict[str, Any] = {"lock": _lock_of(request.POST)}
         for name, (least, most) in BOUNDS.items():
-            wanted[name] = integer_of(given, name, default=None, least=least, most=most)
+            wanted[name] = integer_of(request.POST, name, default=None, least=least, most=most)
         rush.start({**wanted, "product": DEMO_PRODUCT})
     return JsonResponse({"started": wanted}, status=202)
 
