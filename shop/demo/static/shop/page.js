@@ -140,7 +140,7 @@ function blockOf({ file, lines, marked }) {
     const quotes = text.split('"""').length - 1;
     const quiet = inDocstring || text.trim().startsWith('"""');
     if (quiet && quotes === 1) inDocstring = !inDocstring;
-    const look = quiet ? element("span", { class: "docstring" }, text) : text;
+    const look = quiet ? element("span", { class: "quiet" }, text) : text;
     shown.append(marked.includes(number) ? element("mark", {}, text) : look, "\n");
   });
   return element("div", { class: "block" }, element("p", { class: "file" }, file), shown);
