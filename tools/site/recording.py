@@ -13,7 +13,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -55,9 +54,9 @@ def essence(text: str) -> str:
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip()
 
 
-@contextmanager
-def servers() -> Iterator[None]:
-    """The servers of one node, and Django set up on them in this process."""
+def schedules(locks: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and moves of every strategy that has three of them, or of those that are named: on the
+    servers of one node, with Django set up on them in this process."""
     own = {
         "SHOP_DB_POOL": "0",
         "SHOP_DEMO_PAUSES": "",
@@ -70,12 +69,6 @@ def servers() -> Iterator[None]:
     ):
         os.environ.update(stack.nodes[0].environment | own)
         django.setup()
-        yield
-
-
-def schedules(locks: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and moves of every strategy that has three of them, or of those that are named."""
-    with servers():
         from shop.strategies import STRATEGIES
         from tools.site import live
 
