@@ -90,9 +90,9 @@ def violations_here(locks: Sequence[str]) -> dict[str, int]:
     import django
 
     django.setup()
-    from shop.demo.schedules import SCHEDULES, run_schedule
+    from shop.demo.schedules import every_run
 
-    return {lock: sum(run_schedule(lock, each, 1).violates for each in SCHEDULES) for lock in locks}
+    return {lock: sum(run.violates for run in every_run(lock, 1)) for lock in locks}
 
 
 def _run(command: str, options: Mapping[str, Sequence[str]]) -> dict[str, Any]:

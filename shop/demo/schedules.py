@@ -11,7 +11,7 @@ can, as it would in the rush.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -99,6 +99,11 @@ class Buyers(Driver):
         elif actor.waits_at != "begin":
             self.log.append(f"{actor.name} {actor.waits_at or 'end'}")
         return has_stopped
+
+
+def every_run(lock: str, units: int) -> Iterator[Run]:
+    """The outcome of every schedule under this lock, each in a new sale of this many units."""
+    return (run_schedule(lock, schedule, units) for schedule in SCHEDULES)
 
 
 def run_schedule(lock: str, schedule: str, units: int) -> Run:

@@ -86,7 +86,7 @@ function draw(report, rows) {
       },
       series: [
         {
-          ...line("orders", 1, css("--bad"), "solid"),
+          ...line("orders", 1, css("--orders"), "solid"),
           markLine: {
             silent: true,
             symbol: "none",
@@ -95,7 +95,7 @@ function draw(report, rows) {
             data: [{ yAxis: report.initial_stock }],
           },
         },
-        line("stock", 2, css("--accent"), "dotted"),
+        line("stock", 2, css("--stock"), "dotted"),
       ],
     },
     { notMerge: true },
