@@ -8,13 +8,13 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 import psutil
 from rich.console import Console
@@ -82,44 +82,41 @@ class Sample:
     cpu: Mapping[str, Mapping[int, float]]  # part -> pid -> seconds of processor since its start
 
 
-class Usage:
-    """Looks at the processes of each part, and at what descends from them, every INTERVAL seconds
-    until the block ends."""
+@contextmanager
+def watched(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sample]]:
+    """Look at the processes of each part, and at what descends from them, every INTERVAL seconds
+    until the block ends, then and now."""
+    samples = [look(parts)]
+    enough = threading.Event()
 
-    def __init__(self, parts: Mapping[str, Sequence[int]]) -> None:
-        self.parts = parts
-        self.samples: list[Sample] = []
-        self._enough = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+    def watch() -> None:
+        while not enough.wait(INTERVAL):
+            samples.append(look(parts))
 
-    def __enter__(self) -> Self:
-        self.samples.append(look(self.parts))
-        self._thread.start()
-        return self
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        enough.set()
+        thread.join()
+        samples.append(look(parts))
 
-    def __exit__(self, *_: object) -> None:
-        self._enough.set()
-        self._thread.join()
-        self.samples.append(look(self.parts))
 
-    def _watch(self) -> None:
-        while not self._enough.wait(INTERVAL):
-            self.samples.append(look(self.parts))
+def shares(samples: Sequence[Sample], began: float, seconds: float) -> dict[str, float]:
+    """Shares of one processor, in percent, of each part and of the busiest process of it: between
+    the looks around these seconds, divided by the seconds.
 
-    def cpu(self, began: float, seconds: float) -> dict[str, float]:
-        """Shares of one processor, in percent, of each part and of the busiest process of it:
-        between the looks around these seconds, divided by the seconds.
-
-        began    monotonic seconds
-        """
-        before = [one for one in self.samples if one.t <= began][-1]
-        after = next((one for one in self.samples if one.t >= began + seconds), self.samples[-1])
-        found = {}
-        for part, spent in after.cpu.items():
-            used = [now - before.cpu[part].get(pid, 0.0) for pid, now in spent.items()]
-            found[part] = round(100 * sum(used) / seconds, 1)
-            found[f"{part} (one)"] = round(100 * max(used, default=0.0) / seconds, 1)
-        return found
+    began    monotonic seconds
+    """
+    before = [one for one in samples if one.t <= began][-1]
+    after = next((one for one in samples if one.t >= began + seconds), samples[-1])
+    found = {}
+    for part, spent in after.cpu.items():
+        used = [now - before.cpu[part].get(pid, 0.0) for pid, now in spent.items()]
+        found[part] = round(100 * sum(used) / seconds, 1)
+        found[f"{part} (one)"] = round(100 * max(used, default=0.0) / seconds, 1)
+    return found
 
 
 def look(parts: Mapping[str, Sequence[int]]) -> Sample:
@@ -194,9 +191,9 @@ def _one(stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, base:
     `threads` is the most that the nodes had. `cpu` is in percent of one processor during the rush:
     of each part in all, of its busiest process as `... (one)`, and of the machine, whoever used it.
     """
-    with Usage({**parts(stack), "Locust": [buyers.pid]}) as usage:
+    with watched({**parts(stack), "Locust": [buyers.pid]}) as samples:
         done = rush(stack, buyers, setting, lock)
-    peak = max(sample.memory for sample in usage.samples) / MB
+    peak = max(sample.memory for sample in samples) / MB
     grown = {
         "server": setting.server,
         "nodes": setting.nodes,
@@ -205,8 +202,8 @@ def _one(stack: Stack, buyers: LocustProcess, setting: Setting, lock: str, base:
         "base_mb": round(base, 1),
         "peak_mb": round(peak, 1),
         "kb_per_buyer": round((peak - base) * 1024 / setting.buyers, 1),
-        "threads": max(sample.threads for sample in usage.samples),
-        "cpu": usage.cpu(done["began_s"], done["duration_s"]),
+        "threads": max(sample.threads for sample in samples),
+        "cpu": shares(samples, done["began_s"], done["duration_s"]),
     }
     return {**done, "grown": grown}
 

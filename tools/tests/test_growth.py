@@ -6,21 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from tools import growth, readme
-from tools.growth import MACHINE, NODES, Sample, Usage
+from tools.growth import MACHINE, NODES, Sample
 from tools.tests.conftest import summary
 
 
 def test_a_share_is_of_the_time_around_the_rush_and_of_no_other() -> None:
-    usage = Usage({})
     seconds = {0.0: {1: 0.0}, 1.0: {1: 1.0}, 2.0: {1: 1.5, 2: 0.1}, 9.0: {1: 9.0, 2: 9.0}}
-    usage.samples = [Sample(t, 0, 0, {"nodes": taken}) for t, taken in seconds.items()]
-    assert usage.cpu(1.0, 1.0) == {"nodes": 60.0, "nodes (one)": 50.0}
+    samples = [Sample(t, 0, 0, {"nodes": taken}) for t, taken in seconds.items()]
+    assert growth.shares(samples, 1.0, 1.0) == {"nodes": 60.0, "nodes (one)": 50.0}
 
 
 def test_a_look_at_this_process_finds_its_memory_its_threads_and_its_time() -> None:
-    with Usage({NODES: [os.getpid()], "Locust": []}) as usage:
+    with growth.watched({NODES: [os.getpid()], "Locust": []}) as samples:
         pass
-    found, *more = usage.samples
+    found, *more = samples
     assert more, "it looks at the end of a short block, too"
     assert found.memory > 10 * 1024 * 1024
     assert found.threads >= 1
