@@ -1,7 +1,6 @@
 """make readme: put the latest results into README.md and the pages of docs/ that have tables."""
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,8 +41,6 @@ FEW = {
 }
 #: A load run needs at least this many rounds to be shown.
 ROUNDS = 3
-
-
 #: The faults that the tables leave out.
 APART = " and ".join(f"`{name}`" for name in sorted(BEYOND_LOCKS))
 #: In place of the faults that broke a strategy, where there are none.
@@ -118,7 +115,7 @@ def load_tables(results: Path) -> str:
     return "\n".join(found[kind] for kind in sorted(found))
 
 
-def main(results: Path = RESULTS, root: Path = ROOT) -> int:
+def main(results: Path = RESULTS, root: Path = ROOT) -> None:
     readme, strategies, scale = (
         root / name for name in ("README.md", "docs/strategies.md", "docs/scale.md")
     )
@@ -143,7 +140,6 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> int:
     for name, whole in (("growth", is_growth), ("growth-asgi", partial(is_growth, server="asgi"))):
         if grown := newest(results, "growth.md", whole):
             put(scale, name, growth.markdown(grown))
-    return 0
 
 
 def contrast_table(demo: Summary) -> str:
@@ -226,4 +222,4 @@ def _summary(table: Path) -> Summary:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
