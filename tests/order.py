@@ -12,52 +12,34 @@ from pathlib import Path
 
 import pytest
 
-#: Each at least some 8 seconds, by `make test ARGS=--durations=0`. Those that compute come between
-#: those that wait, so that not all workers want the processors at once.
-LONGEST = (
+#: Those of `make test-whole`: each test of these runs for seconds. In the order in which they run,
+#: the longest first; those that compute come between those that wait, so that not all workers want
+#: the processors at once.
+WHOLE = (
     *("tools/site/tests/test_live.py", "loadtest/tests/test_behind_nginx.py"),
     "tools/tests/test_readme.py",
     *(f"loadtest/tests/test_{name}.py" for name in ("faults", "demo", "load")),
     "locks/tests/test_failover.py",
-    *(f"loadtest/tests/test_{name}.py" for name in ("page", "attacks_from_the_web")),
-    *("servers/tests/test_embedded.py", "servers/tests/test_embedded_user.py"),
-    *(
-        f"loadtest/tests/test_{name}.py"
-        for name in ("sentinels", "locust", "locust_process", "workers")
-    ),
-    *("shop/tests/strategies/test_every_strategy.py", "shop/tests/ops/test_metrics.py"),
-    *("shop/tests/strategies/test_isolation.py", "shop/tests/ops/test_roles.py"),
-    *(
-        f"loadtest/tests/test_{name}.py"
-        for name in ("serve", "html_report_page", "page_steps", "target_rush", "leaves_nothing")
-    ),
-    "examples/tests/test_fastapi_shop.py",
-    *("shop/tests/api/test_fuzz.py", "shop/tests/ops/test_pgbouncer.py"),
-    *("shop/tests/sale/test_asgi_node.py", "shop/tests/api/test_asgi_contract.py"),
-    *("locks/tests/test_watchdog.py", "locks/tests/test_package.py"),
-    "locks/tests/test_chaos.py",
-)
-
-
-#: Those of `make test-whole`: each test of these runs for seconds.
-WHOLE = (
     *(
         f"loadtest/tests/test_{name}.py"
         for name in (
-            *("attacks_from_the_web", "database_cut_off", "demo", "faults", "html_report_page"),
-            *("leaves_nothing", "load", "locust", "locust_process", "workers"),
-            *("neutered_for_real", "page", "page_steps", "target_rush"),
-            *("behind_nginx", "sentinels", "serve"),
+            *("page", "attacks_from_the_web", "sentinels", "locust", "locust_process", "workers"),
+            *("serve", "html_report_page", "page_steps", "target_rush", "leaves_nothing"),
+            *("database_cut_off", "neutered_for_real"),
         )
     ),
-    "examples/tests/test_fastapi_shop.py",
-    "locks/tests/contract/test_cluster.py",
-    "locks/tests/test_failover.py",
-    "locks/tests/test_package.py",
-    "tools/site/tests/test_live.py",
-    "tools/site/tests/test_site.py",
+    *("examples/tests/test_fastapi_shop.py", "locks/tests/test_package.py"),
+    *("locks/tests/contract/test_cluster.py", "tools/site/tests/test_site.py"),
     "tools/site/tests/test_steps.py",
-    "tools/tests/test_readme.py",
+)
+#: Of the others, each at least some 8 seconds, by `make test ARGS=--durations=0`.
+LONGEST = (
+    "servers/tests/test_embedded.py",
+    *("shop/tests/strategies/test_every_strategy.py", "shop/tests/ops/test_metrics.py"),
+    *("shop/tests/strategies/test_isolation.py", "shop/tests/ops/test_roles.py"),
+    *("shop/tests/api/test_fuzz.py", "shop/tests/ops/test_pgbouncer.py"),
+    *("shop/tests/sale/test_asgi_node.py", "shop/tests/api/test_asgi_contract.py"),
+    *("locks/tests/test_watchdog.py", "locks/tests/test_chaos.py"),
 )
 
 
@@ -88,7 +70,7 @@ def _chooses(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(trylast=True)  # pytest-django has put its own order into each module
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rank = {module: place for place, module in enumerate(LONGEST)}
+    rank = {module: place for place, module in enumerate((*WHOLE, *LONGEST))}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
 
 

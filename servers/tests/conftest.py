@@ -18,12 +18,9 @@ SILENCE = 0.3
 
 @pytest.fixture(scope="session")
 def copy() -> Iterator[Copy]:
-    """One copy for all tests: initdb takes its time. A shell would take its name apart."""
-    with tempfile.TemporaryDirectory(prefix="oversold-") as name:
-        temporary = Path(name) / "t"
-        temporary.mkdir()
-        with Copy(Path(name) / 'a copy\'s "$HOME" `id` ü', temporary=temporary) as copy:
-            yield copy
+    """One copy for all tests: initdb takes its time."""
+    with tempfile.TemporaryDirectory(prefix="oversold-") as name, Copy(Path(name)) as copy:
+        yield copy
 
 
 @pytest.fixture(scope="module")

@@ -40,31 +40,38 @@ for line in sys.stdin:
 
 
 class Copy:
-    """manage.py and what it needs, copied. `prefix` is put before every command."""
+    """manage.py and what it needs, copied and used by an ordinary user: a hundred characters down,
+    and a shell would take the path apart.
 
-    def __init__(self, root: Path, *, temporary: Path, prefix: list[str] | None = None) -> None:
-        self.root = root
-        self.prefix = prefix or []
+    For root that is `nobody`, who may read what root's Python is made of and nothing else; without
+    setpriv (util-linux) it is root.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / ("d" * 60) / 'a copy\'s "$HOME" `id` ü'
+        self.prefix: list[str] = []
         plain = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         self.environment = {
             **plain,
             "DJANGO_SETTINGS_MODULE": "shop.settings",
-            "HOME": str(temporary),
-            "TMPDIR": str(temporary),
+            "HOME": str(folder),
+            "TMPDIR": str(folder),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         leave_out = shutil.ignore_patterns("__pycache__", "tests")
-        for folder in ("shop", "locks", "servers"):
-            shutil.copytree(ROOT / folder, root / folder, ignore=leave_out)
-        shutil.copytree(ROOT / "tools/requirements", root / "tools/requirements")
-        shutil.copy(ROOT / "manage.py", root)
+        for name in ("shop", "locks", "servers", "tools/requirements"):
+            shutil.copytree(ROOT / name, self.root / name, ignore=leave_out)
+        shutil.copy(ROOT / "manage.py", self.root)
+        if os.getuid() == 0 and shutil.which("setpriv"):
+            as_nobody = "setpriv --reuid nobody --regid nogroup --clear-groups"
+            reading = "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
+            self.prefix = [*as_nobody.split(), *reading.split()]
+            for path in (folder, *folder.rglob("*")):
+                shutil.chown(path, "nobody", "nogroup")
 
     @property
     def data(self) -> Path:
         return self.root / "var" / "postgres"
-
-    def manage(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return self.run(sys.executable, "manage.py", *command)
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

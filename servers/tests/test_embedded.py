@@ -1,9 +1,11 @@
-"""The servers from the wheels: shared, stopped by their last user, and usable after any crash."""
+"""The servers from the wheels, for an ordinary user: shared, stopped by the last one, and usable
+after any crash."""
 
 import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -21,17 +23,12 @@ def test_two_processes_share_the_servers_and_each_takes_away_what_is_its_own(cop
         postgres, valkey = copy.postgres(), copy.valkey()
         with User(copy) as first:
             assert (first.database_url, first.redis_url) == (last.database_url, last.redis_url)
+            first.ask("fork()")  # whose end stops nothing
             psycopg.connect(first.ask("embedded.create_database('run_1')")).close()
             assert last.databases() >= {"oversold", "run_1"}
         assert [is_gone(postgres), is_gone(valkey)] == [False, False]
         assert "run_1" not in last.databases()
     assert_gone(postgres, valkey)
-
-
-def test_a_forked_child_stops_nothing_when_it_ends(copy: Copy) -> None:
-    with User(copy) as user:
-        user.ask("fork()")
-        assert user.databases() >= {"oversold"}
 
 
 def test_a_terminated_user_stops_the_servers_too(copy: Copy) -> None:
@@ -97,7 +94,8 @@ def test_a_stale_pid_that_belongs_to_another_program_now_does_not_stop_the_start
         for file, text in stale.items():
             file.parent.mkdir(exist_ok=True)
             file.write_text("\n".join([str(other), *text.splitlines()[1:]]) + "\n")
-            shutil.chown(file, copy.data.owner(), copy.data.group())
+            for path in (file.parent, file):
+                shutil.chown(path, copy.data.owner(), copy.data.group())
         with User(copy) as user:
             assert user.databases() >= {"oversold"}
             assert copy.postgres().pid != other
@@ -122,6 +120,36 @@ def test_postgresql_is_durable_has_connections_for_two_demos_and_nobody_listens_
         sockets = copy.valkey().net_connections("inet")
     assert dict(found) == wanted
     assert {one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+
+
+def test_an_ordinary_user_in_a_deep_folder_migrates_and_sells(copy: Copy) -> None:
+    assert len(str(copy.data)) > 100, "a Unix socket's path would not fit"
+    with User(copy):
+        assert copy.postgres().uids().real != 0
+        for command, says in (
+            ("migrate --verbosity 0", ""),
+            ("restock --stock 7", "sale 2 is open: 7 units of apple\n"),
+            ("check_stack", None),
+        ):
+            done = copy.run(sys.executable, "manage.py", *command.split())
+            assert (done.returncode, done.stderr) == (0, "")
+            assert says in (None, done.stdout)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a file of somebody else's")
+def test_somebody_elses_servers_are_refused_with_what_to_do(copy: Copy) -> None:
+    if not copy.prefix:
+        pytest.skip("root needs setpriv (util-linux) to become an ordinary user")
+    lock = copy.root / "var" / "lock"
+    lock.parent.mkdir(exist_ok=True)
+    lock.touch()
+    owner = lock.parent.owner()
+    shutil.chown(lock, "root")
+    lock.chmod(0o644)
+    refused = copy.run(sys.executable, "manage.py", "check_stack")
+    shutil.chown(lock, owner)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"{lock} may not be written: work as the user who made it")
 
 
 def test_the_wheel_may_be_in_such_a_path_too(

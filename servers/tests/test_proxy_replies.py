@@ -139,7 +139,9 @@ def sold(database: str) -> list[Any]:
         return connection.execute("SELECT product FROM sold ORDER BY product").fetchall()
 
 
-def test_a_commit_whose_reply_is_lost_leaves_the_row_there(postgres: Proxy, database: str) -> None:
+def test_a_commit_whose_reply_is_lost_leaves_the_row_there_and_a_refusal_can_be_taken_back(
+    postgres: Proxy, database: str
+) -> None:
     lost = postgres.lose_reply(b"COMMIT", after=b"apple")
     with connect(postgres, database) as other:
         sell(other, "pear")
@@ -152,11 +154,6 @@ def test_a_commit_whose_reply_is_lost_leaves_the_row_there(postgres: Proxy, data
     with connect(postgres, database) as connection:
         sell(connection, "apple")
     assert sold(database) == [("apple",), ("apple",), ("pear",)]
-
-
-def test_a_database_that_refused_is_reachable_again_after_pass_on(
-    postgres: Proxy, database: str
-) -> None:
     postgres.refuse()
     with pytest.raises(psycopg.OperationalError):
         connect(postgres, database)
