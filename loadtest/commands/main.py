@@ -144,7 +144,7 @@ def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespa
                 dest=FIELDS.get(name, name.replace("-", "_")),
                 help=what,
                 metavar="...",
-                required=(command, name) == ("target", "host"),
+                required=name == "host",
                 **({"type": kind} if callable(kind) else {"choices": kind}),
             )
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
