@@ -172,7 +172,6 @@ class FenceAhead(Fault):
     stop = ""
     #: The command that the buyers' answer names, for the operator.
     way_out = "manage.py raise_fence"
-    refused = 0
 
     def fire(self) -> None:
         fence = round((self._clock() + AHEAD) * 1_000_000)
@@ -191,11 +190,10 @@ class FenceAhead(Fault):
             trial.miss(f"a buyer was answered {outcome}, not lost")
         elif self.way_out not in error:
             trial.wrong.append(f"the answer does not name {self.way_out}: {error}")
-        else:
-            self.refused += 1
 
     def observed(self) -> str:
-        return f"{self.refused} buyers were answered lost, with {self.way_out} as the way out"
+        refused = sum(not (trial.missing or trial.wrong) for trial in self.trials)
+        return f"{refused} buyers were answered lost, with {self.way_out} as the way out"
 
     def ahead(self) -> float:
         """Seconds by which the lowest fence is ahead of Redis's clock."""
@@ -216,7 +214,6 @@ class FenceAheadRaised(FenceAhead):
     title = f"the same, and an operator runs {FenceAhead.way_out}"
 
     def heal(self) -> None:
-        self.raised: list[Trial] = []
         each(self.trials, self.raise_fence)
         ahead = self.ahead()
         if ahead < AHEAD - 120:
@@ -224,7 +221,8 @@ class FenceAheadRaised(FenceAhead):
                 trial.wrong.append(f"the database's fence was lowered: {ahead:.0f} s ahead")
 
     def observed(self) -> str:
-        return f"{super().observed()}; the command ran for {len(self.raised)} products"
+        raised = sum(not trial.missing for trial in self.trials)
+        return f"{super().observed()}; the command ran for {raised} products"
 
     def raise_fence(self, trial: Trial) -> None:
         """What the operator does. A trial whose command did not raise a fence shows nothing."""
@@ -234,7 +232,5 @@ class FenceAheadRaised(FenceAhead):
             said = manage(*words, environment=environment, log=log, timeout=COMMAND_TIMEOUT)
         except StackError as error:
             said = str(error)
-        if "was raised" in said:
-            self.raised.append(trial)
-        else:
+        if "was raised" not in said:
             trial.miss(f"raise_fence: {said.strip()}")
