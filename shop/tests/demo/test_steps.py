@@ -143,6 +143,22 @@ def test_a_redis_that_is_silent_for_a_moment_does_not_end_the_round(
 
 
 @committed
+def test_a_press_at_a_redis_that_stays_silent_fails_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    buyers, asked = Round("none"), list[str]()
+
+    def silent(self: redis.Redis, *args: Any) -> Any:
+        asked.append("hsetnx")
+        raise redis.TimeoutError("Timeout reading from socket")
+
+    monkeypatch.setattr(redis.Redis, "hsetnx", silent)
+    with pytest.raises(redis.TimeoutError):
+        steps.step(buyers.id, "A")
+    assert len(asked) == 2, "once more, since one reply may be lost"
+
+
+@committed
 @pytest.mark.parametrize("lock", ["none", "redis"])
 def test_a_buyer_who_is_left_alone_rolls_back_and_gives_the_lock_back(
     lock: str, settings: Any
