@@ -33,18 +33,18 @@ class Buyer(FastHttpUser):
 
     @task
     def take_part(self) -> None:
-        self.rush = rushes.join()
-        me = self.rush.join(self)
-        steps = self.rush.steps(self)  # these below; with --target those of the target's file
+        self.crowd = rushes.join()
+        me = self.crowd.join(self)
+        steps = self.crowd.steps(self)  # these below; with --target those of the target's file
         steps.connect(me)
-        answer = self.rush.ask(me, steps.buy)  # is built, waits at the barrier, and is sent
-        while self.rush.asks_again(answer):  # after a pause
-            answer = self.rush.ask(me, steps.buy)
-        self.rush.leave()
+        answer = self.crowd.ask(me, steps.buy)  # is built, waits at the barrier, and is sent
+        while self.crowd.asks_again(answer):  # after a pause
+            answer = self.crowd.ask(me, steps.buy)
+        self.crowd.leave()
 
     def connect(self, me: Person) -> None:
         """All that comes before the barrier."""
-        shop = self.rush.target
+        shop = self.crowd.target
         self.form = {"product": shop.product, "lock": shop.name, "buyer": me.name}
         self.form["sale"] = str(shop.sale)  # a late buyer buys nothing of the next sale
         if shop.hold_ms:
@@ -60,7 +60,7 @@ class Buyer(FastHttpUser):
             headers={"Idempotency-Key": me.key},
             catch_response=True,
         ) as response:
-            return self.rush.read(response)  # sold out is a correct answer, and no failure
+            return self.crowd.read(response)  # sold out is a correct answer, and no failure
 
 
 @events.init.add_listener

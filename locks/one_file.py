@@ -1,4 +1,4 @@
-"""OneFileLock: a lock on Redis or Valkey in one file. Most people should copy this one.
+"""OneFileLock: a lock on Redis or Valkey in one file: of the locks here the one to copy.
 
 A token, so that nobody releases another's lock; a lease that a thread renews, so that a dead holder
 blocks the others for a `ttl` and no longer; and a fence for the database to check:

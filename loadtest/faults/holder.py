@@ -161,7 +161,7 @@ class ShutdownShort(EndedNode):
 
 
 class Slow(Fault):
-    """The victim is stopped after its read, in a process that runs, until its ttl is long over."""
+    """The victim waits after its read, in a process that runs, until its ttl is long over."""
 
     name = "slow"
     title = "the holder works for longer than the ttl"

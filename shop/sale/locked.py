@@ -22,7 +22,8 @@ LockFor: TypeAlias = Callable[[Attempt], Lock | OneFileLock]
 def on_redis(
     kind: Callable[..., Lock | OneFileLock], *, ttl: str = "SHOP_LOCK_TTL", **more: str
 ) -> LockFor:
-    """A factory of such locks, on the locks' Redis. `ttl` and each of `more` name a setting."""
+    """A LockFor that makes locks of this kind on the locks' Redis. `ttl` and each of `more` name a
+    setting."""
 
     def lock_for(attempt: Attempt) -> Lock | OneFileLock:
         given = {"ttl": ttl, **more}

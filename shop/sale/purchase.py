@@ -130,7 +130,8 @@ def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
 
 
 def write_stock(attempt: Attempt, stock: Stock) -> None:
-    """Write back what was read, less one: A1's own decrement, blind to what others wrote since.
+    """Write back what was read, less one, as article A1 does (docs/sources.md), blind to what
+    others wrote since.
 
     A restock in between is the one thing that it does see: the sale that was read is over. In SQL,
     as the order below, since all others wait meanwhile: the ORM takes three times the CPU.
