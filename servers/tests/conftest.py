@@ -19,8 +19,10 @@ SILENCE = 0.3
 @pytest.fixture(scope="session")
 def copy() -> Iterator[Copy]:
     """One copy for all tests: initdb takes its time."""
-    with tempfile.TemporaryDirectory(prefix="oversold-") as name, Copy(Path(name)) as copy:
+    with tempfile.TemporaryDirectory(prefix="oversold-") as name:
+        copy = Copy(Path(name))
         yield copy
+        copy.kill()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, LiteralString, Self
 
 import psutil
 import psycopg
@@ -49,6 +49,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / ("d" * 60) / 'a copy\'s "$HOME" `id` ü'
+        self.data = self.root / "var" / "postgres"
         self.prefix: list[str] = []
         plain = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         self.environment = {
@@ -69,10 +70,6 @@ class Copy:
             for path in (folder, *folder.rglob("*")):
                 shutil.chown(path, "nobody", "nogroup")
 
-    @property
-    def data(self) -> Path:
-        return self.root / "var" / "postgres"
-
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*self.prefix, *command],
@@ -90,10 +87,7 @@ class Copy:
         registry = json.loads((self.root / "var" / "users.json").read_text())
         return psutil.Process(registry["valkey"]["pid"])
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def kill(self) -> None:
         """Kill what a failed test left."""
         for process in psutil.process_iter(["cmdline", "cwd"]):
             known = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
@@ -114,6 +108,9 @@ class User:
             text=True,
             start_new_session=True,
         )
+        assert self.process.stdin
+        assert self.process.stdout
+        self.input, self.output = self.process.stdin, self.process.stdout
         try:
             self.database_url, self.redis_url = self._answer()
         except AssertionError:
@@ -127,31 +124,30 @@ class User:
         self.leave()
 
     def ask(self, expression: str) -> Any:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{expression}\n")
-        self.process.stdin.flush()
+        self.input.write(f"{expression}\n")
+        self.input.flush()
         return self._answer()
 
     def leave(self) -> int:
         """End its input and wait until it ends. Returns its exit code."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
+        self.input.close()
         code = self.process.wait(30)
-        self.process.stdout.close()  # not read to its end: a child of a killed user has it too
+        self.output.close()  # not read to its end: a child of a killed user has it too
         return code
 
     def kill(self) -> None:
         self.process.kill()
         self.leave()
 
-    def databases(self) -> set[str]:
+    def sql(self, query: LiteralString) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.database_url) as connection:
-            return {name for (name,) in connection.execute("SELECT datname FROM pg_database")}
+            return connection.execute(query).fetchall()
+
+    def databases(self) -> set[str]:
+        return {name for (name,) in self.sql("SELECT datname FROM pg_database")}
 
     def _answer(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        line = self.output.readline()
         assert line, f"the process ended with {self.process.wait(5)}"
         return json.loads(line)
 

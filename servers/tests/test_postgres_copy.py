@@ -1,7 +1,7 @@
 """A copy of PostgreSQL, and a replica that follows it through a proxy."""
 
 import os
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,41 +15,26 @@ from servers.proxy.proxy import Proxy
 from servers.tests.polling import eventually
 
 
-@pytest.fixture
-def servers() -> Iterator[list[PostgresCopy]]:
-    """What a test has started; stopped in the end."""
-    started: list[PostgresCopy] = []
-    yield started
-    for server in started:
-        server.stop()
-
-
-def start(server: PostgresCopy, servers: list[PostgresCopy]) -> PostgresCopy:
-    servers.append(server)
-    server.start()
-    embedded.adopt(server.pid)
-    return server
-
-
-def test_a_replica_that_lags_behind_does_not_have_what_was_committed_last(
-    tmp_path: Path, servers: list[PostgresCopy]
-) -> None:
-    embedded.attach()
-    name = f"copied_{os.getpid()}"
-    url = embedded.create_database(name)
-    folder = parse_qs(urlsplit(url).query)["host"][0]
-    first = start(
-        PostgresCopy(tmp_path / "1", runtime=tmp_path, of=make_conninfo(host=folder)), servers
-    )
-    assert first.sql("SELECT current_database()", name) == [(name,)]
-    first.sql("CREATE TABLE paid (id int)", name)
+def test_a_replica_that_lags_behind_does_not_have_what_was_committed_last(tmp_path: Path) -> None:
+    def start(folder: str, of: str, *, follows: bool = False) -> PostgresCopy:
+        server = PostgresCopy(tmp_path / folder, runtime=tmp_path, of=of, follows=follows)
+        opened.callback(server.stop)
+        server.start()
+        embedded.adopt(server.pid)
+        return server
 
     def paid(server: PostgresCopy) -> int:
         return int(server.sql("SELECT count(*) FROM paid", name)[0][0])
 
-    with Proxy(first.socket) as replication:
+    embedded.attach()
+    name = f"copied_{os.getpid()}"
+    url = embedded.create_database(name)
+    with ExitStack() as opened:
+        first = start("1", make_conninfo(host=parse_qs(urlsplit(url).query)["host"][0]))
+        first.sql("CREATE TABLE paid (id int)", name)
+        replication = opened.enter_context(Proxy(first.socket))
         of = make_conninfo(host="127.0.0.1", port=replication.port)
-        second = start(PostgresCopy(tmp_path / "2", runtime=tmp_path, of=of, follows=True), servers)
+        second = start("2", of, follows=True)
         first.sql("INSERT INTO paid VALUES (1)", name)
         second.catch_up_with(first)
         assert paid(second) == 1
@@ -59,9 +44,9 @@ def test_a_replica_that_lags_behind_does_not_have_what_was_committed_last(
         assert (paid(first), paid(second)) == (2, 1)
         first.kill()
         second.promote()
-    assert second.sql("SELECT pg_is_in_recovery()") == [(False,)]
-    second.sql("INSERT INTO paid VALUES (3)", name)
-    assert paid(second) == 2
+        assert second.sql("SELECT pg_is_in_recovery()") == [(False,)]
+        second.sql("INSERT INTO paid VALUES (3)", name)
+        assert paid(second) == 2
 
 
 def test_a_copy_of_nothing_says_so(tmp_path: Path) -> None:
