@@ -84,6 +84,28 @@ def test_what_cannot_be_says_what_to_do_and_is_no_verdict(
     assert [words for words in said if words not in done.stderr] == []
 
 
+def test_compose_shows_the_contrast_on_a_running_shop_with_a_token_from_a_file(
+    stack: Stack, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(f"{stack.token}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtest.commands.contrast"],
+        cwd=ROOT,
+        env={
+            **{name: value for name, value in os.environ.items() if name != "SHOP_RESTOCK_TOKEN"},
+            "LOCUST_HOST": stack.nodes[0].url,
+            "SHOP_RESTOCK_TOKEN_FILE": str(token),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    verdicts = re.findall(r"^(\w+) +. (OVERSOLD|EXACT)", done.stdout, re.MULTILINE)
+    assert verdicts == [("none", "OVERSOLD"), ("token", "EXACT"), ("redis", "EXACT")]
+
+
 def test_the_web_ui_has_every_lock_in_a_drop_down_no_path_and_no_token(
     stack: Stack, web_ui: str
 ) -> None:
