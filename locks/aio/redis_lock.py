@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,9 @@ from .shared import AsyncShared, shared_of
 
 if TYPE_CHECKING:
     from .shared import AsyncParts
+
+#: In a mailbox: see whether it is time to ask.
+LOOK = object()
 
 
 class AsyncRedisLock(Options[AsyncLease], AsyncLock[AsyncLease]):
@@ -173,10 +175,16 @@ class Running:
         if isinstance(step, Listen):
             await shared.wakeups.listen(step.until)
             return None
+        # Not asyncio.timeout, which cancels the task: before Python 3.11.3 one that cleans up after
+        # a cancellation would be cancelled again.
         while (left := acquisition.asks_at() - now()) > 0:  # which may change meanwhile
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    return await step.mailbox.get()
+            timer = asyncio.get_running_loop().call_later(left, step.mailbox.put_nowait, LOOK)
+            try:
+                found = await step.mailbox.get()
+            finally:
+                timer.cancel()
+            if found is not LOOK:
+                return found
         return None
 
     def undo(self) -> None:

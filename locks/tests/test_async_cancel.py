@@ -236,3 +236,30 @@ async def test_a_cancellation_does_not_wait_for_a_silent_server(
             assert time.monotonic() - started < 2  # the socket timeout is 5 s
             own_server.signal(signal.SIGCONT)
             await until(lambda: is_free(a))
+
+
+@looped
+async def test_a_wait_that_is_over_is_not_ended_by_a_cancellation(server: Server) -> None:
+    """asyncio.timeout cancels the task, and before Python 3.11.3 it says CancelledError, not
+    TimeoutError, in a task that cleans up after it was cancelled."""
+    cancels = 0
+
+    class Cancelled(asyncio.Task[Any]):
+        def cancel(self, msg: object = None) -> bool:
+            nonlocal cancels
+            cancels += 1
+            return super().cancel(msg)
+
+    async def clean_up(lock: AsyncRedisLock) -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await lock.acquire(0.05)
+
+    async with lock_on(server.port) as lock, lock.hold(wait=5):
+        task = Cancelled(clean_up(lock))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(LockTimeout):
+            await task
+        assert cancels == 1
