@@ -86,8 +86,7 @@ def step(round_id: str, buyer: str) -> None:
     at = _parsed(client.hget(board(round_id), buyer))
     if at is None:
         stepped = SteppedBuyer(round_id, buyer, now["lock"])
-        if stepped.comes():  # of two presses one
-            threading.Thread(target=stepped.run, daemon=True).start()
+        threading.Thread(target=stepped.run, daemon=True).start()
         return
     if at["status"] != "stopped":
         wait = "Wait until it has stopped, or begin a new round."
@@ -143,10 +142,10 @@ def board(round_id: str) -> str:
     return f"{ROUND}:{round_id}"
 
 
-def until_answered(command: Callable[[], Any], tries: int = TRIES) -> Any:
+def until_answered(command: Callable[[], Any]) -> Any:
     """The reply to a command that may be executed twice. It is sent again for some 20 s: the round
     of a class should not end since Redis was silent for two. Raises redis.RedisError."""
-    return Retry(ConstantBackoff(PAUSE), tries).call_with_retry(command, lambda error: None)
+    return Retry(ConstantBackoff(PAUSE), TRIES).call_with_retry(command, lambda error: None)
 
 
 class SteppedBuyer:
@@ -169,10 +168,12 @@ class SteppedBuyer:
             self._client.hsetnx(self._board, self.name, state)
             return self._client.hget(self._board, self.name) == state.encode()
 
-        return bool(until_answered(claim, tries=1))  # a person waits for the answer
+        return bool(until_answered(claim))
 
     def run(self) -> None:
-        """Buy."""
+        """Buy, unless one of this name has come already: of two presses one."""
+        if not self.comes():
+            return
         _buyer.set(self)
         called = f"oversold buyer {self.name}"
         end: dict[str, Any] = {"outcome": "error", "said": "the shop failed; its log says why"}
