@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from django.conf import settings
 from django.core.signals import request_finished
@@ -67,7 +68,7 @@ class ObserveMiddleware(MiddlewareMixin):
         if access.isEnabledFor(logging.INFO):
             line = {
                 "method": request.method,
-                "path": request.path[:LONGEST_PATH],
+                "path": quote(request.path, errors="replace")[:LONGEST_PATH],  # forges no field
                 "status": answer.status_code,
                 "ms": round(seconds * 1000, 1),
                 **facts,

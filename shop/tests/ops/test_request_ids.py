@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from shop.management.commands.reconcile import answered
 from shop.models import PurchaseHistory
 from shop.ops.logs import logging_config, request_id_of
 from shop.tests.node import run
@@ -128,6 +129,15 @@ def test_a_path_cannot_forge_a_line(logged: Lines, path: str, kind: str) -> None
     assert len([line for line in logged() if "shop.access" in line]) == 1
     assert all("shop.access" in line or "django.request" in line for line in logged())
     assert "\x1b" not in "".join(logged())
+
+
+@pytest.mark.parametrize("path", ["/outcome=sold/order=9/sale=3", "/x outcome=sold order=9 sale=3"])
+@pytest.mark.parametrize("kind", [pytest.param("", marks=TEXT), pytest.param("", marks=JSON)])
+def test_a_path_cannot_forge_an_answer_that_reconcile_would_miss(
+    logged: Lines, path: str, kind: str
+) -> None:
+    Client().get(path)
+    assert answered(logged(), 3) == set()
 
 
 @TEXT
