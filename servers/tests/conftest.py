@@ -12,9 +12,6 @@ from servers.proxy.proxy import Proxy
 from servers.tests.copy_of_project import Copy
 from servers.valkey import client_at
 
-#: Seconds that a client waits for an answer in these tests.
-SILENCE = 0.3
-
 
 @pytest.fixture(scope="session")
 def copy() -> Iterator[Copy]:
@@ -49,5 +46,6 @@ def proxy(valkey: embedded.Valkey) -> Iterator[Proxy]:
 
 @pytest.fixture
 def client(proxy: Proxy) -> Iterator[redis.Redis]:
-    with client_at(proxy.port, timeout=SILENCE) as client:
+    """A client that waits 0.3 s for an answer."""
+    with client_at(proxy.port, timeout=0.3) as client:
         yield client

@@ -27,11 +27,6 @@ def child():
     embedded.adopt(started.pid)
     return started.pid
 
-def fork():
-    if pid := os.fork():
-        return os.waitpid(pid, 0)
-    sys.exit()
-
 embedded.provide_urls()
 print(json.dumps([os.environ["DATABASE_URL"], os.environ["REDIS_URL"]]), flush=True)
 for line in sys.stdin:
@@ -111,11 +106,7 @@ class User:
         assert self.process.stdin
         assert self.process.stdout
         self.input, self.output = self.process.stdin, self.process.stdout
-        try:
-            self.database_url, self.redis_url = self._answer()
-        except AssertionError:
-            self.leave()
-            raise
+        self.database_url, self.redis_url = self._answer()
 
     def __enter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from servers.errors import EmbeddedError
+from servers.loopback import runtime_folder
 from servers.postgres import Postgres
 from servers.tests.copy_of_project import Copy, User, assert_gone, is_gone
 
@@ -23,7 +24,8 @@ def test_two_processes_share_the_servers_and_each_takes_away_what_is_its_own(cop
         postgres, valkey = copy.postgres(), copy.valkey()
         with User(copy) as first:
             assert (first.database_url, first.redis_url) == (last.database_url, last.redis_url)
-            first.ask("fork()")  # whose end stops nothing
+            # A forked child's end stops nothing.
+            first.ask("os.waitpid(pid, 0) if (pid := os.fork()) else sys.exit()")
             psycopg.connect(first.ask("embedded.create_database('run_1')")).close()
             assert last.databases() >= {"oversold", "run_1"}
         assert [is_gone(postgres), is_gone(valkey)] == [False, False]
@@ -162,9 +164,6 @@ def test_what_initdb_complains_of_is_in_the_error(
 ) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "in the way").touch()
-    with (
-        tempfile.TemporaryDirectory(prefix="oversold-") as folder,
-        pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"),
-    ):
-        Postgres(tmp_path / "data", runtime=Path(folder)).start()
+    with pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"):
+        Postgres(tmp_path / "data", runtime=runtime_folder()).start()
     assert caplog.text == "", "said once"

@@ -15,18 +15,9 @@ from servers.tests.polling import eventually
 from servers.valkey import client_at
 
 
-def has_lost(proxy: Proxy) -> int:
-    """How many of its connections have lost bytes or a close."""
-    return sum(each.has_lost for each in list(proxy._conditions.connections))
-
-
 def has_read(proxy: Proxy, text: bytes) -> bool:
     """Whether a client has sent this, and the proxy has read it."""
     return any(each.has_sent(text) for each in list(proxy._conditions.connections))
-
-
-def names(direct: redis.Redis) -> list[str]:
-    return [entry["name"] for entry in direct.client_list()]
 
 
 def ping(connected: socket.socket) -> bytes:
@@ -51,13 +42,9 @@ def listen_on(port: int) -> None:
 def test_everything_is_passed_on_in_order_whatever_its_size(
     proxy: Proxy, client: redis.Redis
 ) -> None:
-    big = "x" * 5_000_000
+    big = " ".join(map(str, range(700_000)))
     client.set("big", big)
     assert client.get("big") == big
-    with client.pipeline(transaction=False) as pipeline:
-        for _ in range(2000):
-            pipeline.incr("n")
-        assert pipeline.execute() == list(range(1, 2001))
 
 
 def test_a_delay_holds_each_direction_up_and_keeps_the_order(
@@ -127,10 +114,11 @@ def test_in_a_black_hole_a_close_is_not_passed_on(proxy: Proxy, direct: redis.Re
     with client_at(proxy.port) as client:
         client.client_setname("gone")
         proxy.black_hole()
-    eventually(lambda: has_lost(proxy) == 1, what="the proxy saw the close")
-    assert "gone" in names(direct)
+    (connection,) = proxy._conditions.connections
+    eventually(lambda: connection.has_lost, what="the proxy saw the close")
+    assert "gone" in str(direct.client_list())
     proxy.pass_on()
-    eventually(lambda: "gone" not in names(direct), what="the server has seen the close")
+    eventually(lambda: "gone" not in str(direct.client_list()), what="the server saw the close")
 
 
 def test_a_proxy_that_refuses_looks_like_a_server_that_is_down_and_keeps_its_port(
@@ -162,9 +150,6 @@ def test_a_switch_sends_new_connections_elsewhere_and_cuts_the_others(
         assert connected.ping()
 
 
-# --- a client closes ------------------------------------------------------------------------------
-
-
 def test_what_a_client_sends_before_it_closes_arrives_at_a_server_that_accepts_late() -> None:
     with socket.socket() as slow:
         slow.bind(("127.0.0.1", 0))
@@ -179,9 +164,6 @@ def test_what_a_client_sends_before_it_closes_arrives_at_a_server_that_accepts_l
             with slow.accept()[0] as accepted:
                 assert accepted.recv(100) == b"hello"
                 assert accepted.recv(100) == b""
-
-
-# --- replication ----------------------------------------------------------------------------------
 
 
 def test_a_replica_behind_a_black_hole_loses_the_last_write_when_it_is_promoted(
@@ -238,7 +220,7 @@ def test_a_stopped_proxy_leaves_no_thread_port_or_socket(
     with connected:
         plain.black_hole()
         connected.sendall(b"PING\r\n")
-        eventually(lambda: has_lost(plain), what="it waits in a black hole")
+        eventually(lambda: plain.dropped, what="it waits in a black hole")
         for proxy in (plain, on_a_socket):
             proxy.stop()
             proxy.stop()
