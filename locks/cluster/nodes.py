@@ -197,6 +197,6 @@ class ToSlot:
         """The steps by which the script gets its reply: see slots.route()."""
         until = now() + (self.watchdog.address.timeout if within is None else min(within, OUTAGE))
         which, _, args = command
-        adopts = which is script("renew") and args[0] != args[3]
-        repeatable = which is not script("release") and not adopts
+        adopts = which == script("renew") and args[0] != args[3]
+        repeatable = which != script("release") and not adopts
         return route(self.watchdog.topology, self._slot, until, repeatable=repeatable)

@@ -7,6 +7,7 @@ whether the holder's lease has ended; where a command goes in a cluster, and wha
 import math
 import random
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from redis import exceptions
 from redis.crc import key_slot
 
 from ..acquisition import STAGGER, Watch
+from ..cluster.nodes import ToSlot
 from ..cluster.slots import OUTAGE, Hop, Place, Refresh, Send, Topology, route, slot_of, tag_of
 from ..lease import new_token
 from ..protocol import (
     Answer,
+    Script,
     Wake,
     WireError,
     channel_for,
@@ -25,6 +28,7 @@ from ..protocol import (
     keys_of,
     milliseconds,
     queue_args,
+    script,
 )
 from ..support import now, run
 
@@ -226,6 +230,18 @@ def test_a_release_that_was_repeated_does_not_say_that_the_lease_had_expired() -
     assert drive(known(A), refused, -1, repeatable=False)[-1] == -1
     again = error(exceptions.TryAgainError(""))  # not executed
     assert drive(known(A), again, -1, repeatable=False)[-1] == -1
+
+
+def test_what_a_command_does_is_known_although_two_threads_read_its_script_at_once() -> None:
+    """The slower one's copy is another object than what the next ones find."""
+    nodes: Any = SimpleNamespace(topology=known(A), address=SimpleNamespace(timeout=5.0))
+    for name, args in (("release", ("token", 1)), ("renew", ("token", 1, "least", "heir", 1))):
+        steps = ToSlot(nodes, SLOT).route((Script(*script(name)), (b"key",), args), None)
+        next(steps)
+        steps.throw(error(exceptions.ConnectionError("the reply was lost")))
+        steps.send(None)
+        with pytest.raises(WireError):
+            steps.send(-1)
 
 
 def test_a_cluster_of_which_nothing_is_known_is_asked_first() -> None:
