@@ -8,9 +8,9 @@ class ShopConfig(AppConfig):
         from shop import checks, strategies  # noqa: F401  (registers)
         from shop.demo import hooks, mine
         from shop.ops import health
-        from shop.reserve import promises
+        from shop.reserve import figures, promises
 
         if promises.in_use():
-            health.backlog = promises.backlog
+            health.backlog = figures.backlog
         hooks.install()
         mine.install()

@@ -8,11 +8,9 @@ is settled and no sale is opened or closed.
 import json
 import logging
 import threading
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import redis
 from django.conf import settings
@@ -24,7 +22,6 @@ from shop.lua import lua
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock
-from shop.sale.reports import UNKNOWN
 
 logger = logging.getLogger("shop.reserve.promises")
 
@@ -38,8 +35,6 @@ STREAM = f"{PREFIX}:promises"
 #: Entries of that stream whose order nobody will write, for the operator who makes it good: the
 #: last MOST_BROKEN or some more. `entry` is the id that each had.
 BROKEN = f"{PREFIX}:broken"
-#: What the books count of a sale by how late its orders were written, in milliseconds.
-LAG = "lag:"
 #: Order numbers that one query draws.
 BLOCK = 200
 REFUSED = {b"sold out": SoldOut, b"behind": Behind}
@@ -109,52 +104,6 @@ def promised(sale: int) -> tuple[int | None, list[Promise]]:
         with suppress(ValueError, TypeError):  # a consumer sets it aside
             found.append(Promise.parse(*entry))
     return (int(left) if left else None), found
-
-
-# --- figures ------------------------------------------------------------------------------------
-
-
-def settled_of(sale: int) -> dict[str, Any]:
-    """How the promises of this sale ended, as far as its Redis remembers."""
-    if not in_use():
-        return {**UNKNOWN, "settled": 0, "unsettled": 0, "broken_promises": 0}
-    client = locks_client()
-    try:
-        _, waiting = lua("promised")(client, [count_key(sale), STREAM], [sale])
-        books = cast(dict[bytes, bytes], client.hgetall(books_key(sale)))  # last: none is missing
-    except redis.RedisError as error:
-        logger.warning("the promises of sale %s are not known: %s", sale, error)
-        return UNKNOWN
-    count = {name.decode(): int(value) for name, value in books.items()}
-    return {
-        "settled": count.get("kept", 0),
-        "unsettled": len(waiting),
-        "broken_promises": count.get("broken", 0) + count.get("again", 0),
-        "settlement_lag_ms": _lag(count),
-    }
-
-
-def backlog() -> tuple[int, float]:
-    """Unsettled promises of all sales, and seconds since the oldest. Raises redis.RedisError."""
-    client = locks_client()
-    count = client.xlen(STREAM)
-    first: Any = client.xrange(STREAM, count=1)
-    if not first:
-        return count, 0.0
-    seconds, microseconds = client.time()
-    made = int(first[0][0].partition(b"-")[0]) / 1000
-    return count, max(0.0, seconds + microseconds / 1_000_000 - made)
-
-
-def _lag(count: dict[str, int]) -> dict[str, int] | None:
-    """Percentiles by nearest rank."""
-    times = {int(name.removeprefix(LAG)): n for name, n in count.items() if LAG in name}
-    lags = sorted(Counter(times).elements())
-    if not lags:
-        return None
-    longest = count["longest"]
-    p50, p99 = (min(longest, lags[ceil(len(lags) * part / 100) - 1]) for part in (50, 99))
-    return {"p50": p50, "p99": p99, "max": longest}
 
 
 # --- a sale --------------------------------------------------------------------------------------

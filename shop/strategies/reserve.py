@@ -22,6 +22,7 @@ says how many.
 import time
 
 from shop.reserve import promises
+from shop.reserve.figures import settled_of
 from shop.sale.points import point
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.strategy import Strategy
@@ -45,5 +46,5 @@ STRATEGY = Strategy(
     reserves=True,
     deferred=True,
     close=promises.close_sale,
-    settled=promises.settled_of,
+    settled=settled_of,
 )
