@@ -20,6 +20,7 @@ from shop.sale import reports
 
 #: An answer `sold` in a line of the access log, as text or as JSON: its order and its sale.
 SOLD = re.compile(
+    r"^(?!.*\bdjango\.(?:request|security)\b).*"  # whose lines repeat a path as it came
     r'\boutcome(?:=|": ?")sold\b.*\border(?:=|": ?)([0-9]+)\b.*\bsale(?:=|": ?)([0-9]+)\b'
 )
 
@@ -48,7 +49,7 @@ class Command(BaseCommand):
             balance = reconcile(found, answers=lines)
         except (reports.UnknownSale, Sale.DoesNotExist) as error:
             raise CommandError(f"{error} See manage.py sale_report.") from error
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise CommandError(f"--answers: {error}: name files that can be read") from error
         except redis.RedisError as error:
             raise CommandError(f"Redis does not answer ({error}): manage.py check_stack") from error

@@ -1,5 +1,6 @@
 """`reserve` after Redis lost or forgot something, and what reconciliation finds."""
 
+import gzip
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -80,6 +81,15 @@ def test_a_redis_that_lost_its_last_second_is_found_by_the_answers(tmp_path: Pat
 def test_lines_of_the_access_log_in_json_are_read_too() -> None:
     line = '{"status": 201, "outcome": "sold", "order": 12, "sale": 7, "lock": "reserve"}'
     assert answered([line, line.replace("sold", "sold_out")], 7) == {12}
+
+
+def test_a_log_that_is_packed_is_refused_and_not_taken_for_one_without_answers(
+    tmp_path: Path,
+) -> None:
+    open_sale(1)
+    (tmp_path / "access.log.gz").write_bytes(gzip.compress(b"outcome=sold order=1 sale=1"))
+    with pytest.raises(CommandError, match=r"--answers: .* name files that can be read"):
+        call_command("reconcile", "--answers", tmp_path / "access.log.gz")
 
 
 @pytest.mark.parametrize(
