@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,10 @@ class Progress:
         self.folder = folder
         self.path = folder / "progress.json"
         try:
-            known = json.loads(self.path.read_text("utf-8") if self.path.exists() else NEW)
+            text = NEW
+            with suppress(FileNotFoundError):
+                text = self.path.read_text("utf-8")
+            known = json.loads(text)
             self._known: dict[str, Any] = {
                 "lesson": int(known["lesson"]),
                 "lessons": dict(known["lessons"]),

@@ -76,10 +76,11 @@ def _shops(next_key: NextKey) -> list[str]:
     after the COMMIT."""
     key: str | None = uuid.uuid4().hex
     outcomes: list[str] = []
+    unknown = CommitUnknown.outcome
     while key is not None and len(outcomes) < MOST:
         try:
             check_out(Attempt(product=PRODUCT, buyer="victim", lock=LOCK, key=key))
-            outcomes.append("sold" if outcomes else CommitUnknown.outcome)
+            outcomes.append("sold" if unknown in outcomes else unknown)
         except ShopError as error:
             outcomes.append(error.outcome)
         key = next_key(outcomes[-1], key)

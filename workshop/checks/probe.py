@@ -44,15 +44,20 @@ class Probe:
         self.story: list[str] = []
         self._began = time.monotonic()
         self._names = (f"probe-{os.getpid()}-{number}" for number in count(1))
+        self._made_with: dict[int, tuple[str, float]] = {}
 
     def lock(self, *, ttl: float = LONG) -> Any:
         """A new lock, of a name that no other lock has."""
         alive()
-        return self.kind(Commands(self.plain), next(self._names), ttl=ttl)
+        name = next(self._names)
+        lock = self.kind(Commands(self.plain), name, ttl=ttl)
+        self._made_with[id(lock)] = name, ttl  # what it has made of them is its own
+        return lock
 
     def again(self, lock: Any) -> Any:
         """Another object for the same lock, as each purchase makes one."""
-        return self.kind(Commands(self.plain), lock.name, ttl=lock.ttl)
+        name, ttl = self._made_with[id(lock)]
+        return self.kind(Commands(self.plain), name, ttl=ttl)
 
     def says(self, text: str) -> None:
         """Add a line to the story."""

@@ -6,7 +6,9 @@ import re
 import pytest
 from rich.console import Console
 
+from shop.errors import Busy, ShopError
 from workshop import render
+from workshop.checks import ask_again
 from workshop.checks.answers import BELIEFS
 from workshop.lessons import Lesson, common, lessons
 from workshop.tests.bodies import RIGHT, SOLUTIONS, WRONG
@@ -68,3 +70,15 @@ def test_words_of_a_refusal_are_a_headline_a_reason_and_a_question(lesson: Lesso
         assert set(words) == {"headline", "why", "question"}
         assert words["question"].endswith(("?", "."))
         assert "solution" not in words["question"]
+
+
+def test_an_answer_gets_lost_after_a_busy_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[ShopError | None] = [Busy(), None, None]
+
+    def check_out(attempt: object) -> None:
+        if error := answers.pop(0):
+            raise error
+
+    monkeypatch.setattr(ask_again, "check_out", check_out)
+    keys = {"busy": "k", "unknown": "k"}
+    assert ask_again._shops(lambda outcome, key: keys.get(outcome)) == ["busy", "unknown", "sold"]
