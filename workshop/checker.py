@@ -83,11 +83,12 @@ class Checking:
     def check(self, lesson: Lesson, file: Path) -> Result:
         """The result for this file. After an undecided check the servers are started anew."""
         try:
-            self._own.write_bytes(file.read_bytes())
+            code = file.read_bytes()
         except OSError:
             return Result(Refusal("gone", {"file": file.name}))
         self.out.print(f"checking: {announced(lesson)}")
         try:
+            self._own.write_bytes(code)
             result = check(lesson, self._servers())
         except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
             if self._bench is None:  # nothing started: what does this machine lack?

@@ -40,14 +40,14 @@ def main(check: str, path: Path) -> Refusal | None:
         found: Refusal | None = find(module)
     except Undecided:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         found = _mistake(error, module)
         if found is None:
             raise
     return found
 
 
-def _mistake(error: Exception, module: ModuleType) -> Refusal | None:
+def _mistake(error: BaseException, module: ModuleType) -> Refusal | None:
     """The refusal for code that broke off, or returned what it must not; None if the error did not
     come from the participant's file. Raises Undecided where a server is gone."""
     from shop.demo.mine import BrokenFile
@@ -56,13 +56,14 @@ def _mistake(error: Exception, module: ModuleType) -> Refusal | None:
     for each in chain:
         if isinstance(each, BrokenFile):
             return Refusal("raises" if each.__cause__ else "no-receipt", {"error": str(each)})
+    name, last = Path(str(module.__file__)).name, chain[-1]
+    if isinstance(last, AttributeError) and last.obj is module:
+        return Refusal("raises", {"error": f"{name} defines no {last.name}"})
     lines = [line for each in chain if (line := _line(each, module))]
     if not lines:
         return None
-    last = chain[-1]
     if any(map(_server_is_gone, chain)):
         raise Undecided(f"a server does not answer: {last}") from error
-    name = Path(str(module.__file__)).name
     return Refusal("raises", {"error": f"{name}: {lines[0]} {type(last).__name__}: {last}"})
 
 

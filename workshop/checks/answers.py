@@ -65,7 +65,7 @@ def tally(module: ModuleType) -> Refusal | None:
     """The first sale that is counted wrong, and how; None if none is."""
     counted = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
     said = {name: [count(*sale) for sale, _ in SALES] for name, count in counted.items()}
-    silent = [name for name, answers in said.items() if set(answers) == {None}]
+    silent = [name for name, answers in said.items() if answers == [None] * len(SALES)]
     if silent:
         missing = Refusal("no-return", {"function": silent[0]})
         return missing if len(silent) == 1 else Refusal("todo")
@@ -84,13 +84,13 @@ def _oversold_wrong(oversold: Callable[..., object], facts: dict[str, object]) -
     got = facts["got"]
     if isinstance(got, int) and got < 0:
         return Refusal("negative-oversell", facts)
-    alone = {oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)}
-    return Refusal("looks-at-stock" if len(alone) > 1 else "counts-wrong", facts)
+    alone = [oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)]
+    return Refusal("looks-at-stock" if alone != alone[:1] * 3 else "counts-wrong", facts)
 
 
 def table(module: ModuleType) -> Refusal | None:
     """The first wrong answer about which locks keep their promise under which fault, or None."""
-    answers = dict(getattr(module, "ANSWERS", {}))
+    answers = dict(getattr(module, "ANSWERS", None) or {})
     if not any(answers.values()):
         return Refusal("todo")
     for (lock, fault), belief in BELIEFS.items():

@@ -50,7 +50,7 @@ def install(module: ModuleType) -> None:
     def noting(attempt: Attempt) -> Receipt:
         def record(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
             result = execute(sql, *rest)
-            text = " ".join(sql.split()).replace('"', "")
+            text = " ".join(str(sql).split()).replace('"', "")
             statements.append((attempt.buyer, text, rest[-1]["cursor"].rowcount))
             return result
 
@@ -99,7 +99,7 @@ def at_statement(number: int, happens: Callable[[], object]) -> Iterator[list[st
     sent: list[str] = []
 
     def before(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-        sent.append(" ".join(sql.split()))
+        sent.append(" ".join(str(sql).split()))
         if len(sent) == number:
             happens()
         return execute(sql, *rest)

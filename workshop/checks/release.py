@@ -32,10 +32,10 @@ def _late(probe: Probe) -> Refusal | None:
     """A's lock has ended and B has it. A gives back what it believes to be its own."""
     lock = probe.lock()
     lock.try_lock("a")
-    of_a = probe.plain.get(lock.key)
+    of_a = probe.plain.dump(lock.key)
     _changes_hands(probe, lock)
     probe.says("A had the lock; it ended, and B has it now")
-    of_b = probe.plain.get(lock.key)
+    of_b = probe.plain.dump(lock.key)
     said = bool(lock.unlock("a"))
     if not probe.plain.exists(lock.key):
         probe.says("A, who is late, gives it back: B's lock is gone")
