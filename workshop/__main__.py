@@ -39,7 +39,7 @@ def main() -> int:
             return 0
         except KeyboardInterrupt:
             return 130
-        except (StackError, EmbeddedError) as error:
+        except (StackError, EmbeddedError, OSError) as error:
             out.print(f"{error}\nSee {os.path.relpath(LOG, ROOT)}, or run make doctor.")
             return UNDECIDED
         finally:

@@ -55,7 +55,7 @@ AGAIN = (
 def console() -> Console:
     """Colours only in a terminal, and never where NO_COLOR is set; no markup."""
     console_on_stdout()  # what the encoding of stdout lacks is printed in plain characters
-    found = Console(highlight=False, markup=False)
+    found = Console(highlight=False, markup=False, emoji=False)
     if found.width > WIDTH or not found.is_terminal:
         found.width = WIDTH
     return found

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
+from io import TextIOWrapper
 from pathlib import Path
 from queue import Queue
 
@@ -34,6 +35,8 @@ class Typed:
         lines: Queue[str | None] = Queue()
 
         def all_of_it() -> None:
+            if isinstance(sys.stdin, TextIOWrapper):
+                sys.stdin.reconfigure(errors="replace")  # else a wrong byte would end this thread
             for line in sys.stdin:
                 lines.put(line.strip())
             lines.put(None)
@@ -47,11 +50,14 @@ class Typed:
         return "quit" if line is None else line
 
     def letter(self, prompt: str, letters: str) -> str:
-        """One of these letters, asked for until it is one; empty if only Enter was typed."""
+        """One of these letters, asked for until it is one; empty if only Enter was typed. Raises
+        EOFError at the end of the input."""
         while True:
             self.out.print(prompt, end="")
-            letter = (self._next() or "").lower()
-            if letter in ["", *letters]:
+            line = self._next()
+            if line is None:
+                raise EOFError("no answer: nothing is kept")
+            if (letter := line.lower()) in ["", *letters]:
                 return letter
             self.out.print(one_of(letters))
 

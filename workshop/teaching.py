@@ -123,7 +123,7 @@ class Teaching:
                 self._show_answer(lesson)
             self.out.print(f"quiz {''.join(question.answer for question in questions())}")
             return
-        number = int(rest[0]) if rest[0].isdigit() else 0
+        number = int(rest[0]) if rest[0].isdecimal() else 0
         if number not in lessons():
             raise NotDone("notes takes the number of a lesson")
         lesson = lessons()[number]
@@ -149,7 +149,7 @@ class Teaching:
         """Ask the eight questions; the first time counts as before, every later one as after. With
         a number, show one question to project, without its answer."""
         most = len(questions())
-        if rest and rest[0].isdigit():
+        if rest and rest[0].isdecimal():
             if not 1 <= int(rest[0]) <= most:
                 raise NotDone(f"the quiz has the questions 1 to {most}")
             self._show_question(questions()[int(rest[0]) - 1])

@@ -79,7 +79,7 @@ class Words(Teaching):
             if do is None:
                 raise NotDone(f"unknown word {word!r}; help lists them all")
             return do(rest) or 0
-        except NotDone as why:
+        except (NotDone, EOFError) as why:
             self.out.print(str(why))
             return 2
 
@@ -180,7 +180,7 @@ class Words(Teaching):
             self.out.print("this was the last one; list shows them all")
 
     def do_goto(self, rest: list[str]) -> None:
-        number = int(rest[0]) if rest and rest[0].isdigit() else 0
+        number = int(rest[0]) if rest and rest[0].isdecimal() else 0
         if number not in lessons():
             raise NotDone(f"goto takes the number of a lesson: {', '.join(map(str, lessons()))}")
         self.progress.goto(number)

@@ -133,6 +133,11 @@ def test_without_a_terminal_words_have_exit_codes_and_lines_of_eighty_columns(
     assert (code, f"{lesson.file}: line 1: SyntaxError" in text) == (1, True)
     mine.write_text(lesson.solved())
     assert says("check")[0] == 0
+    shutil.rmtree(mine.parent)
+    mine.parent.symlink_to("nowhere")
+    code, text = says("predict", "a")
+    mine.parent.unlink()
+    assert (code, "Traceback" in text, "File exists" in text) == (2, False, True)
     assert_nothing_is_left(project)
 
 

@@ -1,6 +1,8 @@
 """What a session keeps, and what it says. Needs no server."""
 
+import io
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +13,7 @@ from rich.console import Console
 from workshop import render
 from workshop.checker import Checking
 from workshop.lessons import lessons
-from workshop.progress import TRIES_UNTIL_SOLUTION, Progress
+from workshop.progress import TRIES_UNTIL_SOLUTION, DamagedProgress, Progress
 from workshop.refusal import Refusal, Result
 from workshop.words import Words
 
@@ -124,8 +126,58 @@ def test_every_lesson_has_notes_with_its_answer_its_questions_and_its_solution(
 
 def test_a_refusal_names_its_facts(out: Console) -> None:
     lesson = lessons()[7]
-    refusal = Refusal("not-atomic-renewal", {"command": 1, "left": 60000}, ("sent [red]",))
+    refusal = Refusal("not-atomic-renewal", {"command": 1, "left": 60000}, ("sent [red] :key:",))
     render.show_result(out, lesson, Result(refusal), "ex07.py")
     text = out.export_text()
     assert "between your command 1 and the next one the lock changed hands" in text
-    assert " sent [red]\n" in text, "as it is, not as a colour"
+    assert " sent [red] :key:\n" in text, "as it is, not as a colour or a picture"
+
+
+class Keyboard(io.TextIOWrapper):
+    """A terminal in which this was typed, and Ctrl-D after it."""
+
+    def __init__(self, typed: bytes) -> None:
+        super().__init__(io.BytesIO(typed), encoding="utf-8")
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_at_the_end_of_the_input_no_quiz_and_no_prediction_is_kept(
+    words: Words, out: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Keyboard(b"c\n"))
+    assert (words.run("quiz"), words.progress.quiz) == (2, {})
+    assert words.run("predict") == words.run("run") == 2
+    assert words.progress.of(lessons()[1])["predicted"] is None
+    assert "nothing is kept" in out.export_text()
+
+
+def test_a_byte_that_is_no_text_does_not_end_the_session(
+    words: Words, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Keyboard(b"\xb2\ngoto 3\n"))
+    words.session()
+    assert words.progress.lesson.number == 3
+
+
+@pytest.mark.parametrize("word", ["goto", "notes", "quiz"])
+def test_a_superscript_is_no_number(words: Words, word: str) -> None:
+    assert words.run(f"{word} \N{SUPERSCRIPT TWO}") == 2
+
+
+def test_a_disk_that_is_full_is_no_file_that_is_gone(
+    words: Words, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)  # the doctor
+    with (tmp_path / "log").open("wb") as log:
+        checking = Checking(out, log)
+        checking.close()  # and so the copy cannot be written
+        result = checking.check(lessons()[1], words.progress.file(lessons()[1]))
+    assert (result.exit_code, result.refusal) == (2, None)
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(DamagedProgress):
+        Progress(tmp_path / "mine")
