@@ -13,7 +13,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import astuple
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,7 +24,7 @@ from locust import FastHttpUser, events, task
 from locust.env import Environment
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
 
-from loadtest.judge.intervals import Request
+from loadtest.judge.intervals import Request, values
 from loadtest.judge.verdict import ASK_AGAIN
 from loadtest.load.plan import CONSTANT, Plan
 from loadtest.stack.client import Shop
@@ -189,6 +188,6 @@ def write(environment: Environment, **_: Any) -> None:
     """What was asked from this process, once all its users have their answers."""
     if isinstance(environment.runner, MasterRunner):
         return
-    requests = {product: [astuple(one) for one in found] for product, found in asked.items()}
+    requests = {product: list(map(values, found)) for product, found in asked.items()}
     found = {"requests": requests, "turned_away": len(turned_away)}
     FILE.with_name(f"buyers-{os.getpid()}.json").write_text(json.dumps(found))

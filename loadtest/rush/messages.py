@@ -7,12 +7,11 @@ The announcement of a rush is no message: Locust sends its options to each worke
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import astuple
 from typing import Any
 
 import msgpack
 
-from loadtest.judge.intervals import Request
+from loadtest.judge.intervals import Request, values
 from loadtest.target.errors import TargetError, file_of
 from loadtest.target.target import Target
 
@@ -47,10 +46,10 @@ def ahead_of(other: float) -> float:
 
 def packed(request: Request, ahead: float = 0.0) -> list[Any]:
     """A request by a clock that ours is `ahead` seconds of. `Request(*packed)` makes it again."""
-    values: list[Any] = [one if isinstance(one, PLAIN) else str(one) for one in astuple(request)]
+    found: list[Any] = [one if isinstance(one, PLAIN) else str(one) for one in values(request)]
     if ahead:
-        values[1:3] = [None if t is None else t - round(ahead * 1e9) for t in values[1:3]]
-    return values
+        found[1:3] = [None if t is None else t - round(ahead * 1e9) for t in found[1:3]]
+    return found
 
 
 def state(target: Target, before: Mapping[str, Any]) -> dict[str, Any]:

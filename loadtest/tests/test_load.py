@@ -47,6 +47,27 @@ assert not [one for one in requests if one.answered is None], "one was killed"
 assert not any(waits), "Locust kills whom it finds waiting"
 """
 
+#: The end of a long run: Locust takes a worker that writes for seconds for lost, and it is killed.
+WRITTEN_AT_THE_END = """
+import gevent.monkey; gevent.monkey.patch_all()
+import json
+import time
+from types import SimpleNamespace
+from loadtest.judge.intervals import SAID, Request
+from loadtest.load import clients
+
+for number in range(20_000):
+    clients.asked["a"].append(Request(f"p/c{number}-0", number))
+    clients.asked["a"][-1].answer("sold", {"order": number, "replayed": False})
+began = time.process_time()
+json.dumps([[one.attempt, *(getattr(one, name) for name in SAID)] for one in clients.asked["a"]])
+least = time.process_time() - began
+began = time.process_time()
+clients.write(SimpleNamespace(runner=None))
+took = time.process_time() - began
+assert took < 5 * least, f"{took} s, and JSON needs {least} s"
+"""
+
 
 def finish(command: subprocess.Popen[str]) -> str:
     printed, _ = command.communicate(timeout=180)
@@ -98,13 +119,19 @@ def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None
 
 
 def test_the_end_interrupts_no_client_that_has_asked(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text(
+    run_with_a_plan(ENDED_IN_THE_MIDDLE, tmp_path)
+
+
+def test_what_was_asked_is_written_as_fast_as_json_is(tmp_path: Path) -> None:
+    run_with_a_plan(WRITTEN_AT_THE_END, tmp_path)
+
+
+def run_with_a_plan(script: str, folder: Path) -> None:
+    (folder / "plan.json").write_text(
         json.dumps({"id": "p", "lock": "none", "sales": {"a": 1}, "hosts": ["h"], "pids": {}})
     )
-    environment = {**os.environ, "LOAD_PLAN": str(tmp_path / "plan.json")}
-    subprocess.run(
-        [sys.executable, "-c", ENDED_IN_THE_MIDDLE], cwd=ROOT, env=environment, check=True
-    )
+    environment = {**os.environ, "LOAD_PLAN": str(folder / "plan.json")}
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, check=True)
 
 
 def test_ctrl_c_in_the_middle_leaves_no_locust_and_no_worker(clone: Path) -> None:
