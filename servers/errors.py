@@ -28,6 +28,9 @@ def explain(error: OSError) -> str:
             return f"{where} is on a read-only file system: work in a copy that you may write to"
         case errno.EACCES | errno.EPERM:
             return f"{where} may not be written: work as the user who made it, or in another copy"
+        case errno.ENOTDIR | errno.EISDIR:
+            where = str(error.filename2 or where)
+            return f"{where} is not writable ({error.strerror}): move what is in its way elsewhere"
         case errno.EMFILE | errno.ENFILE:
             return "too many open files: raise the limit, as in ulimit -n 4096"
         case _:

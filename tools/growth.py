@@ -26,7 +26,7 @@ from loadtest.commands.rushes import Setting, rush, stack_and_buyers
 from loadtest.expected import EXPECTED
 from loadtest.judge.run import Run, Summary
 from loadtest.report import tables as report
-from loadtest.rush.bounds import whole
+from loadtest.rush.bounds import BUYERS, whole
 from loadtest.rush.locust_process import LocustProcess
 from loadtest.stack.node import family
 from loadtest.stack.stack import NAMES, SERVERS, Stack
@@ -142,12 +142,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns 0 if every verdict was the expected one, 1 if not, else as every command does.
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
-    parser.add_argument("--buyers", type=int, nargs="+", default=SIZES, metavar="N")
+    parser.add_argument("--buyers", type=BUYERS, nargs="+", default=SIZES, metavar="N")
     parser.add_argument("--nodes", type=whole(1, len(NAMES)), nargs="+", default=(2,), metavar="N")
     parser.add_argument("--lock", nargs="+", choices=list(EXPECTED), default=LOCKS, metavar="LOCK")
     parser.add_argument("--server", choices=SERVERS, default=SERVERS[0])
-    parser.add_argument("--locust-workers", type=int, default=1, metavar="N")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N")
+    parser.add_argument("--locust-workers", type=whole(1, 16), default=1, metavar="N")
+    parser.add_argument("--repeat", type=whole(1, 1000), default=1, metavar="N")
     given = parser.parse_args(arguments)
     return exit_code_of(partial(_run, given))
 

@@ -61,14 +61,14 @@ class Output:
         self.console = console
         self.progress = Progress(console)
         self.started = datetime.now(UTC).astimezone()  # with the machine's time zone
-        VAR.mkdir(exist_ok=True)
-        self.log = (VAR / f"run-{os.getpid()}.log").open("wb")
         self.path = RESULTS / self.started.strftime("%Y-%m-%dT%H-%M-%S")
         try:
             self.path.mkdir(parents=True)
         except FileExistsError:  # another run began in the same second
             self.path = self.path.with_name(f"{self.path.name}-{os.getpid()}")
             self.path.mkdir()
+        VAR.mkdir(exist_ok=True)
+        self.log = (VAR / f"run-{os.getpid()}.log").open("wb")
         self._is_complete = False
 
     def __enter__(self) -> Self:
@@ -91,7 +91,11 @@ class Output:
         self._is_complete = True
         fresh = RESULTS / f".latest-{os.getpid()}"
         fresh.symlink_to(self.path.name)
-        fresh.replace(RESULTS / "latest")
+        try:
+            fresh.replace(RESULTS / "latest")
+        except OSError:
+            fresh.unlink()
+            raise
 
     def summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
         """The summary of these runs, all of them on this stack; of another's shop, without one,

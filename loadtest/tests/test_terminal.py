@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from loadtest.commands.main import COMMANDS, OPTIONS, parse
-from loadtest.commands.output import console_on_stdout
+from loadtest.commands import output
+from loadtest.commands.main import COMMANDS, OPTIONS, exit_code_of, parse
+from loadtest.commands.output import Output, console_on_stdout
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS, fault_report
 from loadtest.report import tables as report
@@ -214,3 +215,28 @@ def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
         "the next sale came 0.90 s after the fault",
         "setnx under late-release: 11 orders for 10 units, 0 left",
     ]
+
+
+@pytest.mark.parametrize("taken", ["results", "results/latest/folder"])
+def test_results_with_something_else_in_their_place_are_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    taken: str,
+) -> None:
+    monkeypatch.setattr(output, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(output, "VAR", tmp_path / "var")
+    for name in ("end_on", "end_on_hangup_and_sigterm"):
+        monkeypatch.setattr(f"loadtest.commands.main.{name}", lambda *_: None)
+    place = tmp_path / taken
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch()
+
+    def run(console: Console) -> int:
+        with Output(console) as out:
+            out.finish()
+        return 0
+
+    assert exit_code_of(run) == 2
+    assert "move what is in its way elsewhere" in capsys.readouterr().out
+    assert not [*tmp_path.glob("var/*.log"), *tmp_path.glob("results/.latest-*")]

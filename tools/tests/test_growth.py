@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tools import growth, readme
 from tools.growth import MACHINE, NODES, Sample
 from tools.tests.conftest import summary
@@ -54,6 +56,16 @@ def grown(buyers: int, server: str = "gthread") -> dict[str, Any]:
             "cpu": cpu,
         },
     }
+
+
+@pytest.mark.parametrize("option", ["--buyers", "--locust-workers", "--repeat"])
+def test_a_number_out_of_bounds_is_refused_before_anything_starts(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(growth, "exit_code_of", lambda run: 0)
+    with pytest.raises(SystemExit, match="2"):
+        growth.main([option, "0"])
+    assert "'0' is not a whole number from 1 to" in capsys.readouterr().err
 
 
 def test_a_line_has_every_figure() -> None:
