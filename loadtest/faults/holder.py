@@ -239,11 +239,11 @@ class Pause(Fault):
     def meanwhile(self) -> None:
         try:
             time.sleep(PAUSE)
-            lasted = time.monotonic() - self.since
-            if not self.lasts():
-                lasted = 0.0  # not all the time
+            lasted, lasts = time.monotonic() - self.since, self.lasts()
             for trial in self.trials:
                 trial.was_stopped(lasted)
+                if not lasts:  # also where its lock had ended before
+                    trial.miss("node A was not stopped all the time")
             self.heal()
         finally:
             self.may_resume.set()

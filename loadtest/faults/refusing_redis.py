@@ -20,6 +20,8 @@ WRITES = "redis.call('set', KEYS[1], 1) while true do end"
 #: Milliseconds after which Redis answers BUSY, and seconds that it stays busy: less than a ttl.
 THRESHOLD = "50"
 BUSY = 0.4
+#: Seconds for each chunk between node A and Redis while `stall` has its first buyers.
+CONNECTING = 0.05
 #: Error -> the command after which Redis answers writes with it, and that which ends it.
 REFUSALS = {
     "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
@@ -33,15 +35,22 @@ LASTING = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
 
 class Stall(Fault):
     """SIGSTOP of Valkey. A command whose client has given up stays in the socket's buffer and is
-    carried out after SIGCONT: a lock that nobody knows of."""
+    carried out after SIGCONT: a lock that nobody knows of. That takes a connection which is open
+    already: a new one waits for Redis before it sends anything."""
 
     name = "stall"
     title = "Redis is stopped past its clients' timeout"
+
+    def arm(self) -> None:
+        """Slow the first buyers down, so that they are there at once, with a connection each."""
+        self.healing.callback(self.testbed.redis[VICTIMS].pass_on)
+        self.testbed.redis[VICTIMS].delay(CONNECTING)
 
     def enter(self, trial: Trial) -> None:
         self.require_a_sale(trial, VICTIMS)
 
     def fire(self) -> None:
+        self.heal()
         self.pid = int(self.ask("INFO", "server")["process_id"])
         self.healing.callback(os.kill, self.pid, signal.SIGCONT)
         os.kill(self.pid, signal.SIGSTOP)
@@ -54,7 +63,12 @@ class Stall(Fault):
         return measure.state_of(self.pid) == psutil.STATUS_STOPPED
 
     def act(self, trial: Trial) -> None:
+        names = f"{trial.attempts}/victim" if trial.strategy["reserves"] else trial.product
+        sent = self.testbed.redis[VICTIMS].look_for(names.encode())
         self.must_be_answered(trial, "victim-1", *trial.without_reply, node=VICTIMS)
+        sent.cancel()
+        if not sent.fired:
+            trial.miss("no command of the victim was on its way to Redis")
 
 
 class Busy(Fault):

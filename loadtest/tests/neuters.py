@@ -15,7 +15,7 @@ from loadtest.faults.holder import PAUSE, Crash, Pause, Shutdown, ShutdownShort
 from loadtest.faults.lost_lock import Eviction, RedisDown
 from loadtest.faults.network import Partition
 from loadtest.faults.refusing_redis import Stall
-from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed
+from loadtest.faults.testbed import RIVALS, VICTIMS, Testbed, wait_for
 from loadtest.faults.trial import Trial
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.connection import Closed, Connection
@@ -46,7 +46,7 @@ def nothing(*_: object, **__: object) -> None:
     """Do nothing."""
 
 
-_fire_shutdown, _fire_pause = Shutdown.fire, Pause.fire
+_fire_shutdown, _fire_pause, _fire_stall = Shutdown.fire, Pause.fire, Stall.fire
 _whole_pids, _send, _switch = Testbed.pids, Trial.send, Proxy.switch
 _match_rules = Connection._match_rules
 
@@ -60,10 +60,10 @@ def too_late(fault: Shutdown) -> None:
 
 
 def for_a_moment(fault: Pause) -> None:
-    """SIGCONT after 0.05 s, and SIGSTOP again just before anybody looks."""
+    """SIGCONT as soon as it is proved, and SIGSTOP again just before anybody looks."""
 
     def go_on() -> None:
-        time.sleep(0.05)
+        wait_for(lambda: hasattr(fault, "watched"), 10)
         fault.testbed.signal(VICTIMS, signal.SIGCONT)
         time.sleep(PAUSE - 0.15)
         fault.testbed.signal(VICTIMS, signal.SIGSTOP)
@@ -130,6 +130,12 @@ def stop_nothing(fault: Stall) -> None:
     fault.pid = int(fault.ask("INFO", "server")["process_id"])
 
 
+def stop_unconnected(fault: Stall) -> None:
+    """Node A has no connection when Redis stops: what it sends first is never a lock's command."""
+    fault.testbed.redis[VICTIMS].cut()
+    _fire_stall(fault)
+
+
 def end_nothing(fault: Shutdown) -> None:
     fault.process = fault.testbed.process_of(VICTIMS)
 
@@ -182,6 +188,7 @@ NEUTERS = [
     Neuter("busy", "not busy", refusing_redis, "ENDLESS", "return 1"),
     Neuter("redis-down", "no kill", RedisDown, "fire", nothing),
     Neuter("stall", "no signal", Stall, "fire", stop_nothing),
+    Neuter("stall", "no connection", Stall, "fire", stop_unconnected),
     Neuter("eviction", "nothing evicted", Eviction, "fire", Eviction.note),
     Neuter("db-kill", "no kill", database, "KILL", "SELECT 1, true WHERE false"),
     Neuter("db-kill", "one only", database, "KILL", f"{database.KILL} LIMIT 1"),

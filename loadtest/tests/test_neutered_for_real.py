@@ -23,6 +23,7 @@ SOME = {
     ("lost-reply", "request dropped"),
     ("unknown-commit", "COMMIT dropped"),
     ("redis-down", "no kill"),
+    ("stall", "no connection"),
     ("partition", "both nodes"),
     ("partition", "the cut-off buyer asks node B"),
     ("fence-ahead@raised", "lowered"),

@@ -24,15 +24,24 @@ class LostReply:
     after  bytes that the same connection must have sent before it; empty for none
     reply  the first bytes that were dropped; empty until then
 
-    With `is_of_request` the request itself is lost, and the server never sees it.
+    With `is_of_request` the request itself is lost, and the server never sees it. With `only_looks`
+    nothing is lost: it fires when the request is passed on.
     """
 
-    def __init__(self, match: bytes, after: bytes = b"", *, is_of_request: bool = False) -> None:
+    def __init__(
+        self,
+        match: bytes,
+        after: bytes = b"",
+        *,
+        is_of_request: bool = False,
+        only_looks: bool = False,
+    ) -> None:
         if not match:
             raise ValueError("every request contains b'': say which one, as in match=b'COMMIT'")
         self.match = match
         self.after = after
         self.is_of_request = is_of_request
+        self.only_looks = only_looks
         self.reply = b""
         self.is_cancelled = False
         self._fired = threading.Event()
@@ -186,6 +195,9 @@ class Connection:
             watcher = self._watchers.setdefault(rule, Watcher(rule))
             if not rule.is_cancelled and watcher.sees(request):
                 self.conditions.rules.remove(rule)
+                if rule.only_looks:
+                    rule.fire(b"")
+                    continue
                 if rule.is_of_request:
                     rule.fire(b"")
                     raise Closed

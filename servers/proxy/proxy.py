@@ -158,6 +158,10 @@ class Proxy:
         """Lose the next request that contains `match`: close its connection and deliver nothing."""
         return self._added(LostReply(match, is_of_request=True))
 
+    def look_for(self, match: bytes) -> LostReply:
+        """Lose nothing: it fires when a request that contains `match` is passed on."""
+        return self._added(LostReply(match, only_looks=True))
+
     def _added(self, rule: LostReply) -> LostReply:
         self._conditions.rules.append(rule)
         return rule
