@@ -88,7 +88,7 @@ class DbFailover(Fault):
         self.testbed.nodes[VICTIMS].stop_settling()  # it would settle into the old database
 
     def _copy(self, name: str, *, of: str, follows: bool = False) -> PostgresCopy:
-        folder = self.testbed.folder / self.name.replace("@", "-")
+        folder = self.testbed.folder / self.run  # a copy of an earlier one would be started again
         folder.mkdir(exist_ok=True)
         server = PostgresCopy(folder / name, runtime=folder, of=of, follows=follows)
         self.opened.callback(server.stop)
