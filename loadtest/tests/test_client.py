@@ -1,37 +1,28 @@
 """An answer that ends in its middle is no answer."""
 
-import socketserver
+import socket
 import threading
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from loadtest.stack.client import Shop, ShopUnreachable
 
 
-class CutOff(socketserver.StreamRequestHandler):
-    """A node that dies after the first bytes of the body."""
-
-    status = ""
-
-    def handle(self) -> None:
-        while self.rfile.readline().strip():
-            pass
-        head = f"HTTP/1.1 {self.status}\r\nContent-Length: 99\r\n\r\n{{"
-        self.wfile.write(head.encode())
-
-
-@pytest.fixture
-def url(status: str) -> Iterator[str]:
-    handler: Any = type("CutOff", (CutOff,), {"status": status})
-    with socketserver.TCPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=[0.01]).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 @pytest.mark.parametrize("status", ["200 OK", "503 Service Unavailable"])
-def test_an_answer_cut_off_in_its_body_leaves_open_what_happened(url: str) -> None:
-    with pytest.raises(ShopUnreachable, match="no answer from"):
-        Shop(url).buy(product="apple", lock="none", buyer="b", key="k")
+def test_an_answer_cut_off_in_its_body_leaves_open_what_happened(status: str) -> None:
+    """As of a node that dies after the first bytes of it."""
+
+    def answer() -> None:
+        client, _ = server.accept()
+        with client:
+            client.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 99\r\n\r\n{{".encode())
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(4096):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer).start()
+        with pytest.raises(ShopUnreachable, match="no answer from"):
+            Shop(f"http://127.0.0.1:{server.getsockname()[1]}").buy(
+                product="apple", lock="none", buyer="b", key="k"
+            )

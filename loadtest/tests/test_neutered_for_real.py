@@ -35,9 +35,9 @@ CHOSEN = [
     for fault in one.faults.split()
     if ALL or (fault, one.how) in SOME
 ]
-#: Locks that a long ttl does not change: the database's, and two that have no end of their own.
+#: Locks that a long ttl does not change: the database's, and three that have no ttl of their own.
 ENDLESS = {"setnx", "counter", "advisory", "row-lock", "version", "rollback", "conditional"} | {
-    *("serializable", "buckets", "skip-locked"),
+    *("serializable", "buckets", "skip-locked", "reserve"),
 }
 
 
