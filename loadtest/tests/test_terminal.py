@@ -226,7 +226,8 @@ def test_results_with_something_else_in_their_place_are_refused_with_what_to_do(
 ) -> None:
     monkeypatch.setattr(output, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
-    for name in ("end_on", "end_on_hangup_and_sigterm"):
+    # Of this process, which has servers for all tests.
+    for name in ("end_on", "end_on_hangup_and_sigterm", "embedded.detach"):
         monkeypatch.setattr(f"loadtest.commands.main.{name}", lambda *_: None)
     place = tmp_path / taken
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -203,7 +203,7 @@ async def test_thousands_of_tasks_on_a_silent_server_do_not_stop_their_loop(prox
         before = time.thread_time()
     assert {type(task.exception()) for task in waiting} == {LockBackendError}
     print(f"the loop stood still for {longest:.2f} s")
-    assert longest < 1.7  # processor seconds: 2.6 where each looks at all, else 0.8
+    assert longest < 2.2  # processor seconds: 2.6 where each looks at all, else 0.8 to 1.8
     await client.aclose()
 
 
