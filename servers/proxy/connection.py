@@ -23,25 +23,15 @@ class LostReply:
     match  bytes of the request
     after  bytes that the same connection must have sent before it; empty for none
     reply  the first bytes that were dropped; empty until then
-
-    With `is_of_request` the request itself is lost, and the server never sees it. With `only_looks`
-    nothing is lost: it fires when the request is passed on.
+    loses  `reply`; `request`: the server never sees it; `nothing`: it fires as that is passed on
     """
 
-    def __init__(
-        self,
-        match: bytes,
-        after: bytes = b"",
-        *,
-        is_of_request: bool = False,
-        only_looks: bool = False,
-    ) -> None:
+    def __init__(self, match: bytes, after: bytes = b"", *, loses: str = "reply") -> None:
         if not match:
             raise ValueError("every request contains b'': say which one, as in match=b'COMMIT'")
         self.match = match
         self.after = after
-        self.is_of_request = is_of_request
-        self.only_looks = only_looks
+        self.loses = loses
         self.reply = b""
         self.is_cancelled = False
         self._fired = threading.Event()
@@ -195,14 +185,12 @@ class Connection:
             watcher = self._watchers.setdefault(rule, Watcher(rule))
             if not rule.is_cancelled and watcher.sees(request):
                 self.conditions.rules.remove(rule)
-                if rule.only_looks:
-                    rule.fire(b"")
-                    continue
-                if rule.is_of_request:
-                    rule.fire(b"")
+                if rule.loses == "reply":
+                    self._losing = rule
+                    return
+                rule.fire(b"")
+                if rule.loses == "request":
                     raise Closed
-                self._losing = rule
-                return
 
     def _lose(self, rule: LostReply, server: socket.socket, reply: bytes) -> None:
         rule.fire(reply)

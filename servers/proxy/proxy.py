@@ -156,11 +156,11 @@ class Proxy:
 
     def lose_request(self, match: bytes) -> LostReply:
         """Lose the next request that contains `match`: close its connection and deliver nothing."""
-        return self._added(LostReply(match, is_of_request=True))
+        return self._added(LostReply(match, loses="request"))
 
     def look_for(self, match: bytes) -> LostReply:
         """Lose nothing: it fires when a request that contains `match` is passed on."""
-        return self._added(LostReply(match, only_looks=True))
+        return self._added(LostReply(match, loses="nothing"))
 
     def _added(self, rule: LostReply) -> LostReply:
         self._conditions.rules.append(rule)
