@@ -40,16 +40,21 @@ def web_ui(served: tuple[Stack, str]) -> str:
     return served[1]
 
 
-def locust(stack: Stack, *options: str) -> subprocess.CompletedProcess[str]:
+def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "locust", "--headless", "--host", stack.nodes[0].url, *options],
+        [sys.executable, "-m", *words],
         cwd=ROOT,
-        env={**os.environ, "SHOP_RESTOCK_TOKEN": stack.token},
+        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=90,
     )
+
+
+def locust(stack: Stack, *options: str) -> subprocess.CompletedProcess[str]:
+    words = ("--headless", "--host", stack.nodes[0].url, *options)
+    return python("locust", *words, SHOP_RESTOCK_TOKEN=stack.token)
 
 
 def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> None:
@@ -89,18 +94,8 @@ def test_compose_shows_the_contrast_on_a_running_shop_with_a_token_from_a_file(
 ) -> None:
     token = tmp_path / "token"
     token.write_text(f"{stack.token}\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtest.commands.contrast"],
-        cwd=ROOT,
-        env={
-            **{name: value for name, value in os.environ.items() if name != "SHOP_RESTOCK_TOKEN"},
-            "LOCUST_HOST": stack.nodes[0].url,
-            "SHOP_RESTOCK_TOKEN_FILE": str(token),
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    shop = {"LOCUST_HOST": stack.nodes[0].url, "SHOP_RESTOCK_TOKEN_FILE": str(token)}
+    done = python("loadtest.commands.contrast", **shop)
     assert done.returncode == 0, done.stderr
     verdicts = re.findall(r"^(\w+) +. (OVERSOLD|EXACT)", done.stdout, re.MULTILINE)
     assert verdicts == [("none", "OVERSOLD"), ("token", "EXACT"), ("redis", "EXACT")]

@@ -219,12 +219,9 @@ def test_a_cell_in_figures_says_what_was_sold_and_when_again() -> None:
 
 @pytest.mark.parametrize("taken", ["results", "results/latest/folder"])
 def test_results_with_something_else_in_their_place_are_refused_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    taken: str,
-) -> None:
-    monkeypatch.setattr(output, "RESULTS", tmp_path / "results")
+    monkeypatch: pytest.MonkeyPatch, results: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], taken: str,
+) -> None:  # fmt: skip
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
     # Of this process, which has servers for all tests.
     for name in ("end_on", "end_on_hangup_and_sigterm", "embedded.detach"):
@@ -240,4 +237,4 @@ def test_results_with_something_else_in_their_place_are_refused_with_what_to_do(
 
     assert exit_code_of(run) == 2
     assert "move what is in its way elsewhere" in capsys.readouterr().out
-    assert not [*tmp_path.glob("var/*.log"), *tmp_path.glob("results/.latest-*")]
+    assert not [*tmp_path.glob("var/*.log"), *results.glob(".latest-*")]
